@@ -1,0 +1,60 @@
+"""What is told to a person when something is wrong: where, what was found, what was expected, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One thing that is wrong.
+
+    Attributes:
+        where: A dotted config path, a file, or a file and its record.
+        found: What is there.
+        expected: What should be there.
+        remedy: What to do; empty where `expected` says it already.
+    """
+
+    where: str
+    found: str
+    expected: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        line = f"{self.where}: found {self.found}; expected {self.expected}"
+        return f"{line}\n    -> {self.remedy}" if self.remedy else line
+
+
+class EtlrunError(Exception):
+    """Faults that end a command; `status` is its exit status."""
+
+    status: ClassVar[int] = 1
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(str(fault) for fault in self.faults))
+
+
+class ConfigError(EtlrunError):
+    """A wrong config: all its faults at once, before TensorFlow is imported."""
+
+    status = 2
+
+
+class WorldError(EtlrunError):
+    """A right config in a wrong world: missing data, weights or devices, broken files."""
+
+    def __init__(self, *, where: str, found: str, expected: str, remedy: str) -> None:
+        super().__init__([Fault(where=where, found=found, expected=expected, remedy=remedy)])
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` was most likely meant to be, or None."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return close[0] if close else None

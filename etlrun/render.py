@@ -1,0 +1,115 @@
+"""A plan as text for a pull request, as JSON for machines, as Mermaid for a picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from etlrun.plan import Plan, PlannedStage
+from etlrun.spec import show
+from etlrun.stages.base import Stage, parameters
+
+FORMAT_VERSION = 1
+_INDENT = " " * 5
+_WIDTHS = (22, 20)
+
+
+def text(plan: Plan) -> str:
+    """One line a stage and one a parameter, each with its kind, so that a diff shows just what changed."""
+    lines = ["dataset", *_parameter_lines(plan.spec.dataset, _INDENT)]
+    for title, stages in (("train", plan.train), ("validation", plan.evaluation)):
+        lines += ["", title, *(_stage_lines(stages) if stages else [f"{_INDENT}none"])]
+    trainer = plan.spec.trainer
+    for stage in (plan.spec.model, trainer, trainer.early_stopping):
+        lines += ["", stage.path, *_parameter_lines(stage, _INDENT)]
+    lines += ["", f"fingerprint {plan.fingerprint}"]
+    lines += [f"remark: {remark}" for remark in plan.remarks]
+    return "\n".join(lines) + "\n"
+
+
+def _stage_lines(stages: tuple[PlannedStage, ...]) -> Iterator[str]:
+    for number, planned in enumerate(stages, 1):
+        yield f"{number:3}. {planned.stage.path:<{_WIDTHS[0] + 2}}-> {planned.gives}"
+        yield from _parameter_lines(planned.stage, _INDENT + "  ")
+        for letter, step in zip("abcdefghijklmnopqrstuvwxyz", planned.steps, strict=False):
+            yield f"{_INDENT}{letter}. {step.stage.path:<{_WIDTHS[0] - 1}}-> {step.gives}"
+            yield from _parameter_lines(step.stage, _INDENT + "     ")
+
+
+def _parameter_lines(stage: Stage, indent: str) -> Iterator[str]:
+    for parameter in parameters(stage):
+        value = show(parameter.value)
+        yield f"{indent}{parameter.name:<{_WIDTHS[0]}}{value:<{_WIDTHS[1]}} {parameter.kind}"
+
+
+def as_dict(plan: Plan) -> dict[str, Any]:
+    """The plan as plain values; `format` rises when a reader would have to change."""
+    trainer = plan.spec.trainer
+    return {
+        "format": FORMAT_VERSION,
+        "fingerprint": plan.fingerprint,
+        "dataset": _values(plan.spec.dataset),
+        "train": [_stage_dict(planned) for planned in plan.train],
+        "validation": [_stage_dict(planned) for planned in plan.evaluation],
+        "model": {"stage": plan.spec.model.path, "parameters": _values(plan.spec.model)},
+        "trainer": {
+            "stage": trainer.path,
+            "parameters": _values(trainer),
+            "early_stopping": _values(trainer.early_stopping),
+        },
+        "remarks": list(plan.remarks),
+    }
+
+
+def _stage_dict(planned: PlannedStage) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "stage": planned.stage.path,
+        "parameters": _values(planned.stage),
+        "gives": str(planned.gives),
+    }
+    if planned.steps:
+        described["steps"] = [_stage_dict(step) for step in planned.steps]
+    return described
+
+
+def _values(stage: Stage) -> dict[str, Any]:
+    return {
+        parameter.name: {"value": parameter.value, "kind": str(parameter.kind)}
+        for parameter in parameters(stage)
+    }
+
+
+def as_json(plan: Plan) -> str:
+    """`as_dict` as indented JSON."""
+    return json.dumps(as_dict(plan), indent=2) + "\n"
+
+
+def mermaid(plan: Plan) -> str:
+    """A flowchart that code hosts draw in a comment."""
+    lines = ["flowchart LR"]
+    for name, stages, split in (
+        ("train", plan.train, plan.spec.dataset.split),
+        ("validation", plan.evaluation, plan.spec.dataset.eval_split),
+    ):
+        if stages:
+            lines.append(f'  {name}_0[("{_label(plan.spec.dataset.name, split)}")]')
+            lines += _chain(name, stages)
+            lines.append(f"  {name}_{len(stages)} --> model")
+    lines.append(f'  model["{plan.spec.model.path}"]')
+    return "\n".join(lines) + "\n"
+
+
+def _chain(name: str, stages: tuple[PlannedStage, ...]) -> Iterator[str]:
+    for number, planned in enumerate(stages, 1):
+        values = [f"{item.name}={show(item.value)}" for item in parameters(planned.stage)]
+        steps = [step.stage.path for step in planned.steps]
+        yield f'  {name}_{number}["{_label(planned.stage.path, *steps, *values)}"]'
+        yield f"  {name}_{number - 1} --> {name}_{number}"
+
+
+def _label(*lines: str | None) -> str:
+    return "<br/>".join(str(line).replace('"', "#quot;") for line in lines)
+
+
+FORMATS = {"text": text, "json": as_json, "mermaid": mermaid}

@@ -1,0 +1,228 @@
+"""What a person asked for: a composed config, parsed strictly into a `RunSpec`.
+
+Every fault is found in one go, each with its dotted path; nothing is filled in silently. A config
+names all its values (the files in `conf/` do), so that a reviewer sees them all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from etlrun.errors import ConfigError, Fault, nearest
+from etlrun.stages import Stages
+from etlrun.stages.base import Stage, expectation
+from etlrun.stages.dataset import Dataset
+from etlrun.stages.load import Load
+from etlrun.stages.model import MobileNetV2
+from etlrun.stages.trainer import Trainer
+from etlrun.stages.transform import Map, Step
+
+StageT = TypeVar("StageT", bound=Stage)
+
+GROUPS = ("dataset", "extract", "transform", "cache", "load", "model", "trainer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """A valid request.
+
+    Attributes:
+        dataset: Which examples.
+        extract: How their records are read.
+        transform: What is done to a training picture.
+        eval_transform: What is done to a validation picture.
+        cache: Where transformed examples are kept.
+        load: How they become batches.
+        model: What is trained.
+        trainer: How.
+    """
+
+    dataset: Dataset
+    extract: Stage
+    transform: Map
+    eval_transform: Map
+    cache: Stage
+    load: Load
+    model: MobileNetV2
+    trainer: Trainer
+
+
+def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
+    """The `RunSpec` of a composed config; `ConfigError` with all its faults."""
+    parser = _Parser(stages)
+    spec = parser.run(config)
+    if parser.faults or spec is None:
+        raise ConfigError(parser.faults)
+    return spec
+
+
+class _Parser:
+    """Collects faults while it goes on."""
+
+    def __init__(self, stages: Stages) -> None:
+        self.stages = stages
+        self.faults: list[Fault] = []
+
+    def run(self, config: Mapping[str, Any]) -> RunSpec | None:
+        self.unknown_keys("", config, GROUPS)
+        groups = {name: self.group(config, name) for name in GROUPS}
+        dataset = self.stage("dataset", groups["dataset"], Dataset)
+        extract = self.named("extract", groups["extract"])
+        train, evaluation = self.transform(groups["transform"])
+        cache = self.named("cache", groups["cache"])
+        load = self.stage("load", groups["load"], Load)
+        model = self.named("model", groups["model"])
+        trainer = self.named("trainer", groups["trainer"])
+        parts = (dataset, extract, train, evaluation, cache, load, model, trainer)
+        if self.faults or any(part is None for part in parts):
+            return None
+        fields = (field.name for field in dataclasses.fields(RunSpec))
+        return RunSpec(**dict(zip(fields, parts, strict=True)))  # type: ignore[arg-type]
+
+    def add(self, where: str, found: object, expected: str, remedy: str = "") -> None:
+        self.faults.append(
+            Fault(where=where, found=str(found), expected=expected, remedy=remedy)
+        )
+
+    def unknown_keys(self, path: str, block: Mapping[str, Any], known: tuple[str, ...]) -> None:
+        for key in block:
+            if key not in known:
+                self.unknown_key(f"{path}.{key}" if path else str(key), str(key), known)
+
+    def unknown_key(self, where: str, key: str, known: tuple[str, ...]) -> None:
+        close = nearest(key, known)
+        listing = f"one of the keys {', '.join(known)}" if known else "no key here"
+        self.add(where, "an unknown key", listing, f"did you mean `{close}`?" if close else "")
+
+    def group(self, config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+        block = config.get(name)
+        if isinstance(block, Mapping):
+            return dict(block)
+        options = f"one of {', '.join(self.stages[name])}" if name in self.stages else "a mapping"
+        self.add(name, "nothing" if block is None else show(block), options, f"choose {name}=…")
+        return None
+
+    def named(self, group: str, block: dict[str, Any] | None) -> Any:
+        """The stage that a group's `name` names."""
+        if block is None:
+            return None
+        name, known = block.pop("name", None), self.stages[group]
+        stage_type = known.get(name) if isinstance(name, str) else None
+        if stage_type is None:
+            close = nearest(str(name), known)
+            remedy = f"did you mean `{close}`?" if close else ""
+            self.add(f"{group}.name", show(name), f"one of {', '.join(known)}", remedy)
+            return None
+        return self.stage(group, block, stage_type)
+
+    def stage(
+        self, path: str, block: Mapping[str, Any] | None, stage_type: type[StageT]
+    ) -> StageT | None:
+        if block is None:
+            return None
+        try:
+            stage = TypeAdapter(stage_type).validate_python(_tuples(block))
+        except ValidationError as error:
+            self.validation(path, stage_type, error)
+            return None
+        for field, found, expected, remedy in stage.rules():
+            self.add(f"{path}.{field}", found, expected, remedy)
+        return stage
+
+    def validation(self, path: str, stage_type: type[Stage], error: ValidationError) -> None:
+        """A fault for each field that pydantic complains of, in our words."""
+        seen = set()
+        for detail in error.errors(include_url=False):
+            owner, keys = _owner(stage_type, [str(key) for key in detail["loc"]])
+            where = ".".join([path, *keys])
+            if where in seen:
+                continue
+            seen.add(where)
+            if detail["type"] == "unexpected_keyword_argument":
+                known = tuple(field.name for field in dataclasses.fields(owner))
+                self.unknown_key(where, keys[-1], known)
+            elif detail["type"] == "missing":
+                self.add(where, "nothing", expectation(owner, keys[-1]))
+            else:
+                self.add(where, show(detail["input"]), expectation(owner, keys[-1]))
+
+    def transform(self, block: dict[str, Any] | None) -> tuple[Map | None, Map | None]:
+        if block is None:
+            return None, None
+        known = self.stages["transform"]
+        options = ("steps", "eval_steps", "num_parallel_calls", "deterministic", *known)
+        self.unknown_keys("transform", block, options)
+        names = {key: self.step_names(key, block.pop(key, None)) for key in options[:2]}
+        used = {name for listed in names.values() for name in listed}
+        for name in known:
+            if block.get(name) is not None and name not in used:
+                self.add(
+                    f"transform.{name}", "parameters of a step that is not used",
+                    f"`{name}` in transform.steps or transform.eval_steps",
+                    f"add the step, or set transform.{name}=null",
+                )
+        steps = {name: self.step(name, block.get(name), known[name]) for name in sorted(used)}
+        settings = {key: value for key, value in block.items() if key in options[2:4]}
+        shell = self.stage("transform", {**settings, "steps": ()}, Map)
+        if shell is None or None in steps.values():
+            return None, None
+        train, evaluation = (
+            dataclasses.replace(shell, steps=tuple(steps[name] for name in names[key]))
+            for key in options[:2]
+        )
+        return train, evaluation
+
+    def step_names(self, key: str, listed: object) -> list[str]:
+        known = self.stages["transform"]
+        if not isinstance(listed, list | tuple):
+            self.add(f"transform.{key}", show(listed), "a list of steps")
+            return []
+        for index, name in enumerate(listed):
+            where = f"transform.{key}[{index}]"
+            if name not in known:
+                close = nearest(str(name), known)
+                remedy = f"did you mean `{close}`?" if close else ""
+                self.add(where, show(name), f"one of {', '.join(known)}", remedy)
+            elif name in listed[:index]:
+                self.add(where, f"{name} again", "each step once", "remove one of the two")
+        return [name for name in listed if name in known]
+
+    def step(self, name: str, block: object, step_type: type[Stage]) -> Stage | None:
+        if block is not None and not isinstance(block, Mapping):
+            self.add(f"transform.{name}", show(block), "a mapping of the step's parameters")
+            return None
+        return self.stage(f"transform.{name}", block or {}, step_type)
+
+
+def show(value: object) -> str:
+    """A config's value as YAML would have it, for a message."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return str(list(value))
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def _tuples(value: Any) -> Any:
+    """Lists as tuples, at every depth: what a frozen stage holds."""
+    if isinstance(value, Mapping):
+        return {key: _tuples(item) for key, item in value.items()}
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _owner(stage_type: type[Stage], location: list[str]) -> tuple[type[Stage], list[str]]:
+    """The stage type in which a fault lies, and the keys that lead to the field."""
+    keys = location[:1]
+    nested = typing.get_type_hints(stage_type).get(keys[0])
+    if len(location) > 1 and dataclasses.is_dataclass(nested) and isinstance(nested, type):
+        inner, deeper = _owner(nested, location[1:])
+        return inner, keys + deeper
+    return stage_type, keys

@@ -1,0 +1,42 @@
+"""The stages: what they are called, what they take, and what flows between them.
+
+`STAGES` is the one registry. A config names a stage by its key; nothing else can be named.
+What a stage means in TensorFlow stands in `etlrun.graph`, registered for its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from etlrun.stages.base import Stage
+from etlrun.stages.cache import DiskCache, MemoryCache, NoCache
+from etlrun.stages.extract import Interleave, Sequential, Tfds
+from etlrun.stages.model import MobileNetV2
+from etlrun.stages.trainer import Trainer
+from etlrun.stages.transform import (
+    CenterCrop,
+    Decode,
+    RandomFlip,
+    Rescale,
+    Resize,
+    ScaleMinusOneOne,
+    ScaleZeroOne,
+)
+
+Stages = Mapping[str, Mapping[str, type[Stage]]]
+
+STAGES: Stages = {
+    "extract": {"tfds": Tfds, "sequential": Sequential, "interleave": Interleave},
+    "transform": {
+        "decode": Decode,
+        "center_crop": CenterCrop,
+        "resize": Resize,
+        "random_flip": RandomFlip,
+        "rescale": Rescale,
+        "scale_zero_one": ScaleZeroOne,
+        "scale_minus_one_one": ScaleMinusOneOne,
+    },
+    "cache": {"none": NoCache, "memory": MemoryCache, "disk": DiskCache},
+    "model": {"mobilenet_v2": MobileNetV2},
+    "trainer": {"fit": Trainer},
+}

@@ -1,0 +1,120 @@
+"""What every stage is made of: typed fields that say whether they change the data or only the speed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from etlrun.stages.flow import Flow
+
+
+class Kind(StrEnum):
+    """What a parameter can change. Each field of a stage carries exactly one."""
+
+    DATA = "data"
+    """Which examples there are, and what is in them."""
+    ORDER = "order"
+    """The order of the examples, or which of them share a batch; not the set."""
+    TRAINING = "training"
+    """The model, or how it is fitted."""
+    SPEED = "speed"
+    """How fast it goes and what is kept; never a number that comes out."""
+
+
+DATA, ORDER, TRAINING, SPEED = Kind.DATA, Kind.ORDER, Kind.TRAINING, Kind.SPEED
+
+
+@dataclasses.dataclass(frozen=True)
+class Expected:
+    """The words that an error message uses for the values of a type."""
+
+    text: str
+
+
+AUTOTUNE: Literal["autotune"] = "autotune"
+
+Flag = Annotated[bool, Expected("true or false")]
+Text = Annotated[str, Field(min_length=1), Expected("a text")]
+OptionalText = Annotated[str | None, Expected("a text or null")]
+Natural = Annotated[int, Field(ge=0), Expected("an integer of at least 0")]
+Positive = Annotated[int, Field(ge=1), Expected("an integer of at least 1")]
+OptionalPositive = Annotated[
+    Annotated[int, Field(ge=1)] | None, Expected("an integer of at least 1, or null")
+]
+PositiveNumber = Annotated[
+    float, Field(gt=0, allow_inf_nan=False), Expected("a number above 0")
+]
+Number = Annotated[float, Field(allow_inf_nan=False), Expected("a finite number")]
+Parallelism = Annotated[
+    Annotated[int, Field(ge=1)] | Literal["autotune"] | None,
+    Expected("an integer of at least 1, autotune, or null for a serial stage"),
+]
+Buffer = Annotated[
+    Annotated[int, Field(ge=0)] | Literal["autotune"],
+    Expected("an integer of at least 0, or autotune"),
+]
+Size = Annotated[
+    tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]],
+    Expected("[height, width], two integers of at least 1"),
+]
+
+
+class Stage:
+    """A frozen, keyword-only dataclass of parameters; what it means in TensorFlow is registered for its type.
+
+    Attributes:
+        path: The group and the name by which configs and plans call it: `extract.interleave`.
+        random: Whether each pass over the data gives another result.
+    """
+
+    path: ClassVar[str]
+    random: ClassVar[bool] = False
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+    def flow(self, incoming: Flow) -> Flow:
+        """What goes out when `incoming` comes in; `UnfitError` where it can't take that."""
+        return incoming
+
+    def rules(self) -> typing.Iterator[tuple[str, str, str, str]]:
+        """Faults between valid fields: (field, found, expected, remedy)."""
+        yield from ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """One field of a stage as a reader sees it."""
+
+    name: str
+    value: object
+    kind: Kind
+
+
+@functools.cache
+def field_metadata(stage_type: type) -> dict[str, tuple[object, ...]]:
+    """For each field of a stage type what its annotation carries: `Kind`, `Expected` and limits."""
+    hints = typing.get_type_hints(stage_type, include_extras=True)
+    return {
+        field.name: tuple(getattr(hints[field.name], "__metadata__", ()))
+        for field in dataclasses.fields(stage_type)
+    }
+
+
+def parameters(stage: object) -> list[Parameter]:
+    """The fields of `stage` that carry a kind, in order of definition, with their values."""
+    return [
+        Parameter(name, getattr(stage, name), kind)
+        for name, metadata in field_metadata(type(stage)).items()
+        for kind in metadata
+        if isinstance(kind, Kind)
+    ]
+
+
+def expectation(stage_type: type, field: str) -> str:
+    """The words for the values that `field` of `stage_type` takes."""
+    texts = [item.text for item in field_metadata(stage_type)[field] if isinstance(item, Expected)]
+    return texts[0]

@@ -1,0 +1,75 @@
+"""How examples become the batches that the model waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from etlrun.stages.base import ORDER, SPEED, Buffer, Flag, Natural, Positive, Stage
+from etlrun.stages.flow import Flow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shuffle(Stage):
+    """Gives a random one of the next `buffer_size` examples; another order in each pass, fixed by the seed.
+
+    Attributes:
+        buffer_size: In examples.
+        seed: The trainer's.
+    """
+
+    path: ClassVar[str] = "load.shuffle"
+    random: ClassVar[bool] = True
+
+    buffer_size: Annotated[Positive, ORDER]
+    seed: Annotated[Natural, ORDER]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch(Stage):
+    """Puts examples together.
+
+    Attributes:
+        batch_size: In examples.
+        drop_remainder: Whether a last, smaller batch is left out.
+    """
+
+    path: ClassVar[str] = "load.batch"
+
+    batch_size: Annotated[Positive, ORDER]
+    drop_remainder: Annotated[Flag, ORDER]
+
+    def flow(self, incoming: Flow) -> Flow:
+        return incoming.replace(batch_size=self.batch_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prefetch(Stage):
+    """Prepares batches while the model works on an earlier one.
+
+    Attributes:
+        buffer_size: In batches.
+    """
+
+    path: ClassVar[str] = "load.prefetch"
+
+    buffer_size: Annotated[Buffer, SPEED]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load(Stage):
+    """The `load` group of a config; a plan makes the stages shuffle, batch and prefetch of it.
+
+    Attributes:
+        shuffle_buffer: In examples; 0 for no shuffling.
+        batch_size: In examples.
+        drop_remainder: Whether a last, smaller batch of a training pass is left out.
+        prefetch: In batches; 0 for none.
+    """
+
+    path: ClassVar[str] = "load"
+
+    shuffle_buffer: Annotated[Natural, ORDER]
+    batch_size: Annotated[Positive, ORDER]
+    drop_remainder: Annotated[Flag, ORDER]
+    prefetch: Annotated[Buffer, SPEED]

@@ -1,0 +1,58 @@
+"""The model that is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from etlrun.stages.base import TRAINING, Expected, Flag, OptionalText, PositiveNumber, Stage
+from etlrun.stages.flow import Flow, UnfitError
+
+SMALLEST_INPUT = 32
+"""Pixels a side that Keras's MobileNetV2 takes at least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MobileNetV2(Stage):
+    """Keras's MobileNetV2 without its top, global average pooling, and a dense softmax over the classes.
+
+    Source: Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018.
+
+    Attributes:
+        alpha: Width of the layers, relative to the paper's.
+        weights: `imagenet`, the path of a weights file, or null for a random start.
+        trainable: Whether the base learns too; if not, only the dense layer does.
+        batch_norm_momentum: Of the base's moving averages; null keeps Keras's 0.999, which needs
+            thousands of steps before validation can be trusted.
+    """
+
+    path: ClassVar[str] = "model.mobilenet_v2"
+
+    alpha: Annotated[PositiveNumber, TRAINING]
+    weights: Annotated[OptionalText, TRAINING]
+    trainable: Annotated[Flag, TRAINING]
+    batch_norm_momentum: Annotated[
+        Annotated[float, Field(ge=0, lt=1)] | None,
+        Expected("a number from 0 to below 1, or null"),
+        TRAINING,
+    ]
+
+    def flow(self, incoming: Flow) -> Flow:
+        incoming.require_decoded()
+        if incoming.height is None or incoming.width is None:
+            raise UnfitError(
+                expected="pictures of one size", remedy="add `resize` to the steps"
+            )
+        if min(incoming.height, incoming.width) < SMALLEST_INPUT:
+            raise UnfitError(
+                expected=f"pictures of at least {SMALLEST_INPUT}x{SMALLEST_INPUT} pixels",
+                remedy="set transform.resize.size=[64,64] or larger",
+            )
+        if incoming.low < -1 or incoming.high > 1:
+            raise UnfitError(
+                expected="pixels in [-1, 1] or [0, 1]",
+                remedy="end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)",
+            )
+        return incoming

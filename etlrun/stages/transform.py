@@ -1,0 +1,162 @@
+"""What is done to each picture, one step after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from etlrun.stages.base import (
+    DATA,
+    ORDER,
+    SPEED,
+    Expected,
+    Flag,
+    Number,
+    Parallelism,
+    Size,
+    Stage,
+)
+from etlrun.stages.flow import Flow, UnfitError
+
+
+class Step(Stage):
+    """A stage that works on one example."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parse(Step):
+    """Reads picture and label out of a serialised example; a plan puts it before the first step."""
+
+    path: ClassVar[str] = "transform.parse"
+
+    def flow(self, incoming: Flow) -> Flow:
+        return incoming.replace(content="encoded")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decode(Step):
+    """JPEG, PNG, BMP or the first frame of a GIF to uint8 pixels in [0, 255], three channels."""
+
+    path: ClassVar[str] = "transform.decode"
+
+    def flow(self, incoming: Flow) -> Flow:
+        if incoming.content != "encoded":
+            raise UnfitError(
+                expected="an encoded picture",
+                remedy="leave `decode` out of the steps, or set extract.decode=false",
+            )
+        return incoming.replace(content="decoded")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resize(Step):
+    """To one size, without keeping the aspect ratio, as `tf.image.resize` does; float32, same range.
+
+    Attributes:
+        size: [height, width] in pixels.
+        method: Of interpolation.
+        antialias: Whether to filter before making a picture smaller.
+    """
+
+    path: ClassVar[str] = "transform.resize"
+
+    size: Annotated[Size, DATA]
+    method: Annotated[
+        Literal["bilinear", "nearest", "area"], Expected("bilinear, nearest or area"), DATA
+    ]
+    antialias: Annotated[Flag, DATA]
+
+    def flow(self, incoming: Flow) -> Flow:
+        incoming.require_decoded()
+        height, width = self.size
+        return incoming.replace(dtype="float32", height=height, width=width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CenterCrop(Step):
+    """The largest centred square of a picture."""
+
+    path: ClassVar[str] = "transform.center_crop"
+
+    def flow(self, incoming: Flow) -> Flow:
+        incoming.require_decoded()
+        sides = (incoming.height, incoming.width)
+        side = None if None in sides else min(side for side in sides if side)
+        return incoming.replace(height=side, width=side)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomFlip(Step):
+    """Left and right exchanged in half of the pictures; another half in each pass.
+
+    Which pictures those are follows from the seed, the pass and the picture itself, so that no
+    parameter that changes the speed or the order can change it.
+    """
+
+    path: ClassVar[str] = "transform.random_flip"
+    random: ClassVar[bool] = True
+
+    def flow(self, incoming: Flow) -> Flow:
+        incoming.require_decoded()
+        return incoming
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rescale(Step):
+    """`picture * scale + offset`, as float32."""
+
+    path: ClassVar[str] = "transform.rescale"
+
+    scale: Annotated[Number, DATA]
+    offset: Annotated[Number, DATA]
+
+    def flow(self, incoming: Flow) -> Flow:
+        incoming.require_decoded()
+        ends = sorted(end * self.scale + self.offset for end in (incoming.low, incoming.high))
+        return incoming.replace(dtype="float32", low=ends[0], high=ends[1])
+
+
+def _scaled(incoming: Flow, low: float) -> Flow:
+    incoming.require_decoded()
+    if (incoming.low, incoming.high) != (0.0, 255.0):
+        raise UnfitError(
+            expected="pixels in [0, 255]", remedy="keep one of the scaling steps and remove the other"
+        )
+    return incoming.replace(dtype="float32", low=low, high=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleZeroOne(Step):
+    """[0, 255] to [0, 1]: the scaling of TensorFlow Hub's MobileNetV2."""
+
+    path: ClassVar[str] = "transform.scale_zero_one"
+
+    def flow(self, incoming: Flow) -> Flow:
+        return _scaled(incoming, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleMinusOneOne(Step):
+    """[0, 255] to [-1, 1]: the scaling of Keras's MobileNetV2."""
+
+    path: ClassVar[str] = "transform.scale_minus_one_one"
+
+    def flow(self, incoming: Flow) -> Flow:
+        return _scaled(incoming, -1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Map(Stage):
+    """The steps, applied to one example after the other or to several at once.
+
+    Attributes:
+        num_parallel_calls: Examples worked on at once; null works in the consumer's thread.
+        deterministic: false gives examples as they get ready, so that no run can be repeated exactly.
+        steps: In the order in which they are applied.
+    """
+
+    path: ClassVar[str] = "transform.map"
+
+    num_parallel_calls: Annotated[Parallelism, SPEED]
+    deterministic: Annotated[Flag, ORDER]
+    steps: tuple[Step, ...]
