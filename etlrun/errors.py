@@ -58,3 +58,12 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that `word` was most likely meant to be, or None."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return close[0] if close else None
+
+
+def headline(error: Exception) -> str:
+    """The line of a library's error message that tells most: TensorFlow puts its own below a stack of frames."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and "[[{{node" not in line]
+    if not lines:
+        return type(error).__name__
+    line = lines[-1] if lines[0].startswith("Graph execution error") else lines[0]
+    return line.split("}} ")[-1].split(" [Op:")[0]

@@ -33,6 +33,11 @@ class PlannedStage:
     gives: Flow
     steps: tuple[PlannedStage, ...] = ()
 
+    @property
+    def is_random(self) -> bool:
+        """Whether it does something else in each pass."""
+        return self.stage.random or any(step.is_random for step in self.steps)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:

@@ -13,6 +13,7 @@ from etlrun.stages.base import Stage, parameters
 FORMAT_VERSION = 1
 _INDENT = " " * 5
 _WIDTHS = (22, 20)
+_STEP_WIDTH = 29
 
 
 def text(plan: Plan) -> str:
@@ -30,17 +31,22 @@ def text(plan: Plan) -> str:
 
 def _stage_lines(stages: tuple[PlannedStage, ...]) -> Iterator[str]:
     for number, planned in enumerate(stages, 1):
-        yield f"{number:3}. {planned.stage.path:<{_WIDTHS[0] + 2}}-> {planned.gives}"
+        yield f"{number:3}. {planned.stage.path:<{_STEP_WIDTH}} -> {planned.gives}"
         yield from _parameter_lines(planned.stage, _INDENT + "  ")
         for letter, step in zip("abcdefghijklmnopqrstuvwxyz", planned.steps, strict=False):
-            yield f"{_INDENT}{letter}. {step.stage.path:<{_WIDTHS[0] - 1}}-> {step.gives}"
+            yield f"{_INDENT}{letter}. {step.stage.path:<{_STEP_WIDTH}} -> {step.gives}"
             yield from _parameter_lines(step.stage, _INDENT + "     ")
 
 
 def _parameter_lines(stage: Stage, indent: str) -> Iterator[str]:
     for parameter in parameters(stage):
-        value = show(parameter.value)
+        value = _bare(parameter.value)
         yield f"{indent}{parameter.name:<{_WIDTHS[0]}}{value:<{_WIDTHS[1]}} {parameter.kind}"
+
+
+def _bare(value: object) -> str:
+    """A value without the quotes that a message puts around texts."""
+    return value if isinstance(value, str) else show(value)
 
 
 def as_dict(plan: Plan) -> dict[str, Any]:
@@ -102,7 +108,7 @@ def mermaid(plan: Plan) -> str:
 
 def _chain(name: str, stages: tuple[PlannedStage, ...]) -> Iterator[str]:
     for number, planned in enumerate(stages, 1):
-        values = [f"{item.name}={show(item.value)}" for item in parameters(planned.stage)]
+        values = [f"{item.name}={_bare(item.value)}" for item in parameters(planned.stage)]
         steps = [step.stage.path for step in planned.steps]
         yield f'  {name}_{number}["{_label(planned.stage.path, *steps, *values)}"]'
         yield f"  {name}_{number - 1} --> {name}_{number}"

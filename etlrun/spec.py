@@ -7,6 +7,7 @@ names all its values (the files in `conf/` do), so that a reviewer sees them all
 from __future__ import annotations
 
 import dataclasses
+import json
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -127,7 +128,7 @@ class _Parser:
         if block is None:
             return None
         try:
-            stage = TypeAdapter(stage_type).validate_python(_tuples(block))
+            stage = TypeAdapter(stage_type).validate_json(json.dumps(block))
         except ValidationError as error:
             self.validation(path, stage_type, error)
             return None
@@ -169,7 +170,7 @@ class _Parser:
                 )
         steps = {name: self.step(name, block.get(name), known[name]) for name in sorted(used)}
         settings = {key: value for key, value in block.items() if key in options[2:4]}
-        shell = self.stage("transform", {**settings, "steps": ()}, Map)
+        shell = self.stage("transform", {**settings, "steps": []}, Map)
         if shell is None or None in steps.values():
             return None, None
         train, evaluation = (
@@ -209,13 +210,6 @@ def show(value: object) -> str:
     if isinstance(value, tuple):
         return str(list(value))
     return repr(value) if isinstance(value, str) else str(value)
-
-
-def _tuples(value: Any) -> Any:
-    """Lists as tuples, at every depth: what a frozen stage holds."""
-    if isinstance(value, Mapping):
-        return {key: _tuples(item) for key, item in value.items()}
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def _owner(stage_type: type[Stage], location: list[str]) -> tuple[type[Stage], list[str]]:

@@ -74,7 +74,7 @@ class Stage:
 
     path: ClassVar[str]
     random: ClassVar[bool] = False
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
 
     def flow(self, incoming: Flow) -> Flow:
         """What goes out when `incoming` comes in; `UnfitError` where it can't take that."""

@@ -1,0 +1,122 @@
+"""The process's backend: which framework computes, on which device, and what machine this is."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import psutil
+
+from etlrun.errors import WorldError
+from etlrun.stages.trainer import Trainer
+
+_VERSIONED = (
+    "etlrun", "tensorflow", "keras", "tensorflow-datasets", "hydra-core", "omegaconf", "numpy", "jax",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """What computes.
+
+    Attributes:
+        name: `tensorflow`, `jax` or another of Keras's.
+        versions: By package, and of Python.
+        host: Cores, memory in bytes, operating system, accelerators.
+    """
+
+    name: str
+    versions: dict[str, str]
+    host: dict[str, Any]
+
+
+@contextmanager
+def prepare(trainer: Trainer) -> Iterator[Backend]:
+    """Import the backend and set it up as `trainer` asks: device, seed, precision.
+
+    Raises:
+        WorldError: A GPU is asked for and there is none.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    if trainer.device == "cpu":
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    with _native_messages_kept():
+        import keras
+        import tensorflow as tf
+
+        name = keras.backend.backend()
+        if name != "tensorflow" or trainer.device == "cpu":
+            tf.config.set_visible_devices([], "GPU")
+        accelerators = _accelerators(keras)
+    if trainer.device == "gpu" and not accelerators:
+        raise WorldError(
+            where="trainer.device", found=f"no GPU that Keras's {name} backend can see",
+            expected="a GPU, since trainer.device=gpu",
+            remedy="check the driver and the backend's GPU packages, or set trainer.device=auto",
+        )
+    keras.utils.set_random_seed(trainer.seed)
+    policy = keras.config.dtype_policy()
+    if trainer.mixed_precision is not None:
+        keras.config.set_dtype_policy(trainer.mixed_precision)
+    try:
+        yield Backend(name=name, versions=_versions(), host=_host(accelerators))
+    finally:
+        keras.config.set_dtype_policy(policy)
+
+
+def _accelerators(keras: Any) -> list[str]:
+    try:
+        return [str(device) for device in keras.distribution.list_devices("gpu")]
+    except RuntimeError:  # JAX's way to say that there is none
+        return []
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in _VERSIONED:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _host(accelerators: list[str]) -> dict[str, Any]:
+    return {
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": platform.platform(),
+        "accelerators": accelerators,
+    }
+
+
+@contextmanager
+def _native_messages_kept() -> Iterator[None]:
+    """Hold back what native libraries write to stderr while they load; show it if the block fails.
+
+    TensorFlow reports missing CUDA drivers there on every machine without a GPU, before any log level
+    is read.
+    """
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            kept.seek(0)
+            os.write(saved, kept.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(saved, 2)
+            os.close(saved)
+
+

@@ -1,0 +1,67 @@
+"""The commands. All of them answer without TensorFlow, but a run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from etlrun import compose, render, report, resume
+from etlrun.errors import EtlrunError
+from etlrun.stages import STAGES
+
+HYDRA_ANSWERS = (
+    "--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i",
+    "--shell-completion", "-sc", "--experimental-rerun",
+)  # fmt: skip
+"""Options that Hydra answers by itself, without a run."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """`etlrun` and `python -m etlrun`; ends the process with status 0, 1 (failed), 2 (refused) or 130."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    commands = {"plan": _plan, "report": _report}
+    try:
+        if words and words[0] in commands:
+            commands[words[0]](words[1:])
+        else:
+            _run(words)
+    except EtlrunError as error:
+        print(describe(error), file=sys.stderr)
+        raise SystemExit(error.status) from None
+    except BrokenPipeError:
+        raise SystemExit(1) from None
+
+
+def describe(error: EtlrunError) -> str:
+    """The message of an error that ends a command."""
+    count = len(error.faults)
+    return "\n".join([f"etlrun: {count} fault{'s' * (count != 1)}", *(f"  {fault}" for fault in error.faults)])
+
+
+def _run(words: list[str]) -> None:
+    if not any(word.split("=")[0] in HYDRA_ANSWERS for word in words):
+        words = resume.with_overrides_of_resumed_run(words)
+        compose.check(compose.Request.of(words), STAGES)
+    sys.argv[1:] = words
+    compose.launch()
+
+
+def _plan(words: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="etlrun plan", description="Print what a run would do, without doing it.",
+        usage="etlrun plan [--format text|json|mermaid] [--config-dir DIR] [OVERRIDE...]",
+    )
+    parser.add_argument("--format", choices=sorted(render.FORMATS), default="text")
+    known, rest = parser.parse_known_args(words)
+    plan = compose.planned(compose.Request.of(rest), STAGES)
+    sys.stdout.write(render.FORMATS[known.format](plan))
+
+
+def _report(words: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="etlrun report", description="Print the table of a run, or of a folder of runs."
+    )
+    parser.add_argument("folder", type=Path)
+    report.show(parser.parse_args(words).folder)

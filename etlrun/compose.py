@@ -1,0 +1,225 @@
+"""The one module that knows Hydra: configs are composed here, checked before any job starts, and run.
+
+    command line --check--> faults, or nothing --hydra.main--> `job`, once for a run and once a job of a multirun
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice, product
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra import version
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from etlrun import report, run
+from etlrun.errors import ConfigError, Fault, nearest
+from etlrun.plan import Plan, plan
+from etlrun.spec import parse
+from etlrun.stages import Stages
+
+VERSION_BASE = "1.3"
+MOST_JOBS_CHECKED = 256
+"""Jobs of a multirun whose configs are checked before the first one starts."""
+
+
+def config_dir() -> Path:
+    """The folder of the configs: beside the package in a checkout, inside it in a wheel."""
+    package = Path(__file__).resolve().parent
+    inside = package / "conf"
+    return inside if inside.is_dir() else package.parent / "conf"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The part of a command line that decides a config.
+
+    Attributes:
+        overrides: In Hydra's grammar.
+        config_dir: A person's own configs, searched after the project's; None for none.
+        config_name: Of the primary config.
+    """
+
+    overrides: list[str]
+    config_dir: str | None = None
+    config_name: str | None = None
+
+    @classmethod
+    def of(cls, arguments: list[str]) -> Request:
+        """The request in `arguments`, of which Hydra's other options are ignored."""
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--config-dir", "-cd")
+        parser.add_argument("--config-name", "-cn")
+        known, rest = parser.parse_known_args(arguments)
+        return cls(
+            overrides=[word for word in rest if not word.startswith("-")],
+            config_dir=known.config_dir,
+            config_name=known.config_name,
+        )
+
+
+def planned(request: Request, stages: Stages) -> Plan:
+    """The plan of the one config that `request` asks for; `ConfigError` with all its faults."""
+    plans = _plans(request, stages)
+    if len(plans) > 1:
+        raise ConfigError(
+            [Fault(where="overrides", found=f"a sweep over {len(plans)} configs", expected="one config",
+                   remedy="give each key one value")]
+        )
+    return plans[0]
+
+
+def check(request: Request, stages: Stages) -> None:
+    """Refuse a wrong config, or any wrong config of a multirun, with `ConfigError` and all faults."""
+    _plans(request, stages)
+
+
+def _plans(request: Request, stages: Stages) -> list[Plan]:
+    faults: dict[str, Fault] = {}
+    plans = []
+    with _loader(request) as loader:
+        axes = []
+        for override in _parsed(request.overrides):
+            options = loader.get_group_options(override.key_or_group)
+            fault = _group_fault(override, options)
+            if fault is None:
+                axes.append(_axis(override, is_group=bool(options)))
+            else:
+                faults[str(fault)] = fault
+        for job in islice(product(*axes), MOST_JOBS_CHECKED):
+            try:
+                plans.append(plan(parse(_composed(request, job), stages)))
+            except ConfigError as error:
+                faults |= {str(fault): fault for fault in error.faults}
+    if faults:
+        raise ConfigError(list(faults.values()))
+    return plans
+
+
+@contextmanager
+def _loader(request: Request) -> Iterator[ConfigLoader]:
+    """Hydra's view of the config folders, for as long as the block lasts."""
+    version.setbase(VERSION_BASE)
+    search_path = create_config_search_path(str(config_dir()))
+    if request.config_dir is not None:
+        folder = Path(request.config_dir).resolve()
+        if not folder.is_dir():
+            raise ConfigError(
+                [Fault(where="--config-dir", found=f"no folder {folder}", expected="a folder of configs",
+                       remedy="give the path of a folder that exists")]
+            )
+        search_path.append("command-line", f"file://{folder}")
+    Hydra.create_main_hydra2(task_name="etlrun", config_search_path=search_path)
+    try:
+        yield GlobalHydra.instance().config_loader()
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def _parsed(overrides: list[str]) -> list[Override]:
+    try:
+        return list(OverridesParser.create().parse_overrides(overrides))
+    except HydraException as error:
+        raise ConfigError([_foreign("overrides", error)]) from error
+
+
+def _foreign(where: str, error: Exception) -> Fault:
+    message = " ".join(str(error).split())
+    return Fault(where=where, found=message, expected="a config that Hydra can compose")
+
+
+def _group_fault(override: Override, options: list[str]) -> Fault | None:
+    """The fault of an override that chooses an option which its group lacks; lists are left to Hydra."""
+    for value in _values(override):
+        if options and not override.is_delete() and value not in (*options, "null") and value[0] != "[":
+            close = nearest(value, options)
+            return Fault(
+                where=override.key_or_group,
+                found=f"the unknown option '{value}'",
+                expected=f"one of {', '.join(options)}",
+                remedy=f"did you mean {override.key_or_group}={close}?" if close else "",
+            )
+    return None
+
+
+def _values(override: Override) -> list[str]:
+    """The values of an override, one for each job that it makes; as texts in Hydra's grammar."""
+    if override.is_discrete_sweep():
+        return [str(value) for value in override.sweep_string_iterator()]
+    return [override.get_value_element_as_str()]
+
+
+def _axis(override: Override, *, is_group: bool) -> list[str]:
+    """The override once for each of its values. Keys that the config lacks are added, for the parser to report."""
+    key = override.get_key_element()
+    if override.is_delete():
+        return [override.input_line or ""]
+    known_to_hydra = is_group or key.startswith(("+", "hydra."))
+    return [f"{'' if known_to_hydra else '++'}{key}={value}" for value in _values(override)]
+
+
+def _composed(request: Request, overrides: Sequence[str]) -> dict[str, Any]:
+    try:
+        config = hydra.compose(config_name=request.config_name or "config", overrides=list(overrides))
+        return _plain(config)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError([_foreign("config", error)]) from error
+
+
+def _plain(config: DictConfig) -> dict[str, Any]:
+    """A config as plain values, every reference resolved; an unset `???` stays as it is, for the parser."""
+    values = OmegaConf.to_container(config, resolve=True)
+    if not isinstance(values, dict):
+        raise TypeError(type(values))
+    return {str(key): value for key, value in values.items() if key != "hydra"}
+
+
+def launch() -> None:
+    """Hand the command line to Hydra, which composes each job's config and calls `job` with it."""
+    main: Callable[[], Any] = hydra.main(
+        version_base=VERSION_BASE, config_path=str(config_dir()), config_name="config"
+    )(job)
+    main()
+
+
+def job(config: DictConfig) -> None:
+    """One run: in this process, or for a job of a multirun in a fresh one, from the config frozen in its folder."""
+    settings = HydraConfig.get()
+    folder = Path(settings.runtime.output_dir)
+    run.freeze(folder, _plain(config), list(settings.overrides.task))
+    if settings.mode == RunMode.RUN:
+        raise SystemExit(run.run(folder))
+    process = subprocess.Popen([sys.executable, "-m", "etlrun.run", str(folder)])
+    try:
+        process.wait()
+    except KeyboardInterrupt:
+        process.wait()
+        report.sweep(Path(settings.sweep.dir))
+        raise SystemExit(run.INTERRUPTED) from None
+    run.settle(folder, process.returncode)
+
+
+class SweepTable(Callback):  # type: ignore[misc]
+    """Ends a multirun with its table and an exit status that tells whether all jobs went well."""
+
+    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+        if not report.sweep(Path(config.hydra.sweep.dir)):
+            raise SystemExit(1)

@@ -1,0 +1,128 @@
+"""What each stage does to a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from etlrun.graph.context import Context, Pass
+from etlrun.graph.source import Example, Shard
+from etlrun.graph.steps import STEPS
+from etlrun.stages.cache import DiskCache, MemoryCache
+from etlrun.stages.extract import Interleave, Sequential, Tfds
+from etlrun.stages.load import Batch, Prefetch, Shuffle
+from etlrun.stages.skip import SkipCorrupt
+from etlrun.stages.transform import Map
+
+
+def _autotuned(value: int | str | None) -> int | None:
+    """A config's number, `autotune` or null as tf.data takes it."""
+    return tf.data.AUTOTUNE if value == "autotune" else value  # type: ignore[return-value]
+
+
+def tfds_load(_nothing: None, stage: Tfds, context: Context, _pass: Pass) -> tf.data.Dataset:
+    """{image: string scalar or uint8 (height, width, 3), label: int64 scalar}, read by TFDS."""
+    image_key, label_key = context.source.dataset.image_key, context.source.dataset.label_key
+    decoders: dict[str, Any] = {} if stage.decode else {image_key: tfds.decode.SkipDecoding()}
+    wanted = tfds.decode.PartialDecoding({image_key: True, label_key: True}, decoders=decoders)
+    dataset = context.source.builder.as_dataset(
+        split=context.split.name, decoders=wanted, shuffle_files=False,
+        read_config=tfds.ReadConfig(try_autocache=False, assert_cardinality=False),
+    )
+    return dataset.map(lambda example: {"image": example[image_key], "label": example[label_key]})
+
+
+def _read(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
+    return tf.data.TFRecordDataset(path).skip(skip).take(take)
+
+
+def _shards(shards: tuple[Shard, ...]) -> tf.data.Dataset:
+    columns = ([shard.path for shard in shards], [shard.skip for shard in shards], [shard.take for shard in shards])
+    return tf.data.Dataset.from_tensor_slices((columns[0], *(tf.constant(c, tf.int64) for c in columns[1:])))
+
+
+def sequential(_nothing: None, _stage: Sequential, context: Context, _pass: Pass) -> tf.data.Dataset:
+    """Serialised examples (string scalars), one shard after the other."""
+    return _shards(context.split.shards).flat_map(_read)
+
+
+def interleave(_nothing: None, stage: Interleave, context: Context, _pass: Pass) -> tf.data.Dataset:
+    """Serialised examples (string scalars) of several shards in turn."""
+    return _shards(context.split.shards).interleave(
+        _read, cycle_length=stage.cycle_length, block_length=stage.block_length,
+        num_parallel_calls=_autotuned(stage.num_parallel_calls),
+        deterministic=stage.deterministic if stage.num_parallel_calls else None,
+    )
+
+
+def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context, pass_: Pass) -> tf.data.Dataset:
+    """All steps in one map, then (image, label) with the label checked against the classes."""
+    functions = [STEPS[type(step)](step, context, pass_) for step in stage.steps]
+    num_classes = context.source.num_classes
+
+    def apply(example: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        for function in functions:
+            example = function(example)
+        label = example["label"]
+        known = tf.logical_and(label >= 0, label < num_classes)
+        with tf.control_dependencies([tf.debugging.Assert(known, ["label outside the classes", label])]):
+            return example["image"], tf.identity(label)
+
+    return dataset.map(
+        apply, num_parallel_calls=_autotuned(stage.num_parallel_calls),
+        deterministic=stage.deterministic if stage.num_parallel_calls else None,
+    )
+
+
+def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context, _pass: Pass) -> tf.data.Dataset:
+    """Elements that raise are dropped, the others counted."""
+
+    def count(*element: Example) -> Any:
+        with tf.control_dependencies([context.examples_left.assign_add(1)]):
+            return tf.nest.map_structure(tf.identity, element)
+
+    return dataset.ignore_errors().map(count)
+
+
+def cache_memory(dataset: tf.data.Dataset, _stage: MemoryCache, _context: Context, _pass: Pass) -> tf.data.Dataset:
+    """tf.data's cache in memory."""
+    return dataset.cache()
+
+
+def cache_disk(dataset: tf.data.Dataset, _stage: DiskCache, context: Context, _pass: Pass) -> tf.data.Dataset:
+    """tf.data's cache in files of the run's own."""
+    context.folder.mkdir(parents=True, exist_ok=True)
+    return dataset.cache(str(context.folder / "examples"))
+
+
+def shuffle(dataset: tf.data.Dataset, stage: Shuffle, _context: Context, pass_: Pass) -> tf.data.Dataset:
+    """An order of its own for each pass, the same in every run of one seed."""
+    return dataset.shuffle(stage.buffer_size, seed=pass_.stage_seed(stage.seed), reshuffle_each_iteration=False)
+
+
+def batch(dataset: tf.data.Dataset, stage: Batch, _context: Context, _pass: Pass) -> tf.data.Dataset:
+    """A new first dimension."""
+    return dataset.batch(stage.batch_size, drop_remainder=stage.drop_remainder)
+
+
+def prefetch(dataset: tf.data.Dataset, stage: Prefetch, _context: Context, _pass: Pass) -> tf.data.Dataset:
+    """Elements ready ahead of time."""
+    return dataset.prefetch(_autotuned(stage.buffer_size))
+
+
+DATASET_STAGES: dict[type, Callable[[Any, Any, Context, Pass], tf.data.Dataset]] = {
+    Tfds: tfds_load,
+    Sequential: sequential,
+    Interleave: interleave,
+    Map: map_steps,
+    SkipCorrupt: skip_corrupt,
+    MemoryCache: cache_memory,
+    DiskCache: cache_disk,
+    Shuffle: shuffle,
+    Batch: batch,
+    Prefetch: prefetch,
+}
+"""The function that each kind of stage stands for."""

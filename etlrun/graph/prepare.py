@@ -1,0 +1,86 @@
+"""Making a data set that is not there yet: once, even when two runs start together or an earlier one was killed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import requests
+import tensorflow_datasets as tfds
+from filelock import FileLock, Timeout
+from rich.console import Console
+from tensorflow_datasets.core.download.util import DownloadError
+
+from etlrun.errors import WorldError
+from etlrun.stages.dataset import SAMPLE_NAME, Dataset
+
+SAMPLE_SHARDS = 8
+
+
+def prepare(builder: Any, dataset: Dataset) -> None:
+    """Have TFDS write the data set of `builder`, unless it is there; `WorldError` where that can't be done.
+
+    One process writes at a time; the others wait and find the result. TFDS writes into a folder of
+    its own and renames it at the end, so that a kill leaves at most such a folder, which is removed here.
+    """
+    if _is_there(builder):
+        return
+    if not dataset.download:
+        raise _missing(builder, dataset, "and dataset.download=false")
+    family = Path(builder.data_dir).parent
+    try:
+        family.mkdir(parents=True, exist_ok=True)
+        with _alone(family / ".etlrun.lock"):
+            if _is_there(builder):
+                return
+            for leftover in family.glob("incomplete.*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            _write(builder, dataset)
+    except OSError as error:
+        raise WorldError(
+            where=str(family), found=str(error), expected="a folder that can be written to, with space for the data",
+            remedy="set dataset.data_dir to another folder",
+        ) from error
+
+
+def _is_there(builder: Any) -> bool:
+    return (Path(builder.data_dir) / "dataset_info.json").is_file()
+
+
+class _alone:  # noqa: N801 - reads as a statement: `with _alone(path)`
+    """Holds a lock between processes, and says so once when it has to wait. A killed holder's lock is free."""
+
+    def __init__(self, path: Path) -> None:
+        self.lock = FileLock(path)
+
+    def __enter__(self) -> None:
+        try:
+            self.lock.acquire(timeout=0)
+        except Timeout:
+            Console(stderr=True).print("another run prepares the data set; waiting for it", highlight=False)
+            self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+def _write(builder: Any, dataset: Dataset) -> None:
+    settings: dict[str, Any] = {"num_shards": SAMPLE_SHARDS} if dataset.name == SAMPLE_NAME else {}
+    Console(stderr=True).print(f"preparing {builder.info.full_name} in {builder.data_dir}", highlight=False)
+    try:
+        builder.download_and_prepare(
+            download_config=tfds.download.DownloadConfig(try_download_gcs=False, **settings)
+        )
+    except (requests.RequestException, DownloadError) as error:
+        raise _missing(builder, dataset, f"and it could not be prepared: {error}") from error
+
+
+def _missing(builder: Any, dataset: Dataset, why: str) -> WorldError:
+    return WorldError(
+        where="dataset.data_dir", found=f"no {builder.info.full_name} in {builder.data_dir}, {' '.join(why.split())}",
+        expected="a data set that TFDS has prepared, or a network to download it from",
+        remedy=f"on a machine with a network run `python -m etlrun dataset={dataset.name} trainer.epochs=1`, copy "
+        f"its folder here and give the folder above {dataset.name}/ as dataset.data_dir; "
+        "or set dataset=sample, which needs no network",
+    )

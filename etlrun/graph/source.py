@@ -1,0 +1,145 @@
+"""A TFDS data set on disk: its shards, its features, and what is wrong when it is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from etlrun.errors import WorldError, headline, nearest
+from etlrun.graph.prepare import prepare
+from etlrun.stages.dataset import SAMPLE_NAME, Dataset
+
+Example = dict[str, tf.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A part of one file.
+
+    Attributes:
+        path: Of the TFRecord file.
+        skip: Records to leave out at the start.
+        take: Records to read after that.
+    """
+
+    path: str
+    skip: int
+    take: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Some examples of a data set.
+
+    Attributes:
+        name: In TFDS's slicing language.
+        shards: In the order of their names.
+        num_examples: In all shards.
+    """
+
+    name: str
+    shards: tuple[Shard, ...]
+    num_examples: int
+
+
+class Source:
+    """A prepared data set.
+
+    Attributes:
+        builder: TFDS's.
+        num_classes: Of the label; labels are integers in [0, num_classes).
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        """Find the data set, and prepare it where that is allowed; `WorldError` where it can't be had."""
+        self.dataset = dataset
+        self.builder = open_builder(dataset)
+        prepare(self.builder, dataset)
+        self.num_classes = self._num_classes()
+
+    def _num_classes(self) -> int:
+        features = self.builder.info.features
+        for key, kind in ((self.dataset.image_key, tfds.features.Image),
+                          (self.dataset.label_key, tfds.features.ClassLabel)):
+            where = "dataset.image_key" if kind is tfds.features.Image else "dataset.label_key"
+            if key not in features or not isinstance(features[key], kind):
+                known = [name for name, feature in features.items() if isinstance(feature, kind)]
+                found = f"no feature '{key}'" if key not in features else f"'{key}', which is {features[key]}"
+                raise WorldError(
+                    where=where, found=f"{found} in {self.builder.info.full_name}",
+                    expected=f"a feature of type {kind.__name__}: {', '.join(known) or 'there is none'}",
+                    remedy=f"set {where}={known[0]}" if known else "choose a data set of labelled pictures",
+                )
+        return int(features[self.dataset.label_key].num_classes)
+
+    def split(self, name: str, where: str) -> Split:
+        """The examples that `name` means; `where` is the config's path, for messages."""
+        known = self.builder.info.splits
+        try:
+            instructions = known[name].file_instructions
+        except (KeyError, ValueError, AssertionError) as error:
+            whole = name.split("[")[0]
+            close = nearest(whole, known)
+            remedy = f"did you mean {name.replace(whole, close)}?" if close and close != whole else "see TFDS's slicing"
+            raise WorldError(
+                where=where, found=f"'{name}', which {self.builder.info.full_name} does not have",
+                expected=f"a part of one of its splits: {', '.join(known)}", remedy=remedy,
+            ) from error
+        shards = tuple(
+            Shard(path=str(item.filename), skip=item.skip, take=item.examples_in_shard - item.skip
+                  if item.take == -1 else item.take)
+            for item in instructions
+        )
+        split = Split(name=name, shards=shards, num_examples=sum(shard.take for shard in shards))
+        if not split.num_examples:
+            raise WorldError(
+                where=where, found=f"no examples in '{name}' of {self.builder.info.full_name}",
+                expected="at least one", remedy="choose a larger part of the split",
+            )
+        self._all_there(split)
+        return split
+
+    def _all_there(self, split: Split) -> None:
+        for shard in split.shards:
+            if not Path(shard.path).is_file():
+                raise WorldError(
+                    where=shard.path, found="no such file", expected=f"a shard of {self.builder.info.full_name}",
+                    remedy=f"remove {Path(shard.path).parent} and run again, so that the data set is prepared anew",
+                )
+
+    def parser(self) -> Callable[[tf.Tensor], Example]:
+        """A function from a serialised example (string scalar) to `image` (string scalar) and `label` (int64)."""
+        keys = {self.dataset.image_key: "image", self.dataset.label_key: "label"}
+        specs = {
+            key: tf.io.FixedLenFeature((), tf.string if name == "image" else tf.int64)
+            for key, name in keys.items()
+        }
+
+        def parse(record: tf.Tensor) -> Example:
+            features = tf.io.parse_single_example(record, specs)
+            return {name: features[key] for key, name in keys.items()}
+
+        return parse
+
+
+def open_builder(dataset: Dataset) -> Any:
+    """TFDS's builder of `dataset`; `WorldError` where TFDS knows none."""
+    if dataset.name == SAMPLE_NAME:
+        import etlrun.sample.builder  # noqa: F401 - registers the data set with TFDS
+    name = f"{dataset.name}:{dataset.version}" if dataset.version else dataset.name
+    data_dir = str(Path(dataset.data_dir).expanduser()) if dataset.data_dir else None
+    try:
+        return tfds.builder(name, data_dir=data_dir)
+    except (tfds.core.DatasetNotFoundError, AssertionError, ValueError) as error:
+        close = nearest(dataset.name, tfds.list_builders(with_community_datasets=False))
+        raise WorldError(
+            where="dataset.name", found=f"{name} in {data_dir or tfds.core.constants.DATA_DIR}: {headline(error)}",
+            expected="a data set that TFDS knows, or files of one in dataset.data_dir",
+            remedy=f"did you mean {close}?" if close and close != dataset.name
+            else "check dataset.name, dataset.version and dataset.data_dir",
+        ) from error

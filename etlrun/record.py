@@ -1,0 +1,105 @@
+"""A run's folder: what a run writes as it goes, so that a kill at any moment leaves what was reached.
+
+    config.yaml   plan.txt   plan.json   events.jsonl   summary.json   report.md   model.keras   checkpoints/
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+RUNNING, COMPLETED, FAILED, INTERRUPTED = "running", "completed", "failed", "interrupted"
+
+SUMMARY, EVENTS, CONFIG, REPORT = "summary.json", "events.jsonl", "config.yaml", "report.md"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace `path` in one step: a reader sees the old text or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def finite(value: Any) -> Any:
+    """`value` with numbers that JSON lacks (NaN, infinity) as None, at every depth."""
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """The summary in `folder`; None where there is none that can be read."""
+    try:
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return summary if isinstance(summary, dict) else None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The composed config of a run; `OSError` where there is none."""
+    config: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
+    return config
+
+
+class Record:
+    """Writes the events and the summary of the run in `folder`.
+
+    Attributes:
+        folder: Of the run.
+        summary: What `summary.json` will hold; plain values. Numbers that are not finite become null.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.summary = read_summary(folder) or {"status": RUNNING, "overrides": []}
+        self._start = time.perf_counter()
+
+    @classmethod
+    def create(cls, folder: Path, config: Mapping[str, Any], overrides: list[str]) -> Record:
+        """The record of a run that has not started: its frozen config and an empty summary."""
+        folder.mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+        write_atomically(folder / CONFIG, text)
+        record = cls(folder)
+        record.update(status=RUNNING, overrides=overrides, epochs=[])
+        return record
+
+    def elapsed_s(self) -> float:
+        """Since this object was made, which is when the run's process began its work."""
+        return time.perf_counter() - self._start
+
+    def event(self, kind: str, **details: Any) -> None:
+        """Append one line to `events.jsonl`."""
+        line = {"event": kind, "elapsed_s": round(self.elapsed_s(), 3), **finite(details)}
+        with (self.folder / EVENTS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def update(self, **values: Any) -> None:
+        """Set values of the summary and write it."""
+        self.summary |= values
+        text = json.dumps(finite(self.summary), indent=2) + "\n"
+        write_atomically(self.folder / SUMMARY, text)
+
+    def epoch(self, epoch: Mapping[str, Any]) -> None:
+        """Add an epoch, and the totals that follow; the rate leaves out the first step, which compiles the model."""
+        epochs = [*self.summary["epochs"], dict(epoch)]
+        examples = sum(entry["examples"] for entry in epochs)
+        steady_s = sum(entry["wall_s"] for entry in epochs) - self.summary.get("startup_s", 0.0)
+        steady = examples - self.summary.get("startup_examples", 0)
+        self.event("epoch", **epoch)
+        self.update(
+            epochs=epochs,
+            examples=examples,
+            examples_per_s=steady / steady_s if steady_s > 0 and steady > 0 else None,
+            wall_s=self.elapsed_s(),
+        )

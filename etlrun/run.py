@@ -1,0 +1,126 @@
+"""One run, from the config in its folder to the report beside it. `python -m etlrun.run FOLDER` is a sweep's job."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from etlrun import record as records
+from etlrun import render, report, resume
+from etlrun.errors import EtlrunError, Fault, headline
+from etlrun.plan import plan
+from etlrun.record import Record
+from etlrun.spec import parse
+from etlrun.stages import STAGES, Stages
+
+OK, FAILED, INTERRUPTED = 0, 1, 130
+TRACEBACK = "traceback.txt"
+
+
+def freeze(folder: Path, config: Mapping[str, Any], overrides: list[str]) -> None:
+    """Keep the config of a run that is to start, so that later edits of files can't change it."""
+    Record.create(folder, config, overrides)
+
+
+def run(folder: Path, stages: Stages = STAGES) -> int:
+    """Run what `freeze` left in `folder`, and return the exit status; every ending leaves a summary."""
+    record = Record(folder)
+    try:
+        with _terminated_as_interrupted():
+            _work(record, stages)
+    except KeyboardInterrupt:
+        _end(record, records.INTERRUPTED, _fault("the run", "an interrupt", "the end of the training"))
+        _say(f"interrupted; go on with: etlrun trainer.resume={folder}")
+        return INTERRUPTED
+    except EtlrunError as error:
+        _end(record, records.FAILED, *error.faults)
+        _say("\n".join(f"  {fault}" for fault in error.faults), "failed")
+        _traceback_if_asked(error)
+        return error.status
+    except Exception as error:  # noqa: BLE001 - whatever it was, the summary says so and the exit status tells
+        (folder / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8")
+        remedy = f"see {folder / TRACEBACK}"
+        fault = _fault("the run", f"{type(error).__name__}: {headline(error)}", "no error", remedy)
+        _end(record, records.FAILED, fault)
+        _say(f"  {fault}", "failed")
+        _traceback_if_asked(error)
+        return FAILED
+    report.show(folder)
+    return OK
+
+
+def settle(folder: Path, status: int) -> None:
+    """Complete the summary of a job whose process ended without saying how (a kill, a crash)."""
+    record = Record(folder)
+    if record.summary["status"] == records.RUNNING:
+        how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        remedy = "the kernel kills what needs too much memory; see its log" if status == -9 else ""
+        _end(record, records.FAILED, _fault("the job's process", how, "an ordinary end", remedy))
+
+
+def _work(record: Record, stages: Stages) -> None:
+    spec = parse(records.read_config(record.folder), stages)
+    planned = plan(spec)
+    record.event("planned", fingerprint=planned.fingerprint)
+    records.write_atomically(record.folder / "plan.txt", render.text(planned))
+    records.write_atomically(record.folder / "plan.json", render.as_json(planned))
+    record.update(plan_fingerprint=planned.fingerprint, remarks=list(planned.remarks))
+    previous = resume.previous_run(planned, stages)
+
+    from etlrun.backend import prepare  # imports TensorFlow, so not before the config is known to be right
+
+    with prepare(spec.trainer) as backend:
+        from etlrun import training
+
+        record.update(versions=backend.versions, host=backend.host)
+        record.event("started", backend=backend.name)
+        training.train(planned, record, previous)
+    _end(record, records.COMPLETED)
+
+
+def _end(record: Record, status: str, *faults: Fault) -> None:
+    error = "\n".join(str(fault) for fault in faults) or None
+    record.event("ended", status=status, error=error)
+    record.update(status=status, wall_s=record.elapsed_s(), **({"error": error} if error else {}))
+    report.write(record.folder)
+
+
+def _fault(where: str, found: str, expected: str, remedy: str = "") -> Fault:
+    return Fault(where=where, found=found, expected=expected, remedy=remedy)
+
+
+def _say(text: str, state: str = "") -> None:
+    head = f"etlrun: {state}" if state else "etlrun:"
+    print(head + ("\n" if state else " ") + text, file=sys.stderr)
+
+
+def _traceback_if_asked(error: Exception) -> None:
+    if os.environ.get("HYDRA_FULL_ERROR", "0") != "0":
+        traceback.print_exception(error)
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """A polite kill (SIGTERM) ends a run as Ctrl-C does."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING)
+    sys.exit(run(Path(sys.argv[1])))

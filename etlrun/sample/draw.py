@@ -1,0 +1,71 @@
+"""Pictures of discs and of crosses, drawn with integers alone so that every machine draws the same."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+CLASSES = ("disc", "cross")
+SHAPES = 25
+"""In each picture; both classes have the same sizes, places and colours of shapes."""
+
+_SIDES = (300, 501)
+_RADII = (20, 40)
+_TEXTURE_SIDE = 1024
+_TEXTURE_SEED = 7
+
+Pixels = npt.NDArray[np.uint8]
+
+
+def picture(number: int) -> Pixels:
+    """Picture `number` as uint8 (height, width, 3), 300 to 500 pixels a side; its class is `number % 2`."""
+    rng = np.random.Generator(np.random.PCG64(number))
+    height, width = (int(side) for side in rng.integers(*_SIDES, 2))
+    top, left = (int(place) for place in rng.integers(0, _TEXTURE_SIDE - _SIDES[1], 2))
+    background = rng.integers(60, 196, 3).astype(np.int16)
+    canvas = _texture()[top : top + height, left : left + width] + background
+    for _ in range(SHAPES):
+        colour = (rng.integers(70, 130, 3) * rng.choice([-1, 1], 3)).astype(np.int16)
+        radius = int(rng.integers(*_RADII))
+        y, x = (int(rng.integers(radius, side - radius)) for side in (height, width))
+        window = canvas[y - radius : y + radius + 1, x - radius : x + radius + 1]
+        window[_shape(CLASSES[number % 2], radius)] += colour
+    return np.clip(canvas, 0, 255).astype(np.uint8)
+
+
+@functools.cache
+def _shape(kind: str, radius: int) -> npt.NDArray[np.bool_]:
+    """The pixels of a disc or a cross in a square of 2 * radius + 1 pixels a side."""
+    y, x = np.ogrid[-radius : radius + 1, -radius : radius + 1]
+    if kind == "disc":
+        return y * y + x * x <= radius * radius
+    arm = radius // 8
+    return (np.abs(y) <= arm) | (np.abs(x) <= arm)
+
+
+@functools.cache
+def _texture() -> npt.NDArray[np.int16]:
+    """Value noise at four scales, int16 (side, side, 3): it makes a JPEG as large as a photo's.
+
+    Source: value noise as in Perlin, "An Image Synthesizer", SIGGRAPH 1985, on a lattice and in integers.
+    """
+    rng = np.random.Generator(np.random.PCG64(_TEXTURE_SEED))
+    texture = np.zeros((_TEXTURE_SIDE, _TEXTURE_SIDE, 3), np.int16)
+    places = np.arange(_TEXTURE_SIDE)
+    for cell, amplitude in ((64, 20), (16, 11), (4, 7), (1, 4)):
+        points = _TEXTURE_SIDE // cell + 2
+        lattice = rng.integers(-amplitude, amplitude + 1, (points, points, 3), dtype=np.int16)
+        low, part = places // cell, (places % cell).astype(np.int16)
+        rows = _between(lattice[low], lattice[low + 1], part[:, None, None], cell)
+        texture += _between(rows[:, low], rows[:, low + 1], part[None, :, None], cell)
+    return texture
+
+
+def _between(
+    first: npt.NDArray[np.int16], second: npt.NDArray[np.int16], part: npt.NDArray[np.int16], whole: int
+) -> npt.NDArray[np.int16]:
+    """`part / whole` of the way from `first` to `second`, rounded down."""
+    mixed: npt.NDArray[np.int16] = (first * (np.int16(whole) - part) + second * part) // np.int16(whole)
+    return mixed
