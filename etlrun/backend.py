@@ -57,7 +57,8 @@ def prepare(trainer: Trainer) -> Iterator[Backend]:
         accelerators = _accelerators(keras)
     if trainer.device == "gpu" and not accelerators:
         raise WorldError(
-            where="trainer.device", found=f"no GPU that Keras's {name} backend can see",
+            where="trainer.device",
+            found=f"no GPU that Keras's {name} backend can see",
             expected="a GPU, since trainer.device=gpu",
             remedy="check the driver and the backend's GPU packages, or set trainer.device=auto",
         )
@@ -118,5 +119,3 @@ def _native_messages_kept() -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(saved, 2)
             os.close(saved)
-
-

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
 import keras
@@ -70,8 +69,14 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self.record, self.trainer, self.examples_in = record, trainer, examples_in
         self.console = Console(stderr=True)
         self.progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"),
-            TimeElapsedColumn(), console=self.console, transient=True, disable=not self.console.is_terminal,
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("steps"),
+            TimeElapsedColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
         )
         self.task = self.progress.add_task("", total=None, start=False)
         self.steps_before = 0
@@ -82,13 +87,15 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
     def __enter__(self) -> None:
         self.progress.start()
 
-    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Start the clock."""
         self.progress.reset(
-            self.task, description=f"epoch {epoch + 1}/{self.trainer.epochs}", total=self.steps or self.trainer.steps_per_epoch
+            self.task,
+            description=f"epoch {epoch + 1}/{self.trainer.epochs}",
+            total=self.steps or self.trainer.steps_per_epoch,
         )
         self.record.event("epoch_began", epoch=epoch + 1)
         self.steps, self.trained_s, self.began_s = 0, None, time.perf_counter()
@@ -113,12 +120,15 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self.steps_before = before + self.steps
         measures = {key: float(logs[key]) for key in _MEASURES if logs and key in logs}
         entry = {
-            "epoch": epoch + 1, "wall_s": trained_s, "validation_s": all_s - trained_s, "steps": self.steps,
-            "examples": examples, "examples_per_s": examples / trained_s, **measures,
+            "epoch": epoch + 1,
+            "wall_s": trained_s,
+            "validation_s": all_s - trained_s,
+            "steps": self.steps,
+            "examples": examples,
+            "examples_per_s": examples / trained_s,
+            **measures,
         }
         self.record.epoch(entry)
         shown = "  ".join(f"{key} {value:.4f}" for key, value in measures.items())
-        self.console.print(
-            f"epoch {epoch + 1}/{self.trainer.epochs}  {trained_s:6.1f} s  {entry['examples_per_s']:7.1f} examples/s  {shown}",
-            highlight=False, soft_wrap=True,
-        )
+        head = f"epoch {epoch + 1}/{self.trainer.epochs}  {trained_s:6.1f} s  {examples / trained_s:7.1f} examples/s"
+        self.console.print(f"{head}  {shown}", highlight=False, soft_wrap=True)

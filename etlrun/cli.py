@@ -50,7 +50,8 @@ def _run(words: list[str]) -> None:
 
 def _plan(words: list[str]) -> None:
     parser = argparse.ArgumentParser(
-        prog="etlrun plan", description="Print what a run would do, without doing it.",
+        prog="etlrun plan",
+        description="Print what a run would do, without doing it.",
         usage="etlrun plan [--format text|json|mermaid] [--config-dir DIR] [OVERRIDE...]",
     )
     parser.add_argument("--format", choices=sorted(render.FORMATS), default="text")

@@ -1,6 +1,6 @@
 """The one module that knows Hydra: configs are composed here, checked before any job starts, and run.
 
-    command line --check--> faults, or nothing --hydra.main--> `job`, once for a run and once a job of a multirun
+command line --check--> faults, or nothing --hydra.main--> `job`, once for a run and once a job of a multirun
 """
 
 from __future__ import annotations
@@ -81,8 +81,14 @@ def planned(request: Request, stages: Stages) -> Plan:
     plans = _plans(request, stages)
     if len(plans) > 1:
         raise ConfigError(
-            [Fault(where="overrides", found=f"a sweep over {len(plans)} configs", expected="one config",
-                   remedy="give each key one value")]
+            [
+                Fault(
+                    where="overrides",
+                    found=f"a sweep over {len(plans)} configs",
+                    expected="one config",
+                    remedy="give each key one value",
+                )
+            ]
         )
     return plans[0]
 
@@ -123,8 +129,14 @@ def _loader(request: Request) -> Iterator[ConfigLoader]:
         folder = Path(request.config_dir).resolve()
         if not folder.is_dir():
             raise ConfigError(
-                [Fault(where="--config-dir", found=f"no folder {folder}", expected="a folder of configs",
-                       remedy="give the path of a folder that exists")]
+                [
+                    Fault(
+                        where="--config-dir",
+                        found=f"no folder {folder}",
+                        expected="a folder of configs",
+                        remedy="give the path of a folder that exists",
+                    )
+                ]
             )
         search_path.append("command-line", f"file://{folder}")
     Hydra.create_main_hydra2(task_name="etlrun", config_search_path=search_path)
@@ -221,5 +233,6 @@ class SweepTable(Callback):  # type: ignore[misc]
     """Ends a multirun with its table and an exit status that tells whether all jobs went well."""
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+        """Print and write the table; status 1 where a job was not completed."""
         if not report.sweep(Path(config.hydra.sweep.dir)):
             raise SystemExit(1)

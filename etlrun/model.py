@@ -27,9 +27,9 @@ def build(stage: MobileNetV2, flow: Flow, num_classes: int) -> keras.Model:
         for layer in base.layers:
             if isinstance(layer, keras.layers.BatchNormalization):
                 layer.momentum = stage.batch_norm_momentum
-    probabilities = keras.layers.Dense(
-        num_classes, activation="softmax", dtype="float32", name="probabilities"
-    )(base(inputs))
+    probabilities = keras.layers.Dense(num_classes, activation="softmax", dtype="float32", name="probabilities")(
+        base(inputs)
+    )
     return keras.Model(inputs, probabilities, name="mobilenet_v2_classifier")
 
 
@@ -37,13 +37,16 @@ def _base(stage: MobileNetV2, flow: Flow) -> keras.Model:
     weights = stage.weights
     if weights not in (None, "imagenet") and not Path(weights).expanduser().is_file():
         raise WorldError(
-            where="model.weights", found=f"no file {weights}",
+            where="model.weights",
+            found=f"no file {weights}",
             expected="`imagenet`, null, or the path of a weights file (.h5 or .weights.h5)",
             remedy="check the path; relative paths start at the working directory",
         )
     try:
         return keras.applications.MobileNetV2(
-            input_shape=(flow.height, flow.width, 3), alpha=stage.alpha, include_top=False,
+            input_shape=(flow.height, flow.width, 3),
+            alpha=stage.alpha,
+            include_top=False,
             weights=str(Path(weights).expanduser()) if weights not in (None, "imagenet") else weights,
             pooling="avg",
         )
@@ -58,13 +61,15 @@ def _no_weights(weights: str, error: Exception) -> WorldError:
     if weights == "imagenet":
         home = Path(os.environ.get("KERAS_HOME", "~/.keras"))
         return WorldError(
-            where="model.weights", found=f"imagenet weights that could not be had: {reason}",
+            where="model.weights",
+            found=f"imagenet weights that could not be had: {reason}",
             expected="Keras's download to work, or its file to be there already",
             remedy=f"copy the file that Keras names into {home / 'models'} (the environment variable KERAS_HOME "
             "moves that folder), or set model.weights to the path of a weights file",
         )
     return WorldError(
-        where="model.weights", found=f"weights that don't fit in {weights}: {reason}",
+        where="model.weights",
+        found=f"weights that don't fit in {weights}: {reason}",
         expected="weights of MobileNetV2 without its top, of the same alpha",
         remedy="set model.alpha to that of the file, or model.weights=null for a random start",
     )
@@ -76,6 +81,8 @@ def compile_for(model: keras.Model, trainer: Trainer) -> None:
         {"class_name": trainer.optimizer, "config": {"learning_rate": trainer.learning_rate}}
     )
     model.compile(
-        optimizer=optimizer, loss="sparse_categorical_crossentropy", metrics=["accuracy"],
+        optimizer=optimizer,
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
         jit_compile=trainer.jit_compile,
     )

@@ -117,9 +117,7 @@ class _Planner:
             yield spec.cache
         if load.shuffle_buffer and not evaluation:
             yield Shuffle(buffer_size=load.shuffle_buffer, seed=spec.trainer.seed)
-        yield Batch(
-            batch_size=load.batch_size, drop_remainder=load.drop_remainder and not evaluation
-        )
+        yield Batch(batch_size=load.batch_size, drop_remainder=load.drop_remainder and not evaluation)
         if load.prefetch:
             yield Prefetch(buffer_size=load.prefetch)
 
@@ -139,17 +137,17 @@ class _Planner:
             self.add(stage.path, f"{flow} before it", unfit.expected, unfit.remedy)
             return flow
 
-    def rules(
-        self, train: tuple[PlannedStage, ...], evaluation: tuple[PlannedStage, ...]
-    ) -> None:
+    def rules(self, train: tuple[PlannedStage, ...], evaluation: tuple[PlannedStage, ...]) -> None:
         """What no stage can know by itself."""
         spec, given = self.spec, train[-1].gives
         if not self.faults:
             self.through(spec.model, given)
         if not self.faults and evaluation and evaluation[-1].gives != given:
             self.add(
-                "transform.eval_steps", str(evaluation[-1].gives),
-                f"what the training steps give, {given}", "make both lists end alike",
+                "transform.eval_steps",
+                str(evaluation[-1].gives),
+                f"what the training steps give, {given}",
+                "make both lists end alike",
             )
         if not isinstance(spec.cache, NoCache):
             self.no_random_step_before_cache()
@@ -157,7 +155,8 @@ class _Planner:
             self.needs_validation()
         if spec.dataset.on_corrupt == "skip" and spec.trainer.steps_per_epoch is not None:
             self.add(
-                "trainer.steps_per_epoch", spec.trainer.steps_per_epoch,
+                "trainer.steps_per_epoch",
+                spec.trainer.steps_per_epoch,
                 "null where dataset.on_corrupt=skip, since a pass then has an unknown length",
                 "set trainer.steps_per_epoch=null, or mend the data and set dataset.on_corrupt=raise",
             )
@@ -167,7 +166,8 @@ class _Planner:
             for step in steps.steps:
                 if step.random:
                     self.add(
-                        f"transform.{key}", f"{step.path} before {self.spec.cache.path}",
+                        f"transform.{key}",
+                        f"{step.path} before {self.spec.cache.path}",
                         "no random step before a cache, which would repeat the first pass for ever",
                         "set cache=none, or leave the step out",
                     )
@@ -176,7 +176,8 @@ class _Planner:
         monitor = self.spec.trainer.early_stopping.monitor
         if monitor.startswith("val_"):
             self.add(
-                "trainer.early_stopping.monitor", show(monitor),
+                "trainer.early_stopping.monitor",
+                show(monitor),
                 "loss or accuracy, since dataset.eval_split is null",
                 f"set trainer.early_stopping.monitor={monitor.removeprefix('val_')} or an eval_split",
             )
@@ -200,9 +201,7 @@ def decisive_values(plan_: Plan) -> dict[str, Any]:
         values |= _values(stage, "")
     for prefix, stages in (("train/", plan_.train), ("eval/", plan_.evaluation)):
         flat = [inner for outer in stages for inner in (outer, *outer.steps)]
-        values[f"{prefix}stages"] = [
-            planned.stage.path for planned in flat if _changes_data(planned.stage)
-        ]
+        values[f"{prefix}stages"] = [planned.stage.path for planned in flat if _changes_data(planned.stage)]
         for planned in flat:
             values |= _values(planned.stage, prefix)
     return values

@@ -1,6 +1,6 @@
 """A run's folder: what a run writes as it goes, so that a kill at any moment leaves what was reached.
 
-    config.yaml   plan.txt   plan.json   events.jsonl   summary.json   report.md   model.keras   checkpoints/
+config.yaml   plan.txt   plan.json   events.jsonl   summary.json   report.md   model.keras   checkpoints/
 """
 
 from __future__ import annotations

@@ -80,10 +80,7 @@ def _stage_dict(planned: PlannedStage) -> dict[str, Any]:
 
 
 def _values(stage: Stage) -> dict[str, Any]:
-    return {
-        parameter.name: {"value": parameter.value, "kind": str(parameter.kind)}
-        for parameter in parameters(stage)
-    }
+    return {parameter.name: {"value": parameter.value, "kind": str(parameter.kind)} for parameter in parameters(stage)}
 
 
 def as_json(plan: Plan) -> str:

@@ -34,7 +34,8 @@ def show(folder: Path) -> None:
     jobs = list(_jobs(folder))
     if not jobs:
         raise WorldError(
-            where=str(folder), found="no run" if folder.is_dir() else "no such folder",
+            where=str(folder),
+            found="no run" if folder.is_dir() else "no such folder",
             expected=f"a folder with a {records.SUMMARY}, or one of such folders",
             remedy="give the folder that a run or a multirun printed at its end",
         )
@@ -135,8 +136,10 @@ def _print(header: Sequence[str], rows: Rows) -> None:
     for index in columns:
         is_text = header[index] in {"overrides", "status", "reason"}
         table.add_column(
-            header[index], justify="left" if is_text else "right",
-            overflow="fold", no_wrap=header[index] not in {"overrides", "reason"},
+            header[index],
+            justify="left" if is_text else "right",
+            overflow="fold",
+            no_wrap=header[index] not in {"overrides", "reason"},
         )
     for row in rows:
         table.add_row(*(escape(row[index]) for index in columns))

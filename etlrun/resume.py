@@ -45,7 +45,7 @@ def with_overrides_of_resumed_run(words: list[str]) -> list[str]:
 
 
 def _key(word: str) -> str:
-    return word.split("=")[0].lstrip("+~")
+    return word.split("=", maxsplit=1)[0].lstrip("+~")
 
 
 def checkpoint_path(folder: Path, epoch: int) -> Path:
@@ -63,7 +63,8 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     if summary is None or not saved:
         found = "no checkpoint" if summary else "no run"
         raise WorldError(
-            where=f"trainer.resume={folder}", found=found,
+            where=f"trainer.resume={folder}",
+            found=found,
             expected="the folder of a run that completed at least one epoch",
             remedy="start the run anew, without trainer.resume",
         )
@@ -76,7 +77,9 @@ def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
     now, then = decisive_values(planned), decisive_values(before)
     faults = [
         Fault(
-            where=key, found=show(now.get(key)), expected=f"{show(then.get(key))}, as in {folder}",
+            where=key,
+            found=show(now.get(key)),
+            expected=f"{show(then.get(key))}, as in {folder}",
             remedy="go on with the same values, or start a new run without trainer.resume",
         )
         for key in sorted(now.keys() | then.keys())

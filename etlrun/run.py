@@ -62,7 +62,7 @@ def settle(folder: Path, status: int) -> None:
     record = Record(folder)
     if record.summary["status"] == records.RUNNING:
         how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        remedy = "the kernel kills what needs too much memory; see its log" if status == -9 else ""
+        remedy = "the kernel kills what needs too much memory; see its log" if status == -signal.SIGKILL else ""
         _end(record, records.FAILED, _fault("the job's process", how, "an ordinary end", remedy))
 
 

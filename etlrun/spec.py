@@ -17,12 +17,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from etlrun.errors import ConfigError, Fault, nearest
 from etlrun.stages import Stages
-from etlrun.stages.base import Stage, expectation
+from etlrun.stages.base import Stage, expectation, field_metadata
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Load
 from etlrun.stages.model import MobileNetV2
 from etlrun.stages.trainer import Trainer
-from etlrun.stages.transform import Map, Step
+from etlrun.stages.transform import Map
 
 StageT = TypeVar("StageT", bound=Stage)
 
@@ -84,12 +84,10 @@ class _Parser:
         if self.faults or any(part is None for part in parts):
             return None
         fields = (field.name for field in dataclasses.fields(RunSpec))
-        return RunSpec(**dict(zip(fields, parts, strict=True)))  # type: ignore[arg-type]
+        return RunSpec(**dict(zip(fields, parts, strict=True)))
 
     def add(self, where: str, found: object, expected: str, remedy: str = "") -> None:
-        self.faults.append(
-            Fault(where=where, found=str(found), expected=expected, remedy=remedy)
-        )
+        self.faults.append(Fault(where=where, found=str(found), expected=expected, remedy=remedy))
 
     def unknown_keys(self, path: str, block: Mapping[str, Any], known: tuple[str, ...]) -> None:
         for key in block:
@@ -122,9 +120,7 @@ class _Parser:
             return None
         return self.stage(group, block, stage_type)
 
-    def stage(
-        self, path: str, block: Mapping[str, Any] | None, stage_type: type[StageT]
-    ) -> StageT | None:
+    def stage(self, path: str, block: Mapping[str, Any] | None, stage_type: type[StageT]) -> StageT | None:
         if block is None:
             return None
         try:
@@ -146,7 +142,7 @@ class _Parser:
                 continue
             seen.add(where)
             if detail["type"] == "unexpected_keyword_argument":
-                known = tuple(field.name for field in dataclasses.fields(owner))
+                known = tuple(field_metadata(owner))
                 self.unknown_key(where, keys[-1], known)
             elif detail["type"] == "missing":
                 self.add(where, "nothing", expectation(owner, keys[-1]))
@@ -164,7 +160,8 @@ class _Parser:
         for name in known:
             if block.get(name) is not None and name not in used:
                 self.add(
-                    f"transform.{name}", "parameters of a step that is not used",
+                    f"transform.{name}",
+                    "parameters of a step that is not used",
                     f"`{name}` in transform.steps or transform.eval_steps",
                     f"add the step, or set transform.{name}=null",
                 )
@@ -174,8 +171,7 @@ class _Parser:
         if shell is None or None in steps.values():
             return None, None
         train, evaluation = (
-            dataclasses.replace(shell, steps=tuple(steps[name] for name in names[key]))
-            for key in options[:2]
+            dataclasses.replace(shell, steps=tuple(steps[name] for name in names[key])) for key in options[:2]
         )
         return train, evaluation
 
@@ -194,7 +190,7 @@ class _Parser:
                 self.add(where, f"{name} again", "each step once", "remove one of the two")
         return [name for name in listed if name in known]
 
-    def step(self, name: str, block: object, step_type: type[Stage]) -> Stage | None:
+    def step(self, name: str, block: object, step_type: type[Stage]) -> Any:
         if block is not None and not isinstance(block, Mapping):
             self.add(f"transform.{name}", show(block), "a mapping of the step's parameters")
             return None

@@ -1,6 +1,6 @@
 """The training loop: Keras's own, epoch by epoch, with its callbacks; the one module that knows it.
 
-    plan --Pipeline--> batches of one pass --Model.fit--> epoch --Record--> events.jsonl, summary.json
+plan --Pipeline--> batches of one pass --Model.fit--> epoch --Record--> events.jsonl, summary.json
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def _enough(plan: Plan, num_examples: int) -> None:
     load = plan.spec.load
     if load.drop_remainder and num_examples < load.batch_size:
         raise WorldError(
-            where="load.batch_size", found=f"{load.batch_size}, with {num_examples} examples in the training split",
+            where="load.batch_size",
+            found=f"{load.batch_size}, with {num_examples} examples in the training split",
             expected=f"at most {num_examples} while load.drop_remainder=true, which leaves no batch otherwise",
             remedy=f"set load.batch_size={num_examples} or smaller, or load.drop_remainder=false",
         )
@@ -105,18 +106,21 @@ def _fitted(work: Work, previous: PreviousRun | None) -> keras.Model:
     if previous is not None:
         _carry_over(record, previous)
     recorder = EpochRecorder(record, trainer, _examples_in(work))
-    callbacks = OneTraining(
-        _callbacks(work, recorder, record), add_history=True, model=model, epochs=trainer.epochs
-    )
+    callbacks = OneTraining(_callbacks(work, recorder, record), add_history=True, model=model, epochs=trainer.epochs)
     with recorder, _ends_are_expected():
         callbacks.begin(replay=previous.epochs if previous else [])
         for dataset, first, last in _spans(work, done):
             if model.stop_training:
                 break
             model.fit(
-                dataset, initial_epoch=first, epochs=last, steps_per_epoch=trainer.steps_per_epoch,
+                dataset,
+                initial_epoch=first,
+                epochs=last,
+                steps_per_epoch=trainer.steps_per_epoch,
                 validation_data=work.evaluation.one_pass(0) if work.evaluation else None,
-                callbacks=callbacks, shuffle=False, verbose=0,
+                callbacks=callbacks,
+                shuffle=False,
+                verbose=0,
             )
         callbacks.end()
     return model
@@ -196,7 +200,9 @@ def _callbacks(work: Work, recorder: EpochRecorder, record: Record) -> list[kera
 def _early_stopping(trainer: Trainer) -> keras.callbacks.Callback:
     rule = trainer.early_stopping
     return keras.callbacks.EarlyStopping(
-        monitor=rule.monitor, patience=rule.patience, min_delta=rule.min_delta,
+        monitor=rule.monitor,
+        patience=rule.patience,
+        min_delta=rule.min_delta,
         mode="max" if rule.monitor.endswith("accuracy") else "min",
     )
 
@@ -221,5 +227,8 @@ def _report_skipped(work: Work) -> None:
             for corrupt in found[:MOST_CORRUPT_NAMED]:
                 work.record.event("skipped", where=f"{corrupt.path}, record {corrupt.record}", reason=corrupt.reason)
     total = sum(skipped.values())
-    remarks = [*work.record.summary.get("remarks", []), f"{total} corrupt records were left out; events.jsonl names them."]
+    remarks = [
+        *work.record.summary.get("remarks", []),
+        f"{total} corrupt records were left out; events.jsonl names them.",
+    ]
     work.record.update(skipped=skipped, **({"remarks": remarks} if total else {}))

@@ -16,7 +16,9 @@ from etlrun.stages.load import Prefetch
 
 
 class Pipeline:
-    """The stages of one split. Passes differ from the first random stage on; what is before it, a cache too, is built once.
+    """The stages of one split.
+
+    Passes differ from the first random stage on; what is before it, a cache too, is built once.
 
     Attributes:
         split: The examples that it reads.
@@ -28,17 +30,13 @@ class Pipeline:
     ) -> None:
         """Build what all passes share; a mismatch with what the plan says is a `TypeError`."""
         self.split, self.seed = split, seed
-        self.context = Context(
-            source=source, split=split, folder=folder, examples_left=tf.Variable(0, dtype=tf.int64)
-        )
+        self.context = Context(source=source, split=split, folder=folder, examples_left=tf.Variable(0, dtype=tf.int64))
         first_random = next((i for i, planned in enumerate(stages) if planned.is_random), len(stages))
         self._each_pass = stages[first_random:]
         self._shared = self._build(None, stages[:first_random], Pass(number=0, seed=seed))
         _check(self.one_pass(0), stages[-1].gives)
 
-    def _build(
-        self, dataset: tf.data.Dataset | None, stages: Sequence[PlannedStage], pass_: Pass
-    ) -> tf.data.Dataset:
+    def _build(self, dataset: tf.data.Dataset | None, stages: Sequence[PlannedStage], pass_: Pass) -> tf.data.Dataset:
         for planned in stages:
             dataset = DATASET_STAGES[type(planned.stage)](dataset, planned.stage, self.context, pass_)
         return dataset

@@ -30,7 +30,9 @@ class CorruptRecord:
     def error(self) -> WorldError:
         """The message that ends a run."""
         return WorldError(
-            where=f"{self.path}, record {self.record}", found=self.reason, expected=self.expected,
+            where=f"{self.path}, record {self.record}",
+            found=self.reason,
+            expected=self.expected,
             remedy="prepare the data set anew, or set dataset.on_corrupt=skip to count such records and go on",
         )
 
@@ -50,7 +52,9 @@ def _in_shard(source: Source, shard: Shard) -> Iterator[CorruptRecord]:
         except (tf.errors.DataLossError, StopIteration) as error:
             reason = "the end of the file" if isinstance(error, StopIteration) else headline(error)
             yield CorruptRecord(
-                path=shard.path, record=number, reason=reason,
+                path=shard.path,
+                record=number,
+                reason=reason,
                 expected=f"{shard.skip + shard.take} whole records: the shard is truncated or damaged",
             )
             return

@@ -29,7 +29,9 @@ def tfds_load(_nothing: None, stage: Tfds, context: Context, _pass: Pass) -> tf.
     decoders: dict[str, Any] = {} if stage.decode else {image_key: tfds.decode.SkipDecoding()}
     wanted = tfds.decode.PartialDecoding({image_key: True, label_key: True}, decoders=decoders)
     dataset = context.source.builder.as_dataset(
-        split=context.split.name, decoders=wanted, shuffle_files=False,
+        split=context.split.name,
+        decoders=wanted,
+        shuffle_files=False,
         read_config=tfds.ReadConfig(try_autocache=False, assert_cardinality=False),
     )
     return dataset.map(lambda example: {"image": example[image_key], "label": example[label_key]})
@@ -52,7 +54,9 @@ def sequential(_nothing: None, _stage: Sequential, context: Context, _pass: Pass
 def interleave(_nothing: None, stage: Interleave, context: Context, _pass: Pass) -> tf.data.Dataset:
     """Serialised examples (string scalars) of several shards in turn."""
     return _shards(context.split.shards).interleave(
-        _read, cycle_length=stage.cycle_length, block_length=stage.block_length,
+        _read,
+        cycle_length=stage.cycle_length,
+        block_length=stage.block_length,
         num_parallel_calls=_autotuned(stage.num_parallel_calls),
         deterministic=stage.deterministic if stage.num_parallel_calls else None,
     )
@@ -72,7 +76,8 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context, pass_: Pas
             return example["image"], tf.identity(label)
 
     return dataset.map(
-        apply, num_parallel_calls=_autotuned(stage.num_parallel_calls),
+        apply,
+        num_parallel_calls=_autotuned(stage.num_parallel_calls),
         deterministic=stage.deterministic if stage.num_parallel_calls else None,
     )
 

@@ -39,7 +39,9 @@ def prepare(builder: Any, dataset: Dataset) -> None:
             _write(builder, dataset)
     except OSError as error:
         raise WorldError(
-            where=str(family), found=str(error), expected="a folder that can be written to, with space for the data",
+            where=str(family),
+            found=str(error),
+            expected="a folder that can be written to, with space for the data",
             remedy="set dataset.data_dir to another folder",
         ) from error
 
@@ -69,16 +71,15 @@ def _write(builder: Any, dataset: Dataset) -> None:
     settings: dict[str, Any] = {"num_shards": SAMPLE_SHARDS} if dataset.name == SAMPLE_NAME else {}
     Console(stderr=True).print(f"preparing {builder.info.full_name} in {builder.data_dir}", highlight=False)
     try:
-        builder.download_and_prepare(
-            download_config=tfds.download.DownloadConfig(try_download_gcs=False, **settings)
-        )
+        builder.download_and_prepare(download_config=tfds.download.DownloadConfig(try_download_gcs=False, **settings))
     except (requests.RequestException, DownloadError) as error:
         raise _missing(builder, dataset, f"and it could not be prepared: {error}") from error
 
 
 def _missing(builder: Any, dataset: Dataset, why: str) -> WorldError:
     return WorldError(
-        where="dataset.data_dir", found=f"no {builder.info.full_name} in {builder.data_dir}, {' '.join(why.split())}",
+        where="dataset.data_dir",
+        found=f"no {builder.info.full_name} in {builder.data_dir}, {' '.join(why.split())}",
         expected="a data set that TFDS has prepared, or a network to download it from",
         remedy=f"on a machine with a network run `python -m etlrun dataset={dataset.name} trainer.epochs=1`, copy "
         f"its folder here and give the folder above {dataset.name}/ as dataset.data_dir; "

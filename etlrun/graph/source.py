@@ -64,14 +64,17 @@ class Source:
 
     def _num_classes(self) -> int:
         features = self.builder.info.features
-        for key, kind in ((self.dataset.image_key, tfds.features.Image),
-                          (self.dataset.label_key, tfds.features.ClassLabel)):
+        for key, kind in (
+            (self.dataset.image_key, tfds.features.Image),
+            (self.dataset.label_key, tfds.features.ClassLabel),
+        ):
             where = "dataset.image_key" if kind is tfds.features.Image else "dataset.label_key"
             if key not in features or not isinstance(features[key], kind):
                 known = [name for name, feature in features.items() if isinstance(feature, kind)]
                 found = f"no feature '{key}'" if key not in features else f"'{key}', which is {features[key]}"
                 raise WorldError(
-                    where=where, found=f"{found} in {self.builder.info.full_name}",
+                    where=where,
+                    found=f"{found} in {self.builder.info.full_name}",
                     expected=f"a feature of type {kind.__name__}: {', '.join(known) or 'there is none'}",
                     remedy=f"set {where}={known[0]}" if known else "choose a data set of labelled pictures",
                 )
@@ -83,23 +86,30 @@ class Source:
         try:
             instructions = known[name].file_instructions
         except (KeyError, ValueError, AssertionError) as error:
-            whole = name.split("[")[0]
+            whole = name.split("[", maxsplit=1)[0]
             close = nearest(whole, known)
             remedy = f"did you mean {name.replace(whole, close)}?" if close and close != whole else "see TFDS's slicing"
             raise WorldError(
-                where=where, found=f"'{name}', which {self.builder.info.full_name} does not have",
-                expected=f"a part of one of its splits: {', '.join(known)}", remedy=remedy,
+                where=where,
+                found=f"'{name}', which {self.builder.info.full_name} does not have",
+                expected=f"a part of one of its splits: {', '.join(known)}",
+                remedy=remedy,
             ) from error
         shards = tuple(
-            Shard(path=str(item.filename), skip=item.skip, take=item.examples_in_shard - item.skip
-                  if item.take == -1 else item.take)
+            Shard(
+                path=str(item.filename),
+                skip=item.skip,
+                take=item.examples_in_shard - item.skip if item.take == -1 else item.take,
+            )
             for item in instructions
         )
         split = Split(name=name, shards=shards, num_examples=sum(shard.take for shard in shards))
         if not split.num_examples:
             raise WorldError(
-                where=where, found=f"no examples in '{name}' of {self.builder.info.full_name}",
-                expected="at least one", remedy="choose a larger part of the split",
+                where=where,
+                found=f"no examples in '{name}' of {self.builder.info.full_name}",
+                expected="at least one",
+                remedy="choose a larger part of the split",
             )
         self._all_there(split)
         return split
@@ -108,7 +118,9 @@ class Source:
         for shard in split.shards:
             if not Path(shard.path).is_file():
                 raise WorldError(
-                    where=shard.path, found="no such file", expected=f"a shard of {self.builder.info.full_name}",
+                    where=shard.path,
+                    found="no such file",
+                    expected=f"a shard of {self.builder.info.full_name}",
                     remedy=f"remove {Path(shard.path).parent} and run again, so that the data set is prepared anew",
                 )
 
@@ -116,8 +128,7 @@ class Source:
         """A function from a serialised example (string scalar) to `image` (string scalar) and `label` (int64)."""
         keys = {self.dataset.image_key: "image", self.dataset.label_key: "label"}
         specs = {
-            key: tf.io.FixedLenFeature((), tf.string if name == "image" else tf.int64)
-            for key, name in keys.items()
+            key: tf.io.FixedLenFeature((), tf.string if name == "image" else tf.int64) for key, name in keys.items()
         }
 
         def parse(record: tf.Tensor) -> Example:
@@ -138,8 +149,10 @@ def open_builder(dataset: Dataset) -> Any:
     except (tfds.core.DatasetNotFoundError, AssertionError, ValueError) as error:
         close = nearest(dataset.name, tfds.list_builders(with_community_datasets=False))
         raise WorldError(
-            where="dataset.name", found=f"{name} in {data_dir or tfds.core.constants.DATA_DIR}: {headline(error)}",
+            where="dataset.name",
+            found=f"{name} in {data_dir or tfds.core.constants.DATA_DIR}: {headline(error)}",
             expected="a data set that TFDS knows, or files of one in dataset.data_dir",
-            remedy=f"did you mean {close}?" if close and close != dataset.name
+            remedy=f"did you mean {close}?"
+            if close and close != dataset.name
             else "check dataset.name, dataset.version and dataset.data_dir",
         ) from error

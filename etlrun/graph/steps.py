@@ -34,12 +34,12 @@ def _on_picture(function: Picture) -> Step:
 
 
 def parse(_stage: Parse, context: Context, _pass: Pass) -> Step:
-    """string scalar -> {image: string scalar, label: int64 scalar}."""
+    """String scalar -> {image: string scalar, label: int64 scalar}."""
     return context.source.parser()
 
 
 def decode(_stage: Decode, _context: Context, _pass: Pass) -> Step:
-    """string scalar -> uint8 (height, width, 3)."""
+    """String scalar -> uint8 (height, width, 3)."""
     return _on_picture(lambda image: tf.io.decode_image(image, channels=3, expand_animations=False))
 
 

@@ -43,7 +43,7 @@ class EtlrunSample(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
             license="MIT",
         )
 
-    def _split_generators(self, dl_manager: Any) -> dict[str, Any]:  # noqa: ARG002 - TFDS's signature
+    def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
         return {"train": self._generate_examples()}
 
     def _generate_examples(self) -> Iterator[tuple[int, dict[str, Any]]]:

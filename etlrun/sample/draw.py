@@ -32,17 +32,18 @@ def picture(number: int) -> Pixels:
         y, x = (int(rng.integers(radius, side - radius)) for side in (height, width))
         window = canvas[y - radius : y + radius + 1, x - radius : x + radius + 1]
         window[_shape(CLASSES[number % 2], radius)] += colour
-    return np.clip(canvas, 0, 255).astype(np.uint8)
+    pixels: Pixels = np.clip(canvas, 0, 255).astype(np.uint8)
+    return pixels
 
 
 @functools.cache
 def _shape(kind: str, radius: int) -> npt.NDArray[np.bool_]:
     """The pixels of a disc or a cross in a square of 2 * radius + 1 pixels a side."""
     y, x = np.ogrid[-radius : radius + 1, -radius : radius + 1]
-    if kind == "disc":
-        return y * y + x * x <= radius * radius
+    disc: npt.NDArray[np.bool_] = y * y + x * x <= radius * radius
     arm = radius // 8
-    return (np.abs(y) <= arm) | (np.abs(x) <= arm)
+    cross: npt.NDArray[np.bool_] = (np.abs(y) <= arm) | (np.abs(x) <= arm)
+    return disc if kind == "disc" else cross
 
 
 @functools.cache

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import typing
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -43,12 +42,8 @@ Text = Annotated[str, Field(min_length=1), Expected("a text")]
 OptionalText = Annotated[str | None, Expected("a text or null")]
 Natural = Annotated[int, Field(ge=0), Expected("an integer of at least 0")]
 Positive = Annotated[int, Field(ge=1), Expected("an integer of at least 1")]
-OptionalPositive = Annotated[
-    Annotated[int, Field(ge=1)] | None, Expected("an integer of at least 1, or null")
-]
-PositiveNumber = Annotated[
-    float, Field(gt=0, allow_inf_nan=False), Expected("a number above 0")
-]
+OptionalPositive = Annotated[Annotated[int, Field(ge=1)] | None, Expected("an integer of at least 1, or null")]
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False), Expected("a number above 0")]
 Number = Annotated[float, Field(allow_inf_nan=False), Expected("a finite number")]
 Parallelism = Annotated[
     Annotated[int, Field(ge=1)] | Literal["autotune"] | None,
@@ -94,13 +89,11 @@ class Parameter:
     kind: Kind
 
 
-@functools.cache
-def field_metadata(stage_type: type) -> dict[str, tuple[object, ...]]:
+def field_metadata(stage_type: type[Any]) -> dict[str, tuple[object, ...]]:
     """For each field of a stage type what its annotation carries: `Kind`, `Expected` and limits."""
     hints = typing.get_type_hints(stage_type, include_extras=True)
     return {
-        field.name: tuple(getattr(hints[field.name], "__metadata__", ()))
-        for field in dataclasses.fields(stage_type)
+        field.name: tuple(getattr(hints[field.name], "__metadata__", ())) for field in dataclasses.fields(stage_type)
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from etlrun.stages.base import ORDER, SPEED, DATA, Flag, Parallelism, Positive, Stage
+from etlrun.stages.base import ORDER, SPEED, Flag, Parallelism, Positive, Stage
 from etlrun.stages.flow import Flow
 
 

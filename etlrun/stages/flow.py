@@ -52,6 +52,4 @@ class Flow:
     def require_decoded(self) -> None:
         """Raise `UnfitError` unless these are pixels."""
         if self.content != "decoded":
-            raise UnfitError(
-                expected="a decoded picture", remedy="put `decode` before it in the steps"
-            )
+            raise UnfitError(expected="a decoded picture", remedy="put `decode` before it in the steps")

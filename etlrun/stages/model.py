@@ -42,9 +42,7 @@ class MobileNetV2(Stage):
     def flow(self, incoming: Flow) -> Flow:
         incoming.require_decoded()
         if incoming.height is None or incoming.width is None:
-            raise UnfitError(
-                expected="pictures of one size", remedy="add `resize` to the steps"
-            )
+            raise UnfitError(expected="pictures of one size", remedy="add `resize` to the steps")
         if min(incoming.height, incoming.width) < SMALLEST_INPUT:
             raise UnfitError(
                 expected=f"pictures of at least {SMALLEST_INPUT}x{SMALLEST_INPUT} pixels",

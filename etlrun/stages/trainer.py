@@ -35,9 +35,7 @@ class EarlyStopping(Stage):
     path: ClassVar[str] = "trainer.early_stopping"
 
     patience: Annotated[OptionalPositive, TRAINING]
-    monitor: Annotated[
-        Monitored, Expected("loss, accuracy, val_loss or val_accuracy"), TRAINING
-    ]
+    monitor: Annotated[Monitored, Expected("loss, accuracy, val_loss or val_accuracy"), TRAINING]
     min_delta: Annotated[Number, TRAINING]
 
 

@@ -61,9 +61,7 @@ class Resize(Step):
     path: ClassVar[str] = "transform.resize"
 
     size: Annotated[Size, DATA]
-    method: Annotated[
-        Literal["bilinear", "nearest", "area"], Expected("bilinear, nearest or area"), DATA
-    ]
+    method: Annotated[Literal["bilinear", "nearest", "area"], Expected("bilinear, nearest or area"), DATA]
     antialias: Annotated[Flag, DATA]
 
     def flow(self, incoming: Flow) -> Flow:
@@ -119,9 +117,7 @@ class Rescale(Step):
 def _scaled(incoming: Flow, low: float) -> Flow:
     incoming.require_decoded()
     if (incoming.low, incoming.high) != (0.0, 255.0):
-        raise UnfitError(
-            expected="pixels in [0, 255]", remedy="keep one of the scaling steps and remove the other"
-        )
+        raise UnfitError(expected="pixels in [0, 255]", remedy="keep one of the scaling steps and remove the other")
     return incoming.replace(dtype="float32", low=low, high=1.0)
 
 
