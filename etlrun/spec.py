@@ -212,7 +212,7 @@ def _owner(stage_type: type[Stage], location: list[str]) -> tuple[type[Stage], l
     """The stage type in which a fault lies, and the keys that lead to the field."""
     keys = location[:1]
     nested = typing.get_type_hints(stage_type).get(keys[0])
-    if len(location) > 1 and dataclasses.is_dataclass(nested) and isinstance(nested, type):
+    if len(location) > 1 and isinstance(nested, type) and issubclass(nested, Stage):
         inner, deeper = _owner(nested, location[1:])
         return inner, keys + deeper
     return stage_type, keys

@@ -57,9 +57,9 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None) -> None:
     work = _prepared(plan, record)
     try:
         model = _fitted(work, previous)
-    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+    except (tf.errors.OpError, RuntimeError, ValueError):
         _explain(work)
-        raise error
+        raise
     finally:
         shutil.rmtree(record.folder / "cache", ignore_errors=True)
     _report_skipped(work)
@@ -227,8 +227,7 @@ def _report_skipped(work: Work) -> None:
             for corrupt in found[:MOST_CORRUPT_NAMED]:
                 work.record.event("skipped", where=f"{corrupt.path}, record {corrupt.record}", reason=corrupt.reason)
     total = sum(skipped.values())
-    remarks = [
-        *work.record.summary.get("remarks", []),
-        f"{total} corrupt records were left out; events.jsonl names them.",
-    ]
-    work.record.update(skipped=skipped, **({"remarks": remarks} if total else {}))
+    work.record.update(skipped=skipped)
+    if total:
+        remark = f"{total} corrupt records were left out; events.jsonl names them."
+        work.record.update(remarks=[*work.record.summary["remarks"], remark])

@@ -21,7 +21,7 @@ class Context:
         source: The data set.
         split: The examples that are read.
         folder: For this pipeline's own files; made when a stage needs it.
-        examples_left: Counts the examples that corrupt records left; int64 scalar.
+        examples_left: After a pass, the examples that corrupt records left of it; int64 scalar.
     """
 
     source: Source

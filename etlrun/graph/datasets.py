@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from etlrun.graph.context import Context, Pass
-from etlrun.graph.source import Example, Shard
+from etlrun.graph.source import Shard
 from etlrun.graph.steps import STEPS
 from etlrun.stages.cache import DiskCache, MemoryCache
 from etlrun.stages.extract import Interleave, Sequential, Tfds
@@ -83,13 +83,13 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context, pass_: Pas
 
 
 def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context, _pass: Pass) -> tf.data.Dataset:
-    """Elements that raise are dropped, the others counted."""
+    """Elements that raise are dropped; at the end of a pass the others are counted."""
 
-    def count(*element: Example) -> Any:
-        with tf.control_dependencies([context.examples_left.assign_add(1)]):
-            return tf.nest.map_structure(tf.identity, element)
+    def count(index: tf.Tensor, element: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.control_dependencies([context.examples_left.assign(index + 1)]):
+            return tf.identity(element[0]), tf.identity(element[1])
 
-    return dataset.ignore_errors().map(count)
+    return dataset.ignore_errors().enumerate().map(count)
 
 
 def cache_memory(dataset: tf.data.Dataset, _stage: MemoryCache, _context: Context, _pass: Pass) -> tf.data.Dataset:
