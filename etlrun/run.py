@@ -81,7 +81,7 @@ def _work(record: Record, stages: Stages) -> None:
         from etlrun import training
 
         record.update(versions=backend.versions, host=backend.host)
-        record.event("started", backend=backend.name)
+        record.event("started", backend=backend.name, pid=os.getpid())
         training.train(planned, record, previous)
     _end(record, records.COMPLETED)
 

@@ -75,5 +75,5 @@ def _problem(source: Source, parse: object, record: tf.Tensor) -> tuple[str, str
     try:
         tf.io.decode_image(example["image"], channels=3, expand_animations=False)
     except tf.errors.InvalidArgumentError as error:
-        return f"a picture that does not decode: {headline(error)}", "a whole JPEG, PNG, BMP or GIF"
+        return f"a picture that does not decode: {headline(error)}", "a whole picture file"
     return None

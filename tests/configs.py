@@ -1,0 +1,135 @@
+"""Configs, specs, plans and refusals as a command line's overrides make them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun import compose
+from etlrun.compose import Request
+from etlrun.errors import ConfigError
+from etlrun.plan import Plan, plan
+from etlrun.spec import RunSpec, parse
+from etlrun.stages import STAGES
+from etlrun.stages.base import Kind, Stage, field_metadata
+from etlrun.stages.dataset import Dataset
+from etlrun.stages.load import Load
+from etlrun.stages.trainer import EarlyStopping
+from etlrun.stages.transform import Map
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+EXPERIMENTS = tuple(sorted(path.stem for path in (CONF / "experiment").glob("*.yaml")))
+
+
+def composed(*overrides: str) -> dict[str, Any]:
+    """The config that Hydra composes of `overrides`, neither parsed nor checked."""
+    request = Request(overrides=list(overrides))
+    with compose._loader(request):
+        return compose._composed(request, request.overrides)
+
+
+def spec_of(*overrides: str) -> RunSpec:
+    return parse(composed(*overrides), STAGES)
+
+
+def plan_of(*overrides: str) -> Plan:
+    return plan(spec_of(*overrides))
+
+
+def refusal_of_config(config: dict[str, Any]) -> str:
+    """The whole message with which `parse` refuses `config`."""
+    with pytest.raises(ConfigError) as caught:
+        parse(config, STAGES)
+    return str(caught.value)
+
+
+def refusal_of_spec(*overrides: str) -> str:
+    return refusal_of_config(composed(*overrides))
+
+
+def refusal_of_plan(*overrides: str) -> str:
+    """The whole message with which `plan` refuses what `parse` accepts."""
+    spec = spec_of(*overrides)
+    with pytest.raises(ConfigError) as caught:
+        plan(spec)
+    return str(caught.value)
+
+
+def refusal_of_request(*overrides: str, config_dir: Path | None = None) -> str:
+    """The whole message with which a run of `overrides` is refused."""
+    folder = None if config_dir is None else str(config_dir)
+    with pytest.raises(ConfigError) as caught:
+        compose.check(Request(overrides=list(overrides), config_dir=folder), STAGES)
+    return str(caught.value)
+
+
+def yaml_files() -> list[str]:
+    """All config files, by their paths in `conf/`."""
+    return sorted(path.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml"))
+
+
+STAGES_BY_KEY: list[tuple[str, type[Stage]]] = [
+    ("dataset", Dataset),
+    ("load", Load),
+    ("transform", Map),
+    *((f"transform.{name}", step) for name, step in STAGES["transform"].items()),
+    *((group, stage) for group in ("extract", "cache", "model", "trainer") for stage in STAGES[group].values()),
+    ("trainer.early_stopping", EarlyStopping),
+]
+"""The keys under which configs set the parameters of each stage."""
+
+KINDS: dict[str, Kind] = {
+    f"{key}.{field}": item
+    for key, stage in STAGES_BY_KEY
+    for field, metadata in field_metadata(stage).items()
+    for item in metadata
+    if isinstance(item, Kind)
+}
+"""The kind of every parameter that a config can set."""
+
+OTHER_VALUES: dict[str, str] = {
+    "dataset.name": "mnist",
+    "dataset.version": "2.*.*",
+    "dataset.data_dir": "/data",
+    "dataset.split": "train[:70%]",
+    "dataset.eval_split": "train[70%:]",
+    "dataset.download": "false",
+    "dataset.image_key": "picture",
+    "dataset.label_key": "class",
+    "dataset.on_corrupt": "skip",
+    "extract.cycle_length": "5",
+    "extract.block_length": "2",
+    "extract.num_parallel_calls": "2",
+    "extract.deterministic": "false",
+    "transform.num_parallel_calls": "null",
+    "transform.deterministic": "false",
+    "transform.resize.size": "[64,65]",
+    "transform.resize.method": "area",
+    "transform.resize.antialias": "true",
+    "transform.rescale.scale": "0.002",
+    "transform.rescale.offset": "0.25",
+    "load.shuffle_buffer": "1023",
+    "load.batch_size": "33",
+    "load.drop_remainder": "true",
+    "load.prefetch": "1",
+    "model.alpha": "0.5",
+    "model.weights": "imagenet",
+    "model.trainable": "false",
+    "model.batch_norm_momentum": "null",
+    "trainer.epochs": "6",
+    "trainer.steps_per_epoch": "10",
+    "trainer.optimizer": "sgd",
+    "trainer.learning_rate": "0.01",
+    "trainer.seed": "1",
+    "trainer.mixed_precision": "mixed_bfloat16",
+    "trainer.jit_compile": "true",
+    "trainer.device": "cpu",
+    "trainer.tensorboard": "true",
+    "trainer.resume": "outputs/some/run",
+    "trainer.early_stopping.patience": "3",
+    "trainer.early_stopping.monitor": "loss",
+    "trainer.early_stopping.min_delta": "0.1",
+}
+"""For each of them a value that the base config doesn't have."""

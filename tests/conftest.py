@@ -1,0 +1,27 @@
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+
+SHARED = Path(os.environ.get("ETLRUN_SHARED", Path(__file__).parents[2] / "shared"))
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data_dir of 48 pictures in 4 shards, as TFDS writes them."""
+    from tests.pictures import write_tiny_pictures
+
+    data_dir = tmp_path_factory.mktemp("tfds")
+    write_tiny_pictures(data_dir)
+    return data_dir
+
+
+@pytest.fixture(scope="session")
+def photos() -> Path:
+    """The data_dir of real photos, where this machine has them."""
+    folder = SHARED / "data" / "tfds"
+    if not folder.is_dir():
+        pytest.skip(f"no real photos in {folder}; set ETLRUN_SHARED")
+    return folder

@@ -1,0 +1,88 @@
+"""Small data sets in TFDS's own files, sound and broken."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+NUM_EXAMPLES = 48
+SHARDS = 4
+
+
+def jpeg(number: int) -> bytes:
+    """A picture of 40x48 random pixels, brighter where the label is 1."""
+    rng = np.random.default_rng(number)
+    pixels = rng.integers(0, 128, (40, 48, 3)) + 127 * (number % 2)
+    encoded: bytes = tf.io.encode_jpeg(pixels.astype(np.uint8)).numpy()
+    return encoded
+
+
+class TinyPictures(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
+    name = "tiny_pictures"
+    VERSION = tfds.core.Version("1.2.0")
+    RELEASE_NOTES: ClassVar[dict[str, str]] = {}
+    pkg_dir_path = None
+
+    def _info(self) -> Any:
+        features = {
+            "image": tfds.features.Image(shape=(None, None, 3), encoding_format="jpeg"),
+            "label": tfds.features.ClassLabel(names=["dark", "bright"]),
+            "number": tfds.features.Scalar(np.int64),
+        }
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number in range(NUM_EXAMPLES):
+            yield number, {"image": jpeg(number), "label": number % 2, "number": number}
+
+
+def write_tiny_pictures(data_dir: Path) -> Path:
+    """Have TFDS write 48 pictures in 4 shards below `data_dir`; returns the folder of the files."""
+    builder = TinyPictures(data_dir=data_dir)
+    builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=SHARDS))
+    return Path(builder.data_dir)
+
+
+def damaged(sound: Path, data_dir: Path, damage: Callable[[Path], None]) -> Path:
+    """A copy of the data set below `sound`, its second shard handed to `damage`; returns that shard."""
+    shutil.copytree(sound, data_dir)
+    shard = sorted(data_dir.rglob("*.tfrecord-*"))[1]
+    damage(shard)
+    return shard
+
+
+def truncate(shard: Path) -> None:
+    """Cut the file in the middle of a record."""
+    shard.write_bytes(shard.read_bytes()[: shard.stat().st_size // 2])
+
+
+def with_feature(key: str, feature: tf.train.Feature | None) -> Callable[[Path], None]:
+    """Damage that gives record 5 another value of a feature, or removes it."""
+
+    def damage(shard: Path) -> None:
+        records = [record.numpy() for record in tf.data.TFRecordDataset(str(shard))]
+        example = tf.train.Example.FromString(records[5])
+        del example.features.feature[key]
+        if feature is not None:
+            example.features.feature[key].CopyFrom(feature)
+        records[5] = example.SerializeToString()
+        with tf.io.TFRecordWriter(str(shard)) as writer:
+            for record in records:
+                writer.write(record)
+
+    return damage
+
+
+def bytes_feature(value: bytes) -> tf.train.Feature:
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+
+def int_feature(value: int) -> tf.train.Feature:
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))

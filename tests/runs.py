@@ -1,0 +1,72 @@
+"""Runs in this process and in processes of their own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from etlrun import compose, run
+from etlrun.compose import Request
+
+SMALL = (
+    "dataset=tfds",
+    "dataset.name=tiny_pictures",
+    "dataset.download=false",
+    "transform.resize.size=[32,32]",
+    "load.batch_size=8",
+    "load.shuffle_buffer=16",
+    "model.trainable=false",
+    "trainer.epochs=1",
+)
+"""Overrides for a run of seconds on the tiny data set."""
+
+
+def small(data_dir: Path, *overrides: str) -> list[str]:
+    """The overrides of a small run; later ones replace those of the same key."""
+    given = {word.split("=")[0] for word in overrides}
+    base = (*SMALL, f"dataset.data_dir={data_dir}")
+    return [*(word for word in base if word.split("=")[0] not in given), *overrides]
+
+
+def config_of(overrides: list[str]) -> dict[str, Any]:
+    """The config that Hydra composes of `overrides`."""
+    request = Request(overrides=overrides)
+    with compose._loader(request):
+        return compose._composed(request, overrides)
+
+
+def run_here(folder: Path, overrides: list[str]) -> tuple[int, dict[str, Any]]:
+    """Run in this process; the exit status and the summary."""
+    run.freeze(folder, config_of(overrides), overrides)
+    status = run.run(folder)
+    return status, summary_of(folder)
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return summary
+
+
+def events_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+
+
+def start(words: list[str], cwd: Path, **environment: str) -> subprocess.Popen[str]:
+    """`python -m etlrun` in a process group of its own, as a shell starts it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "etlrun", *words],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of a process that comes to its end."""
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out, err

@@ -1,0 +1,72 @@
+import pytest
+
+from etlrun.cli import describe
+from etlrun.errors import ConfigError, EtlrunError, Fault, WorldError, headline, nearest
+
+PLAIN = Fault(where="trainer.epochs", found="0", expected="an integer of at least 1")
+WITH_REMEDY = Fault(where="cache.name", found="'disc'", expected="one of none, disk", remedy="did you mean `disk`?")
+
+
+def test_a_fault_says_where_what_was_found_and_what_was_expected() -> None:
+    assert str(PLAIN) == "trainer.epochs: found 0; expected an integer of at least 1"
+
+
+def test_a_remedy_stands_on_a_line_of_its_own() -> None:
+    assert str(WITH_REMEDY) == "cache.name: found 'disc'; expected one of none, disk\n    -> did you mean `disk`?"
+
+
+def test_a_config_error_tells_all_its_faults_in_order_and_ends_with_status_2() -> None:
+    error = ConfigError([WITH_REMEDY, PLAIN])
+    assert str(error) == f"{WITH_REMEDY}\n{PLAIN}"
+    assert error.faults == (WITH_REMEDY, PLAIN)
+    assert error.status == 2
+
+
+def test_a_world_error_has_one_fault_and_ends_with_status_1() -> None:
+    error = WorldError(where="/data", found="no such folder", expected="a folder", remedy="make it")
+    assert str(error) == "/data: found no such folder; expected a folder\n    -> make it"
+    assert error.status == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ConfigError([PLAIN]), f"etlrun: 1 fault\n  {PLAIN}"),
+        (ConfigError([PLAIN, WITH_REMEDY]), f"etlrun: 2 faults\n  {PLAIN}\n  {WITH_REMEDY}"),
+    ],
+)
+def test_a_command_counts_the_faults_that_end_it(error: EtlrunError, message: str) -> None:
+    assert describe(error) == message
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "expected"),
+    [
+        ("epoch", ["epochs", "seed"], "epochs"),
+        ("interleeve", ["tfds", "sequential", "interleave"], "interleave"),
+        ("memory", ["memory", "memories"], "memory"),
+        ("xyz", ["epochs", "seed"], None),
+        ("epochs", [], None),
+    ],
+)
+def test_the_nearest_word_is_the_likeliest_or_none(word: str, known: list[str], expected: str | None) -> None:
+    assert nearest(word, known) == expected
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("", "ValueError"),
+        ("\n  \n", "ValueError"),
+        ("first line\nsecond line", "first line"),
+        ("  indented  ", "indented"),
+        ("{{function_node __wrapped__ReadFile}} no such file [Op:ReadFile]", "no such file"),
+        ("cut short\n\t [[{{node DecodeJpeg}}]]", "cut short"),
+        (
+            "Graph execution error:\n\nDetected at node A\n  a frame\nInput is empty.\n\t [[{{node DecodeJpeg}}]]",
+            "Input is empty.",
+        ),
+    ],
+)
+def test_a_headline_is_the_line_that_tells_most(message: str, expected: str) -> None:
+    assert headline(ValueError(message)) == expected

@@ -1,0 +1,280 @@
+import re
+from collections.abc import Iterable
+
+import pytest
+
+from etlrun.plan import PlannedStage
+from etlrun.stages.base import Kind
+from tests.configs import KINDS, OTHER_VALUES, plan_of, refusal_of_plan
+
+SHAPE = "float32 [64, 64, 3]"
+MODEL = "model.mobilenet_v2: found 32 x float32"
+SCALE_ADVICE = "end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)"
+NO_RANDOM_STEP = (
+    "found transform.random_flip before cache.memory; expected no random step before a cache, which would repeat the "
+    "first pass for ever\n    -> set cache=none, or leave the step out"
+)
+NOT_DECODED = (
+    "found encoded picture, label before it; expected a decoded picture\n    -> put `decode` before it in the steps"
+)
+
+
+def paths(stages: Iterable[PlannedStage]) -> list[str]:
+    return [planned.stage.path for planned in stages]
+
+
+@pytest.mark.parametrize("cache", ["none", "memory", "disk"])
+@pytest.mark.parametrize("shuffle_buffer", [0, 100])
+@pytest.mark.parametrize("prefetch", ["0", "2", "autotune"])
+def test_the_order_of_stages(cache: str, shuffle_buffer: int, prefetch: str) -> None:
+    plan = plan_of(f"cache={cache}", f"load.shuffle_buffer={shuffle_buffer}", f"load.prefetch={prefetch}")
+    read = ["extract.interleave", "transform.map", *([] if cache == "none" else [f"cache.{cache}"])]
+    ready = ["load.batch", *([] if prefetch == "0" else ["load.prefetch"])]
+    assert paths(plan.train) == [*read, *(["load.shuffle"] if shuffle_buffer else []), *ready]
+    assert paths(plan.evaluation) == [*read, *ready]
+
+
+def test_corrupt_records_are_left_out_after_the_transformation_and_before_the_cache() -> None:
+    plan = plan_of("dataset.on_corrupt=skip")
+    start = ["extract.interleave", "transform.map", "dataset.skip_corrupt", "cache.memory"]
+    assert paths(plan.train)[:4] == paths(plan.evaluation)[:4] == start
+
+
+@pytest.mark.parametrize(
+    ("overrides", "steps"),
+    [
+        ([], ["transform.parse", "transform.decode", "transform.resize", "transform.scale_minus_one_one"]),
+        (["extract=tfds"], ["transform.decode", "transform.resize", "transform.scale_minus_one_one"]),
+        (["experiment=naive"], ["transform.resize", "transform.scale_minus_one_one"]),
+    ],
+)
+def test_records_are_parsed_unless_tfds_does_it(overrides: list[str], steps: list[str]) -> None:
+    plan = plan_of(*overrides)
+    assert paths(plan.train[1].steps) == paths(plan.evaluation[1].steps) == steps
+
+
+def test_each_step_tells_what_it_gives() -> None:
+    assert [str(step.gives) for step in plan_of().train[1].steps] == [
+        "encoded picture, label",
+        "uint8 [?, ?, 3] in [0, 255], label",
+        f"{SHAPE} in [0, 255], label",
+        f"{SHAPE} in [-1, 1], label",
+    ]
+
+
+@pytest.mark.parametrize("drop", ["true", "false"])
+def test_validation_never_drops_the_remainder(drop: str) -> None:
+    plan = plan_of(f"load.drop_remainder={drop}", "load.prefetch=0")
+    assert getattr(plan.train[-1].stage, "drop_remainder", None) is (drop == "true")
+    assert getattr(plan.evaluation[-1].stage, "drop_remainder", None) is False
+
+
+def test_shuffling_takes_the_seed_of_the_trainer() -> None:
+    shuffle = plan_of("trainer.seed=7", "load.shuffle_buffer=9").train[3].stage
+    assert (shuffle.path, getattr(shuffle, "seed", None), getattr(shuffle, "buffer_size", None)) == (
+        "load.shuffle",
+        7,
+        9,
+    )
+
+
+def test_without_an_eval_split_nothing_is_validated() -> None:
+    assert plan_of("dataset.eval_split=null").evaluation == ()
+
+
+def test_stages_are_random_where_they_or_their_steps_are() -> None:
+    plan = plan_of("transform=augmented_224", "cache=none")
+    assert paths(planned for planned in plan.train if planned.is_random) == ["transform.map", "load.shuffle"]
+    assert paths(planned for planned in plan.evaluation if planned.is_random) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["extract=tfds", "extract.decode=true"],
+            (
+                "transform.decode: found uint8 [?, ?, 3] in [0, 255], label before it; expected an encoded picture\n"
+                "    -> leave `decode` out of the steps, or set extract.decode=false"
+            ),
+        ),
+        (["transform.steps=[resize,decode,scale_zero_one]"], f"transform.resize: {NOT_DECODED}"),
+        (
+            ["transform.steps=[resize,scale_zero_one]"],
+            f"transform.resize: {NOT_DECODED}\ntransform.scale_zero_one: {NOT_DECODED}",
+        ),
+        (
+            ["transform.steps=[decode,resize,scale_zero_one,scale_minus_one_one]"],
+            (
+                f"transform.scale_minus_one_one: found {SHAPE} in [0, 1], label before it; expected pixels in [0, 255]\n"
+                "    -> keep one of the scaling steps and remove the other"
+            ),
+        ),
+        (
+            ["transform.steps=[decode,scale_minus_one_one]"],
+            (
+                f"{MODEL} [?, ?, 3] in [-1, 1], label before it; expected pictures of one size\n"
+                "    -> add `resize` to the steps"
+            ),
+        ),
+        (
+            ["transform.resize.size=[64,16]"],
+            (
+                f"{MODEL} [64, 16, 3] in [-1, 1], label before it; expected pictures of at least 32x32 pixels\n"
+                "    -> set transform.resize.size=[64,64] or larger"
+            ),
+        ),
+        (
+            ["transform.steps=[decode,resize]"],
+            (
+                f"{MODEL} [64, 64, 3] in [0, 255], label before it; expected pixels in [-1, 1] or [0, 1]\n"
+                f"    -> {SCALE_ADVICE}"
+            ),
+        ),
+        (
+            ["transform.eval_steps=[decode,resize,scale_zero_one]"],
+            (
+                f"transform.eval_steps: found 32 x {SHAPE} in [0, 1], label; expected what the training steps give, "
+                f"32 x {SHAPE} in [-1, 1], label\n    -> make both lists end alike"
+            ),
+        ),
+        (["transform=augmented_224"], f"transform.steps: {NO_RANDOM_STEP}"),
+        (
+            ["dataset.eval_split=null", "trainer.early_stopping.patience=3"],
+            (
+                "trainer.early_stopping.monitor: found 'val_loss'; expected loss or accuracy, since dataset.eval_split is "
+                "null\n    -> set trainer.early_stopping.monitor=loss or an eval_split"
+            ),
+        ),
+        (
+            ["dataset.on_corrupt=skip", "trainer.steps_per_epoch=3"],
+            (
+                "trainer.steps_per_epoch: found 3; expected null where dataset.on_corrupt=skip, since a pass then has an "
+                "unknown length\n    -> set trainer.steps_per_epoch=null, or mend the data and set "
+                "dataset.on_corrupt=raise"
+            ),
+        ),
+    ],
+    ids=[
+        "decode twice",
+        "decode too late",
+        "decode missing",
+        "two scalings",
+        "no resize",
+        "too small",
+        "unscaled pixels",
+        "eval steps end differently",
+        "random step before a cache",
+        "early stopping without validation",
+        "steps of an unknown length",
+    ],
+)
+def test_stages_that_do_not_fit_are_refused(overrides: list[str], message: str) -> None:
+    assert refusal_of_plan(*overrides) == message
+
+
+def test_all_that_does_not_fit_is_told_at_once() -> None:
+    message = refusal_of_plan(
+        "transform=augmented_224",
+        "transform.eval_steps=[decode,random_flip,resize,scale_zero_one]",
+        "dataset.on_corrupt=skip",
+        "trainer.steps_per_epoch=3",
+    )
+    assert message.splitlines()[::2] == [
+        (
+            "transform.eval_steps: found 32 x float32 [224, 224, 3] in [0, 1], label; expected what the training steps "
+            "give, 32 x float32 [224, 224, 3] in [-1, 1], label"
+        ),
+        f"transform.steps: {NO_RANDOM_STEP}".splitlines()[0],
+        f"transform.eval_steps: {NO_RANDOM_STEP}".splitlines()[0],
+        (
+            "trainer.steps_per_epoch: found 3; expected null where dataset.on_corrupt=skip, since a pass then has an "
+            "unknown length"
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["dataset.eval_split=null"],
+        ["dataset.eval_split=null", "trainer.early_stopping.patience=3", "trainer.early_stopping.monitor=loss"],
+        ["trainer.early_stopping.patience=3"],
+        ["dataset.on_corrupt=skip"],
+        ["transform=augmented_224", "cache=none"],
+        ["transform.steps=[decode,center_crop,resize,scale_minus_one_one]"],
+    ],
+)
+def test_what_fits_is_planned(overrides: list[str]) -> None:
+    assert plan_of(*overrides).remarks == ()
+
+
+ORDER_IS_LOOSE = "false: the order of examples, and so every number, differs from run to run."
+
+
+@pytest.mark.parametrize(
+    ("overrides", "remarks"),
+    [
+        ([], ()),
+        (["extract.deterministic=false"], (f"extract.deterministic = {ORDER_IS_LOOSE}",)),
+        (["transform.deterministic=false"], (f"transform.deterministic = {ORDER_IS_LOOSE}",)),
+        (
+            ["extract.deterministic=false", "transform.deterministic=false"],
+            (f"extract.deterministic and transform.deterministic = {ORDER_IS_LOOSE}",),
+        ),
+        (["extract=sequential"], ()),
+    ],
+)
+def test_a_loose_order_is_remarked(overrides: list[str], remarks: tuple[str, ...]) -> None:
+    assert plan_of(*overrides).remarks == remarks
+
+
+RESCALED = (
+    "transform.steps=[decode,resize,rescale]",
+    "transform.eval_steps=[decode,resize,rescale]",
+    "++transform.rescale={scale: 0.001, offset: 0}",
+)
+
+
+def fingerprint(parameter: str, *overrides: str) -> str:
+    """Of the default config, with `rescale` among its steps where its parameters are asked for."""
+    return plan_of(*(RESCALED if parameter.startswith("transform.rescale") else ()), *overrides).fingerprint
+
+
+def test_every_parameter_has_another_value_to_try() -> None:
+    tied_to_the_steps = {"extract.decode"}
+    assert OTHER_VALUES.keys() == KINDS.keys() - tied_to_the_steps
+
+
+@pytest.mark.parametrize("parameter", sorted(OTHER_VALUES))
+def test_the_fingerprint_tells_what_changes_numbers_from_what_changes_only_the_speed(parameter: str) -> None:
+    other = fingerprint(parameter, f"{parameter}={OTHER_VALUES[parameter]}")
+    assert (other == fingerprint(parameter)) is (KINDS[parameter] is Kind.SPEED)
+
+
+@pytest.mark.parametrize(
+    "override", ["cache=none", "cache=disk", "load.prefetch=0", "load.prefetch=3", "load.prefetch=autotune"]
+)
+def test_neither_caches_nor_prefetching_change_the_fingerprint(override: str) -> None:
+    assert plan_of(override).fingerprint == plan_of("cache=memory").fingerprint
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["extract=sequential"],
+        ["extract=tfds"],
+        ["dataset.eval_split=null"],
+        ["load.shuffle_buffer=0"],
+        ["transform.steps=[decode,center_crop,resize,scale_minus_one_one]"],
+        ["transform.steps=[decode,resize,center_crop,scale_minus_one_one]"],
+        ["transform.eval_steps=[decode,center_crop,resize,scale_minus_one_one]"],
+    ],
+)
+def test_other_stages_are_another_fingerprint(overrides: list[str]) -> None:
+    assert plan_of(*overrides).fingerprint != plan_of().fingerprint
+
+
+def test_a_fingerprint_is_16_hex_digits_and_the_same_each_time() -> None:
+    assert re.fullmatch("[0-9a-f]{16}", plan_of().fingerprint)
+    assert plan_of().fingerprint == plan_of().fingerprint

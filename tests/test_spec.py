@@ -1,0 +1,298 @@
+from typing import Any
+
+import pytest
+
+from etlrun.spec import RunSpec, show
+from etlrun.stages.cache import MemoryCache
+from etlrun.stages.dataset import Dataset
+from etlrun.stages.extract import Interleave
+from etlrun.stages.load import Load
+from etlrun.stages.model import MobileNetV2
+from etlrun.stages.trainer import EarlyStopping, Trainer
+from etlrun.stages.transform import Decode, Map, RandomFlip, Rescale, Resize, ScaleMinusOneOne
+from tests.configs import composed, refusal_of_config, refusal_of_spec, spec_of
+
+STEPS = "decode, center_crop, resize, random_flip, rescale, scale_zero_one, scale_minus_one_one"
+EXTRACTS = "tfds, sequential, interleave"
+TRAINER_KEYS = (
+    "epochs, steps_per_epoch, optimizer, learning_rate, seed, mixed_precision, jit_compile, device, tensorboard, "
+    "resume, early_stopping"
+)
+TRANSFORM_KEYS = f"steps, eval_steps, num_parallel_calls, deterministic, {STEPS}"
+
+
+def test_the_default_config_is_this_spec() -> None:
+    steps = (Decode(), Resize(size=(64, 64), method="bilinear", antialias=False), ScaleMinusOneOne())
+    transform = Map(num_parallel_calls="autotune", deterministic=True, steps=steps)
+    assert spec_of() == RunSpec(
+        dataset=Dataset(
+            name="etlrun_sample",
+            version="1.*.*",
+            data_dir=None,
+            split="train[:80%]",
+            eval_split="train[80%:]",
+            download=True,
+            image_key="image",
+            label_key="label",
+            on_corrupt="raise",
+        ),
+        extract=Interleave(cycle_length=4, block_length=1, num_parallel_calls="autotune", deterministic=True),
+        transform=transform,
+        eval_transform=transform,
+        cache=MemoryCache(),
+        load=Load(shuffle_buffer=1024, batch_size=32, drop_remainder=False, prefetch="autotune"),
+        model=MobileNetV2(alpha=0.35, weights=None, trainable=True, batch_norm_momentum=0.8),
+        trainer=Trainer(
+            epochs=5,
+            steps_per_epoch=None,
+            optimizer="adam",
+            learning_rate=0.001,
+            seed=0,
+            mixed_precision=None,
+            jit_compile=False,
+            device="auto",
+            tensorboard=False,
+            resume=None,
+            early_stopping=EarlyStopping(patience=None, monitor="val_loss", min_delta=0.0),
+        ),
+    )
+
+
+def test_training_and_validation_have_their_own_steps_and_share_their_parameters() -> None:
+    spec = spec_of(
+        "transform.steps=[decode,random_flip,resize,rescale]",
+        "transform.eval_steps=[decode,resize,rescale]",
+        "++transform.rescale={scale: 0.5, offset: -1}",
+    )
+    resize, rescale = Resize(size=(64, 64), method="bilinear", antialias=False), Rescale(scale=0.5, offset=-1.0)
+    assert spec.transform.steps == (Decode(), RandomFlip(), resize, rescale)
+    assert spec.eval_transform.steps == (Decode(), resize, rescale)
+
+
+def test_all_faults_are_told_at_once() -> None:
+    config = composed(
+        "++trainr.epochs=3",
+        "dataset.split=''",
+        "extract.num_parallel_calls=5",
+        "transform.eval_steps=[decode,rezise]",
+        "~cache",
+        "load.batch_size=0",
+        "model.name=mobilenet",
+        "++trainer.epoch=3",
+        "~trainer.seed",
+    )
+    assert refusal_of_config(config).splitlines() == [
+        (
+            "trainr: found an unknown key; expected one of the keys dataset, extract, transform, cache, load, model, "
+            "trainer"
+        ),
+        "    -> did you mean `trainer`?",
+        "cache: found nothing; expected one of none, memory, disk",
+        "    -> choose cache=…",
+        "dataset.split: found ''; expected a text",
+        "extract.num_parallel_calls: found 5; expected at most cycle_length, which is 4",
+        "    -> set extract.cycle_length=5 or extract.num_parallel_calls=autotune",
+        f"transform.eval_steps[1]: found 'rezise'; expected one of {STEPS}",
+        "    -> did you mean `resize`?",
+        "load.batch_size: found 0; expected an integer of at least 1",
+        "model.name: found 'mobilenet'; expected one of mobilenet_v2",
+        "    -> did you mean `mobilenet_v2`?",
+        "trainer.seed: found nothing; expected an integer of at least 0",
+        f"trainer.epoch: found an unknown key; expected one of the keys {TRAINER_KEYS}",
+        "    -> did you mean `epochs`?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("load.batch_size=thirty", "load.batch_size: found 'thirty'; expected an integer of at least 1"),
+        ("load.batch_size=32.0", "load.batch_size: found 32.0; expected an integer of at least 1"),
+        ("load.batch_size=null", "load.batch_size: found null; expected an integer of at least 1"),
+        ("load.batch_size=true", "load.batch_size: found true; expected an integer of at least 1"),
+        ("load.shuffle_buffer=-1", "load.shuffle_buffer: found -1; expected an integer of at least 0"),
+        ("load.prefetch=auto", "load.prefetch: found 'auto'; expected an integer of at least 0, or autotune"),
+        ("load.drop_remainder=1", "load.drop_remainder: found 1; expected true or false"),
+        ("load.drop_remainder='true'", "load.drop_remainder: found 'true'; expected true or false"),
+        ("dataset.name=3", "dataset.name: found 3; expected a text"),
+        ("dataset.version=4", "dataset.version: found 4; expected a text or null"),
+        ("dataset.on_corrupt=ignore", "dataset.on_corrupt: found 'ignore'; expected raise or skip"),
+        (
+            "extract.num_parallel_calls=0",
+            (
+                "extract.num_parallel_calls: found 0; expected an integer of at least 1, autotune, or null for a serial "
+                "stage"
+            ),
+        ),
+        (
+            "transform.resize.size=[64,0]",
+            "transform.resize.size: found 0; expected [height, width], two integers of at least 1",
+        ),
+        ("transform.resize.method=cubic", "transform.resize.method: found 'cubic'; expected bilinear, nearest or area"),
+        ("model.alpha=0", "model.alpha: found 0; expected a number above 0"),
+        (
+            "model.batch_norm_momentum=1",
+            "model.batch_norm_momentum: found 1; expected a number from 0 to below 1, or null",
+        ),
+        ("trainer.epochs=0", "trainer.epochs: found 0; expected an integer of at least 1"),
+        ("trainer.steps_per_epoch=0", "trainer.steps_per_epoch: found 0; expected an integer of at least 1, or null"),
+        ("trainer.learning_rate=nan", "trainer.learning_rate: found nan; expected a number above 0"),
+        ("trainer.learning_rate=true", "trainer.learning_rate: found true; expected a number above 0"),
+        ("trainer.optimizer=adamax", "trainer.optimizer: found 'adamax'; expected adam, adamw, rmsprop or sgd"),
+        (
+            "trainer.mixed_precision=float16",
+            "trainer.mixed_precision: found 'float16'; expected mixed_float16, mixed_bfloat16 or null",
+        ),
+        ("trainer.jit_compile=yes_please", "trainer.jit_compile: found 'yes_please'; expected true, false or auto"),
+        ("trainer.device=tpu", "trainer.device: found 'tpu'; expected auto, cpu or gpu"),
+        ("trainer.early_stopping=3", "trainer.early_stopping: found 3; expected a mapping"),
+        (
+            "trainer.early_stopping.monitor=val",
+            "trainer.early_stopping.monitor: found 'val'; expected loss, accuracy, val_loss or val_accuracy",
+        ),
+        (
+            "trainer.early_stopping.min_delta=inf",
+            "trainer.early_stopping.min_delta: found inf; expected a finite number",
+        ),
+    ],
+)
+def test_a_wrong_value_is_told_with_what_its_key_takes(override: str, message: str) -> None:
+    assert refusal_of_spec(override) == message
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "++extract.cycle_lenght=3",
+            (
+                "extract.cycle_lenght: found an unknown key; expected one of the keys cycle_length, block_length, "
+                "num_parallel_calls, deterministic\n    -> did you mean `cycle_length`?"
+            ),
+        ),
+        ("++cache.size=3", "cache.size: found an unknown key; expected no key here"),
+        (
+            "++transform.step=[decode]",
+            (
+                f"transform.step: found an unknown key; expected one of the keys {TRANSFORM_KEYS}\n"
+                "    -> did you mean `steps`?"
+            ),
+        ),
+        (
+            "++transform.resize.width=3",
+            "transform.resize.width: found an unknown key; expected one of the keys size, method, antialias",
+        ),
+        (
+            "++trainer.early_stopping.patient=3",
+            (
+                "trainer.early_stopping.patient: found an unknown key; expected one of the keys patience, monitor, "
+                "min_delta\n    -> did you mean `patience`?"
+            ),
+        ),
+    ],
+)
+def test_an_unknown_key_is_told_with_those_that_are_known(override: str, message: str) -> None:
+    assert refusal_of_spec(override) == message
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("~load.batch_size", "load.batch_size: found nothing; expected an integer of at least 1"),
+        ("~extract.name", f"extract.name: found null; expected one of {EXTRACTS}"),
+        ("extract.name=7", f"extract.name: found 7; expected one of {EXTRACTS}"),
+        (
+            "extract.name=interleeve",
+            f"extract.name: found 'interleeve'; expected one of {EXTRACTS}\n    -> did you mean `interleave`?",
+        ),
+        ("~transform.steps", "transform.steps: found null; expected a list of steps"),
+        ("transform.steps=decode", "transform.steps: found 'decode'; expected a list of steps"),
+        ("~transform.deterministic", "transform.deterministic: found nothing; expected true or false"),
+        ("~trainer.early_stopping", "trainer.early_stopping: found nothing; expected a mapping"),
+        (
+            "~trainer.early_stopping.monitor",
+            "trainer.early_stopping.monitor: found nothing; expected loss, accuracy, val_loss or val_accuracy",
+        ),
+    ],
+)
+def test_what_is_missing_is_told_with_what_should_be_there(override: str, message: str) -> None:
+    assert refusal_of_spec(override) == message
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        ("dataset", "a mapping"),
+        ("extract", f"one of {EXTRACTS}"),
+        ("transform", f"one of {STEPS}"),
+        ("cache", "one of none, memory, disk"),
+        ("load", "a mapping"),
+        ("model", "one of mobilenet_v2"),
+        ("trainer", "one of fit"),
+    ],
+)
+@pytest.mark.parametrize(("value", "found"), [(None, "nothing"), ("none", "'none'"), ([1], "[1]"), (False, "false")])
+def test_a_group_must_be_a_mapping(group: str, expected: str, value: object, found: str) -> None:
+    config: dict[str, Any] = composed() | {group: value}
+    assert refusal_of_config(config) == f"{group}: found {found}; expected {expected}\n    -> choose {group}=…"
+
+
+def test_a_missing_group_is_told() -> None:
+    config = composed()
+    del config["load"]
+    assert refusal_of_config(config) == "load: found nothing; expected a mapping\n    -> choose load=…"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["transform.steps=[decode,resize,resize]"],
+            "transform.steps[2]: found resize again; expected each step once\n    -> remove one of the two",
+        ),
+        (
+            ["transform.steps=[decode,rezise]", "transform.eval_steps=[3,null,decode,resize]"],
+            (
+                f"transform.steps[1]: found 'rezise'; expected one of {STEPS}\n    -> did you mean `resize`?\n"
+                f"transform.eval_steps[0]: found 3; expected one of {STEPS}\n"
+                f"transform.eval_steps[1]: found null; expected one of {STEPS}"
+            ),
+        ),
+        (
+            ["transform.steps=[decode]", "transform.eval_steps=[decode]"],
+            (
+                "transform.resize: found parameters of a step that is not used; expected `resize` in transform.steps or "
+                "transform.eval_steps\n    -> add the step, or set transform.resize=null"
+            ),
+        ),
+        (["transform.resize=64"], "transform.resize: found 64; expected a mapping of the step's parameters"),
+        (
+            ["transform.steps=[decode,rescale]"],
+            (
+                "transform.rescale.scale: found nothing; expected a finite number\n"
+                "transform.rescale.offset: found nothing; expected a finite number"
+            ),
+        ),
+    ],
+)
+def test_wrong_steps_are_told(overrides: list[str], message: str) -> None:
+    assert refusal_of_spec(*overrides) == message
+
+
+def test_parameters_of_an_unused_step_may_be_null() -> None:
+    spec = spec_of("transform.steps=[decode]", "transform.eval_steps=[decode]", "transform.resize=null")
+    assert spec.transform.steps == (Decode(),)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        ("a b", "'a b'"),
+        (0.5, "0.5"),
+        ((64, 64), "[64, 64]"),
+    ],
+)
+def test_values_are_shown_as_in_yaml(value: object, text: str) -> None:
+    assert show(value) == text

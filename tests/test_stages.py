@@ -1,0 +1,189 @@
+import pytest
+
+from etlrun.stages import STAGES
+from etlrun.stages.base import Expected, Kind, Stage, expectation, field_metadata, parameters
+from etlrun.stages.dataset import Dataset
+from etlrun.stages.extract import Interleave, Sequential, Tfds
+from etlrun.stages.flow import Flow, UnfitError
+from etlrun.stages.load import Batch, Load, Prefetch, Shuffle
+from etlrun.stages.model import MobileNetV2
+from etlrun.stages.skip import SkipCorrupt
+from etlrun.stages.trainer import EarlyStopping
+from etlrun.stages.transform import (
+    CenterCrop,
+    Decode,
+    Map,
+    Parse,
+    RandomFlip,
+    Rescale,
+    Resize,
+    ScaleMinusOneOne,
+    ScaleZeroOne,
+)
+
+REGISTERED = [(group, name, stage) for group, names in STAGES.items() for name, stage in names.items()]
+IMPLICIT = (Dataset, Load, Shuffle, Batch, Prefetch, Map, EarlyStopping, Parse, SkipCorrupt)
+ALL_STAGES: list[type[Stage]] = [*(stage for _, _, stage in REGISTERED), *IMPLICIT]
+FIELDS = [(stage, field) for stage in ALL_STAGES for field in field_metadata(stage)]
+NAMES = [f"{stage.path}.{field}" for stage, field in FIELDS]
+NESTED = ("trainer.fit.early_stopping", "transform.map.steps")
+
+RECORD = Flow()
+ENCODED = Flow(content="encoded")
+PICTURE = Flow(content="decoded")
+PORTRAIT = Flow(content="decoded", height=80, width=60)
+SQUARE = Flow(content="decoded", dtype="float32", height=64, width=64)
+SCALED = Flow(content="decoded", dtype="float32", height=64, width=64, low=-1, high=1)
+RESIZE = Resize(size=(64, 48), method="bilinear", antialias=False)
+MODEL = MobileNetV2(alpha=1.0, weights=None, trainable=True, batch_norm_momentum=None)
+INTERLEAVE = Interleave(cycle_length=4, block_length=1, num_parallel_calls=None, deterministic=True)
+
+
+@pytest.mark.parametrize(("stage", "field"), FIELDS, ids=NAMES)
+def test_a_field_carries_exactly_one_kind_unless_it_nests_stages(stage: type[Stage], field: str) -> None:
+    kinds = [item for item in field_metadata(stage)[field] if isinstance(item, Kind)]
+    assert len(kinds) == (0 if f"{stage.path}.{field}" in NESTED else 1)
+
+
+@pytest.mark.parametrize(("stage", "field"), FIELDS, ids=NAMES)
+def test_a_field_that_configs_set_has_words_for_its_values(stage: type[Stage], field: str) -> None:
+    words = [item for item in field_metadata(stage)[field] if isinstance(item, Expected)]
+    if f"{stage.path}.{field}" == "transform.map.steps":
+        assert words == []
+    else:
+        assert [expectation(stage, field)] == [item.text for item in words]
+        assert words[0].text
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "stage"), REGISTERED, ids=[f"{group}.{name}" for group, name, _ in REGISTERED]
+)
+def test_a_path_is_the_group_and_the_name_by_which_configs_call_a_stage(
+    group: str, name: str, stage: type[Stage]
+) -> None:
+    assert stage.path == f"{group}.{name}"
+
+
+def test_only_shuffle_and_random_flip_differ_from_pass_to_pass() -> None:
+    assert {stage for stage in ALL_STAGES if stage.random} == {Shuffle, RandomFlip}
+
+
+def test_parameters_come_in_order_of_definition_with_values_and_kinds() -> None:
+    found = [(parameter.name, parameter.value, parameter.kind) for parameter in parameters(INTERLEAVE)]
+    assert found == [
+        ("cycle_length", 4, Kind.ORDER),
+        ("block_length", 1, Kind.ORDER),
+        ("num_parallel_calls", None, Kind.SPEED),
+        ("deterministic", True, Kind.ORDER),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flow", "text"),
+    [
+        (RECORD, "serialised example"),
+        (ENCODED, "encoded picture, label"),
+        (PICTURE, "uint8 [?, ?, 3] in [0, 255], label"),
+        (SCALED, "float32 [64, 64, 3] in [-1, 1], label"),
+        (SCALED.replace(batch_size=32), "32 x float32 [64, 64, 3] in [-1, 1], label"),
+        (PORTRAIT.replace(low=-0.5, high=12.25), "uint8 [80, 60, 3] in [-0.5, 12.25], label"),
+    ],
+)
+def test_a_flow_is_told_in_words(flow: Flow, text: str) -> None:
+    assert str(flow) == text
+
+
+@pytest.mark.parametrize(
+    ("stage", "incoming", "outgoing"),
+    [
+        (Tfds(decode=False), RECORD, ENCODED),
+        (Tfds(decode=True), RECORD, PICTURE),
+        (Sequential(), RECORD, RECORD),
+        (INTERLEAVE, RECORD, RECORD),
+        (Parse(), RECORD, ENCODED),
+        (Decode(), ENCODED, PICTURE),
+        (RESIZE, PICTURE, Flow(content="decoded", dtype="float32", height=64, width=48)),
+        (RESIZE, SCALED, SCALED.replace(width=48)),
+        (CenterCrop(), PICTURE, PICTURE),
+        (CenterCrop(), PORTRAIT, Flow(content="decoded", height=60, width=60)),
+        (RandomFlip(), PORTRAIT, PORTRAIT),
+        (Rescale(scale=2.0, offset=1.0), PICTURE, Flow(content="decoded", dtype="float32", low=1, high=511)),
+        (Rescale(scale=-1.0, offset=0.0), PICTURE, Flow(content="decoded", dtype="float32", low=-255, high=0)),
+        (ScaleZeroOne(), SQUARE, SCALED.replace(low=0)),
+        (ScaleMinusOneOne(), SQUARE, SCALED),
+        (ScaleMinusOneOne(), PICTURE, Flow(content="decoded", dtype="float32", low=-1, high=1)),
+        (SkipCorrupt(), SCALED, SCALED),
+        (Shuffle(buffer_size=8, seed=0), SCALED, SCALED),
+        (Batch(batch_size=8, drop_remainder=True), SCALED, SCALED.replace(batch_size=8)),
+        (Prefetch(buffer_size="autotune"), SCALED, SCALED),
+        (MODEL, SCALED, SCALED),
+        (MODEL, SCALED.replace(height=32, width=32, low=0), SCALED.replace(height=32, width=32, low=0)),
+    ],
+    ids=lambda value: value.path if isinstance(value, Stage) else "",
+)
+def test_what_a_stage_gives(stage: Stage, incoming: Flow, outgoing: Flow) -> None:
+    assert stage.flow(incoming) == outgoing
+
+
+def test_a_cache_gives_what_it_takes() -> None:
+    assert [cache().flow(SCALED) for cache in STAGES["cache"].values()] == [SCALED] * 3
+
+
+@pytest.mark.parametrize("incoming", [RECORD, ENCODED], ids=str)
+@pytest.mark.parametrize(
+    "stage",
+    [RESIZE, CenterCrop(), RandomFlip(), Rescale(scale=1.0, offset=0.0), ScaleZeroOne(), ScaleMinusOneOne(), MODEL],
+    ids=lambda stage: stage.path,
+)
+def test_what_works_on_pixels_needs_decoded_pictures(stage: Stage, incoming: Flow) -> None:
+    assert _complaint(stage, incoming) == ("a decoded picture", "put `decode` before it in the steps")
+
+
+@pytest.mark.parametrize("incoming", [RECORD, PICTURE], ids=str)
+def test_decode_needs_an_encoded_picture(incoming: Flow) -> None:
+    assert _complaint(Decode(), incoming) == (
+        "an encoded picture",
+        "leave `decode` out of the steps, or set extract.decode=false",
+    )
+
+
+@pytest.mark.parametrize("stage", [ScaleZeroOne(), ScaleMinusOneOne()], ids=lambda stage: stage.path)
+@pytest.mark.parametrize("incoming", [SCALED, PICTURE.replace(low=-255, high=0)], ids=str)
+def test_pixels_are_scaled_once(stage: Stage, incoming: Flow) -> None:
+    assert _complaint(stage, incoming) == (
+        "pixels in [0, 255]",
+        "keep one of the scaling steps and remove the other",
+    )
+
+
+@pytest.mark.parametrize(
+    ("incoming", "expected", "remedy"),
+    [
+        (SCALED.replace(height=None, width=None), "pictures of one size", "add `resize` to the steps"),
+        (
+            SCALED.replace(height=31),
+            "pictures of at least 32x32 pixels",
+            "set transform.resize.size=[64,64] or larger",
+        ),
+        (
+            SQUARE,
+            "pixels in [-1, 1] or [0, 1]",
+            "end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)",
+        ),
+        (
+            SCALED.replace(low=-1.5),
+            "pixels in [-1, 1] or [0, 1]",
+            "end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)",
+        ),
+    ],
+    ids=["sizes differ", "too small", "unscaled", "too low"],
+)
+def test_what_the_model_refuses(incoming: Flow, expected: str, remedy: str) -> None:
+    assert _complaint(MODEL, incoming) == (expected, remedy)
+
+
+def _complaint(stage: Stage, incoming: Flow) -> tuple[str, str]:
+    with pytest.raises(UnfitError) as caught:
+        stage.flow(incoming)
+    assert str(caught.value) == caught.value.expected
+    return caught.value.expected, caught.value.remedy

@@ -1,0 +1,133 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from tests.runs import events_of, run_here, small
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("run")
+    status, summary = run_here(folder, small(tiny, "trainer.epochs=2", "trainer.tensorboard=true"))
+    assert status == 0
+    return folder, summary
+
+
+def losses(summary: dict[str, Any]) -> list[list[float]]:
+    return [[epoch[key] for key in ("loss", "accuracy", "val_loss", "val_accuracy")] for epoch in summary["epochs"]]
+
+
+def test_a_run_leaves_its_folder_complete(done: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = done
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "checkpoints",
+        "config.yaml",
+        "events.jsonl",
+        "model.keras",
+        "plan.json",
+        "plan.txt",
+        "report.md",
+        "summary.json",
+        "tensorboard",
+    ]
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["epoch_0002.keras"]
+
+
+def test_the_summary_says_what_was_trained(done: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = done
+    assert summary["status"] == "completed"
+    assert summary["examples"] == 76
+    assert [(epoch["epoch"], epoch["steps"], epoch["examples"]) for epoch in summary["epochs"]] == [
+        (1, 5, 38),
+        (2, 5, 38),
+    ]
+    assert summary["dataset"] == {"name": "tiny_pictures/1.2.0", "examples": {"train": 38, "validation": 10}}
+    assert summary["plan_fingerprint"] == json.loads((folder / "plan.json").read_text())["fingerprint"]
+    assert summary["versions"].keys() >= {
+        "python",
+        "etlrun",
+        "tensorflow",
+        "keras",
+        "tensorflow-datasets",
+        "hydra-core",
+    }
+    assert summary["host"]["cores"] >= 1
+    assert summary["examples_per_s"] > 0
+    assert summary["wall_s"] > sum(epoch["wall_s"] for epoch in summary["epochs"])
+    assert "error" not in summary
+
+
+def test_events_tell_the_run_in_order(done: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = done
+    epoch = ["epoch_began", "epoch", "checkpoint"]
+    events = events_of(folder)
+    assert [event["event"] for event in events] == ["planned", "started", "dataset", *epoch, *epoch, "ended"]
+    times = [event["elapsed_s"] for event in events]
+    assert times == sorted(times)
+
+
+def test_the_report_has_a_row_an_epoch(done: tuple[Path, dict[str, Any]]) -> None:
+    lines = (done[0] / "report.md").read_text().splitlines()
+    assert lines[2] == "| epoch | seconds | examples/s | loss | accuracy | val loss | val accuracy |"
+    assert [line.split(" | ")[0] for line in lines[4:6]] == ["| 1", "| 2"]
+    assert lines[7].startswith("status    completed, 76 examples at ")
+
+
+def test_the_model_can_be_loaded_by_keras_alone(done: tuple[Path, dict[str, Any]]) -> None:
+    model = keras.models.load_model(done[0] / "model.keras")
+    probabilities = model.predict(np.zeros((3, 32, 32, 3), np.float32), verbose=0)
+    assert probabilities.shape == (3, 2)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-5)
+
+
+def test_the_same_config_and_seed_give_the_same_numbers_whatever_the_speed(
+    done: tuple[Path, dict[str, Any]], tiny: Path, tmp_path: Path
+) -> None:
+    faster = ("cache=none", "load.prefetch=0", "transform.num_parallel_calls=2", "extract.num_parallel_calls=null")
+    _, summary = run_here(tmp_path, small(tiny, "trainer.epochs=2", *faster))
+    assert losses(summary) == losses(done[1])
+    assert summary["plan_fingerprint"] == done[1]["plan_fingerprint"]
+    before = keras.models.load_model(done[0] / "model.keras").get_weights()
+    after = keras.models.load_model(tmp_path / "model.keras").get_weights()
+    assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_another_seed_gives_other_numbers(done: tuple[Path, dict[str, Any]], tiny: Path, tmp_path: Path) -> None:
+    _, summary = run_here(tmp_path, small(tiny, "trainer.epochs=2", "trainer.seed=1"))
+    assert losses(summary) != losses(done[1])
+
+
+def test_steps_per_epoch_go_on_through_the_passes(tiny: Path, tmp_path: Path) -> None:
+    words = small(tiny, "trainer.epochs=3", "trainer.steps_per_epoch=3", "dataset.eval_split=null")
+    status, summary = run_here(tmp_path, words)
+    assert status == 0
+    # Passes of 8, 8, 8, 8 and 6 examples, cut into epochs of three steps.
+    assert [epoch["examples"] for epoch in summary["epochs"]] == [24, 22, 24]
+    assert all("val_loss" not in epoch for epoch in summary["epochs"])
+
+
+def test_early_stopping_ends_a_training_that_does_not_improve(tiny: Path, tmp_path: Path) -> None:
+    rule = ("trainer.early_stopping.patience=1", "trainer.early_stopping.min_delta=1000.0")
+    _, summary = run_here(tmp_path, small(tiny, "trainer.epochs=5", "trainer.early_stopping.monitor=loss", *rule))
+    assert summary["status"] == "completed"
+    assert len(summary["epochs"]) == 2
+
+
+def test_mixed_precision_and_a_trainable_base_train(tiny: Path, tmp_path: Path) -> None:
+    words = small(tiny, "trainer.mixed_precision=mixed_bfloat16", "model.trainable=true", "trainer.optimizer=sgd")
+    status, _ = run_here(tmp_path, words)
+    assert status == 0
+    _, base, top = keras.models.load_model(tmp_path / "model.keras").layers
+    assert {layer.compute_dtype for layer in base.layers if layer.weights} == {"bfloat16"}
+    assert top.compute_dtype == "float32"
+    assert keras.config.dtype_policy().name == "float32"
+
+
+def test_numbers_that_json_lacks_become_null(tiny: Path, tmp_path: Path) -> None:
+    words = small(tiny, "trainer.optimizer=sgd", "trainer.learning_rate=1.0e+38", "model.trainable=true")
+    _, summary = run_here(tmp_path, words)
+    assert summary["epochs"][0]["loss"] is None

@@ -1,0 +1,165 @@
+"""Right configs in a wrong world: whole messages, exit status 1, and a summary that says it too."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import pictures
+from tests.runs import events_of, run_here, small
+
+BROKEN = {
+    "truncated shard": (
+        pictures.truncate,
+        ", record 5: found truncated record at {at}; expected 12 whole records: the shard is truncated or damaged",
+    ),
+    "picture that does not decode": (
+        pictures.with_feature("image", pictures.bytes_feature(b"no picture")),
+        ", record 5: found a picture that does not decode: "
+        "Unknown image file format. One of JPEG, JPEG XL, PNG, GIF, BMP, WebP required.; "
+        "expected a whole picture file",
+    ),
+    "label outside the classes": (
+        pictures.with_feature("label", pictures.int_feature(7)),
+        ", record 5: found label 7; expected a label from 0 to 1",
+    ),
+    "missing feature": (
+        pictures.with_feature("label", None),
+        ", record 5: found Feature: label (data type: int64) is required but could not be found.; "
+        "expected an example with the features image and label",
+    ),
+}
+REMEDY = "\n    -> prepare the data set anew, or set dataset.on_corrupt=skip to count such records and go on"
+
+
+@pytest.mark.parametrize("extract", ["tfds", "interleave"])
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_record_is_named(
+    name: str, extract: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage, expected = BROKEN[name]
+    shard = pictures.damaged(tiny, tmp_path / "data", damage)
+    status, summary = run_here(tmp_path / "run", small(tmp_path / "data", f"extract={extract}"))
+    assert status == 1
+    assert summary["status"] == "failed"
+    error = summary["error"]
+    if "{at}" in expected:
+        head, tail = expected.split("{at}")
+        assert error.startswith(f"{shard}{head}")
+        assert error.endswith(tail + REMEDY)
+    else:
+        assert error == f"{shard}{expected}{REMEDY}"
+    assert capsys.readouterr().err.endswith(f"etlrun: failed\n  {error}\n")
+
+
+@pytest.mark.parametrize(("damage", "left"), [(BROKEN["picture that does not decode"][0], 37), (pictures.truncate, 31)])
+def test_skipping_counts_and_goes_on(damage: Callable[[Path], None], left: int, tiny: Path, tmp_path: Path) -> None:
+    pictures.damaged(tiny, tmp_path / "data", damage)
+    words = small(tmp_path / "data", "dataset.on_corrupt=skip", "trainer.epochs=2")
+    status, summary = run_here(tmp_path / "run", words)
+    assert status == 0
+    assert [epoch["examples"] for epoch in summary["epochs"]] == [left, left]
+    assert summary["skipped"] == {"train": 38 - left, "validation": 0}
+    assert summary["remarks"] == [f"{38 - left} corrupt records were left out; events.jsonl names them."]
+    assert len([event for event in events_of(tmp_path / "run") if event["event"] == "skipped"]) == 1
+
+
+def test_more_in_a_batch_than_there_is(tiny: Path, tmp_path: Path) -> None:
+    status, summary = run_here(tmp_path, small(tiny, "load.batch_size=39", "load.drop_remainder=true"))
+    assert status == 1
+    assert summary["error"] == (
+        "load.batch_size: found 39, with 38 examples in the training split; "
+        "expected at most 38 while load.drop_remainder=true, which leaves no batch otherwise\n"
+        "    -> set load.batch_size=38 or smaller, or load.drop_remainder=false"
+    )
+
+
+def test_a_gpu_that_is_not_there(tiny: Path, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("this machine has a GPU")
+    status, summary = run_here(tmp_path, small(tiny, "trainer.device=gpu"))
+    assert status == 1
+    assert summary["error"] == (
+        "trainer.device: found no GPU that Keras's tensorflow backend can see; "
+        "expected a GPU, since trainer.device=gpu\n"
+        "    -> check the driver and the backend's GPU packages, or set trainer.device=auto"
+    )
+
+
+def test_a_split_that_is_not_there(tiny: Path, tmp_path: Path) -> None:
+    status, summary = run_here(tmp_path, small(tiny, "dataset.split='trian[:80%]'"))
+    assert status == 1
+    assert summary["error"] == (
+        "dataset.split: found 'trian[:80%]', which tiny_pictures/1.2.0 does not have; "
+        "expected a part of one of its splits: train\n    -> did you mean train[:80%]?"
+    )
+
+
+def test_a_part_without_examples(tiny: Path, tmp_path: Path) -> None:
+    _, summary = run_here(tmp_path, small(tiny, "dataset.eval_split='train[:0]'"))
+    assert summary["error"] == (
+        "dataset.eval_split: found no examples in 'train[:0]' of tiny_pictures/1.2.0; "
+        "expected at least one\n    -> choose a larger part of the split"
+    )
+
+
+def test_a_feature_that_is_not_there(tiny: Path, tmp_path: Path) -> None:
+    _, summary = run_here(tmp_path, small(tiny, "dataset.label_key=class"))
+    assert summary["error"] == (
+        "dataset.label_key: found no feature 'class' in tiny_pictures/1.2.0; "
+        "expected a feature of type ClassLabel: label\n    -> set dataset.label_key=label"
+    )
+
+
+def test_a_data_set_that_tfds_does_not_know(tmp_path: Path) -> None:
+    status, summary = run_here(tmp_path / "run", small(tmp_path, "dataset.name=cats_and_dogs"))
+    assert status == 1
+    assert summary["error"].startswith(f"dataset.name: found cats_and_dogs in {tmp_path}: ")
+    assert summary["error"].endswith(
+        "; expected a data set that TFDS knows, or files of one in dataset.data_dir\n    -> did you mean cats_vs_dogs?"
+    )
+
+
+def test_a_data_set_that_is_not_prepared(tmp_path: Path) -> None:
+    words = small(tmp_path, "dataset=cats_vs_dogs", "dataset.name=cats_vs_dogs")
+    status, summary = run_here(tmp_path / "run", words)
+    assert status == 1
+    assert summary["error"] == (
+        f"dataset.data_dir: found no cats_vs_dogs/4.0.1 in {tmp_path}/cats_vs_dogs/4.0.1, and dataset.download=false; "
+        "expected a data set that TFDS has prepared, or a network to download it from\n"
+        "    -> on a machine with a network run `python -m etlrun dataset=cats_vs_dogs trainer.epochs=1`, copy "
+        "its folder here and give the folder above cats_vs_dogs/ as dataset.data_dir; "
+        "or set dataset=sample, which needs no network"
+    )
+
+
+def test_a_shard_that_is_gone(tiny: Path, tmp_path: Path) -> None:
+    shard = pictures.damaged(tiny, tmp_path / "data", Path.unlink)
+    _, summary = run_here(tmp_path / "run", small(tmp_path / "data"))
+    assert summary["error"] == (
+        f"{shard}: found no such file; expected a shard of tiny_pictures/1.2.0\n"
+        f"    -> remove {shard.parent} and run again, so that the data set is prepared anew"
+    )
+
+
+def test_weights_that_are_not_there(tiny: Path, tmp_path: Path) -> None:
+    status, summary = run_here(tmp_path, small(tiny, "model.weights=missing.h5"))
+    assert status == 1
+    assert summary["error"] == (
+        "model.weights: found no file missing.h5; "
+        "expected `imagenet`, null, or the path of a weights file (.h5 or .weights.h5)\n"
+        "    -> check the path; relative paths start at the working directory"
+    )
+
+
+def test_weights_that_are_no_weights(tiny: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "weights.h5"
+    weights.write_bytes(b"not HDF5")
+    _, summary = run_here(tmp_path / "run", small(tiny, f"model.weights={weights}"))
+    assert summary["error"].startswith(f"model.weights: found weights that don't fit in {weights}: ")
+    assert summary["error"].endswith(
+        "; expected weights of MobileNetV2 without its top, of the same alpha\n"
+        "    -> set model.alpha to that of the file, or model.weights=null for a random start"
+    )
