@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -21,19 +22,31 @@ Pixels = npt.NDArray[np.uint8]
 
 def picture(number: int) -> Pixels:
     """Picture `number` as uint8 (height, width, 3), 300 to 500 pixels a side; its class is `number % 2`."""
-    rng = np.random.Generator(np.random.PCG64(number))
-    height, width = (int(side) for side in rng.integers(*_SIDES, 2))
-    top, left = (int(place) for place in rng.integers(0, _TEXTURE_SIDE - _SIDES[1], 2))
-    background = rng.integers(60, 196, 3).astype(np.int16)
-    canvas = _texture()[top : top + height, left : left + width] + background
+    random = _random(number)
+    height, width = (int(side) for side in random(*_SIDES, 2))
+    top, left = (int(place) for place in random(0, _TEXTURE_SIDE - _SIDES[1], 2))
+    canvas = _texture()[top : top + height, left : left + width] + random(60, 196, 3)
     for _ in range(SHAPES):
-        colour = (rng.integers(70, 130, 3) * rng.choice([-1, 1], 3)).astype(np.int16)
-        radius = int(rng.integers(*_RADII))
-        y, x = (int(rng.integers(radius, side - radius)) for side in (height, width))
+        colour = random(70, 130, 3) * (2 * random(0, 2, 3) - 1)
+        radius = int(random(*_RADII, 1)[0])
+        y, x = (int(random(radius, side - radius, 1)[0]) for side in (height, width))
         window = canvas[y - radius : y + radius + 1, x - radius : x + radius + 1]
         window[_shape(CLASSES[number % 2], radius)] += colour
     pixels: Pixels = np.clip(canvas, 0, 255).astype(np.uint8)
     return pixels
+
+
+def _random(seed: int) -> Callable[[int, int, int], npt.NDArray[np.int16]]:
+    """A function of (low, high, count) that draws integers in [low, high), the same ones in every NumPy.
+
+    Only `RandomState` promises that (NumPy's NEP 19), and only for a fixed dtype.
+    """
+    state = np.random.RandomState(seed)
+
+    def draw(low: int, high: int, count: int) -> npt.NDArray[np.int16]:
+        return state.randint(low, high, count, dtype=np.int16)
+
+    return draw
 
 
 @functools.cache
@@ -52,12 +65,12 @@ def _texture() -> npt.NDArray[np.int16]:
 
     Source: value noise as in Perlin, "An Image Synthesizer", SIGGRAPH 1985, on a lattice and in integers.
     """
-    rng = np.random.Generator(np.random.PCG64(_TEXTURE_SEED))
+    random = _random(_TEXTURE_SEED)
     texture = np.zeros((_TEXTURE_SIDE, _TEXTURE_SIDE, 3), np.int16)
     places = np.arange(_TEXTURE_SIDE)
     for cell, amplitude in ((64, 20), (16, 11), (4, 7), (1, 4)):
         points = _TEXTURE_SIDE // cell + 2
-        lattice = rng.integers(-amplitude, amplitude + 1, (points, points, 3), dtype=np.int16)
+        lattice = random(-amplitude, amplitude + 1, points * points * 3).reshape(points, points, 3)
         low, part = places // cell, (places % cell).astype(np.int16)
         rows = _between(lattice[low], lattice[low + 1], part[:, None, None], cell)
         texture += _between(rows[:, low], rows[:, low + 1], part[None, :, None], cell)

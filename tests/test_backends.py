@@ -1,0 +1,38 @@
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.runs import events_of, finish, small, start, summary_of
+
+needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="the extra `jax` is not installed")
+
+
+@needs_jax
+def test_the_same_config_trains_on_jax(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    words = [*small(tiny, "trainer.epochs=2"), f"hydra.run.dir={folder}"]
+    status, _, err = finish(start(words, tmp_path, KERAS_BACKEND="jax"))
+    assert status == 0, err
+    summary = summary_of(folder)
+    assert [epoch["examples"] for epoch in summary["epochs"]] == [38, 38]
+    assert [event["backend"] for event in events_of(folder) if event["event"] == "started"] == ["jax"]
+
+    resumed = tmp_path / "resumed"
+    more = [f"trainer.resume={folder}", "trainer.epochs=3", f"hydra.run.dir={resumed}"]
+    status, _, err = finish(start(more, tmp_path, KERAS_BACKEND="jax"))
+    assert status == 0, err
+    assert [epoch["epoch"] for epoch in summary_of(resumed)["epochs"]] == [1, 2, 3]
+
+
+@needs_jax
+def test_a_gpu_that_jax_does_not_see(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    words = [*small(tiny, "trainer.device=gpu"), f"hydra.run.dir={folder}"]
+    status, _, err = finish(start(words, tmp_path, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu"))
+    assert status == 1
+    assert err == (
+        "etlrun: failed\n  trainer.device: found no GPU that Keras's jax backend can see; "
+        "expected a GPU, since trainer.device=gpu\n"
+        "    -> check the driver and the backend's GPU packages, or set trainer.device=auto\n"
+    )

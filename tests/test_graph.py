@@ -1,0 +1,205 @@
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from etlrun.compose import Request, planned
+from etlrun.graph.build import Pipeline
+from etlrun.graph.datasets import DATASET_STAGES
+from etlrun.graph.source import Source
+from etlrun.graph.steps import STEPS
+from etlrun.stages import STAGES
+from etlrun.stages.flow import Flow
+from tests.runs import small
+
+Batches = list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]
+
+PLAIN = ("load.shuffle_buffer=0", "dataset.split=train")
+
+
+def pipeline(data_dir: Path, folder: Path, *overrides: str) -> Pipeline:
+    plan = planned(Request(overrides=small(data_dir, *overrides)), STAGES)
+    source = Source(plan.spec.dataset)
+    split = source.split(plan.spec.dataset.split, "dataset.split")
+    return Pipeline(plan.train, source=source, split=split, seed=plan.spec.trainer.seed, folder=folder)
+
+
+def batches(dataset: tf.data.Dataset) -> Batches:
+    return list(dataset.as_numpy_iterator())
+
+
+def examples(dataset: tf.data.Dataset) -> list[bytes]:
+    """Each example, picture and label, as bytes that can be compared and sorted."""
+    return [
+        image.tobytes() + bytes([label])
+        for images, labels in batches(dataset)
+        for image, label in zip(images, labels, strict=True)
+    ]
+
+
+def numbers(data_dir: Path, split: str) -> list[int]:
+    """What TFDS itself reads of a split."""
+    dataset = tfds.load("tiny_pictures", data_dir=data_dir, split=split, download=False)
+    return [int(example["number"]) for example in dataset]
+
+
+@pytest.mark.parametrize("split", ["train", "train[10%:55%]", "train[:1]", "train[-7:]", "train[3:5]+train[40:]"])
+@pytest.mark.parametrize("extract", ["sequential", "interleave", "tfds"])
+def test_extraction_reads_exactly_the_examples_of_the_split(
+    extract: str, split: str, tiny: Path, tmp_path: Path
+) -> None:
+    reference = pipeline(tiny, tmp_path, *PLAIN, "extract=sequential")
+    pictures = dict(zip(numbers(tiny, "train"), examples(reference.one_pass(0)), strict=True))
+    read = examples(pipeline(tiny, tmp_path, *PLAIN, f"dataset.split='{split}'", f"extract={extract}").one_pass(0))
+    assert sorted(read) == sorted(pictures[number] for number in numbers(tiny, split))
+
+
+def test_interleaving_takes_blocks_from_the_shards_in_turn(tiny: Path, tmp_path: Path) -> None:
+    stored = examples(pipeline(tiny, tmp_path, *PLAIN, "extract=sequential").one_pass(0))
+    words = ("extract.cycle_length=2", "extract.block_length=3")
+    read = examples(pipeline(tiny, tmp_path, *PLAIN, *words).one_pass(0))
+    assert [stored.index(example) for example in read[:12]] == [0, 1, 2, 12, 13, 14, 3, 4, 5, 15, 16, 17]
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "extract.num_parallel_calls=null",
+        "extract.num_parallel_calls=2",
+        "transform.num_parallel_calls=null",
+        "transform.num_parallel_calls=3",
+        "cache=none",
+        "cache=disk",
+        "load.prefetch=0",
+        "load.prefetch=3",
+    ],
+)
+def test_what_only_changes_the_speed_changes_no_byte(override: str, tiny: Path, tmp_path: Path) -> None:
+    usual = pipeline(tiny, tmp_path / "usual")
+    other = pipeline(tiny, tmp_path / "other", override)
+    for number in range(2):
+        assert examples(other.one_pass(number)) == examples(usual.one_pass(number))
+
+
+def test_tfds_decodes_to_the_same_pixels(tiny: Path, tmp_path: Path) -> None:
+    steps = "[resize,scale_minus_one_one]"
+    decoded = ("extract=tfds", "extract.decode=true", f"transform.steps={steps}", f"transform.eval_steps={steps}")
+    read = examples(pipeline(tiny, tmp_path, *PLAIN, *decoded).one_pass(0))
+    assert sorted(read) == sorted(examples(pipeline(tiny, tmp_path, *PLAIN).one_pass(0)))
+
+
+@pytest.mark.parametrize("cache", ["none", "memory", "disk"])
+def test_each_pass_has_an_order_of_its_own_and_the_same_one_in_every_run(
+    cache: str, tiny: Path, tmp_path: Path
+) -> None:
+    first = pipeline(tiny, tmp_path / "first", f"cache={cache}")
+    passes = [examples(first.one_pass(number)) for number in range(3)]
+    assert passes[0] != passes[1] != passes[2] != passes[0]
+    assert sorted(passes[0]) == sorted(passes[1]) == sorted(passes[2])
+    second = pipeline(tiny, tmp_path / "second", f"cache={cache}")
+    assert examples(second.one_pass(2)) == passes[2]
+    other_seed = pipeline(tiny, tmp_path / "third", f"cache={cache}", "trainer.seed=1")
+    assert examples(other_seed.one_pass(0)) not in passes
+
+
+def test_the_endless_sequence_is_the_passes_one_after_the_other(tiny: Path, tmp_path: Path) -> None:
+    pipe = pipeline(tiny, tmp_path)
+    endless = examples(pipe.passes(1).take(10))
+    assert endless == examples(pipe.one_pass(1)) + examples(pipe.one_pass(2))
+
+
+@pytest.mark.parametrize("cache", ["memory", "disk"])
+def test_a_cache_is_filled_once(cache: str, tiny: Path, tmp_path: Path) -> None:
+    pipe = pipeline(tiny, tmp_path, f"cache={cache}", "load.shuffle_buffer=0", "load.prefetch=0", "load.batch_size=19")
+    first = examples(pipe.one_pass(0))
+    assert len(first) == 38
+    spoiled = [Path(shard.path) for shard in pipe.split.shards]
+    kept = [path.read_bytes() for path in spoiled]
+    try:
+        for path in spoiled:
+            path.write_bytes(b"")
+        assert examples(pipe.one_pass(1)) == first
+    finally:
+        for path, content in zip(spoiled, kept, strict=True):
+            path.write_bytes(content)
+
+
+FLIPPED = ("cache=none", "transform.steps=[decode,resize,random_flip,scale_minus_one_one]", *PLAIN)
+
+
+def test_a_random_flip_depends_on_seed_pass_and_picture_alone(tiny: Path, tmp_path: Path) -> None:
+    plain = pipeline(tiny, tmp_path, "cache=none", *PLAIN)
+    originals = np.concatenate([images for images, _ in batches(plain.one_pass(0))])
+    flipped = pipeline(tiny, tmp_path, *FLIPPED)
+    passes = [np.concatenate([images for images, _ in batches(flipped.one_pass(number))]) for number in range(2)]
+    turned = [[not np.array_equal(a, b) for a, b in zip(images, originals, strict=True)] for images in passes]
+    assert all(
+        np.array_equal(image, original[:, ::-1] if turn else original)
+        for image, original, turn in zip(passes[0], originals, turned[0], strict=True)
+    )
+    assert 12 < sum(turned[0]) < 36
+    assert turned[0] != turned[1]
+    reordered = pipeline(tiny, tmp_path, *FLIPPED, "extract=sequential", "transform.num_parallel_calls=null")
+    assert sorted(examples(reordered.one_pass(1))) == sorted(examples(flipped.one_pass(1)))
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ("scale_minus_one_one", keras.applications.mobilenet_v2.preprocess_input),
+        ("scale_zero_one", lambda images: images / 255),
+    ],
+)
+def test_the_scalings_are_those_of_mobilenet(step: str, expected: Any, tiny: Path, tmp_path: Path) -> None:
+    def images(name: str) -> npt.NDArray[Any]:
+        steps = f"[decode,resize,{name}]"
+        words = (f"transform.steps={steps}", f"transform.eval_steps={steps}", "dataset.eval_split=null")
+        rescale = ("+transform.rescale={scale: 0.00392156862745098, offset: 0.0}",) if name == "rescale" else ()
+        first: npt.NDArray[Any] = batches(pipeline(tiny, tmp_path, *PLAIN, *words, *rescale).one_pass(0))[0][0]
+        return first
+
+    pixels = images("rescale") * 255
+    np.testing.assert_allclose(images(step), expected(pixels.copy()), atol=1e-4)
+
+
+def test_a_center_crop_is_the_middle_square(tiny: Path, tmp_path: Path) -> None:
+    steps = "[decode,center_crop,resize,scale_zero_one]"
+    words = (f"transform.steps={steps}", f"transform.eval_steps={steps}", "transform.resize.size=[40,40]")
+    cropped = batches(pipeline(tiny, tmp_path, *PLAIN, *words, "extract=sequential").one_pass(0))[0][0][0]
+    encoded = next(iter(tfds.load("tiny_pictures", data_dir=tiny, split="train", download=False)))["image"]
+    np.testing.assert_allclose(cropped, encoded.numpy()[:, 4:44] / 255, atol=1e-6)
+
+
+def test_every_stage_has_one_function() -> None:
+    named = {stage for group in ("extract", "transform", "cache") for stage in STAGES[group].values()}
+    built = DATASET_STAGES.keys() | STEPS.keys()
+    assert {stage.path for stage in named - built} == {"cache.none"}
+    assert not DATASET_STAGES.keys() & STEPS.keys()
+
+
+@pytest.mark.parametrize("extract", ["sequential", "interleave", "tfds"])
+def test_the_length_of_a_pass_is_unknown_so_that_it_is_read_to_its_end(
+    extract: str, tiny: Path, tmp_path: Path
+) -> None:
+    cardinality = pipeline(tiny, tmp_path, f"extract={extract}").one_pass(0).cardinality()
+    assert int(cardinality) == tf.data.UNKNOWN_CARDINALITY
+
+
+def test_a_flow_that_promises_what_the_graph_does_not_give_is_found_at_once(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        STAGES["transform"]["resize"], "flow", lambda *_: Flow(content="decoded", height=32, width=33, high=1.0)
+    )
+    words = ("transform.steps=[decode,resize]", "transform.eval_steps=[decode,resize]")
+    with pytest.raises(TypeError) as caught:
+        pipeline(tiny, tmp_path, *words)
+    assert str(caught.value) == (
+        "the graph gives float32 (32, 32, 3), the plan says 8 x uint8 [32, 33, 3] in [0, 1], label: "
+        "a stage's `flow` is wrong"
+    )

@@ -1,0 +1,129 @@
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from etlrun.resume import with_overrides_of_resumed_run
+from tests.runs import events_of, finish, run_here, small, start, summary_of
+
+LONG = ("trainer.epochs=8", "model.batch_norm_momentum=0.9")
+
+
+def kill_after_epoch(process: Any, folder: Path, epoch: int, with_signal: int) -> None:
+    """Send a signal as soon as the checkpoint of `epoch` is there."""
+    events = folder / "events.jsonl"
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline and process.poll() is None:
+        if events.exists() and f'"epoch": {epoch}, "path"' in events.read_text():
+            os.killpg(process.pid, with_signal)
+            return
+        time.sleep(0.005)
+    pytest.fail(f"there is no checkpoint of epoch {epoch}: {process.communicate()}")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    status, _ = run_here(folder, small(tiny, *LONG))
+    assert status == 0
+    return folder
+
+
+def weights(folder: Path) -> list[Any]:
+    model = keras.models.load_model(folder / "model.keras")
+    return [*model.get_weights(), *(variable.numpy() for variable in model.optimizer.variables)]
+
+
+def measures(folder: Path) -> list[list[float]]:
+    return [[epoch[key] for key in ("loss", "val_loss", "examples")] for epoch in summary_of(folder)["epochs"]]
+
+
+@pytest.mark.parametrize("steps", [None, 3])
+def test_a_killed_run_goes_on_and_ends_as_if_undisturbed(
+    steps: int | None, undisturbed: Path, tiny: Path, tmp_path: Path
+) -> None:
+    words = small(tiny, *LONG)
+    if steps is not None:
+        words.append(f"trainer.steps_per_epoch={steps}")
+        undisturbed = tmp_path / "undisturbed"
+        run_here(undisturbed, words)
+    killed, resumed = tmp_path / "killed", tmp_path / "resumed"
+    process = start([*words, f"hydra.run.dir={killed}"], tmp_path)
+    kill_after_epoch(process, killed, 3, signal.SIGKILL)
+    assert finish(process)[0] == -signal.SIGKILL
+    assert summary_of(killed)["status"] == "running"
+    newest = max((killed / "checkpoints").glob("epoch_*.keras"))
+    done = int(newest.stem.removeprefix("epoch_"))
+    assert 3 <= done < 8
+
+    process = start([f"trainer.resume={killed}", f"hydra.run.dir={resumed}"], tmp_path)
+    status, _, err = finish(process)
+    assert status == 0, err
+    begun = [event["epoch"] for event in events_of(resumed) if event["event"] == "epoch_began"]
+    assert begun == list(range(done + 1, 9))
+    assert measures(resumed) == measures(undisturbed)
+    assert all(np.array_equal(a, b) for a, b in zip(weights(resumed), weights(undisturbed), strict=True))
+    assert summary_of(resumed)["resumed_from"] == str(killed)
+
+
+def test_ctrl_c_leaves_a_summary_and_says_how_to_go_on(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = start([*small(tiny, "trainer.epochs=1000"), f"hydra.run.dir={folder}"], tmp_path)
+    kill_after_epoch(process, folder, 1, signal.SIGINT)
+    status, _, err = finish(process)
+    assert status == 130
+    summary = summary_of(folder)
+    assert summary["status"] == "interrupted"
+    assert len(summary["epochs"]) >= 1
+    assert err.endswith(f"etlrun: interrupted; go on with: etlrun trainer.resume={folder}\n")
+    assert (folder / "report.md").exists()
+
+
+def test_a_finished_run_can_be_trained_for_longer(undisturbed: Path, tiny: Path, tmp_path: Path) -> None:
+    words = small(tiny, *LONG, f"trainer.resume={undisturbed}", "trainer.epochs=9")
+    status, summary = run_here(tmp_path, words)
+    assert status == 0
+    assert [epoch["epoch"] for epoch in summary["epochs"]] == list(range(1, 10))
+    assert summary["examples"] == 9 * 38
+
+
+def test_another_config_is_refused_with_every_difference(undisturbed: Path, tiny: Path, tmp_path: Path) -> None:
+    changed = ("load.batch_size=4", "trainer.learning_rate=0.5", "cache=none", f"trainer.resume={undisturbed}")
+    status, summary = run_here(tmp_path, small(tiny, *LONG, *changed))
+    assert status == 2
+    remedy = "    -> go on with the same values, or start a new run without trainer.resume"
+    assert summary["error"].splitlines() == [
+        f"eval/load.batch.batch_size: found 4; expected 8, as in {undisturbed}",
+        remedy,
+        f"train/load.batch.batch_size: found 4; expected 8, as in {undisturbed}",
+        remedy,
+        f"trainer.fit.learning_rate: found 0.5; expected 0.001, as in {undisturbed}",
+        remedy,
+    ]
+
+
+def test_a_folder_without_a_checkpoint_is_refused(tiny: Path, tmp_path: Path) -> None:
+    status, summary = run_here(tmp_path / "run", small(tiny, f"trainer.resume={tmp_path / 'none'}"))
+    assert status == 1
+    assert summary["error"] == (
+        f"trainer.resume={tmp_path / 'none'}: found no run; "
+        "expected the folder of a run that completed at least one epoch\n"
+        "    -> start the run anew, without trainer.resume"
+    )
+
+
+def test_the_overrides_of_the_resumed_run_come_first(undisturbed: Path) -> None:
+    words = ["cache=none", f"trainer.resume={undisturbed}", "trainer.epochs=12"]
+    merged = with_overrides_of_resumed_run(words)
+    assert merged[-3:] == words
+    assert "model.trainable=false" in merged
+    assert "trainer.epochs=8" not in merged
+
+
+def test_without_resume_nothing_is_added() -> None:
+    assert with_overrides_of_resumed_run(["cache=none"]) == ["cache=none"]

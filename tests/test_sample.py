@@ -1,0 +1,113 @@
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from etlrun.sample.builder import NUM_EXAMPLES, jpeg
+from etlrun.sample.draw import CLASSES, picture
+
+PREPARE = """
+import sys
+from etlrun.compose import Request, planned
+from etlrun.graph.source import Source
+from etlrun.stages import STAGES
+Source(planned(Request(overrides=["dataset.data_dir=" + sys.argv[1]]), STAGES).spec.dataset)
+"""
+
+
+def prepare(data_dir: Path) -> subprocess.Popen[str]:
+    """A process that needs the sample data set, and so makes it."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PREPARE, str(data_dir)], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def files(data_dir: Path) -> dict[str, str]:
+    """For each shard a digest of its pictures and labels, in order; the proto's own bytes have no fixed order."""
+    digests = {}
+    for path in (data_dir / "etlrun_sample" / "1.0.0").glob("*.tfrecord*"):
+        digest = hashlib.sha256()
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            feature = tf.train.Example.FromString(record).features.feature
+            digest.update(feature["image"].bytes_list.value[0] + bytes(feature["label"].int64_list.value))
+        digests[path.name] = digest.hexdigest()
+    return digests
+
+
+def test_every_machine_draws_the_same_bytes() -> None:
+    digest = hashlib.sha256()
+    for number in range(40):
+        digest.update(jpeg(number))
+    assert digest.hexdigest() == "f736e348a05fd4b5b6b01eb0ccda063247ad5c73e6e31219153b8a929c8d16c1"
+
+
+def test_pictures_cost_what_photos_cost() -> None:
+    sizes = [len(jpeg(number)) for number in range(100)]
+    assert min(sizes) > 15_000
+    assert max(sizes) < 40_000
+    sides = [side for number in range(100) for side in picture(number).shape[:2]]
+    assert min(sides) >= 300
+    assert max(sides) <= 500
+    assert NUM_EXAMPLES >= 1000
+
+
+def test_the_classes_differ_in_shape_and_not_in_colour() -> None:
+    means = np.array([picture(number).mean(axis=(0, 1)) for number in range(400)])
+    of_discs, of_crosses = means[0::2], means[1::2]
+    spread = means.std(axis=0) / np.sqrt(len(of_discs))
+    assert (np.abs(of_discs.mean(axis=0) - of_crosses.mean(axis=0)) < 3 * spread).all()
+    assert CLASSES == ("disc", "cross")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data_dir = tmp_path_factory.mktemp("sample")
+    process = prepare(data_dir)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return data_dir
+
+
+def test_it_is_a_data_set_of_tfds(whole: Path) -> None:
+    folder = whole / "etlrun_sample" / "1.0.0"
+    info = json.loads((folder / "dataset_info.json").read_text())
+    lengths = [int(length) for length in info["splits"][0]["shardLengths"]]
+    assert len(lengths) == 8
+    assert sum(lengths) == NUM_EXAMPLES
+    record = next(iter(tf.data.TFRecordDataset(str(min(folder.glob("*.tfrecord*"))))))
+    features = tf.train.Example.FromString(record.numpy()).features.feature
+    assert sorted(features) == ["image", "label"]
+
+
+def test_two_processes_at_once_make_it_once(whole: Path, tmp_path: Path) -> None:
+    processes = [prepare(tmp_path) for _ in range(2)]
+    errors = [process.communicate(timeout=300)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], errors
+    assert sum("Generating train examples" in error for error in errors) == 1
+    assert files(tmp_path) == files(whole)
+
+
+def test_a_kill_half_way_is_mended(whole: Path, tmp_path: Path) -> None:
+    family = tmp_path / "etlrun_sample"
+    process = prepare(tmp_path)
+    deadline = time.monotonic() + 120
+    while not list(family.glob("incomplete.*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert list(family.glob("incomplete.*"))
+    assert not files(tmp_path)
+
+    again = prepare(tmp_path)
+    _, err = again.communicate(timeout=300)
+    assert again.returncode == 0, err
+    assert files(tmp_path) == files(whole)
+    assert not list(family.glob("incomplete.*"))
