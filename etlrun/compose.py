@@ -147,15 +147,30 @@ def _loader(request: Request) -> Iterator[ConfigLoader]:
 
 
 def _parsed(overrides: list[str]) -> list[Override]:
-    try:
-        return list(OverridesParser.create().parse_overrides(overrides))
-    except HydraException as error:
-        raise ConfigError([_foreign("overrides", error)]) from error
+    """The overrides in Hydra's grammar; `ConfigError` with all that are not in it."""
+    parser, parsed, faults = OverridesParser.create(), [], []
+    for word in overrides:
+        try:
+            parsed.append(parser.parse_override(word))
+        except HydraException as error:
+            key, _, value = word.partition("=")
+            faults.append(
+                Fault(
+                    where=word,
+                    found=_one_line(error).split(" See http")[0],
+                    expected="KEY=VALUE in Hydra's grammar",
+                    remedy=f"""quote the value, once for Hydra and once for the shell: '{key}="{value}"'"""
+                    if value
+                    else f"write {key}=VALUE",
+                )
+            )
+    if faults:
+        raise ConfigError(faults)
+    return parsed
 
 
-def _foreign(where: str, error: Exception) -> Fault:
-    message = " ".join(str(error).split())
-    return Fault(where=where, found=message, expected="a config that Hydra can compose")
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _group_fault(override: Override, options: list[str]) -> Fault | None:
@@ -193,7 +208,8 @@ def _composed(request: Request, overrides: Sequence[str]) -> dict[str, Any]:
         config = hydra.compose(config_name=request.config_name or "config", overrides=list(overrides))
         return _plain(config)
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError([_foreign("config", error)]) from error
+        fault = Fault(where="config", found=_one_line(error), expected="a config that Hydra can compose")
+        raise ConfigError([fault]) from error
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

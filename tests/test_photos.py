@@ -13,7 +13,7 @@ from tests.test_graph import examples
 
 
 def pictures(experiment: str, photos: Path, folder: Path) -> list[bytes]:
-    words = [f"experiment={experiment}", f"dataset.data_dir={photos}", "dataset.split=train[:5%]", "cache=none"]
+    words = [f"experiment={experiment}", f"dataset.data_dir={photos}", "dataset.split='train[:5%]'", "cache=none"]
     plan = planned(Request(overrides=words), STAGES)
     source = Source(plan.spec.dataset)
     split = source.split(plan.spec.dataset.split, "dataset.split")
@@ -32,8 +32,8 @@ def test_the_exercise_learns_from_a_tenth_of_the_photos(photos: Path, tmp_path: 
     words = [
         "experiment=cats_vs_dogs",
         f"dataset.data_dir={photos}",
-        "dataset.split=train[:10%]",
-        "dataset.eval_split=train[90%:]",
+        "dataset.split='train[:10%]'",
+        "dataset.eval_split='train[90%:]'",
         "trainer.epochs=2",
         f"hydra.run.dir={tmp_path / 'run'}",
     ]

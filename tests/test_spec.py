@@ -120,8 +120,8 @@ def test_all_faults_are_told_at_once() -> None:
         (
             "extract.num_parallel_calls=0",
             (
-                "extract.num_parallel_calls: found 0; expected an integer of at least 1, autotune, or null for a serial "
-                "stage"
+                "extract.num_parallel_calls: found 0; expected an integer of at least 1, autotune, or null for a "
+                "serial stage"
             ),
         ),
         (
@@ -261,8 +261,8 @@ def test_a_missing_group_is_told() -> None:
         (
             ["transform.steps=[decode]", "transform.eval_steps=[decode]"],
             (
-                "transform.resize: found parameters of a step that is not used; expected `resize` in transform.steps or "
-                "transform.eval_steps\n    -> add the step, or set transform.resize=null"
+                "transform.resize: found parameters of a step that is not used; expected `resize` in transform.steps "
+                "or transform.eval_steps\n    -> add the step, or set transform.resize=null"
             ),
         ),
         (["transform.resize=64"], "transform.resize: found 64; expected a mapping of the step's parameters"),

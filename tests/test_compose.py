@@ -1,0 +1,151 @@
+from pathlib import Path
+
+import pytest
+
+from etlrun.compose import Request, check, planned
+from etlrun.errors import ConfigError
+from etlrun.stages import STAGES
+from tests.configs import plan_of, refusal_of_request
+
+
+def plan_refusal(request: Request) -> str:
+    with pytest.raises(ConfigError) as caught:
+        planned(request, STAGES)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "extract=interleeve",
+            (
+                "extract: found the unknown option 'interleeve'; expected one of interleave, sequential, tfds\n"
+                "    -> did you mean extract=interleave?"
+            ),
+        ),
+        ("cache=xyz", "cache: found the unknown option 'xyz'; expected one of disk, memory, none"),
+        ("hydra/launcher=xyz", "hydra/launcher: found the unknown option 'xyz'; expected one of basic"),
+    ],
+)
+def test_an_unknown_option_of_a_group_is_told_with_the_known_ones(override: str, message: str) -> None:
+    assert refusal_of_request(override) == message
+
+
+def test_faults_of_groups_and_of_keys_are_told_together() -> None:
+    assert refusal_of_request("trainer.epoch=3", "cache=disc", "load.batch_size=0", "model=mobilenet", "x.y=1") == (
+        "cache: found the unknown option 'disc'; expected one of disk, memory, none\n"
+        "    -> did you mean cache=disk?\n"
+        "model: found the unknown option 'mobilenet'; expected one of mobilenet_v2, mobilenet_v2_small\n"
+        "    -> did you mean model=mobilenet_v2?\n"
+        "x: found an unknown key; expected one of the keys dataset, extract, transform, cache, load, model, trainer\n"
+        "load.batch_size: found 0; expected an integer of at least 1\n"
+        "trainer.epoch: found an unknown key; expected one of the keys epochs, steps_per_epoch, optimizer, "
+        "learning_rate, seed, mixed_precision, jit_compile, device, tensorboard, resume, early_stopping\n"
+        "    -> did you mean `epochs`?"
+    )
+
+
+def test_adding_a_key_that_is_there_is_refused() -> None:
+    assert refusal_of_request("+trainer.epochs=2") == (
+        "config: found Could not append to config. An item is already at 'trainer.epochs'. Either remove + prefix: "
+        "'trainer.epochs=2' Or add a second + to add or override 'trainer.epochs': '++trainer.epochs=2'; expected a "
+        "config that Hydra can compose"
+    )
+
+
+@pytest.mark.parametrize("prefix", ["", "+", "++"])
+def test_adding_an_unknown_key_is_refused(prefix: str) -> None:
+    assert refusal_of_request(f"{prefix}load.workers=2") == (
+        "load.workers: found an unknown key; expected one of the keys shuffle_buffer, batch_size, drop_remainder, "
+        "prefetch"
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("~cache", "cache: found nothing; expected one of none, memory, disk\n    -> choose cache=…"),
+        ("~trainer.epochs", "trainer.epochs: found nothing; expected an integer of at least 1"),
+    ],
+)
+def test_what_is_removed_is_missing(override: str, message: str) -> None:
+    assert refusal_of_request(override) == message
+
+
+@pytest.mark.parametrize(
+    ("override", "found", "quoted"),
+    [
+        ("trainer.epochs=[", "no viable alternative at input '['", 'trainer.epochs="["'),
+        ("dataset.split=train[:80%]", "mismatched input '[' expecting <EOF>", 'dataset.split="train[:80%]"'),
+    ],
+)
+def test_an_override_that_hydra_can_not_read_is_told_in_its_words(override: str, found: str, quoted: str) -> None:
+    assert refusal_of_request(override) == (
+        f"{override}: found {found}; expected KEY=VALUE in Hydra's grammar\n"
+        f"    -> quote the value, once for Hydra and once for the shell: '{quoted}'"
+    )
+
+
+def test_all_overrides_that_hydra_can_not_read_are_told() -> None:
+    faults = refusal_of_request("a=[", "trainer.epochs=0", "b=]").splitlines()[::2]
+    assert [fault.split(": found ")[0] for fault in faults] == ["a=[", "b=]"]
+
+
+def test_a_reference_to_nothing_is_told_in_the_words_of_omegaconf() -> None:
+    assert refusal_of_request("dataset.split=${nowhere}") == (
+        "config: found Interpolation key 'nowhere' not found full_key: dataset.split object_type=dict; expected a "
+        "config that Hydra can compose"
+    )
+
+
+def test_references_are_resolved() -> None:
+    assert plan_of("dataset.eval_split=${dataset.split}").spec.dataset.eval_split == "train[:80%]"
+
+
+def test_each_job_of_a_sweep_is_checked_and_each_fault_told_once() -> None:
+    assert refusal_of_request("trainer.epochs=1,0,-1", "cache=none,memory,disc", "load.batch_size=8,16") == (
+        "cache: found the unknown option 'disc'; expected one of disk, memory, none\n"
+        "    -> did you mean cache=disk?\n"
+        "trainer.epochs: found 0; expected an integer of at least 1\n"
+        "trainer.epochs: found -1; expected an integer of at least 1"
+    )
+
+
+def test_a_sweep_is_checked_in_its_combinations() -> None:
+    assert refusal_of_request("transform=small_64,augmented_224", "cache=none,memory") == (
+        "transform.steps: found transform.random_flip before cache.memory; expected no random step before a cache, "
+        "which would repeat the first pass for ever\n    -> set cache=none, or leave the step out"
+    )
+
+
+@pytest.mark.parametrize("override", ["trainer.epochs=1,2", "trainer.epochs=range(1,4)", "cache=none,disk,memory"])
+def test_a_sweep_of_right_jobs_passes(override: str) -> None:
+    check(Request(overrides=[override]), STAGES)
+
+
+def test_a_plan_is_of_one_config() -> None:
+    assert plan_refusal(Request(overrides=["cache=none,disk", "trainer.epochs=1,2,3"])) == (
+        "overrides: found a sweep over 6 configs; expected one config\n    -> give each key one value"
+    )
+
+
+def test_a_folder_of_own_configs_must_exist(tmp_path: Path) -> None:
+    assert refusal_of_request(config_dir=tmp_path / "nowhere") == (
+        f"--config-dir: found no folder {tmp_path / 'nowhere'}; expected a folder of configs\n"
+        "    -> give the path of a folder that exists"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--config-dir", "mine", "-cn", "base", "cache=none", "--multirun", "+x=1", "~y"],
+        ["-m", "cache=none", "-cd", "mine", "+x=1", "--config-name=base", "~y"],
+        ["cache=none", "+x=1", "~y", "--config-dir=mine", "--config-name", "base"],
+    ],
+)
+def test_a_request_is_found_among_the_options_of_hydra(arguments: list[str]) -> None:
+    assert Request.of(arguments) == Request(
+        overrides=["cache=none", "+x=1", "~y"], config_dir="mine", config_name="base"
+    )

@@ -1,0 +1,116 @@
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from etlrun import render
+from etlrun.plan import PlannedStage
+from tests.configs import EXPERIMENTS, plan_of
+from tests.golden.update import PLANS, golden_texts
+
+DEFAULT_MERMAID = """\
+flowchart LR
+  train_0[("etlrun_sample<br/>train[:80%]")]
+  train_1["extract.sequential"]
+  train_0 --> train_1
+  train_2["transform.map<br/>transform.parse<br/>transform.decode<br/>transform.resize\
+<br/>transform.scale_minus_one_one<br/>num_parallel_calls=autotune<br/>deterministic=true"]
+  train_1 --> train_2
+  train_3["cache.memory"]
+  train_2 --> train_3
+  train_4["load.shuffle<br/>buffer_size=1024<br/>seed=0"]
+  train_3 --> train_4
+  train_5["load.batch<br/>batch_size=32<br/>drop_remainder=false"]
+  train_4 --> train_5
+  train_5 --> model
+  validation_0[("etlrun_sample<br/>train[80%:]")]
+  validation_1["extract.sequential"]
+  validation_0 --> validation_1
+  validation_2["transform.map<br/>transform.parse<br/>transform.decode<br/>transform.resize\
+<br/>transform.scale_minus_one_one<br/>num_parallel_calls=autotune<br/>deterministic=true"]
+  validation_1 --> validation_2
+  validation_3["cache.memory"]
+  validation_2 --> validation_3
+  validation_4["load.batch<br/>batch_size=32<br/>drop_remainder=false"]
+  validation_3 --> validation_4
+  validation_4 --> model
+  model["model.mobilenet_v2"]
+"""
+
+
+@pytest.mark.parametrize("name", ["default", *EXPERIMENTS])
+def test_a_plan_reads_as_it_was_reviewed(name: str) -> None:
+    path = PLANS / f"{name}.txt"
+    reviewed = path.read_text(encoding="utf-8") if path.exists() else ""
+    if golden_texts()[path.name] != reviewed:
+        pytest.fail(f"{path} is not the plan of today; review what\n    python tests/golden/update.py\nmakes of it")
+
+
+def test_there_is_no_golden_plan_without_its_experiment() -> None:
+    assert sorted(path.name for path in PLANS.iterdir()) == sorted(golden_texts())
+
+
+def test_without_validation_the_text_says_none() -> None:
+    text = render.text(plan_of("dataset.eval_split=null"))
+    assert "\nvalidation\n     none\n\nmodel.mobilenet_v2\n" in text
+
+
+def test_remarks_are_the_last_lines_of_the_text() -> None:
+    plan = plan_of("transform.deterministic=false")
+    assert render.text(plan).splitlines()[-2:] == [
+        f"fingerprint {plan.fingerprint}",
+        "remark: transform.deterministic = false: the order of examples, and so every number, differs from run to run.",
+    ]
+
+
+def _outline(stages: Iterable[PlannedStage]) -> list[tuple[str, str, list[Any]]]:
+    return [(planned.stage.path, str(planned.gives), _outline(planned.steps)) for planned in stages]
+
+
+def _outline_of_json(stages: list[dict[str, Any]]) -> list[tuple[str, str, list[Any]]]:
+    return [(stage["stage"], stage["gives"], _outline_of_json(stage.get("steps", []))) for stage in stages]
+
+
+@pytest.mark.parametrize("overrides", [[], ["experiment=naive"], ["dataset.eval_split=null"]])
+def test_json_has_the_stages_of_the_plan(overrides: list[str]) -> None:
+    plan = plan_of(*overrides)
+    document = json.loads(render.as_json(plan))
+    assert _outline_of_json(document["train"]) == _outline(plan.train)
+    assert _outline_of_json(document["validation"]) == _outline(plan.evaluation)
+    assert document["model"]["stage"] == "model.mobilenet_v2"
+    assert document["trainer"]["stage"] == "trainer.fit"
+    assert (document["format"], document["fingerprint"]) == (1, plan.fingerprint)
+
+
+def test_json_has_each_value_with_its_kind() -> None:
+    document = json.loads(render.as_json(plan_of("extract.deterministic=false")))
+    assert document["train"][0]["parameters"] == {
+        "cycle_length": {"value": 4, "kind": "order"},
+        "block_length": {"value": 1, "kind": "order"},
+        "num_parallel_calls": {"value": "autotune", "kind": "speed"},
+        "deterministic": {"value": False, "kind": "order"},
+    }
+    assert document["train"][1]["steps"][2]["parameters"]["size"] == {"value": [64, 64], "kind": "data"}
+    assert document["dataset"]["data_dir"] == {"value": None, "kind": "speed"}
+    assert document["model"]["parameters"]["alpha"] == {"value": 0.35, "kind": "training"}
+    assert document["trainer"]["parameters"]["device"] == {"value": "auto", "kind": "speed"}
+    assert document["trainer"]["early_stopping"]["monitor"] == {"value": "val_loss", "kind": "training"}
+    assert document["remarks"] == [
+        "extract.deterministic = false: the order of examples, and so every number, differs from run to run."
+    ]
+
+
+def test_mermaid_draws_a_chain_from_each_split_to_the_model() -> None:
+    assert render.mermaid(plan_of("extract=sequential", "load.prefetch=0")) == DEFAULT_MERMAID
+
+
+def test_mermaid_leaves_validation_out_where_there_is_none() -> None:
+    lines = render.mermaid(plan_of("dataset.eval_split=null")).splitlines()
+    assert lines[0] == "flowchart LR"
+    assert [line for line in lines if "validation" in line] == []
+
+
+def test_mermaid_escapes_quotes() -> None:
+    lines = render.mermaid(plan_of("dataset.name='a \"b\" c'")).splitlines()
+    assert lines[1] == '  train_0[("a #quot;b#quot; c<br/>train[:80%]")]'
