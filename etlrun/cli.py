@@ -13,9 +13,9 @@ from etlrun.stages import STAGES
 
 HYDRA_ANSWERS = (
     "--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i",
-    "--shell-completion", "-sc", "--experimental-rerun",
+    "--shell-completion", "-sc", "--experimental-rerun", "--config-path", "-cp", "--package", "-p",
 )  # fmt: skip
-"""Options that Hydra answers by itself, without a run."""
+"""Options that are Hydra's business alone: it answers by itself, or from configs of another place."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -52,12 +52,15 @@ def _plan(words: list[str]) -> None:
     parser = argparse.ArgumentParser(
         prog="etlrun plan",
         description="Print what a run would do, without doing it.",
-        usage="etlrun plan [--format text|json|mermaid] [--config-dir DIR] [OVERRIDE...]",
+        allow_abbrev=False,
     )
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_argument("--format", choices=sorted(render.FORMATS), default="text")
-    known, rest = parser.parse_known_args(words)
-    plan = compose.planned(compose.Request.of(rest), STAGES)
-    sys.stdout.write(render.FORMATS[known.format](plan))
+    parser.add_argument("--config-dir", "-cd", metavar="DIR")
+    parser.add_argument("--config-name", "-cn", metavar="NAME")
+    known = parser.parse_intermixed_args(words)
+    request = compose.Request(overrides=known.overrides, config_dir=known.config_dir, config_name=known.config_name)
+    sys.stdout.write(render.FORMATS[known.format](compose.planned(request, STAGES)))
 
 
 def _report(words: list[str]) -> None:

@@ -20,6 +20,7 @@ from hydra import version
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -39,6 +40,8 @@ from etlrun.stages import Stages
 VERSION_BASE = "1.3"
 MOST_JOBS_CHECKED = 256
 """Jobs of a multirun whose configs are checked before the first one starts."""
+
+_ABSENT = object()
 
 
 def config_dir() -> Path:
@@ -84,7 +87,7 @@ def planned(request: Request, stages: Stages) -> Plan:
             [
                 Fault(
                     where="overrides",
-                    found=f"a sweep over {len(plans)} configs",
+                    found="a sweep",
                     expected="one config",
                     remedy="give each key one value",
                 )
@@ -100,24 +103,64 @@ def check(request: Request, stages: Stages) -> None:
 
 def _plans(request: Request, stages: Stages) -> list[Plan]:
     faults: dict[str, Fault] = {}
-    plans = []
+    plans, axes = [], []
     with _loader(request) as loader:
-        axes = []
         for override in _parsed(request.overrides):
             options = loader.get_group_options(override.key_or_group)
             fault = _group_fault(override, options)
             if fault is None:
-                axes.append(_axis(override, is_group=bool(options)))
+                axes.append(_Axis(override, is_group=bool(options)))
             else:
                 faults[str(fault)] = fault
-        for job in islice(product(*axes), MOST_JOBS_CHECKED):
+        for job in islice(product(*(axis.words() for axis in axes)), MOST_JOBS_CHECKED):
             try:
                 plans.append(plan(parse(_composed(request, job), stages)))
             except ConfigError as error:
                 faults |= {str(fault): fault for fault in error.faults}
+        if not faults:
+            faults = {str(fault): fault for fault in _unlisted(request, axes)}
     if faults:
         raise ConfigError(list(faults.values()))
     return plans
+
+
+def _unlisted(request: Request, axes: list[_Axis]) -> Iterator[Fault]:
+    """Keys that are right, but that Hydra does not take without a `+`, since no file of this config has them."""
+    words = [axis.words()[0] for axis in axes if not axis.is_plain]
+    config = OmegaConf.to_container(_by_hydra(request, words))
+    for axis in axes:
+        key = axis.override.get_key_element()
+        block: Any = config
+        for part in key.split(".") if axis.is_plain else ():
+            block = block.get(part, _ABSENT) if isinstance(block, dict) else _ABSENT
+        if block is _ABSENT:
+            yield Fault(
+                where=key,
+                found="a key that no file of this config sets",
+                expected="a key to change",
+                remedy=f"write +{axis.override.input_line} to add it",
+            )
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An override, and whether it chooses an option of a group."""
+
+    override: Override
+    is_group: bool
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it sets a value that Hydra expects to be there."""
+        key = self.override.get_key_element()
+        return not (self.is_group or key.startswith(("+", "~", "hydra.")))
+
+    def words(self) -> list[str]:
+        """Once for each value. Keys that may be absent are added, for the strict parser to report."""
+        if self.override.is_delete():
+            return [self.override.input_line or ""]
+        prefix = "++" if self.is_plain else ""
+        return [f"{prefix}{self.override.get_key_element()}={value}" for value in _values(self.override)]
 
 
 @contextmanager
@@ -138,7 +181,7 @@ def _loader(request: Request) -> Iterator[ConfigLoader]:
                     )
                 ]
             )
-        search_path.append("command-line", f"file://{folder}")
+        search_path.prepend("command-line", f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
     Hydra.create_main_hydra2(task_name="etlrun", config_search_path=search_path)
     try:
         yield GlobalHydra.instance().config_loader()
@@ -151,7 +194,7 @@ def _parsed(overrides: list[str]) -> list[Override]:
     parser, parsed, faults = OverridesParser.create(), [], []
     for word in overrides:
         try:
-            parsed.append(parser.parse_override(word))
+            parsed.append(parser.parse_override(word if word.partition("=")[0] else ""))
         except HydraException as error:
             key, _, value = word.partition("=")
             faults.append(
@@ -176,7 +219,7 @@ def _one_line(error: Exception) -> str:
 def _group_fault(override: Override, options: list[str]) -> Fault | None:
     """The fault of an override that chooses an option which its group lacks; lists are left to Hydra."""
     for value in _values(override):
-        if options and not override.is_delete() and value not in (*options, "null") and value[0] != "[":
+        if options and not override.is_delete() and value not in options and value[:1] != "[":
             close = nearest(value, options)
             return Fault(
                 where=override.key_or_group,
@@ -194,30 +237,29 @@ def _values(override: Override) -> list[str]:
     return [override.get_value_element_as_str()]
 
 
-def _axis(override: Override, *, is_group: bool) -> list[str]:
-    """The override once for each of its values. Keys that the config lacks are added, for the parser to report."""
-    key = override.get_key_element()
-    if override.is_delete():
-        return [override.input_line or ""]
-    known_to_hydra = is_group or key.startswith(("+", "hydra."))
-    return [f"{'' if known_to_hydra else '++'}{key}={value}" for value in _values(override)]
+def _by_hydra(request: Request, overrides: Sequence[str]) -> DictConfig:
+    config: DictConfig = hydra.compose(config_name=request.config_name or "config", overrides=list(overrides))
+    return config
 
 
 def _composed(request: Request, overrides: Sequence[str]) -> dict[str, Any]:
     try:
-        config = hydra.compose(config_name=request.config_name or "config", overrides=list(overrides))
-        return _plain(config)
+        return _plain(_by_hydra(request, overrides))
     except (HydraException, OmegaConfBaseException) as error:
         fault = Fault(where="config", found=_one_line(error), expected="a config that Hydra can compose")
         raise ConfigError([fault]) from error
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:
-    """A config as plain values, every reference resolved; an unset `???` stays as it is, for the parser."""
-    values = OmegaConf.to_container(config, resolve=True)
-    if not isinstance(values, dict):
-        raise TypeError(type(values))
+    """A config as plain values, every reference resolved; what is left as `???` is missing."""
+    values = _without_missing(OmegaConf.to_container(config, resolve=True))
     return {str(key): value for key, value in values.items() if key != "hydra"}
+
+
+def _without_missing(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_missing(item) for key, item in value.items() if item != "???"}
 
 
 def launch() -> None:

@@ -18,6 +18,9 @@ from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.transform import Map, Parse
 
+_SPEED_ONLY = ("cache.", "load.prefetch", "extract.tfds", "transform.parse", "transform.decode")
+"""Stages whose presence changes no number: TFDS reads, parses and decodes to the same bytes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStage:
@@ -162,7 +165,10 @@ class _Planner:
             )
 
     def no_random_step_before_cache(self) -> None:
-        for key, steps in (("steps", self.spec.transform), ("eval_steps", self.spec.eval_transform)):
+        used = {"steps": self.spec.transform}
+        if _validates(self.spec):
+            used["eval_steps"] = self.spec.eval_transform
+        for key, steps in used.items():
             for step in steps.steps:
                 if step.random:
                     self.add(
@@ -208,8 +214,8 @@ def decisive_values(plan_: Plan) -> dict[str, Any]:
 
 
 def _changes_data(stage: Stage) -> bool:
-    """A cache or a prefetch only changes the speed; so does the way in which shards are opened."""
-    return not stage.path.startswith(("cache.", "load.prefetch", "extract.tfds"))
+    """Whether a stage makes a difference by being there at all."""
+    return not stage.path.startswith(_SPEED_ONLY)
 
 
 def _values(stage: Stage, prefix: str) -> dict[str, Any]:

@@ -126,13 +126,13 @@ class _Parser:
         try:
             stage = TypeAdapter(stage_type).validate_json(json.dumps(block))
         except ValidationError as error:
-            self.validation(path, stage_type, error)
+            self.validation(path, block, stage_type, error)
             return None
         for field, found, expected, remedy in stage.rules():
             self.add(f"{path}.{field}", found, expected, remedy)
         return stage
 
-    def validation(self, path: str, stage_type: type[Stage], error: ValidationError) -> None:
+    def validation(self, path: str, block: Mapping[str, Any], stage_type: type[Stage], error: ValidationError) -> None:
         """A fault for each field that pydantic complains of, in our words."""
         seen = set()
         for detail in error.errors(include_url=False):
@@ -144,10 +144,8 @@ class _Parser:
             if detail["type"] == "unexpected_keyword_argument":
                 known = tuple(field_metadata(owner))
                 self.unknown_key(where, keys[-1], known)
-            elif detail["type"] == "missing":
-                self.add(where, "nothing", expectation(owner, keys[-1]))
             else:
-                self.add(where, show(detail["input"]), expectation(owner, keys[-1]))
+                self.add(where, _found(block, keys), expectation(owner, keys[-1]))
 
     def transform(self, block: dict[str, Any] | None) -> tuple[Map | None, Map | None]:
         if block is None:
@@ -182,13 +180,13 @@ class _Parser:
             return []
         for index, name in enumerate(listed):
             where = f"transform.{key}[{index}]"
-            if name not in known:
+            if not isinstance(name, str) or name not in known:
                 close = nearest(str(name), known)
                 remedy = f"did you mean `{close}`?" if close else ""
                 self.add(where, show(name), f"one of {', '.join(known)}", remedy)
             elif name in listed[:index]:
                 self.add(where, f"{name} again", "each step once", "remove one of the two")
-        return [name for name in listed if name in known]
+        return [name for name in listed if isinstance(name, str) and name in known]
 
     def step(self, name: str, block: object, step_type: type[Stage]) -> Any:
         if block is not None and not isinstance(block, Mapping):
@@ -206,6 +204,15 @@ def show(value: object) -> str:
     if isinstance(value, tuple):
         return str(list(value))
     return repr(value) if isinstance(value, str) else str(value)
+
+
+def _found(block: Mapping[str, Any], keys: list[str]) -> str:
+    value: Any = block
+    for key in keys:
+        if not isinstance(value, Mapping) or key not in value:
+            return "nothing"
+        value = value[key]
+    return show(value)
 
 
 def _owner(stage_type: type[Stage], location: list[str]) -> tuple[type[Stage], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def spec_of(*overrides: str) -> RunSpec:
     return parse(composed(*overrides), STAGES)
 
 
+@cache
 def plan_of(*overrides: str) -> Plan:
     return plan(spec_of(*overrides))
 

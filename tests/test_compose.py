@@ -7,11 +7,28 @@ from etlrun.errors import ConfigError
 from etlrun.stages import STAGES
 from tests.configs import plan_of, refusal_of_request
 
+OWN_TRANSFORM = """\
+# 96x96 pixels.
+defaults:
+  - small_64
+  - _self_
+resize:
+  size: [96, 96]
+"""
+
 
 def plan_refusal(request: Request) -> str:
     with pytest.raises(ConfigError) as caught:
         planned(request, STAGES)
     return str(caught.value)
+
+
+@pytest.fixture
+def own_configs(tmp_path: Path) -> Path:
+    """A person's own folder of configs, with one option of the group `transform`."""
+    (tmp_path / "transform").mkdir()
+    (tmp_path / "transform" / "small_96.yaml").write_text(OWN_TRANSFORM, encoding="utf-8")
+    return tmp_path
 
 
 @pytest.mark.parametrize(
@@ -126,8 +143,33 @@ def test_a_sweep_of_right_jobs_passes(override: str) -> None:
 
 def test_a_plan_is_of_one_config() -> None:
     assert plan_refusal(Request(overrides=["cache=none,disk", "trainer.epochs=1,2,3"])) == (
-        "overrides: found a sweep over 6 configs; expected one config\n    -> give each key one value"
+        "overrides: found a sweep; expected one config\n    -> give each key one value"
     )
+
+
+def test_an_own_option_of_a_group_is_found(own_configs: Path) -> None:
+    plan = planned(Request(overrides=["transform=small_96"], config_dir=str(own_configs)), STAGES)
+    assert str(plan.train[-1].gives) == "32 x float32 [96, 96, 3] in [-1, 1], label"
+
+
+def test_an_own_option_of_a_group_is_among_the_known_ones(own_configs: Path) -> None:
+    assert refusal_of_request("transform=small_9", config_dir=own_configs) == (
+        "transform: found the unknown option 'small_9'; expected one of augmented_224, imagenet_224, small_64, "
+        "small_96\n    -> did you mean transform=small_96?"
+    )
+
+
+def test_own_configs_are_forgotten_by_the_next_request(own_configs: Path) -> None:
+    check(Request(overrides=["transform=small_96"], config_dir=str(own_configs)), STAGES)
+    assert refusal_of_request("transform=small_96").splitlines()[0] == (
+        "transform: found the unknown option 'small_96'; expected one of augmented_224, imagenet_224, small_64"
+    )
+
+
+def test_an_own_primary_config_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("# Mine.\ndefaults: [config, _self_]\ntrainer: {epochs: 9}\n", encoding="utf-8")
+    request = Request(overrides=[], config_dir=str(tmp_path), config_name="mine")
+    assert planned(request, STAGES).spec.trainer.epochs == 9
 
 
 def test_a_folder_of_own_configs_must_exist(tmp_path: Path) -> None:
@@ -148,4 +190,27 @@ def test_a_folder_of_own_configs_must_exist(tmp_path: Path) -> None:
 def test_a_request_is_found_among_the_options_of_hydra(arguments: list[str]) -> None:
     assert Request.of(arguments) == Request(
         overrides=["cache=none", "+x=1", "~y"], config_dir="mine", config_name="base"
+    )
+
+
+def test_a_dataset_with_a_name_is_planned() -> None:
+    check(Request(overrides=["dataset=tfds", "dataset.name=tf_flowers"]), STAGES)
+
+
+def test_a_dataset_without_a_name_is_refused() -> None:
+    assert refusal_of_request("dataset=tfds") == "dataset.name: found nothing; expected a text"
+
+
+def test_a_key_that_hydra_would_refuse_is_refused_with_the_plus_that_it_needs() -> None:
+    steps = ("transform.steps=[decode,resize,rescale]", "transform.eval_steps=[decode,resize,rescale]")
+    assert refusal_of_request(*steps, "+transform.rescale.scale=0.0078", "transform.rescale.offset=-1.0") == (
+        "transform.rescale.offset: found a key that no file of this config sets; expected a key to change\n"
+        "    -> write +transform.rescale.offset=-1.0 to add it"
+    )
+
+
+@pytest.mark.parametrize("value", ["", "null"])
+def test_an_option_without_a_name_is_refused(value: str) -> None:
+    assert refusal_of_request(f"cache={value}") == (
+        f"cache: found the unknown option '{value}'; expected one of disk, memory, none"
     )

@@ -3,9 +3,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from etlrun.plan import PlannedStage
+from etlrun.plan import PlannedStage, plan
 from etlrun.stages.base import Kind
-from tests.configs import KINDS, OTHER_VALUES, plan_of, refusal_of_plan
+from tests.configs import KINDS, OTHER_VALUES, plan_of, refusal_of_plan, spec_of
 
 SHAPE = "float32 [64, 64, 3]"
 MODEL = "model.mobilenet_v2: found 32 x float32"
@@ -27,17 +27,17 @@ def paths(stages: Iterable[PlannedStage]) -> list[str]:
 @pytest.mark.parametrize("shuffle_buffer", [0, 100])
 @pytest.mark.parametrize("prefetch", ["0", "2", "autotune"])
 def test_the_order_of_stages(cache: str, shuffle_buffer: int, prefetch: str) -> None:
-    plan = plan_of(f"cache={cache}", f"load.shuffle_buffer={shuffle_buffer}", f"load.prefetch={prefetch}")
+    planned = plan_of(f"cache={cache}", f"load.shuffle_buffer={shuffle_buffer}", f"load.prefetch={prefetch}")
     read = ["extract.interleave", "transform.map", *([] if cache == "none" else [f"cache.{cache}"])]
     ready = ["load.batch", *([] if prefetch == "0" else ["load.prefetch"])]
-    assert paths(plan.train) == [*read, *(["load.shuffle"] if shuffle_buffer else []), *ready]
-    assert paths(plan.evaluation) == [*read, *ready]
+    assert paths(planned.train) == [*read, *(["load.shuffle"] if shuffle_buffer else []), *ready]
+    assert paths(planned.evaluation) == [*read, *ready]
 
 
 def test_corrupt_records_are_left_out_after_the_transformation_and_before_the_cache() -> None:
-    plan = plan_of("dataset.on_corrupt=skip")
+    planned = plan_of("dataset.on_corrupt=skip")
     start = ["extract.interleave", "transform.map", "dataset.skip_corrupt", "cache.memory"]
-    assert paths(plan.train)[:4] == paths(plan.evaluation)[:4] == start
+    assert paths(planned.train)[:4] == paths(planned.evaluation)[:4] == start
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_corrupt_records_are_left_out_after_the_transformation_and_before_the_ca
     ],
 )
 def test_records_are_parsed_unless_tfds_does_it(overrides: list[str], steps: list[str]) -> None:
-    plan = plan_of(*overrides)
-    assert paths(plan.train[1].steps) == paths(plan.evaluation[1].steps) == steps
+    planned = plan_of(*overrides)
+    assert paths(planned.train[1].steps) == paths(planned.evaluation[1].steps) == steps
 
 
 def test_each_step_tells_what_it_gives() -> None:
@@ -64,9 +64,9 @@ def test_each_step_tells_what_it_gives() -> None:
 
 @pytest.mark.parametrize("drop", ["true", "false"])
 def test_validation_never_drops_the_remainder(drop: str) -> None:
-    plan = plan_of(f"load.drop_remainder={drop}", "load.prefetch=0")
-    assert getattr(plan.train[-1].stage, "drop_remainder", None) is (drop == "true")
-    assert getattr(plan.evaluation[-1].stage, "drop_remainder", None) is False
+    planned = plan_of(f"load.drop_remainder={drop}", "load.prefetch=0")
+    assert getattr(planned.train[-1].stage, "drop_remainder", None) is (drop == "true")
+    assert getattr(planned.evaluation[-1].stage, "drop_remainder", None) is False
 
 
 def test_shuffling_takes_the_seed_of_the_trainer() -> None:
@@ -83,9 +83,9 @@ def test_without_an_eval_split_nothing_is_validated() -> None:
 
 
 def test_stages_are_random_where_they_or_their_steps_are() -> None:
-    plan = plan_of("transform=augmented_224", "cache=none")
-    assert paths(planned for planned in plan.train if planned.is_random) == ["transform.map", "load.shuffle"]
-    assert paths(planned for planned in plan.evaluation if planned.is_random) == []
+    planned = plan_of("transform=augmented_224", "cache=none")
+    assert paths(stage for stage in planned.train if stage.is_random) == ["transform.map", "load.shuffle"]
+    assert paths(stage for stage in planned.evaluation if stage.is_random) == []
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_stages_are_random_where_they_or_their_steps_are() -> None:
         (
             ["transform.steps=[decode,resize,scale_zero_one,scale_minus_one_one]"],
             (
-                f"transform.scale_minus_one_one: found {SHAPE} in [0, 1], label before it; expected pixels in [0, 255]\n"
-                "    -> keep one of the scaling steps and remove the other"
+                f"transform.scale_minus_one_one: found {SHAPE} in [0, 1], label before it; expected pixels in "
+                "[0, 255]\n    -> keep one of the scaling steps and remove the other"
             ),
         ),
         (
@@ -142,15 +142,15 @@ def test_stages_are_random_where_they_or_their_steps_are() -> None:
         (
             ["dataset.eval_split=null", "trainer.early_stopping.patience=3"],
             (
-                "trainer.early_stopping.monitor: found 'val_loss'; expected loss or accuracy, since dataset.eval_split is "
-                "null\n    -> set trainer.early_stopping.monitor=loss or an eval_split"
+                "trainer.early_stopping.monitor: found 'val_loss'; expected loss or accuracy, since dataset.eval_split "
+                "is null\n    -> set trainer.early_stopping.monitor=loss or an eval_split"
             ),
         ),
         (
             ["dataset.on_corrupt=skip", "trainer.steps_per_epoch=3"],
             (
-                "trainer.steps_per_epoch: found 3; expected null where dataset.on_corrupt=skip, since a pass then has an "
-                "unknown length\n    -> set trainer.steps_per_epoch=null, or mend the data and set "
+                "trainer.steps_per_epoch: found 3; expected null where dataset.on_corrupt=skip, since a pass then has "
+                "an unknown length\n    -> set trainer.steps_per_epoch=null, or mend the data and set "
                 "dataset.on_corrupt=raise"
             ),
         ),
@@ -277,4 +277,4 @@ def test_other_stages_are_another_fingerprint(overrides: list[str]) -> None:
 
 def test_a_fingerprint_is_16_hex_digits_and_the_same_each_time() -> None:
     assert re.fullmatch("[0-9a-f]{16}", plan_of().fingerprint)
-    assert plan_of().fingerprint == plan_of().fingerprint
+    assert plan(spec_of()).fingerprint == plan(spec_of()).fingerprint

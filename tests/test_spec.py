@@ -126,7 +126,7 @@ def test_all_faults_are_told_at_once() -> None:
         ),
         (
             "transform.resize.size=[64,0]",
-            "transform.resize.size: found 0; expected [height, width], two integers of at least 1",
+            "transform.resize.size: found [64, 0]; expected [height, width], two integers of at least 1",
         ),
         ("transform.resize.method=cubic", "transform.resize.method: found 'cubic'; expected bilinear, nearest or area"),
         ("model.alpha=0", "model.alpha: found 0; expected a number above 0"),

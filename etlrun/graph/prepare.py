@@ -81,7 +81,7 @@ def _missing(builder: Any, dataset: Dataset, why: str) -> WorldError:
         where="dataset.data_dir",
         found=f"no {builder.info.full_name} in {builder.data_dir}, {' '.join(why.split())}",
         expected="a data set that TFDS has prepared, or a network to download it from",
-        remedy=f"on a machine with a network run `python -m etlrun dataset={dataset.name} trainer.epochs=1`, copy "
-        f"its folder here and give the folder above {dataset.name}/ as dataset.data_dir; "
-        "or set dataset=sample, which needs no network",
+        remedy='on a machine with a network run `python -c "import tensorflow_datasets as tfds; '
+        f"tfds.builder('{dataset.name}').download_and_prepare()\"`, copy ~/tensorflow_datasets/{dataset.name} here "
+        "and give the folder above it as dataset.data_dir; or set dataset=sample, which needs no network",
     )

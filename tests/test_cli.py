@@ -1,0 +1,135 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from etlrun import render
+from tests.configs import composed, plan_of
+
+FRAMEWORKS = {"tensorflow", "keras", "tensorflow_datasets"}
+IMPORTED = re.compile(r"^import time:[ \d]+\|[ \d]+\| +(\S+)$", re.MULTILINE)
+REFUSED_CACHE = """\
+etlrun: 2 faults
+  cache: found the unknown option 'disc'; expected one of disk, memory, none
+    -> did you mean cache=disk?
+  load.batch_size: found 0; expected an integer of at least 1
+"""
+
+
+def etlrun(
+    *words: str, cwd: Path, options: tuple[str, ...] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """What `python -m etlrun` with `words` says in a fresh process in `cwd`."""
+    return subprocess.run(
+        [sys.executable, *options, "-m", "etlrun", *words],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def without_import_times(stderr: str) -> str:
+    return "".join(line for line in stderr.splitlines(keepends=True) if not line.startswith("import time:"))
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["plan"], 0),
+        (["plan", "experiment=cats_vs_dogs", "--format", "json"], 0),
+        (["--help"], 0),
+        (["--cfg", "job"], 0),
+        (["report", "nowhere"], 1),
+        (["load.batch_size=0"], 2),
+        (["--multirun", "load.batch_size=0,1"], 2),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_no_framework_is_imported_to_answer(words: list[str], status: int, tmp_path: Path) -> None:
+    answer = etlrun(*words, cwd=tmp_path, options=("-X", "importtime"))
+    modules = {name.split(".")[0] for name in IMPORTED.findall(answer.stderr)}
+    assert answer.returncode == status, without_import_times(answer.stderr)
+    assert {"hydra", "pydantic"} <= modules
+    assert modules & FRAMEWORKS == set()
+
+
+@pytest.mark.parametrize("command", [["plan"], [], ["--multirun"]], ids=["plan", "run", "multirun"])
+def test_a_wrong_config_is_refused_with_status_2_and_leaves_no_trace(command: list[str], tmp_path: Path) -> None:
+    answer = etlrun(*command, "cache=disc", "load.batch_size=0", cwd=tmp_path)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (2, "", REFUSED_CACHE)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("style", sorted(render.FORMATS))
+def test_a_plan_is_printed_in_each_format_from_any_folder(style: str, tmp_path: Path) -> None:
+    answer = etlrun("plan", "--format", style, "trainer.epochs=2", cwd=tmp_path)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout == render.FORMATS[style](plan_of("trainer.epochs=2"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_is_text_unless_told_otherwise(tmp_path: Path) -> None:
+    assert etlrun("plan", cwd=tmp_path).stdout == render.text(plan_of())
+
+
+def test_a_format_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    answer = etlrun("plan", "--format", "xml", cwd=tmp_path)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "argument --format: invalid choice: 'xml'" in answer.stderr
+
+
+def test_help_names_the_commands(tmp_path: Path) -> None:
+    answer = etlrun("--help", cwd=tmp_path)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    for command in ("etlrun [OVERRIDE...]", "etlrun -m ", "etlrun plan ", "etlrun report FOLDER"):
+        assert f"\n{command}" in answer.stdout
+
+
+def test_hydra_prints_the_composed_config(tmp_path: Path) -> None:
+    answer = etlrun("--cfg", "job", "cache=none", cwd=tmp_path)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert yaml.safe_load(answer.stdout) == composed("cache=none")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "completions"),
+    [
+        ("etlrun cache=", "cache=disk cache=memory cache=none"),
+        ("etlrun extract=in", "extract=interleave"),
+    ],
+)
+def test_the_shell_completes_options(line: str, completions: str, tmp_path: Path) -> None:
+    answer = etlrun("-sc", "query=bash", cwd=tmp_path, COMP_LINE=line)
+    assert (answer.returncode, answer.stdout.strip(), answer.stderr) == (0, completions, "")
+
+
+def test_the_command_is_installed(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("etlrun")), "plan", "cache=disc", "load.batch_size=0"]
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (2, "", REFUSED_CACHE)
+
+
+def test_a_report_of_a_missing_folder_fails(tmp_path: Path) -> None:
+    folder = tmp_path / "nowhere"
+    answer = etlrun("report", str(folder), cwd=tmp_path)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr == (
+        f"etlrun: 1 fault\n  {folder}: found no such folder; expected a folder with a summary.json, or one of such "
+        "folders\n    -> give the folder that a run or a multirun printed at its end\n"
+    )
+
+
+def test_a_report_of_a_folder_without_runs_fails(tmp_path: Path) -> None:
+    answer = etlrun("report", str(tmp_path), cwd=tmp_path)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr == (
+        f"etlrun: 1 fault\n  {tmp_path}: found no run; expected a folder with a summary.json, or one of such "
+        "folders\n    -> give the folder that a run or a multirun printed at its end\n"
+    )
