@@ -63,8 +63,6 @@ def prepare(trainer: Trainer) -> Iterator[Backend]:
             remedy="check the driver and the backend's GPU packages, or set trainer.device=auto",
         )
     keras.utils.set_random_seed(trainer.seed)
-    # Never 0, which tf.data compares with a stage's own seed: that can be a tensor without a truth value.
-    tf.random.set_seed(trainer.seed + 1)
     policy = keras.config.dtype_policy()
     if trainer.mixed_precision is not None:
         keras.config.set_dtype_policy(trainer.mixed_precision)

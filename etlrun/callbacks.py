@@ -12,32 +12,25 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from etlrun.record import Record
 from etlrun.resume import checkpoint_path
+from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
 
 _MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
 
 
-class OneTraining(keras.callbacks.CallbackList):  # type: ignore[misc]
-    """Makes one training of several calls of `fit`: its callbacks begin once and end once."""
+class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
+    """Keras's, which first sees the epochs of the run that this one goes on with."""
 
-    def begin(self, replay: list[dict[str, Any]]) -> None:
-        """Begin, and let early stopping see the epochs of the run that this one goes on with."""
-        super().on_train_begin()
-        self.model.stop_training = False
-        for epoch in replay:
-            for callback in self.callbacks:
-                if isinstance(callback, keras.callbacks.EarlyStopping):
-                    callback.on_epoch_end(epoch["epoch"] - 1, epoch)
-
-    def end(self) -> None:
-        """End."""
-        super().on_train_end()
+    def __init__(self, rule: EarlyStoppingRule, done: list[dict[str, Any]]) -> None:
+        mode = "max" if rule.monitor.endswith("accuracy") else "min"
+        super().__init__(monitor=rule.monitor, patience=rule.patience, min_delta=rule.min_delta, mode=mode)
+        self.done = done
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Nothing: `begin` did it."""
-
-    def on_train_end(self, logs: Any = None) -> None:
-        """Nothing: `end` does it."""
+        """Start from the state that the epochs so far have left."""
+        super().on_train_begin(logs)
+        for epoch in self.done:
+            self.on_epoch_end(epoch["epoch"] - 1, epoch)
 
 
 class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]

@@ -1,6 +1,6 @@
-"""The training loop: Keras's own, epoch by epoch, with its callbacks; the one module that knows it.
+"""The training loop: Keras's own, with its callbacks; the one module that knows it.
 
-plan --Pipeline--> batches of one pass --Model.fit--> epoch --Record--> events.jsonl, summary.json
+plan --Pipeline--> batches --Model.fit--> epochs --Record--> events.jsonl, summary.json
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from etlrun import model as models
-from etlrun.callbacks import Checkpoint, EpochRecorder, OneTraining
+from etlrun.callbacks import Checkpoint, EarlyStopping, EpochRecorder
 from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
 from etlrun.graph.corrupt import corrupt_records
@@ -24,7 +24,6 @@ from etlrun.graph.source import Source
 from etlrun.plan import Plan
 from etlrun.record import Record
 from etlrun.resume import PreviousRun, checkpoint_path
-from etlrun.stages.trainer import Trainer
 
 MOST_CORRUPT_NAMED = 20
 
@@ -102,27 +101,24 @@ def _fitted(work: Work, previous: PreviousRun | None) -> keras.Model:
     trainer, record = work.plan.spec.trainer, work.record
     model = _model(work, previous)
     record.update(parameters=int(model.count_params()))
-    done = len(previous.epochs) if previous else 0
+    done = previous.epochs if previous else []
     if previous is not None:
         _carry_over(record, previous)
     recorder = EpochRecorder(record, trainer, _examples_in(work))
-    callbacks = OneTraining(_callbacks(work, recorder, record), add_history=True, model=model, epochs=trainer.epochs)
+    callbacks = _callbacks(work, recorder, done)
+    if len(done) >= trainer.epochs or _has_stopped(model, callbacks):
+        return model
     with recorder, _ends_are_expected():
-        callbacks.begin(replay=previous.epochs if previous else [])
-        for dataset, first, last in _spans(work, done):
-            if model.stop_training:
-                break
-            model.fit(
-                dataset,
-                initial_epoch=first,
-                epochs=last,
-                steps_per_epoch=trainer.steps_per_epoch,
-                validation_data=work.evaluation.one_pass(0) if work.evaluation else None,
-                callbacks=callbacks,
-                shuffle=False,
-                verbose=0,
-            )
-        callbacks.end()
+        model.fit(
+            _batches(work, len(done)),
+            initial_epoch=len(done),
+            epochs=trainer.epochs,
+            steps_per_epoch=trainer.steps_per_epoch,
+            validation_data=work.evaluation.dataset if work.evaluation else None,
+            callbacks=callbacks,
+            shuffle=False,
+            verbose=0,
+        )
     return model
 
 
@@ -152,17 +148,16 @@ def _carry_over(record: Record, previous: PreviousRun) -> None:
         record.epoch(epoch)
 
 
-def _spans(work: Work, done: int) -> Iterator[tuple[tf.data.Dataset, int, int]]:
-    """What each call of `fit` gets: its batches, its first epoch, and the epoch that it ends before."""
-    trainer = work.plan.spec.trainer
+def _batches(work: Work, done: int) -> tf.data.Dataset:
+    """What `fit` reads after `done` epochs: a pass each time, or the passes without end where epochs count steps."""
+    trainer, load, pipeline = work.plan.spec.trainer, work.plan.spec.load, work.train
     if trainer.steps_per_epoch is None:
-        for epoch in range(done, trainer.epochs):
-            yield work.train.one_pass(epoch), epoch, epoch + 1
-    elif done < trainer.epochs:
-        load = work.plan.spec.load
-        in_pass = batches_in_pass(work.train.split.num_examples, load.batch_size, load.drop_remainder)
-        first, skipped = divmod(done * trainer.steps_per_epoch, in_pass)
-        yield work.train.passes(first).skip(skipped), done, trainer.epochs
+        pipeline.skip_passes(done)
+        return pipeline.dataset
+    in_pass = batches_in_pass(pipeline.split.num_examples, load.batch_size, load.drop_remainder)
+    passes, batches = divmod(done * trainer.steps_per_epoch, in_pass)
+    pipeline.skip_passes(passes)
+    return pipeline.endless().skip(batches)
 
 
 def batches_in_pass(num_examples: int, batch_size: int, drop_remainder: bool) -> int:  # noqa: FBT001 - tf.data's name and kind
@@ -187,24 +182,24 @@ class _examples_in:  # noqa: N801 - a function with the pipeline's state
         return passes * used + min(rest * load.batch_size, used)
 
 
-def _callbacks(work: Work, recorder: EpochRecorder, record: Record) -> list[keras.callbacks.Callback]:
-    trainer = work.plan.spec.trainer
+def _callbacks(work: Work, recorder: EpochRecorder, done: list[dict[str, Any]]) -> list[keras.callbacks.Callback]:
+    trainer, record = work.plan.spec.trainer, work.record
     callbacks: list[keras.callbacks.Callback] = []
     if trainer.early_stopping.patience is not None:
-        callbacks.append(_early_stopping(trainer))
+        callbacks.append(EarlyStopping(trainer.early_stopping, done))
     if trainer.tensorboard:
         callbacks.append(keras.callbacks.TensorBoard(record.folder / "tensorboard", write_graph=False))
     return [*callbacks, recorder, Checkpoint(record)]
 
 
-def _early_stopping(trainer: Trainer) -> keras.callbacks.Callback:
-    rule = trainer.early_stopping
-    return keras.callbacks.EarlyStopping(
-        monitor=rule.monitor,
-        patience=rule.patience,
-        min_delta=rule.min_delta,
-        mode="max" if rule.monitor.endswith("accuracy") else "min",
-    )
+def _has_stopped(model: keras.Model, callbacks: list[keras.callbacks.Callback]) -> bool:
+    """Whether early stopping had ended the run that this one goes on with."""
+    for callback in callbacks:
+        if isinstance(callback, EarlyStopping):
+            callback.set_model(model)
+            callback.on_train_begin()
+            return bool(model.stop_training)
+    return False
 
 
 def _explain(work: Work) -> None:

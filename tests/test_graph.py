@@ -54,15 +54,15 @@ def test_extraction_reads_exactly_the_examples_of_the_split(
     extract: str, split: str, tiny: Path, tmp_path: Path
 ) -> None:
     reference = pipeline(tiny, tmp_path, *PLAIN, "extract=sequential")
-    pictures = dict(zip(numbers(tiny, "train"), examples(reference.one_pass(0)), strict=True))
-    read = examples(pipeline(tiny, tmp_path, *PLAIN, f"dataset.split='{split}'", f"extract={extract}").one_pass(0))
+    pictures = dict(zip(numbers(tiny, "train"), examples(reference.dataset), strict=True))
+    read = examples(pipeline(tiny, tmp_path, *PLAIN, f"dataset.split='{split}'", f"extract={extract}").dataset)
     assert sorted(read) == sorted(pictures[number] for number in numbers(tiny, split))
 
 
 def test_interleaving_takes_blocks_from_the_shards_in_turn(tiny: Path, tmp_path: Path) -> None:
-    stored = examples(pipeline(tiny, tmp_path, *PLAIN, "extract=sequential").one_pass(0))
+    stored = examples(pipeline(tiny, tmp_path, *PLAIN, "extract=sequential").dataset)
     words = ("extract.cycle_length=2", "extract.block_length=3")
-    read = examples(pipeline(tiny, tmp_path, *PLAIN, *words).one_pass(0))
+    read = examples(pipeline(tiny, tmp_path, *PLAIN, *words).dataset)
     assert [stored.index(example) for example in read[:12]] == [0, 1, 2, 12, 13, 14, 3, 4, 5, 15, 16, 17]
 
 
@@ -82,15 +82,15 @@ def test_interleaving_takes_blocks_from_the_shards_in_turn(tiny: Path, tmp_path:
 def test_what_only_changes_the_speed_changes_no_byte(override: str, tiny: Path, tmp_path: Path) -> None:
     usual = pipeline(tiny, tmp_path / "usual")
     other = pipeline(tiny, tmp_path / "other", override)
-    for number in range(2):
-        assert examples(other.one_pass(number)) == examples(usual.one_pass(number))
+    for _ in range(2):
+        assert examples(other.dataset) == examples(usual.dataset)
 
 
 def test_tfds_decodes_to_the_same_pixels(tiny: Path, tmp_path: Path) -> None:
     steps = "[resize,scale_minus_one_one]"
     decoded = ("extract=tfds", "extract.decode=true", f"transform.steps={steps}", f"transform.eval_steps={steps}")
-    read = examples(pipeline(tiny, tmp_path, *PLAIN, *decoded).one_pass(0))
-    assert sorted(read) == sorted(examples(pipeline(tiny, tmp_path, *PLAIN).one_pass(0)))
+    read = examples(pipeline(tiny, tmp_path, *PLAIN, *decoded).dataset)
+    assert sorted(read) == sorted(examples(pipeline(tiny, tmp_path, *PLAIN).dataset))
 
 
 @pytest.mark.parametrize("cache", ["none", "memory", "disk"])
@@ -98,32 +98,36 @@ def test_each_pass_has_an_order_of_its_own_and_the_same_one_in_every_run(
     cache: str, tiny: Path, tmp_path: Path
 ) -> None:
     first = pipeline(tiny, tmp_path / "first", f"cache={cache}")
-    passes = [examples(first.one_pass(number)) for number in range(3)]
+    passes = [examples(first.dataset) for _ in range(3)]
     assert passes[0] != passes[1] != passes[2] != passes[0]
     assert sorted(passes[0]) == sorted(passes[1]) == sorted(passes[2])
     second = pipeline(tiny, tmp_path / "second", f"cache={cache}")
-    assert examples(second.one_pass(2)) == passes[2]
+    second.skip_passes(2)
+    assert examples(second.dataset) == passes[2]
     other_seed = pipeline(tiny, tmp_path / "third", f"cache={cache}", "trainer.seed=1")
-    assert examples(other_seed.one_pass(0)) not in passes
+    assert examples(other_seed.dataset) not in passes
 
 
-def test_the_endless_sequence_is_the_passes_one_after_the_other(tiny: Path, tmp_path: Path) -> None:
-    pipe = pipeline(tiny, tmp_path)
-    endless = examples(pipe.passes(1).take(10))
-    assert endless == examples(pipe.one_pass(1)) + examples(pipe.one_pass(2))
+@pytest.mark.parametrize("steps", ["[decode,resize,scale_zero_one]", "[decode,resize,random_flip,scale_zero_one]"])
+def test_the_endless_sequence_is_the_passes_one_after_the_other(steps: str, tiny: Path, tmp_path: Path) -> None:
+    words = (f"transform.steps={steps}", "transform.eval_steps=[decode,resize,scale_zero_one]", "cache=none")
+    pipe, other = pipeline(tiny, tmp_path, *words), pipeline(tiny, tmp_path, *words)
+    pipe.skip_passes(1)
+    passes = [examples(other.dataset) for _ in range(3)]
+    assert examples(pipe.endless().take(10)) == passes[1] + passes[2]
 
 
 @pytest.mark.parametrize("cache", ["memory", "disk"])
 def test_a_cache_is_filled_once(cache: str, tiny: Path, tmp_path: Path) -> None:
     pipe = pipeline(tiny, tmp_path, f"cache={cache}", "load.shuffle_buffer=0", "load.prefetch=0", "load.batch_size=19")
-    first = examples(pipe.one_pass(0))
+    first = examples(pipe.dataset)
     assert len(first) == 38
     spoiled = [Path(shard.path) for shard in pipe.split.shards]
     kept = [path.read_bytes() for path in spoiled]
     try:
         for path in spoiled:
             path.write_bytes(b"")
-        assert examples(pipe.one_pass(1)) == first
+        assert examples(pipe.dataset) == first
     finally:
         for path, content in zip(spoiled, kept, strict=True):
             path.write_bytes(content)
@@ -134,9 +138,9 @@ FLIPPED = ("cache=none", "transform.steps=[decode,resize,random_flip,scale_minus
 
 def test_a_random_flip_depends_on_seed_pass_and_picture_alone(tiny: Path, tmp_path: Path) -> None:
     plain = pipeline(tiny, tmp_path, "cache=none", *PLAIN)
-    originals = np.concatenate([images for images, _ in batches(plain.one_pass(0))])
+    originals = np.concatenate([images for images, _ in batches(plain.dataset)])
     flipped = pipeline(tiny, tmp_path, *FLIPPED)
-    passes = [np.concatenate([images for images, _ in batches(flipped.one_pass(number))]) for number in range(2)]
+    passes = [np.concatenate([images for images, _ in batches(flipped.dataset)]) for _ in range(2)]
     turned = [[not np.array_equal(a, b) for a, b in zip(images, originals, strict=True)] for images in passes]
     assert all(
         np.array_equal(image, original[:, ::-1] if turn else original)
@@ -145,7 +149,8 @@ def test_a_random_flip_depends_on_seed_pass_and_picture_alone(tiny: Path, tmp_pa
     assert 12 < sum(turned[0]) < 36
     assert turned[0] != turned[1]
     reordered = pipeline(tiny, tmp_path, *FLIPPED, "extract=sequential", "transform.num_parallel_calls=null")
-    assert sorted(examples(reordered.one_pass(1))) == sorted(examples(flipped.one_pass(1)))
+    reordered.skip_passes(2)
+    assert sorted(examples(reordered.dataset)) == sorted(examples(flipped.dataset))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +165,7 @@ def test_the_scalings_are_those_of_mobilenet(step: str, expected: Any, tiny: Pat
         steps = f"[decode,resize,{name}]"
         words = (f"transform.steps={steps}", f"transform.eval_steps={steps}", "dataset.eval_split=null")
         rescale = ("+transform.rescale={scale: 0.00392156862745098, offset: 0.0}",) if name == "rescale" else ()
-        first: npt.NDArray[Any] = batches(pipeline(tiny, tmp_path, *PLAIN, *words, *rescale).one_pass(0))[0][0]
+        first: npt.NDArray[Any] = batches(pipeline(tiny, tmp_path, *PLAIN, *words, *rescale).dataset)[0][0]
         return first
 
     pixels = images("rescale") * 255
@@ -170,7 +175,7 @@ def test_the_scalings_are_those_of_mobilenet(step: str, expected: Any, tiny: Pat
 def test_a_center_crop_is_the_middle_square(tiny: Path, tmp_path: Path) -> None:
     steps = "[decode,center_crop,resize,scale_zero_one]"
     words = (f"transform.steps={steps}", f"transform.eval_steps={steps}", "transform.resize.size=[40,40]")
-    cropped = batches(pipeline(tiny, tmp_path, *PLAIN, *words, "extract=sequential").one_pass(0))[0][0][0]
+    cropped = batches(pipeline(tiny, tmp_path, *PLAIN, *words, "extract=sequential").dataset)[0][0][0]
     encoded = next(iter(tfds.load("tiny_pictures", data_dir=tiny, split="train", download=False)))["image"]
     np.testing.assert_allclose(cropped, encoded.numpy()[:, 4:44] / 255, atol=1e-6)
 
@@ -186,7 +191,7 @@ def test_every_stage_has_one_function() -> None:
 def test_the_length_of_a_pass_is_unknown_so_that_it_is_read_to_its_end(
     extract: str, tiny: Path, tmp_path: Path
 ) -> None:
-    cardinality = pipeline(tiny, tmp_path, f"extract={extract}").one_pass(0).cardinality()
+    cardinality = pipeline(tiny, tmp_path, f"extract={extract}").dataset.cardinality()
     assert int(cardinality) == tf.data.UNKNOWN_CARDINALITY
 
 

@@ -17,7 +17,7 @@ def pictures(experiment: str, photos: Path, folder: Path) -> list[bytes]:
     plan = planned(Request(overrides=words), STAGES)
     source = Source(plan.spec.dataset)
     split = source.split(plan.spec.dataset.split, "dataset.split")
-    return examples(Pipeline(plan.train, source=source, split=split, seed=0, folder=folder).one_pass(0))
+    return examples(Pipeline(plan.train, source=source, split=split, seed=0, folder=folder).dataset)
 
 
 def test_the_naive_and_the_parallel_pipeline_give_the_same_pictures(photos: Path, tmp_path: Path) -> None:

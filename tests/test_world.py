@@ -15,9 +15,11 @@ BROKEN = {
     ),
     "picture that does not decode": (
         pictures.with_feature("image", pictures.bytes_feature(b"no picture")),
-        ", record 5: found a picture that does not decode: "
-        "Unknown image file format. One of JPEG, JPEG XL, PNG, GIF, BMP, WebP required.; "
-        "expected a whole picture file",
+        (
+            ", record 5: found a picture that does not decode: "
+            "Unknown image file format. One of JPEG, JPEG XL, PNG, GIF, BMP, WebP required.; "
+            "expected a whole picture file"
+        ),
     ),
     "label outside the classes": (
         pictures.with_feature("label", pictures.int_feature(7)),
@@ -25,8 +27,10 @@ BROKEN = {
     ),
     "missing feature": (
         pictures.with_feature("label", None),
-        ", record 5: found Feature: label (data type: int64) is required but could not be found.; "
-        "expected an example with the features image and label",
+        (
+            ", record 5: found Feature: label (data type: int64) is required but could not be found.; "
+            "expected an example with the features image and label"
+        ),
     ),
 }
 REMEDY = "\n    -> prepare the data set anew, or set dataset.on_corrupt=skip to count such records and go on"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from etlrun.graph.context import Context, Pass
+from etlrun.graph.context import Context
 from etlrun.graph.datasets import DATASET_STAGES
 from etlrun.graph.source import Source, Split
 from etlrun.plan import PlannedStage
@@ -16,49 +16,50 @@ from etlrun.stages.load import Prefetch
 
 
 class Pipeline:
-    """The stages of one split.
+    """The stages of one split, as one graph.
 
-    Passes differ from the first random stage on; what is before it, a cache too, is built once.
+    Each iteration over `dataset` is the next pass over the data: it has an order and an augmentation of its own,
+    which follow from the seed and from how many iterations were begun before.
 
     Attributes:
         split: The examples that it reads.
         context: What its stages share.
+        dataset: Batches (image, label) of one pass. Its length is unknown to tf.data, so that Keras reads on
+            until it ends: a cache is complete only then.
     """
 
     def __init__(
         self, stages: Sequence[PlannedStage], *, source: Source, split: Split, seed: int, folder: Path
     ) -> None:
-        """Build what all passes share; a mismatch with what the plan says is a `TypeError`."""
-        self.split, self.seed = split, seed
-        self.context = Context(source=source, split=split, folder=folder, examples_left=tf.Variable(0, dtype=tf.int64))
-        first_random = next((i for i, planned in enumerate(stages) if planned.is_random), len(stages))
-        self._each_pass = stages[first_random:]
-        self._shared = self._build(None, stages[:first_random], Pass(number=0, seed=seed))
-        _check(self.one_pass(0), stages[-1].gives)
+        """Build the graph; a mismatch with what the plan says is a `TypeError`."""
+        self.split = split
+        self.context = Context(
+            source=source,
+            split=split,
+            folder=folder,
+            seed=seed,
+            examples_left=tf.Variable(0, dtype=tf.int64),
+            passes_begun=tf.Variable(0, dtype=tf.int64),
+        )
+        self._ahead = [planned for planned in stages if isinstance(planned.stage, Prefetch)]
+        self._behind = self._build(None, [planned for planned in stages if planned not in self._ahead])
+        self.dataset = self._build(self._behind, self._ahead)
+        _check(self.dataset, stages[-1].gives)
 
-    def _build(self, dataset: tf.data.Dataset | None, stages: Sequence[PlannedStage], pass_: Pass) -> tf.data.Dataset:
+    def _build(self, dataset: tf.data.Dataset | None, stages: Sequence[PlannedStage]) -> tf.data.Dataset:
         for planned in stages:
-            dataset = DATASET_STAGES[type(planned.stage)](dataset, planned.stage, self.context, pass_)
+            dataset = DATASET_STAGES[type(planned.stage)](dataset, planned.stage, self.context)
         return dataset
 
-    def one_pass(self, number: int) -> tf.data.Dataset:
-        """Batches (image, label) of pass `number`, from 0.
+    def skip_passes(self, count: int) -> None:
+        """Let the next iteration be that of `count` passes later, as if they had been read; reads nothing."""
+        self.context.passes_begun.assign_add(count)
+        for _ in range(count):
+            iter(self._behind)  # draws the seed of the shuffle stage
 
-        Its length is unknown to tf.data, so that Keras reads on until it ends: a cache is complete
-        only then.
-        """
-        return self._build(self._shared, self._each_pass, Pass(number=number, seed=self.seed))
-
-    def passes(self, first: int) -> tf.data.Dataset:
-        """Batches of pass `first` and all later ones, without end; prefetching goes on from pass to pass."""
-        ahead = [planned for planned in self._each_pass if isinstance(planned.stage, Prefetch)]
-        inner = [planned for planned in self._each_pass if planned not in ahead]
-
-        def batches(number: tf.Tensor) -> tf.data.Dataset:
-            return self._build(self._shared, inner, Pass(number=number, seed=self.seed))
-
-        numbers = tf.data.Dataset.counter(start=first)
-        return self._build(numbers.flat_map(batches), ahead, Pass(number=first, seed=self.seed))
+    def endless(self) -> tf.data.Dataset:
+        """Batches of the next pass and all later ones; prefetching goes on from pass to pass."""
+        return self._build(self._behind.repeat(), self._ahead)
 
 
 def _check(dataset: tf.data.Dataset, flow: Flow) -> None:

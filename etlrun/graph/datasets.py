@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.graph.context import Context, Pass
+from etlrun.graph.context import Context
 from etlrun.graph.source import Shard
 from etlrun.graph.steps import STEPS
 from etlrun.stages.cache import DiskCache, MemoryCache
@@ -23,7 +23,7 @@ def _autotuned(value: int | str | None) -> int | None:
     return tf.data.AUTOTUNE if value == "autotune" else value  # type: ignore[return-value]
 
 
-def tfds_load(_nothing: None, stage: Tfds, context: Context, _pass: Pass) -> tf.data.Dataset:
+def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
     """{image: string scalar or uint8 (height, width, 3), label: int64 scalar}, read by TFDS."""
     image_key, label_key = context.source.dataset.image_key, context.source.dataset.label_key
     decoders: dict[str, Any] = {} if stage.decode else {image_key: tfds.decode.SkipDecoding()}
@@ -46,12 +46,12 @@ def _shards(shards: tuple[Shard, ...]) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((columns[0], *(tf.constant(c, tf.int64) for c in columns[1:])))
 
 
-def sequential(_nothing: None, _stage: Sequential, context: Context, _pass: Pass) -> tf.data.Dataset:
+def sequential(_nothing: None, _stage: Sequential, context: Context) -> tf.data.Dataset:
     """Serialised examples (string scalars), one shard after the other."""
     return _shards(context.split.shards).flat_map(_read)
 
 
-def interleave(_nothing: None, stage: Interleave, context: Context, _pass: Pass) -> tf.data.Dataset:
+def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.Dataset:
     """Serialised examples (string scalars) of several shards in turn."""
     return _shards(context.split.shards).interleave(
         _read,
@@ -62,27 +62,36 @@ def interleave(_nothing: None, stage: Interleave, context: Context, _pass: Pass)
     )
 
 
-def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context, pass_: Pass) -> tf.data.Dataset:
+def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data.Dataset:
     """All steps in one map, then (image, label) with the label checked against the classes."""
-    functions = [STEPS[type(step)](step, context, pass_) for step in stage.steps]
+    functions = [STEPS[type(step)](step, context) for step in stage.steps]
+    is_random = any(step.random for step in stage.steps)
     num_classes = context.source.num_classes
 
-    def apply(example: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def apply(example: Any, *pass_seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         for function in functions:
             example = function(example)
+            if pass_seed:
+                example["pass_seed"] = pass_seed[0]
         label = example["label"]
         known = tf.logical_and(label >= 0, label < num_classes)
         with tf.control_dependencies([tf.debugging.Assert(known, ["label outside the classes", label])]):
             return example["image"], tf.identity(label)
 
-    return dataset.map(
-        apply,
+    return (tf.data.Dataset.zip(dataset, _pass_seeds(context)) if is_random else dataset).map(
+        tf.autograph.experimental.do_not_convert(apply),
         num_parallel_calls=_autotuned(stage.num_parallel_calls),
         deterministic=stage.deterministic if stage.num_parallel_calls else None,
     )
 
 
-def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context, _pass: Pass) -> tf.data.Dataset:
+def _pass_seeds(context: Context) -> tf.data.Dataset:
+    """One int64 scalar over and over; the next integer each time that the dataset is iterated."""
+    drawn = tf.data.Dataset.from_tensors(0).map(lambda _: context.passes_begun.assign_add(1))
+    return drawn.flat_map(lambda value: tf.data.Dataset.from_tensors(value).repeat())
+
+
+def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context) -> tf.data.Dataset:
     """Elements that raise are dropped; at the end of a pass the others are counted."""
 
     def count(index: tf.Tensor, element: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
@@ -92,33 +101,33 @@ def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context
     return dataset.ignore_errors().enumerate().map(count)
 
 
-def cache_memory(dataset: tf.data.Dataset, _stage: MemoryCache, _context: Context, _pass: Pass) -> tf.data.Dataset:
+def cache_memory(dataset: tf.data.Dataset, _stage: MemoryCache, _context: Context) -> tf.data.Dataset:
     """tf.data's cache in memory."""
     return dataset.cache()
 
 
-def cache_disk(dataset: tf.data.Dataset, _stage: DiskCache, context: Context, _pass: Pass) -> tf.data.Dataset:
+def cache_disk(dataset: tf.data.Dataset, _stage: DiskCache, context: Context) -> tf.data.Dataset:
     """tf.data's cache in files of the run's own."""
     context.folder.mkdir(parents=True, exist_ok=True)
     return dataset.cache(str(context.folder / "examples"))
 
 
-def shuffle(dataset: tf.data.Dataset, stage: Shuffle, _context: Context, pass_: Pass) -> tf.data.Dataset:
+def shuffle(dataset: tf.data.Dataset, stage: Shuffle, _context: Context) -> tf.data.Dataset:
     """An order of its own for each pass, the same in every run of one seed."""
-    return dataset.shuffle(stage.buffer_size, seed=pass_.stage_seed(stage.seed), reshuffle_each_iteration=False)
+    return dataset.shuffle(stage.buffer_size, seed=stage.seed, reshuffle_each_iteration=True)
 
 
-def batch(dataset: tf.data.Dataset, stage: Batch, _context: Context, _pass: Pass) -> tf.data.Dataset:
+def batch(dataset: tf.data.Dataset, stage: Batch, _context: Context) -> tf.data.Dataset:
     """A new first dimension."""
     return dataset.batch(stage.batch_size, drop_remainder=stage.drop_remainder)
 
 
-def prefetch(dataset: tf.data.Dataset, stage: Prefetch, _context: Context, _pass: Pass) -> tf.data.Dataset:
+def prefetch(dataset: tf.data.Dataset, stage: Prefetch, _context: Context) -> tf.data.Dataset:
     """Elements ready ahead of time."""
     return dataset.prefetch(_autotuned(stage.buffer_size))
 
 
-DATASET_STAGES: dict[type, Callable[[Any, Any, Context, Pass], tf.data.Dataset]] = {
+DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     Tfds: tfds_load,
     Sequential: sequential,
     Interleave: interleave,

@@ -1,4 +1,7 @@
-"""What each step does to one example."""
+"""What each step does to one example.
+
+A step of a kind that is `random` finds `pass_seed` in the example, an int64 scalar that is another one in each pass.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from etlrun.graph.context import Context, Pass
+from etlrun.graph.context import Context
 from etlrun.graph.source import Example
 from etlrun.stages.transform import (
     CenterCrop,
@@ -21,6 +24,10 @@ from etlrun.stages.transform import (
 )
 
 Step = Callable[[Any], Any]
+
+_SEED_STRIDE = 1_000_003
+"""More than the passes of a run, so that runs with neighbouring seeds have no pass in common."""
+
 Picture = Callable[[tf.Tensor], tf.Tensor]
 
 
@@ -33,17 +40,17 @@ def _on_picture(function: Picture) -> Step:
     return step
 
 
-def parse(_stage: Parse, context: Context, _pass: Pass) -> Step:
+def parse(_stage: Parse, context: Context) -> Step:
     """String scalar -> {image: string scalar, label: int64 scalar}."""
     return context.source.parser()
 
 
-def decode(_stage: Decode, _context: Context, _pass: Pass) -> Step:
+def decode(_stage: Decode, _context: Context) -> Step:
     """String scalar -> uint8 (height, width, 3)."""
     return _on_picture(lambda image: tf.io.decode_image(image, channels=3, expand_animations=False))
 
 
-def resize(stage: Resize, _context: Context, _pass: Pass) -> Step:
+def resize(stage: Resize, _context: Context) -> Step:
     """(height, width, 3) -> float32 (*size, 3), same range."""
 
     def resized(image: tf.Tensor) -> tf.Tensor:
@@ -53,7 +60,7 @@ def resize(stage: Resize, _context: Context, _pass: Pass) -> Step:
     return _on_picture(resized)
 
 
-def center_crop(_stage: CenterCrop, _context: Context, _pass: Pass) -> Step:
+def center_crop(_stage: CenterCrop, _context: Context) -> Step:
     """(height, width, 3) -> (side, side, 3) with the smaller of both."""
 
     def cropped(image: tf.Tensor) -> tf.Tensor:
@@ -64,33 +71,34 @@ def center_crop(_stage: CenterCrop, _context: Context, _pass: Pass) -> Step:
     return _on_picture(cropped)
 
 
-def random_flip(_stage: RandomFlip, _context: Context, pass_: Pass) -> Step:
-    """Shape and dtype stay; flipped or not by the seed, the pass and a checksum of the picture."""
+def random_flip(_stage: RandomFlip, context: Context) -> Step:
+    """Shape and dtype stay; flipped or not by the seeds of the run and of the pass, and a checksum of the picture."""
 
-    def flipped(image: tf.Tensor) -> tf.Tensor:
+    def step(example: Example) -> Example:
+        image = example["image"]
         checksum = tf.reduce_sum(tf.cast(tf.cast(image, tf.int32), tf.int64))
-        seed = tf.stack([pass_.stage_seed(pass_.seed), checksum])
-        return tf.image.stateless_random_flip_left_right(image, seed)
+        seed = tf.stack([example["pass_seed"] + context.seed * _SEED_STRIDE, checksum])
+        return {**example, "image": tf.image.stateless_random_flip_left_right(image, seed)}
 
-    return _on_picture(flipped)
+    return step
 
 
-def rescale(stage: Rescale, _context: Context, _pass: Pass) -> Step:
+def rescale(stage: Rescale, _context: Context) -> Step:
     """float32 `image * scale + offset`."""
     return _on_picture(lambda image: tf.cast(image, tf.float32) * stage.scale + stage.offset)
 
 
-def scale_zero_one(_stage: ScaleZeroOne, _context: Context, _pass: Pass) -> Step:
+def scale_zero_one(_stage: ScaleZeroOne, _context: Context) -> Step:
     """[0, 255] -> float32 in [0, 1]."""
     return _on_picture(lambda image: tf.cast(image, tf.float32) / 255.0)
 
 
-def scale_minus_one_one(_stage: ScaleMinusOneOne, _context: Context, _pass: Pass) -> Step:
+def scale_minus_one_one(_stage: ScaleMinusOneOne, _context: Context) -> Step:
     """[0, 255] -> float32 in [-1, 1], as `keras.applications.mobilenet_v2.preprocess_input` does."""
     return _on_picture(lambda image: tf.cast(image, tf.float32) / 127.5 - 1.0)
 
 
-STEPS: dict[type, Callable[[Any, Context, Pass], Step]] = {
+STEPS: dict[type, Callable[[Any, Context], Step]] = {
     Parse: parse,
     Decode: decode,
     CenterCrop: center_crop,
