@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import sys
@@ -42,7 +43,7 @@ def prepare(trainer: Trainer) -> Iterator[Backend]:
     """Import the backend and set it up as `trainer` asks: device, seed, precision.
 
     Raises:
-        WorldError: A GPU is asked for and there is none.
+        WorldError: A GPU or TensorBoard logs are asked for, and there is no GPU or no package for it.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     if trainer.device == "cpu":
@@ -61,6 +62,13 @@ def prepare(trainer: Trainer) -> Iterator[Backend]:
             found=f"no GPU that Keras's {name} backend can see",
             expected="a GPU, since trainer.device=gpu",
             remedy="check the driver and the backend's GPU packages, or set trainer.device=auto",
+        )
+    if trainer.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise WorldError(
+            where="trainer.tensorboard",
+            found="no package tensorboard",
+            expected="the package that writes the logs, since trainer.tensorboard=true",
+            remedy="pip install 'etlrun[tensorboard]', or set trainer.tensorboard=false",
         )
     keras.utils.set_random_seed(trainer.seed)
     policy = keras.config.dtype_policy()
