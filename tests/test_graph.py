@@ -153,6 +153,12 @@ def test_a_random_flip_depends_on_seed_pass_and_picture_alone(tiny: Path, tmp_pa
     assert sorted(examples(reordered.dataset)) == sorted(examples(flipped.dataset))
 
 
+def test_a_random_step_can_be_the_first_one(tiny: Path, tmp_path: Path) -> None:
+    steps = ("transform.steps=[random_flip,resize,scale_zero_one]", "transform.eval_steps=[resize,scale_zero_one]")
+    first = pipeline(tiny, tmp_path, "cache=none", "extract=tfds", "extract.decode=true", *steps, *PLAIN)
+    assert len(set(examples(first.dataset)) & set(examples(first.dataset))) < 40
+
+
 @pytest.mark.parametrize(
     ("step", "expected"),
     [

@@ -70,9 +70,9 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
 
     def apply(example: Any, *pass_seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         for function in functions:
-            example = function(example)
-            if pass_seed:
+            if pass_seed and isinstance(example, dict):
                 example["pass_seed"] = pass_seed[0]
+            example = function(example)
         # The least costly check: to look up a label outside the classes is an error.
         return example["image"], tf.gather(classes, example["label"])
 
