@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -30,7 +31,8 @@ class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
         """Start from the state that the epochs so far have left."""
         super().on_train_begin(logs)
         for epoch in self.done:
-            self.on_epoch_end(epoch["epoch"] - 1, epoch)
+            measured = {key: math.nan if value is None else value for key, value in epoch.items()}
+            self.on_epoch_end(epoch["epoch"] - 1, measured)
 
 
 class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
@@ -76,6 +78,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self.steps = 0
         self.began_s = 0.0
         self.trained_s: float | None = None
+        self.startup: dict[str, float] | None = None
 
     def __enter__(self) -> None:
         self.progress.start()
@@ -96,8 +99,9 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Count; the training's first step also compiles the model and starts the pipeline."""
         self.steps += 1
-        if self.record.summary.get("startup_s") is None:
-            self.record.update(startup_s=time.perf_counter() - self.began_s, startup_examples=self.examples_in(1))
+        if self.startup is None:
+            self.startup = {"startup_s": time.perf_counter() - self.began_s, "startup_examples": self.examples_in(1)}
+            self.record.update(startup_s=self.startup["startup_s"])
         self.progress.advance(self.task)
 
     def on_test_begin(self, logs: Any = None) -> None:
@@ -119,8 +123,13 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             "steps": self.steps,
             "examples": examples,
             "examples_per_s": examples / trained_s,
+            "startup_s": 0.0,
+            "startup_examples": 0,
             **measures,
         }
+        if self.startup:
+            entry |= self.startup
+            self.startup = {}
         self.record.epoch(entry)
         shown = "  ".join(f"{key} {value:.4f}" for key, value in measures.items())
         head = f"epoch {epoch + 1}/{self.trainer.epochs}  {trained_s:6.1f} s  {examples / trained_s:7.1f} examples/s"

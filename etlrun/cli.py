@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from etlrun import compose, render, report, resume
-from etlrun.errors import EtlrunError
+from etlrun.errors import EtlrunError, describe
 from etlrun.stages import STAGES
 
 HYDRA_ANSWERS = (
@@ -34,12 +34,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(1) from None
 
 
-def describe(error: EtlrunError) -> str:
-    """The message of an error that ends a command."""
-    count = len(error.faults)
-    return "\n".join([f"etlrun: {count} fault{'s' * (count != 1)}", *(f"  {fault}" for fault in error.faults)])
-
-
 def _run(words: list[str]) -> None:
     if not any(word.split("=")[0] in HYDRA_ANSWERS for word in words):
         words = resume.with_overrides_of_resumed_run(words)
@@ -59,7 +53,13 @@ def _plan(words: list[str]) -> None:
     parser.add_argument("--config-dir", "-cd", metavar="DIR")
     parser.add_argument("--config-name", "-cn", metavar="NAME")
     known = parser.parse_intermixed_args(words)
-    request = compose.Request(overrides=known.overrides, config_dir=known.config_dir, config_name=known.config_name)
+    overrides = resume.with_overrides_of_resumed_run(known.overrides)
+    own = [word.removeprefix("--config-dir=") for word in overrides if word.startswith("--config-dir=")]
+    request = compose.Request(
+        overrides=[word for word in overrides if not word.startswith("--")],
+        config_dir=known.config_dir or (own[0] if own else None),
+        config_name=known.config_name,
+    )
     sys.stdout.write(render.FORMATS[known.format](compose.planned(request, STAGES)))
 
 

@@ -6,6 +6,7 @@ command line --check--> faults, or nothing --hydra.main--> `job`, once for a run
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +33,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from etlrun import report, run
-from etlrun.errors import ConfigError, Fault, nearest
+from etlrun.errors import ConfigError, EtlrunError, Fault, describe, nearest
 from etlrun.plan import Plan, plan
 from etlrun.spec import parse
 from etlrun.stages import Stages
@@ -59,11 +60,13 @@ class Request:
         overrides: In Hydra's grammar.
         config_dir: A person's own configs, searched after the project's; None for none.
         config_name: Of the primary config.
+        multirun: Whether overrides may have several values, one for each job.
     """
 
     overrides: list[str]
     config_dir: str | None = None
     config_name: str | None = None
+    multirun: bool = False
 
     @classmethod
     def of(cls, arguments: list[str]) -> Request:
@@ -71,11 +74,13 @@ class Request:
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         parser.add_argument("--config-dir", "-cd")
         parser.add_argument("--config-name", "-cn")
+        parser.add_argument("--multirun", "-m", action="store_true")
         known, rest = parser.parse_known_args(arguments)
         return cls(
             overrides=[word for word in rest if not word.startswith("-")],
             config_dir=known.config_dir,
             config_name=known.config_name,
+            multirun=known.multirun,
         )
 
 
@@ -83,29 +88,31 @@ def planned(request: Request, stages: Stages) -> Plan:
     """The plan of the one config that `request` asks for; `ConfigError` with all its faults."""
     plans = _plans(request, stages)
     if len(plans) > 1:
-        raise ConfigError(
-            [
-                Fault(
-                    where="overrides",
-                    found="a sweep",
-                    expected="one config",
-                    remedy="give each key one value",
-                )
-            ]
+        fault = Fault(
+            where="overrides",
+            found="a sweep",
+            expected="one config",
+            remedy="give each key one value, or run the sweep with -m",
         )
+        raise ConfigError([fault])
     return plans[0]
 
 
 def check(request: Request, stages: Stages) -> None:
     """Refuse a wrong config, or any wrong config of a multirun, with `ConfigError` and all faults."""
-    _plans(request, stages)
+    if request.multirun:
+        _plans(request, stages)
+    else:
+        planned(request, stages)
 
 
 def _plans(request: Request, stages: Stages) -> list[Plan]:
     faults: dict[str, Fault] = {}
     plans, axes = [], []
     with _loader(request) as loader:
-        for override in _parsed(request.overrides):
+        overrides, ungrammatical = _parsed(request.overrides)
+        faults |= {str(fault): fault for fault in ungrammatical}
+        for override in overrides:
             options = loader.get_group_options(override.key_or_group)
             fault = _group_fault(override, options)
             if fault is None:
@@ -171,16 +178,13 @@ def _loader(request: Request) -> Iterator[ConfigLoader]:
     if request.config_dir is not None:
         folder = Path(request.config_dir).resolve()
         if not folder.is_dir():
-            raise ConfigError(
-                [
-                    Fault(
-                        where="--config-dir",
-                        found=f"no folder {folder}",
-                        expected="a folder of configs",
-                        remedy="give the path of a folder that exists",
-                    )
-                ]
+            fault = Fault(
+                where="--config-dir",
+                found=f"no folder {folder}",
+                expected="a folder of configs",
+                remedy="give the path of a folder that exists",
             )
+            raise ConfigError([fault])
         search_path.prepend("command-line", f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
     Hydra.create_main_hydra2(task_name="etlrun", config_search_path=search_path)
     try:
@@ -189,27 +193,19 @@ def _loader(request: Request) -> Iterator[ConfigLoader]:
         GlobalHydra.instance().clear()
 
 
-def _parsed(overrides: list[str]) -> list[Override]:
-    """The overrides in Hydra's grammar; `ConfigError` with all that are not in it."""
+def _parsed(overrides: list[str]) -> tuple[list[Override], list[Fault]]:
+    """The overrides that are in Hydra's grammar, and a fault for each that is not."""
     parser, parsed, faults = OverridesParser.create(), [], []
     for word in overrides:
         try:
             parsed.append(parser.parse_override(word if word.partition("=")[0] else ""))
         except HydraException as error:
             key, _, value = word.partition("=")
-            faults.append(
-                Fault(
-                    where=word,
-                    found=_one_line(error).split(" See http")[0],
-                    expected="KEY=VALUE in Hydra's grammar",
-                    remedy=f"""quote the value, once for Hydra and once for the shell: '{key}="{value}"'"""
-                    if value
-                    else f"write {key}=VALUE",
-                )
-            )
-    if faults:
-        raise ConfigError(faults)
-    return parsed
+            quoted = f"""quote the value, once for Hydra and once for the shell: '{key}="{value}"'"""
+            remedy = quoted if value else f"write {key}=VALUE"
+            found = _one_line(error).split(" See http")[0]
+            faults.append(Fault(where=word, found=found, expected="KEY=VALUE in Hydra's grammar", remedy=remedy))
+    return parsed, faults
 
 
 def _one_line(error: Exception) -> str:
@@ -274,14 +270,21 @@ def job(config: DictConfig) -> None:
     """One run: in this process, or for a job of a multirun in a fresh one, from the config frozen in its folder."""
     settings = HydraConfig.get()
     folder = Path(settings.runtime.output_dir)
-    run.freeze(folder, _plain(config), list(settings.overrides.task))
+    own_configs = [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
+    try:
+        run.freeze(folder, _plain(config), list(settings.overrides.task), own_configs[0] if own_configs else None)
+    except EtlrunError as error:
+        raise SystemExit(describe(error)) from None
     if settings.mode == RunMode.RUN:
         raise SystemExit(run.run(folder))
-    process = subprocess.Popen([sys.executable, "-m", "etlrun.run", str(folder)])
+    # A session of its own: Ctrl-C reaches this process alone, which hands it on, once.
+    process = subprocess.Popen([sys.executable, "-m", "etlrun.run", str(folder)], start_new_session=True)
     try:
-        process.wait()
+        with run.terminated_as_interrupted():
+            process.wait()
     except KeyboardInterrupt:
-        process.wait()
+        process.send_signal(signal.SIGINT)
+        run.settle(folder, process.wait())
         report.sweep(Path(settings.sweep.dir))
         raise SystemExit(run.INTERRUPTED) from None
     run.settle(folder, process.returncode)

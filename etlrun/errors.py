@@ -67,3 +67,9 @@ def headline(error: Exception) -> str:
         return type(error).__name__
     line = lines[-1] if lines[0].startswith("Graph execution error") else lines[0]
     return line.split("}} ")[-1].split(" [Op:")[0]
+
+
+def describe(error: EtlrunError) -> str:
+    """The message of an error that ends a command."""
+    count = len(error.faults)
+    return "\n".join([f"etlrun: {count} fault{'s' * (count != 1)}", *(f"  {fault}" for fault in error.faults)])

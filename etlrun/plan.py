@@ -18,8 +18,8 @@ from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.transform import Map, Parse
 
-_SPEED_ONLY = ("cache.", "load.prefetch", "extract.tfds", "transform.parse", "transform.decode")
-"""Stages whose presence changes no number: TFDS reads, parses and decodes to the same bytes."""
+_SPEED_ONLY = ("cache.", "load.prefetch", "transform.parse", "transform.decode")
+"""Stages whose presence changes no number: TFDS parses and decodes to the same bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +152,14 @@ class _Planner:
                 f"what the training steps give, {given}",
                 "make both lists end alike",
             )
+        for step in spec.eval_transform.steps:
+            if step.random:
+                self.add(
+                    "transform.eval_steps",
+                    step.path,
+                    "no random step, so that every epoch is validated alike",
+                    "leave the step out",
+                )
         if not isinstance(spec.cache, NoCache):
             self.no_random_step_before_cache()
         if not _validates(spec) and spec.trainer.early_stopping.patience is not None:
@@ -165,18 +173,14 @@ class _Planner:
             )
 
     def no_random_step_before_cache(self) -> None:
-        used = {"steps": self.spec.transform}
-        if _validates(self.spec):
-            used["eval_steps"] = self.spec.eval_transform
-        for key, steps in used.items():
-            for step in steps.steps:
-                if step.random:
-                    self.add(
-                        f"transform.{key}",
-                        f"{step.path} before {self.spec.cache.path}",
-                        "no random step before a cache, which would repeat the first pass for ever",
-                        "set cache=none, or leave the step out",
-                    )
+        for step in self.spec.transform.steps:
+            if step.random:
+                self.add(
+                    "transform.steps",
+                    f"{step.path} before {self.spec.cache.path}",
+                    "no random step before a cache, which would repeat the first pass for ever",
+                    "set cache=none, or leave the step out",
+                )
 
     def needs_validation(self) -> None:
         monitor = self.spec.trainer.early_stopping.monitor

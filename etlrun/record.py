@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from etlrun.errors import WorldError
+
 RUNNING, COMPLETED, FAILED, INTERRUPTED = "running", "completed", "failed", "interrupted"
 
 SUMMARY, EVENTS, CONFIG, REPORT = "summary.json", "events.jsonl", "config.yaml", "report.md"
@@ -42,7 +44,7 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
         summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return summary if isinstance(summary, dict) else None
+    return summary if isinstance(summary, dict) and summary.keys() >= {"status", "overrides"} else None
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -65,13 +67,32 @@ class Record:
         self._start = time.perf_counter()
 
     @classmethod
-    def create(cls, folder: Path, config: Mapping[str, Any], overrides: list[str]) -> Record:
-        """The record of a run that has not started: its frozen config and an empty summary."""
-        folder.mkdir(parents=True, exist_ok=True)
+    def create(cls, folder: Path, config: Mapping[str, Any], overrides: list[str], **details: Any) -> Record:
+        """The record of a run that has not started: its frozen config and an empty summary.
+
+        Raises:
+            WorldError: `folder` holds a run already, or can't be written to.
+        """
+        if (folder / SUMMARY).exists():
+            raise WorldError(
+                where=str(folder),
+                found="a run",
+                expected="a folder of its own for each run, so that nothing is lost",
+                remedy="choose another hydra.run.dir or hydra.sweep.dir, or remove the folder",
+            )
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-        write_atomically(folder / CONFIG, text)
-        record = cls(folder)
-        record.update(status=RUNNING, overrides=overrides, epochs=[])
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / CONFIG, text)
+            record = cls(folder)
+            record.update(status=RUNNING, overrides=overrides, epochs=[], **details)
+        except OSError as error:
+            raise WorldError(
+                where=str(folder),
+                found=str(error),
+                expected="a folder that can be written to",
+                remedy="choose another hydra.run.dir or hydra.sweep.dir, or make space",
+            ) from error
         return record
 
     def elapsed_s(self) -> float:
@@ -91,11 +112,11 @@ class Record:
         write_atomically(self.folder / SUMMARY, text)
 
     def epoch(self, epoch: Mapping[str, Any]) -> None:
-        """Add an epoch, and the totals that follow; the rate leaves out the first step, which compiles the model."""
+        """Add an epoch, and the totals that follow; the rate leaves out a process's first step, which compiles."""
         epochs = [*self.summary["epochs"], dict(epoch)]
         examples = sum(entry["examples"] for entry in epochs)
-        steady_s = sum(entry["wall_s"] for entry in epochs) - self.summary.get("startup_s", 0.0)
-        steady = examples - self.summary.get("startup_examples", 0)
+        steady_s = sum(entry["wall_s"] - entry["startup_s"] for entry in epochs)
+        steady = sum(entry["examples"] - entry["startup_examples"] for entry in epochs)
         self.event("epoch", **epoch)
         self.update(
             epochs=epochs,

@@ -38,10 +38,12 @@ def with_overrides_of_resumed_run(words: list[str]) -> list[str]:
     options = [word for word in words if word.startswith(_OPTION) and word != f"{_OPTION}null"]
     if not options:
         return words
-    summary = records.read_summary(Path(options[-1].removeprefix(_OPTION)))
-    earlier = summary["overrides"] if summary else []
+    summary = records.read_summary(Path(options[-1].removeprefix(_OPTION).strip("'\"")))
+    if summary is None:
+        return words
     given = {_key(word) for word in words}
-    return [*(word for word in earlier if _key(word) not in given), *words]
+    own_configs = [f"--config-dir={summary['config_dir']}"] if summary.get("config_dir") else []
+    return [*(word for word in summary["overrides"] if _key(word) not in given), *own_configs, *words]
 
 
 def _key(word: str) -> str:
@@ -68,8 +70,15 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
             expected="the folder of a run that completed at least one epoch",
             remedy="start the run anew, without trainer.resume",
         )
-    _same_config(planned, plan(parse(records.read_config(folder), stages)), folder)
     done = int(saved[-1].stem.removeprefix("epoch_"))
+    if done > planned.spec.trainer.epochs:
+        raise WorldError(
+            where="trainer.epochs",
+            found=str(planned.spec.trainer.epochs),
+            expected=f"at least {done}, the epochs that {folder} has completed",
+            remedy=f"set trainer.epochs={done} or more",
+        )
+    _same_config(planned, plan(parse(records.read_config(folder), stages)), folder)
     return PreviousRun(folder=folder, checkpoint=saved[-1], epochs=summary["epochs"][:done])
 
 

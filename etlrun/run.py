@@ -25,20 +25,23 @@ OK, FAILED, INTERRUPTED = 0, 1, 130
 TRACEBACK = "traceback.txt"
 
 
-def freeze(folder: Path, config: Mapping[str, Any], overrides: list[str]) -> None:
+def freeze(folder: Path, config: Mapping[str, Any], overrides: list[str], config_dir: str | None = None) -> None:
     """Keep the config of a run that is to start, so that later edits of files can't change it."""
-    Record.create(folder, config, overrides)
+    Record.create(folder, config, overrides, config_dir=config_dir)
 
 
 def run(folder: Path, stages: Stages = STAGES) -> int:
     """Run what `freeze` left in `folder`, and return the exit status; every ending leaves a summary."""
     record = Record(folder)
     try:
-        with _terminated_as_interrupted():
+        with terminated_as_interrupted():
             _work(record, stages)
     except KeyboardInterrupt:
         _end(record, records.INTERRUPTED, _fault("the run", "an interrupt", "the end of the training"))
-        _say(f"interrupted; go on with: etlrun trainer.resume={folder}")
+        goes_on = any((folder / resume.CHECKPOINTS).glob("epoch_*.keras"))
+        _say(
+            f"interrupted; go on with: etlrun trainer.resume={folder}" if goes_on else "interrupted in its first epoch"
+        )
         return INTERRUPTED
     except EtlrunError as error:
         _end(record, records.FAILED, *error.faults)
@@ -60,10 +63,14 @@ def run(folder: Path, stages: Stages = STAGES) -> int:
 def settle(folder: Path, status: int) -> None:
     """Complete the summary of a job whose process ended without saying how (a kill, a crash)."""
     record = Record(folder)
-    if record.summary["status"] == records.RUNNING:
-        how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        remedy = "the kernel kills what needs too much memory; see its log" if status == -signal.SIGKILL else ""
-        _end(record, records.FAILED, _fault("the job's process", how, "an ordinary end", remedy))
+    if record.summary["status"] != records.RUNNING:
+        return
+    how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+    polite = status in {-signal.SIGINT, -signal.SIGTERM, INTERRUPTED}
+    remedy = "the kernel kills what needs too much memory; see its log" if status == -signal.SIGKILL else ""
+    error = str(_fault("the job's process", how, "an ordinary end", remedy))
+    record.update(status=records.INTERRUPTED if polite else records.FAILED, error=error)
+    report.write(folder)
 
 
 def _work(record: Record, stages: Stages) -> None:
@@ -108,7 +115,7 @@ def _traceback_if_asked(error: Exception) -> None:
 
 
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
+def terminated_as_interrupted() -> Iterator[None]:
     """A polite kill (SIGTERM) ends a run as Ctrl-C does."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -56,13 +56,13 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None) -> None:
     work = _prepared(plan, record)
     try:
         model = _fitted(work, previous)
-    except (tf.errors.OpError, RuntimeError, ValueError):
-        _explain(work)
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        _explain(work, error)
         raise
     finally:
         shutil.rmtree(record.folder / "cache", ignore_errors=True)
-    _report_skipped(work)
     model.save(record.folder / "model.keras")
+    _report_skipped(work)
 
 
 def _prepared(plan: Plan, record: Record) -> Work:
@@ -202,12 +202,14 @@ def _has_stopped(model: keras.Model, callbacks: list[keras.callbacks.Callback]) 
     return False
 
 
-def _explain(work: Work) -> None:
-    """After a failure, look for a broken record and tell of it; return where the data is sound."""
+def _explain(work: Work, error: Exception) -> None:
+    """After a failure, look for a broken record and tell of it; return where it has another cause."""
+    if work.plan.spec.dataset.on_corrupt == "skip":
+        return
     for pipeline in (work.train, work.evaluation):
         if pipeline is not None:
             for corrupt in corrupt_records(work.source, pipeline.split):
-                raise corrupt.error()
+                raise corrupt.error() from error
 
 
 def _report_skipped(work: Work) -> None:
@@ -218,7 +220,7 @@ def _report_skipped(work: Work) -> None:
     for name, pipeline in (("train", work.train), ("validation", work.evaluation)):
         if pipeline is not None:
             found = list(corrupt_records(work.source, pipeline.split))
-            skipped[name] = pipeline.split.num_examples - int(pipeline.context.examples_left.numpy())
+            skipped[name] = sum(corrupt.lost for corrupt in found)
             for corrupt in found[:MOST_CORRUPT_NAMED]:
                 work.record.event("skipped", where=f"{corrupt.path}, record {corrupt.record}", reason=corrupt.reason)
     total = sum(skipped.values())

@@ -1,7 +1,6 @@
 import pytest
 
-from etlrun.cli import describe
-from etlrun.errors import ConfigError, EtlrunError, Fault, WorldError, headline, nearest
+from etlrun.errors import ConfigError, EtlrunError, Fault, WorldError, describe, headline, nearest
 
 PLAIN = Fault(where="trainer.epochs", found="0", expected="an integer of at least 1")
 WITH_REMEDY = Fault(where="cache.name", found="'disc'", expected="one of none, disk", remedy="did you mean `disk`?")

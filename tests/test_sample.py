@@ -62,8 +62,8 @@ def test_pictures_cost_what_photos_cost() -> None:
 def test_the_classes_differ_in_shape_and_not_in_colour() -> None:
     means = np.array([picture(number).mean(axis=(0, 1)) for number in range(400)])
     of_discs, of_crosses = means[0::2], means[1::2]
-    spread = means.std(axis=0) / np.sqrt(len(of_discs))
-    assert (np.abs(of_discs.mean(axis=0) - of_crosses.mean(axis=0)) < 3 * spread).all()
+    error_of_difference = means.std(axis=0) * np.sqrt(2 / len(of_discs))
+    assert (np.abs(of_discs.mean(axis=0) - of_crosses.mean(axis=0)) < 3 * error_of_difference).all()
     assert CLASSES == ("disc", "cross")
 
 

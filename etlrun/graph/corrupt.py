@@ -20,12 +20,14 @@ class CorruptRecord:
         record: Its number in the shard, from 0.
         reason: What is wrong with it.
         expected: What should be there.
+        lost: Records that can't be read because of it, itself included.
     """
 
     path: str
     record: int
     reason: str
     expected: str
+    lost: int = 1
 
     def error(self) -> WorldError:
         """The message that ends a run."""
@@ -56,6 +58,7 @@ def _in_shard(source: Source, shard: Shard) -> Iterator[CorruptRecord]:
                 record=number,
                 reason=reason,
                 expected=f"{shard.skip + shard.take} whole records: the shard is truncated or damaged",
+                lost=shard.skip + shard.take - number,
             )
             return
         problem = _problem(source, parse, record)

@@ -40,8 +40,11 @@ AUTOTUNE: Literal["autotune"] = "autotune"
 Flag = Annotated[bool, Expected("true or false")]
 Text = Annotated[str, Field(min_length=1), Expected("a text")]
 OptionalText = Annotated[str | None, Expected("a text or null")]
-Natural = Annotated[int, Field(ge=0), Expected("an integer of at least 0")]
-Positive = Annotated[int, Field(ge=1), Expected("an integer of at least 1")]
+_LARGEST = 2**63 - 1
+
+Natural = Annotated[int, Field(ge=0, le=_LARGEST), Expected("an integer of at least 0")]
+Seed = Annotated[int, Field(ge=0, lt=2**32), Expected("an integer from 0 to 2**32 - 1")]
+Positive = Annotated[int, Field(ge=1, le=_LARGEST), Expected("an integer of at least 1")]
 OptionalPositive = Annotated[Annotated[int, Field(ge=1)] | None, Expected("an integer of at least 1, or null")]
 PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False), Expected("a number above 0")]
 Number = Annotated[float, Field(allow_inf_nan=False), Expected("a finite number")]

@@ -10,12 +10,12 @@ from etlrun.stages.base import (
     TRAINING,
     Expected,
     Flag,
-    Natural,
     Number,
     OptionalPositive,
     OptionalText,
     Positive,
     PositiveNumber,
+    Seed,
     Stage,
 )
 
@@ -68,14 +68,14 @@ class Trainer(Stage):
         TRAINING,
     ]
     learning_rate: Annotated[PositiveNumber, TRAINING]
-    seed: Annotated[Natural, TRAINING]
+    seed: Annotated[Seed, TRAINING]
     mixed_precision: Annotated[
         Literal["mixed_float16", "mixed_bfloat16"] | None,
         Expected("mixed_float16, mixed_bfloat16 or null"),
         TRAINING,
     ]
     jit_compile: Annotated[bool | Literal["auto"], Expected("true, false or auto"), TRAINING]
-    device: Annotated[Literal["auto", "cpu", "gpu"], Expected("auto, cpu or gpu"), SPEED]
+    device: Annotated[Literal["auto", "cpu", "gpu"], Expected("auto, cpu or gpu"), TRAINING]
     tensorboard: Annotated[Flag, SPEED]
     resume: Annotated[OptionalText, SPEED]
     early_stopping: Annotated[EarlyStopping, Expected("a mapping")]
