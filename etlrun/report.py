@@ -69,16 +69,17 @@ def _jobs(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _job_rows(jobs: list[tuple[str, dict[str, Any]]]) -> Rows:
-    """Best first: by examples a second; what was not completed comes last."""
+    """Best first: by examples a second; what was not completed comes last. Overrides of all jobs are left out."""
 
     def rank(entry: tuple[str, dict[str, Any]]) -> tuple[bool, float]:
         summary = entry[1]
         return summary["status"] != records.COMPLETED, -(summary.get("examples_per_s") or 0.0)
 
+    shared = set.intersection(*(set(summary["overrides"]) for _, summary in jobs)) if len(jobs) > 1 else set()
     return [
         [
             name,
-            " ".join(summary["overrides"]),
+            " ".join(word for word in summary["overrides"] if word not in shared),
             summary["status"],
             _number(summary.get("examples_per_s"), 1),
             _number(summary.get("wall_s"), 1),

@@ -106,7 +106,7 @@ def test_an_override_that_hydra_can_not_read_is_told_in_its_words(override: str,
 
 def test_all_overrides_that_hydra_can_not_read_are_told() -> None:
     faults = refusal_of_request("a=[", "trainer.epochs=0", "b=]").splitlines()[::2]
-    assert [fault.split(": found ")[0] for fault in faults] == ["a=[", "b=]"]
+    assert [fault.split(": found ")[0] for fault in faults] == ["a=[", "b=]", "trainer.epochs"]
 
 
 def test_a_reference_to_nothing_is_told_in_the_words_of_omegaconf() -> None:
@@ -138,12 +138,12 @@ def test_a_sweep_is_checked_in_its_combinations() -> None:
 
 @pytest.mark.parametrize("override", ["trainer.epochs=1,2", "trainer.epochs=range(1,4)", "cache=none,disk,memory"])
 def test_a_sweep_of_right_jobs_passes(override: str) -> None:
-    check(Request(overrides=[override]), STAGES)
+    check(Request(overrides=[override], multirun=True), STAGES)
 
 
 def test_a_plan_is_of_one_config() -> None:
     assert plan_refusal(Request(overrides=["cache=none,disk", "trainer.epochs=1,2,3"])) == (
-        "overrides: found a sweep; expected one config\n    -> give each key one value"
+        "overrides: found a sweep; expected one config\n    -> give each key one value, or run the sweep with -m"
     )
 
 
@@ -189,7 +189,10 @@ def test_a_folder_of_own_configs_must_exist(tmp_path: Path) -> None:
 )
 def test_a_request_is_found_among_the_options_of_hydra(arguments: list[str]) -> None:
     assert Request.of(arguments) == Request(
-        overrides=["cache=none", "+x=1", "~y"], config_dir="mine", config_name="base"
+        overrides=["cache=none", "+x=1", "~y"],
+        config_dir="mine",
+        config_name="base",
+        multirun="-m" in arguments or "--multirun" in arguments,
     )
 
 

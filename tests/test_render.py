@@ -94,7 +94,7 @@ def test_json_has_each_value_with_its_kind() -> None:
     assert document["train"][1]["steps"][2]["parameters"]["size"] == {"value": [64, 64], "kind": "data"}
     assert document["dataset"]["data_dir"] == {"value": None, "kind": "speed"}
     assert document["model"]["parameters"]["alpha"] == {"value": 0.35, "kind": "training"}
-    assert document["trainer"]["parameters"]["device"] == {"value": "auto", "kind": "speed"}
+    assert document["trainer"]["parameters"]["device"] == {"value": "auto", "kind": "training"}
     assert document["trainer"]["early_stopping"]["monitor"] == {"value": "val_loss", "kind": "training"}
     assert document["remarks"] == [
         "extract.deterministic = false: the order of examples, and so every number, differs from run to run."

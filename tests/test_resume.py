@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 
+from etlrun.errors import WorldError
 from etlrun.resume import with_overrides_of_resumed_run
 from tests.runs import events_of, finish, run_here, small, start, summary_of
 
@@ -127,3 +128,23 @@ def test_the_overrides_of_the_resumed_run_come_first(undisturbed: Path) -> None:
 
 def test_without_resume_nothing_is_added() -> None:
     assert with_overrides_of_resumed_run(["cache=none"]) == ["cache=none"]
+
+
+def test_a_run_never_overwrites_a_run(undisturbed: Path, tiny: Path) -> None:
+    before = summary_of(undisturbed)
+    with pytest.raises(WorldError) as caught:
+        run_here(undisturbed, small(tiny, *LONG))
+    assert str(caught.value) == (
+        f"{undisturbed}: found a run; expected a folder of its own for each run, so that nothing is lost\n"
+        "    -> choose another hydra.run.dir or hydra.sweep.dir, or remove the folder"
+    )
+    assert summary_of(undisturbed) == before
+
+
+def test_fewer_epochs_than_are_done_are_refused(undisturbed: Path, tiny: Path, tmp_path: Path) -> None:
+    status, summary = run_here(tmp_path, small(tiny, *LONG, f"trainer.resume={undisturbed}", "trainer.epochs=2"))
+    assert status == 1
+    assert summary["error"] == (
+        f"trainer.epochs: found 2; expected at least 8, the epochs that {undisturbed} has completed\n"
+        "    -> set trainer.epochs=8 or more"
+    )

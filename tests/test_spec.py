@@ -97,7 +97,7 @@ def test_all_faults_are_told_at_once() -> None:
         "load.batch_size: found 0; expected an integer of at least 1",
         "model.name: found 'mobilenet'; expected one of mobilenet_v2",
         "    -> did you mean `mobilenet_v2`?",
-        "trainer.seed: found nothing; expected an integer of at least 0",
+        "trainer.seed: found nothing; expected an integer from 0 to 2**32 - 1",
         f"trainer.epoch: found an unknown key; expected one of the keys {TRAINER_KEYS}",
         "    -> did you mean `epochs`?",
     ]

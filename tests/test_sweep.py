@@ -43,6 +43,7 @@ def test_the_table_has_a_row_a_job_best_first_and_stands_in_the_folder(
     assert rows[2][6].startswith("model.weights: found no file missing.h5; expected `imagenet`, null, or the path")
     table = out[out.rindex("job  overrides") :]
     assert [line.split()[0] for line in table.splitlines()[1:3]] == [row[0] for row in rows[:2]]
+    assert {row[1] for row in rows[:2]} == {"cache=none model.weights=null", "cache=memory model.weights=null"}
     assert out.endswith(f"report    {folder}/report.md\n")
 
 

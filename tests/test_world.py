@@ -133,9 +133,9 @@ def test_a_data_set_that_is_not_prepared(tmp_path: Path) -> None:
     assert summary["error"] == (
         f"dataset.data_dir: found no cats_vs_dogs/4.0.1 in {tmp_path}/cats_vs_dogs/4.0.1, and dataset.download=false; "
         "expected a data set that TFDS has prepared, or a network to download it from\n"
-        "    -> on a machine with a network run `python -m etlrun dataset=cats_vs_dogs trainer.epochs=1`, copy "
-        "its folder here and give the folder above cats_vs_dogs/ as dataset.data_dir; "
-        "or set dataset=sample, which needs no network"
+        '    -> on a machine with a network run `python -c "import tensorflow_datasets as tfds; '
+        "tfds.builder('cats_vs_dogs').download_and_prepare()\"`, copy ~/tensorflow_datasets/cats_vs_dogs here "
+        "and give the folder above it as dataset.data_dir; or set dataset=sample, which needs no network"
     )
 
 
