@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import keras
@@ -104,7 +105,7 @@ def _fitted(work: Work, previous: PreviousRun | None) -> keras.Model:
     done = previous.epochs if previous else []
     if previous is not None:
         _carry_over(record, previous)
-    recorder = EpochRecorder(record, trainer, _examples_in(work))
+    recorder = EpochRecorder(record, trainer, partial(_examples_in, work))
     callbacks = _callbacks(work, recorder, done)
     if len(done) >= trainer.epochs or _has_stopped(model, callbacks):
         return model
@@ -165,21 +166,16 @@ def batches_in_pass(num_examples: int, batch_size: int, drop_remainder: bool) ->
     return num_examples // batch_size if drop_remainder else -(-num_examples // batch_size)
 
 
-class _examples_in:  # noqa: N801 - a function with the pipeline's state
+def _examples_in(work: Work, steps: int) -> int:
     """How many examples the first `steps` batches of the training hold, over all passes so far."""
-
-    def __init__(self, work: Work) -> None:
-        self.work = work
-
-    def __call__(self, steps: int) -> int:
-        load, pipeline = self.work.plan.spec.load, self.work.train
-        in_pass = pipeline.split.num_examples
-        if self.work.plan.spec.dataset.on_corrupt == "skip":
-            in_pass = min(in_pass, max(int(pipeline.context.examples_left.numpy()), 1))
-        batches = batches_in_pass(in_pass, load.batch_size, load.drop_remainder)
-        used = in_pass if not load.drop_remainder else batches * load.batch_size
-        passes, rest = divmod(steps, batches)
-        return passes * used + min(rest * load.batch_size, used)
+    load, pipeline = work.plan.spec.load, work.train
+    in_pass = pipeline.split.num_examples
+    if work.plan.spec.dataset.on_corrupt == "skip":
+        in_pass = min(in_pass, max(int(pipeline.context.examples_left.numpy()), 1))
+    batches = max(batches_in_pass(in_pass, load.batch_size, load.drop_remainder), 1)
+    used = min(in_pass, batches * load.batch_size)
+    passes, rest = divmod(steps, batches)
+    return passes * used + min(rest * load.batch_size, used)
 
 
 def _callbacks(work: Work, recorder: EpochRecorder, done: list[dict[str, Any]]) -> list[keras.callbacks.Callback]:
