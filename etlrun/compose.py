@@ -110,7 +110,7 @@ def _plans(request: Request, stages: Stages) -> list[Plan]:
     faults: dict[str, Fault] = {}
     plans, axes = [], []
     with _loader(request) as loader:
-        overrides, ungrammatical = _parsed(request.overrides)
+        overrides, ungrammatical = _parsed(request.overrides, loader)
         faults |= {str(fault): fault for fault in ungrammatical}
         for override in overrides:
             options = loader.get_group_options(override.key_or_group)
@@ -193,12 +193,12 @@ def _loader(request: Request) -> Iterator[ConfigLoader]:
         GlobalHydra.instance().clear()
 
 
-def _parsed(overrides: list[str]) -> tuple[list[Override], list[Fault]]:
+def _parsed(overrides: list[str], loader: ConfigLoader) -> tuple[list[Override], list[Fault]]:
     """The overrides that are in Hydra's grammar, and a fault for each that is not."""
-    parser, parsed, faults = OverridesParser.create(), [], []
+    parser, parsed, faults = OverridesParser.create(config_loader=loader), [], []
     for word in overrides:
         try:
-            parsed.append(parser.parse_override(word if word.partition("=")[0] else ""))
+            parsed += parser.parse_overrides([word if word.partition("=")[0] else ""])
         except HydraException as error:
             key, _, value = word.partition("=")
             quoted = f"""quote the value, once for Hydra and once for the shell: '{key}="{value}"'"""

@@ -136,7 +136,9 @@ def test_a_sweep_is_checked_in_its_combinations() -> None:
     )
 
 
-@pytest.mark.parametrize("override", ["trainer.epochs=1,2", "trainer.epochs=range(1,4)", "cache=none,disk,memory"])
+@pytest.mark.parametrize(
+    "override", ["trainer.epochs=1,2", "trainer.epochs=range(1,4)", "cache=none,disk,memory", "cache=glob(*)"]
+)
 def test_a_sweep_of_right_jobs_passes(override: str) -> None:
     check(Request(overrides=[override], multirun=True), STAGES)
 
