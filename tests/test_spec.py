@@ -43,7 +43,7 @@ def test_the_default_config_is_this_spec() -> None:
         load=Load(shuffle_buffer=1024, batch_size=32, drop_remainder=False, prefetch="autotune"),
         model=MobileNetV2(alpha=0.35, weights=None, trainable=True, batch_norm_momentum=0.8),
         trainer=Trainer(
-            epochs=5,
+            epochs=4,
             steps_per_epoch=None,
             optimizer="adam",
             learning_rate=0.001,
