@@ -1,9 +1,14 @@
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and processes inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(os.environ.get("ETLRUN_SHARED", Path(__file__).parents[2] / "shared"))
 
