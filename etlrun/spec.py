@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -95,9 +95,8 @@ class _Parser:
                 self.unknown_key(f"{path}.{key}" if path else str(key), str(key), known)
 
     def unknown_key(self, where: str, key: str, known: tuple[str, ...]) -> None:
-        close = nearest(key, known)
         listing = f"one of the keys {', '.join(known)}" if known else "no key here"
-        self.add(where, "an unknown key", listing, f"did you mean `{close}`?" if close else "")
+        self.add(where, "an unknown key", listing, _suggestion(key, known))
 
     def group(self, config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
         block = config.get(name)
@@ -114,9 +113,7 @@ class _Parser:
         name, known = block.pop("name", None), self.stages[group]
         stage_type = known.get(name) if isinstance(name, str) else None
         if stage_type is None:
-            close = nearest(str(name), known)
-            remedy = f"did you mean `{close}`?" if close else ""
-            self.add(f"{group}.name", show(name), f"one of {', '.join(known)}", remedy)
+            self.add(f"{group}.name", show(name), f"one of {', '.join(known)}", _suggestion(name, known))
             return None
         return self.stage(group, block, stage_type)
 
@@ -181,9 +178,7 @@ class _Parser:
         for index, name in enumerate(listed):
             where = f"transform.{key}[{index}]"
             if not isinstance(name, str) or name not in known:
-                close = nearest(str(name), known)
-                remedy = f"did you mean `{close}`?" if close else ""
-                self.add(where, show(name), f"one of {', '.join(known)}", remedy)
+                self.add(where, show(name), f"one of {', '.join(known)}", _suggestion(name, known))
             elif name in listed[:index]:
                 self.add(where, f"{name} again", "each step once", "remove one of the two")
         return [name for name in listed if isinstance(name, str) and name in known]
@@ -204,6 +199,11 @@ def show(value: object) -> str:
     if isinstance(value, tuple):
         return str(list(value))
     return repr(value) if isinstance(value, str) else str(value)
+
+
+def _suggestion(word: object, known: Iterable[str]) -> str:
+    close = nearest(str(word), known)
+    return f"did you mean `{close}`?" if close else ""
 
 
 def _found(block: Mapping[str, Any], keys: list[str]) -> str:
