@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from etlrun.errors import WorldError
-from etlrun.stages.trainer import Trainer
+from etlrun.stages.trainer import Drain, Trainer
 
 _VERSIONED = (
     "etlrun", "tensorflow", "keras", "tensorflow-datasets", "hydra-core", "omegaconf", "numpy", "jax",
@@ -39,31 +39,33 @@ class Backend:
 
 
 @contextmanager
-def prepare(trainer: Trainer) -> Iterator[Backend]:
-    """Import the backend and set it up as `trainer` asks: device, seed, precision.
+def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
+    """Import the backend and set it up as `trainer` asks: device, seed, precision. To drain needs the CPU alone.
 
     Raises:
         WorldError: A GPU or TensorBoard logs are asked for, and there is no GPU or no package for it.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    if trainer.device == "cpu":
+    is_fit = isinstance(trainer, Trainer)
+    device = trainer.device if is_fit else "cpu"
+    if device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
     with _native_messages_kept():
         import keras
         import tensorflow as tf
 
         name = keras.backend.backend()
-        if name != "tensorflow" or trainer.device == "cpu":
+        if name != "tensorflow" or device == "cpu":
             tf.config.set_visible_devices([], "GPU")
         accelerators = _accelerators(keras)
-    if trainer.device == "gpu" and not accelerators:
+    if device == "gpu" and not accelerators:
         raise WorldError(
             where="trainer.device",
             found=f"no GPU that Keras's {name} backend can see",
             expected="a GPU, since trainer.device=gpu",
             remedy="check the driver and the backend's GPU packages, or set trainer.device=auto",
         )
-    if trainer.tensorboard and importlib.util.find_spec("tensorboard") is None:
+    if is_fit and trainer.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise WorldError(
             where="trainer.tensorboard",
             found="no package tensorboard",
@@ -72,7 +74,7 @@ def prepare(trainer: Trainer) -> Iterator[Backend]:
         )
     keras.utils.set_random_seed(trainer.seed)
     policy = keras.config.dtype_policy()
-    if trainer.mixed_precision is not None:
+    if is_fit and trainer.mixed_precision is not None:
         keras.config.set_dtype_policy(trainer.mixed_precision)
     try:
         yield Backend(name=name, versions=_versions(), host=_host(accelerators))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
+import tensorflow as tf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from etlrun.assessment import Assessment
+from etlrun.measure.meter import Loop
 from etlrun.record import Record
 from etlrun.resume import checkpoint_path
+from etlrun.stages.measure import Trace
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
 
@@ -56,12 +59,16 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
 class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
     """Measures each epoch, records it, and shows how far the training is.
 
-    An epoch's `wall_s` is the time of its training steps; `validation_s` that of its validation.
+    An epoch's `wall_s` is the time of its training steps; `validation_s` that of its validation. Keras hands the
+    numbers of a step to a callback only when they are there, so that a step is over when a method here is called.
     """
 
-    def __init__(self, record: Record, trainer: Trainer, examples_in: Callable[[int], int]) -> None:
+    def __init__(self, assessment: Assessment, trainer: Trainer) -> None:
         super().__init__()
-        self.record, self.trainer, self.examples_in = record, trainer, examples_in
+        self.assessment, self.trainer = assessment, trainer
+        self.record = assessment.work.record
+        self.train = assessment.work.watches["train"]
+        self.validation = assessment.work.watches.get("validation")
         self.console = Console(stderr=True)
         self.progress = Progress(
             TextColumn("{task.description}"),
@@ -74,11 +81,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             disable=not self.console.is_terminal,
         )
         self.task = self.progress.add_task("", total=None, start=False)
-        self.steps_before = 0
-        self.steps = 0
-        self.began_s = 0.0
-        self.trained_s: float | None = None
-        self.startup: dict[str, float] | None = None
+        self.loops: dict[str, Loop] = {}
 
     def __enter__(self) -> None:
         self.progress.start()
@@ -88,49 +91,111 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Start the clock."""
+        done = self.loops.get("train")
         self.progress.reset(
             self.task,
             description=f"epoch {epoch + 1}/{self.trainer.epochs}",
-            total=self.steps or self.trainer.steps_per_epoch,
+            total=len(done.steps_s) if done else self.trainer.steps_per_epoch,
         )
         self.record.event("epoch_began", epoch=epoch + 1)
-        self.steps, self.trained_s, self.began_s = 0, None, time.perf_counter()
+        self.loops = {}
+        self.assessment.begin("train")
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Count; the training's first step also compiles the model and starts the pipeline."""
-        self.steps += 1
-        if self.startup is None:
-            self.startup = {"startup_s": time.perf_counter() - self.began_s, "startup_examples": self.examples_in(1)}
-            self.record.update(startup_s=self.startup["startup_s"])
+        """Count."""
+        self.train.meter.stepped()
         self.progress.advance(self.task)
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """Stop the clock for training: Keras has the epoch's measures, so its last step is done."""
-        self.trained_s = time.perf_counter() - self.began_s
+        """From training to validation: Keras has the epoch's measures, so its last step is done."""
+        self.loops["train"] = self.assessment.end("train")
+        self.assessment.begin("validation")
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Count."""
+        if self.validation is not None:
+            self.validation.meter.stepped()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        """Stop the clock of the validation."""
+        self.loops["validation"] = self.assessment.end("validation")
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Record."""
-        all_s = time.perf_counter() - self.began_s
-        trained_s = all_s if self.trained_s is None else self.trained_s
-        before = self.steps_before or epoch * (self.trainer.steps_per_epoch or self.steps)
-        examples = self.examples_in(before + self.steps) - self.examples_in(before)
-        self.steps_before = before + self.steps
+        loop = self.loops.get("train") or self.assessment.end("train")
+        self.loops["train"] = loop
+        validation = self.loops.get("validation", Loop())
         measures = {key: float(logs[key]) for key in _MEASURES if logs and key in logs}
-        entry = {
-            "epoch": epoch + 1,
-            "wall_s": trained_s,
-            "validation_s": all_s - trained_s,
-            "steps": self.steps,
-            "examples": examples,
-            "examples_per_s": examples / trained_s,
-            "startup_s": 0.0,
-            "startup_examples": 0,
-            **measures,
-        }
-        if self.startup:
-            entry |= self.startup
-            self.startup = {}
-        self.record.epoch(entry)
+        examples = sum(loop.examples)
+        self.record.epoch(
+            {
+                "epoch": epoch + 1,
+                "wall_s": loop.wall_s,
+                "validation_s": validation.wall_s,
+                "steps": len(loop.steps_s),
+                "examples": examples,
+                "examples_per_s": examples / loop.wall_s,
+                "startup_s": loop.startup_s,
+                "startup_examples": loop.startup_examples,
+                **loop.described(),
+                "validation_wait_s": validation.fill_s + validation.input_wait_s,
+                **self._digests(),
+                **measures,
+            }
+        )
         shown = "  ".join(f"{key} {value:.4f}" for key, value in measures.items())
-        head = f"epoch {epoch + 1}/{self.trainer.epochs}  {trained_s:6.1f} s  {examples / trained_s:7.1f} examples/s"
-        self.console.print(f"{head}  {shown}", highlight=False, soft_wrap=True)
+        head = f"epoch {epoch + 1}/{self.trainer.epochs}  {loop.wall_s:6.1f} s  {examples / loop.wall_s:7.1f} examples/s"
+        self.console.print(
+            f"{head}  waited {loop.fill_s + loop.input_wait_s:5.1f} s  {shown}".rstrip(), highlight=False, soft_wrap=True
+        )
+
+    def _digests(self) -> dict[str, str]:
+        found = {"digest": self.train.digest, "validation_digest": self.validation.digest if self.validation else None}
+        return {key: digest.taken() for key, digest in found.items() if digest is not None}
+
+
+class Profiler(keras.callbacks.Callback):  # type: ignore[misc]
+    """Records TensorBoard profiles of windows of the training's steps; nothing is kept of the steps between."""
+
+    def __init__(self, profile: Trace, folder: str, first_step: int) -> None:
+        super().__init__()
+        self.step = first_step
+        self.starts = {first for first, _ in profile.windows}
+        self.ends = {end for _, end in profile.windows}
+        self.folder, self.is_recording = folder, False
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Start where a window does."""
+        if self.step in self.starts:
+            _start_profile(self.folder)
+            self.is_recording = True
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """End where a window does."""
+        self.step += 1
+        if self.step in self.ends:
+            self.on_train_end()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """A training that stops early ends its window."""
+        if self.is_recording:
+            _stop_profile()
+            self.is_recording = False
+
+
+def _start_profile(folder: str) -> None:
+    if keras.backend.backend() == "jax":
+        import jax
+
+        jax.profiler.start_trace(folder)
+    else:
+        tf.profiler.experimental.start(folder)
+
+
+def _stop_profile() -> None:
+    if keras.backend.backend() == "jax":
+        import jax
+
+        jax.profiler.stop_trace()
+    else:
+        tf.profiler.experimental.stop()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from etlrun import compose, render, report, resume
+from etlrun import compose, launch, render, report, resume
 from etlrun.errors import EtlrunError, describe
 from etlrun.stages import STAGES
 
@@ -39,7 +39,7 @@ def _run(words: list[str]) -> None:
         words = resume.with_overrides_of_resumed_run(words)
         compose.check(compose.Request.of(words), STAGES)
     sys.argv[1:] = words
-    compose.launch()
+    launch.launch()
 
 
 def _plan(words: list[str]) -> None:

@@ -1,15 +1,9 @@
-"""The one module that knows Hydra: configs are composed here, checked before any job starts, and run.
-
-command line --check--> faults, or nothing --hydra.main--> `job`, once for a run and once a job of a multirun
-"""
+"""Composes configs with Hydra, and finds all faults of a command line before any job starts."""
 
 from __future__ import annotations
 
 import argparse
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice, product
@@ -23,17 +17,13 @@ from hydra._internal.utils import create_config_search_path
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from hydra.experimental.callback import Callback
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from etlrun import report, run
-from etlrun.errors import ConfigError, EtlrunError, Fault, describe, nearest
+from etlrun.errors import ConfigError, Fault, nearest
 from etlrun.plan import Plan, plan
 from etlrun.spec import parse
 from etlrun.stages import Stages
@@ -96,6 +86,12 @@ def planned(request: Request, stages: Stages) -> Plan:
         )
         raise ConfigError([fault])
     return plans[0]
+
+
+def composed(request: Request) -> dict[str, Any]:
+    """The config of `request` as Hydra composes it, neither parsed nor checked."""
+    with _loader(request):
+        return _composed(request, request.overrides)
 
 
 def check(request: Request, stages: Stages) -> None:
@@ -240,13 +236,13 @@ def _by_hydra(request: Request, overrides: Sequence[str]) -> DictConfig:
 
 def _composed(request: Request, overrides: Sequence[str]) -> dict[str, Any]:
     try:
-        return _plain(_by_hydra(request, overrides))
+        return plain(_by_hydra(request, overrides))
     except (HydraException, OmegaConfBaseException) as error:
         fault = Fault(where="config", found=_one_line(error), expected="a config that Hydra can compose")
         raise ConfigError([fault]) from error
 
 
-def _plain(config: DictConfig) -> dict[str, Any]:
+def plain(config: DictConfig) -> dict[str, Any]:
     """A config as plain values, every reference resolved; what is left as `???` is missing."""
     values = _without_missing(OmegaConf.to_container(config, resolve=True))
     return {str(key): value for key, value in values.items() if key != "hydra"}
@@ -256,44 +252,3 @@ def _without_missing(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {key: _without_missing(item) for key, item in value.items() if item != "???"}
-
-
-def launch() -> None:
-    """Hand the command line to Hydra, which composes each job's config and calls `job` with it."""
-    main: Callable[[], Any] = hydra.main(
-        version_base=VERSION_BASE, config_path=str(config_dir()), config_name="config"
-    )(job)
-    main()
-
-
-def job(config: DictConfig) -> None:
-    """One run: in this process, or for a job of a multirun in a fresh one, from the config frozen in its folder."""
-    settings = HydraConfig.get()
-    folder = Path(settings.runtime.output_dir)
-    own_configs = [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
-    try:
-        run.freeze(folder, _plain(config), list(settings.overrides.task), own_configs[0] if own_configs else None)
-    except EtlrunError as error:
-        raise SystemExit(describe(error)) from None
-    if settings.mode == RunMode.RUN:
-        raise SystemExit(run.run(folder))
-    # A session of its own: Ctrl-C reaches this process alone, which hands it on, once.
-    process = subprocess.Popen([sys.executable, "-m", "etlrun.run", str(folder)], start_new_session=True)
-    try:
-        with run.terminated_as_interrupted():
-            process.wait()
-    except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)
-        run.settle(folder, process.wait())
-        report.sweep(Path(settings.sweep.dir))
-        raise SystemExit(run.INTERRUPTED) from None
-    run.settle(folder, process.returncode)
-
-
-class SweepTable(Callback):  # type: ignore[misc]
-    """Ends a multirun with its table and an exit status that tells whether all jobs went well."""
-
-    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
-        """Print and write the table; status 1 where a job was not completed."""
-        if not report.sweep(Path(config.hydra.sweep.dir)):
-            raise SystemExit(1)

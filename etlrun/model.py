@@ -1,26 +1,31 @@
-"""What a model's plan means in Keras. Written against Keras alone, for any of its backends."""
+"""What a model's plan means in Keras, on any of its backends."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from etlrun.errors import WorldError, headline
 from etlrun.stages.flow import Flow
-from etlrun.stages.model import MobileNetV2
+from etlrun.stages.model import Emulated, MobileNetV2
 from etlrun.stages.trainer import Trainer
 
 
-def build(stage: MobileNetV2, flow: Flow, num_classes: int) -> keras.Model:
+def build(stage: MobileNetV2 | Emulated, flow: Flow, num_classes: int) -> keras.Model:
     """A model from pictures (batch, height, width, 3) as `flow` gives them to probabilities (batch, num_classes).
 
     Raises:
         WorldError: The weights are not there, or don't fit.
     """
     inputs = keras.Input((flow.height, flow.width, 3), dtype="float32", name="image")
+    if isinstance(stage, Emulated):
+        return keras.Model(inputs, keras.layers.GlobalAveragePooling2D()(inputs), name="emulated")
     base = _base(stage, flow)
     base.trainable = stage.trainable
     if stage.batch_norm_momentum is not None:
@@ -75,8 +80,11 @@ def _no_weights(weights: str, error: Exception) -> WorldError:
     )
 
 
-def compile_for(model: keras.Model, trainer: Trainer) -> None:
-    """Give `model` its optimizer, loss and metrics."""
+def compile_for(model: keras.Model, stage: MobileNetV2 | Emulated, trainer: Trainer) -> None:
+    """Give `model` its optimizer, loss and metrics; an emulated one learns nothing, and has none."""
+    if isinstance(stage, Emulated):
+        model.compile()
+        return
     optimizer: Any = keras.optimizers.get(
         {"class_name": trainer.optimizer, "config": {"learning_rate": trainer.learning_rate}}
     )
@@ -86,3 +94,34 @@ def compile_for(model: keras.Model, trainer: Trainer) -> None:
         metrics=["accuracy"],
         jit_compile=trainer.jit_compile,
     )
+
+
+def read_from_python(model: keras.Model, stage: MobileNetV2 | Emulated, train: Any, validation: Any) -> None:
+    """Let the loops of `model` read from any Python iterator, so that its waiting can be measured.
+
+    On JAX Keras's own do. On TensorFlow they would trace the model once for each shape of batch; here a step is traced
+    once, for the element specs `train` and `validation`, and an emulated step is a sleep.
+    """
+    if isinstance(stage, Emulated):
+        model.train_function = _slept(stage.step_ms / 1000)
+        model.test_function = _slept(stage.eval_step_ms / 1000)
+    elif keras.backend.backend() == "tensorflow":
+        model.train_function = _traced(model.train_step, train, model.jit_compile)
+        if validation is not None:
+            model.test_function = _traced(model.test_step, validation, model.jit_compile)
+
+
+def _slept(seconds: float) -> Callable[..., Any]:
+    """A loop's function that only takes its time: of (iterator) on TensorFlow, of (state, iterator) on JAX."""
+
+    def function(*arguments: Any) -> Any:
+        next(arguments[-1])
+        time.sleep(seconds)
+        return ({}, arguments[0]) if len(arguments) > 1 else {}
+
+    return function
+
+
+def _traced(step: Callable[[Any], Any], spec: Any, jit_compile: bool) -> Callable[[Any], Any]:  # noqa: FBT001 - Keras's value
+    on_batch = tf.function(step, input_signature=[spec], jit_compile=jit_compile)
+    return lambda iterator: on_batch(next(iterator))

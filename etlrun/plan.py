@@ -15,7 +15,10 @@ from etlrun.stages.cache import NoCache
 from etlrun.stages.extract import Tfds
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.load import Batch, Prefetch, Shuffle
+from etlrun.stages.measure import Trace
+from etlrun.stages.model import Emulated
 from etlrun.stages.skip import SkipCorrupt
+from etlrun.stages.trainer import Trainer
 from etlrun.stages.transform import Map, Parse
 
 _SPEED_ONLY = ("cache.", "load.prefetch", "transform.parse", "transform.decode")
@@ -162,14 +165,42 @@ class _Planner:
                 )
         if not isinstance(spec.cache, NoCache):
             self.no_random_step_before_cache()
-        if not _validates(spec) and spec.trainer.early_stopping.patience is not None:
-            self.needs_validation()
-        if spec.dataset.on_corrupt == "skip" and spec.trainer.steps_per_epoch is not None:
+        if isinstance(spec.trainer, Trainer):
+            self.fit_rules(spec.trainer)
+        else:
+            self.drain_rules()
+
+    def fit_rules(self, trainer: Trainer) -> None:
+        spec = self.spec
+        if trainer.early_stopping.patience is not None:
+            if not _validates(spec):
+                self.needs_validation(trainer.early_stopping.monitor)
+            if isinstance(spec.model, Emulated):
+                self.add(
+                    "trainer.early_stopping.patience",
+                    trainer.early_stopping.patience,
+                    "null, since model.emulated learns nothing",
+                    "set trainer.early_stopping.patience=null",
+                )
+        if spec.dataset.on_corrupt == "skip" and trainer.steps_per_epoch is not None:
             self.add(
                 "trainer.steps_per_epoch",
-                spec.trainer.steps_per_epoch,
+                trainer.steps_per_epoch,
                 "null where dataset.on_corrupt=skip, since a pass then has an unknown length",
                 "set trainer.steps_per_epoch=null, or mend the data and set dataset.on_corrupt=raise",
+            )
+        if isinstance(spec.profile, Trace) and trainer.steps_per_epoch is not None:
+            self.faults += windows_past(spec.profile, trainer.steps_per_epoch * trainer.epochs)
+
+    def drain_rules(self) -> None:
+        if isinstance(self.spec.profile, Trace):
+            self.add("profile.name", "trace", "none, since trainer.drain has no steps to profile", "set profile=none")
+        if self.spec.measure.au_min is not None:
+            self.add(
+                "measure.au_min",
+                self.spec.measure.au_min,
+                "null, since trainer.drain uses no accelerator",
+                "set measure.au_min=null",
             )
 
     def no_random_step_before_cache(self) -> None:
@@ -182,8 +213,7 @@ class _Planner:
                     "set cache=none, or leave the step out",
                 )
 
-    def needs_validation(self) -> None:
-        monitor = self.spec.trainer.early_stopping.monitor
+    def needs_validation(self, monitor: str) -> None:
         if monitor.startswith("val_"):
             self.add(
                 "trainer.early_stopping.monitor",
@@ -191,6 +221,27 @@ class _Planner:
                 "loss or accuracy, since dataset.eval_split is null",
                 f"set trainer.early_stopping.monitor={monitor.removeprefix('val_')} or an eval_split",
             )
+
+
+def windows_past(profile: Trace, steps: int) -> Iterator[Fault]:
+    """The fault of windows that reach past a run of `steps` training steps."""
+    if profile.windows[-1][1] > steps:
+        yield Fault(
+            where="profile.windows",
+            found=show([list(window) for window in profile.windows]),
+            expected=f"windows within the {steps} steps of the run",
+            remedy=f"end the last one at {steps} or before, or train for longer",
+        )
+
+
+def sections(spec: RunSpec) -> Iterator[Stage]:
+    """The parts of a run that are no pipeline, in the order in which they are shown."""
+    yield spec.model
+    yield spec.trainer
+    if isinstance(spec.trainer, Trainer):
+        yield spec.trainer.early_stopping
+    yield spec.profile
+    yield spec.measure
 
 
 def _remarks(spec: RunSpec) -> Iterator[str]:
@@ -207,7 +258,7 @@ def decisive_values(plan_: Plan) -> dict[str, Any]:
     """Everything that decides a run's numbers, by dotted path, speed left out."""
     spec = plan_.spec
     values: dict[str, Any] = {}
-    for stage in (spec.dataset, spec.model, spec.trainer, spec.trainer.early_stopping):
+    for stage in (spec.dataset, *sections(spec)):
         values |= _values(stage, "")
     for prefix, stages in (("train/", plan_.train), ("eval/", plan_.evaluation)):
         flat = [inner for outer in stages for inner in (outer, *outer.steps)]

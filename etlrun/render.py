@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from etlrun.plan import Plan, PlannedStage
+from etlrun.plan import Plan, PlannedStage, sections
 from etlrun.spec import show
 from etlrun.stages.base import Stage, parameters
+from etlrun.stages.trainer import Trainer
 
 FORMAT_VERSION = 1
 _INDENT = " " * 5
@@ -21,8 +22,7 @@ def text(plan: Plan) -> str:
     lines = ["dataset", *_parameter_lines(plan.spec.dataset, _INDENT)]
     for title, stages in (("train", plan.train), ("validation", plan.evaluation)):
         lines += ["", title, *(_stage_lines(stages) if stages else [f"{_INDENT}none"])]
-    trainer = plan.spec.trainer
-    for stage in (plan.spec.model, trainer, trainer.early_stopping):
+    for stage in sections(plan.spec):
         lines += ["", stage.path, *_parameter_lines(stage, _INDENT)]
     lines += ["", f"fingerprint {plan.fingerprint}"]
     lines += [f"remark: {remark}" for remark in plan.remarks]
@@ -52,6 +52,7 @@ def _bare(value: object) -> str:
 def as_dict(plan: Plan) -> dict[str, Any]:
     """The plan as plain values; `format` rises when a reader would have to change."""
     trainer = plan.spec.trainer
+    nested = {"early_stopping": _values(trainer.early_stopping)} if isinstance(trainer, Trainer) else {}
     return {
         "format": FORMAT_VERSION,
         "fingerprint": plan.fingerprint,
@@ -59,11 +60,9 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "train": [_stage_dict(planned) for planned in plan.train],
         "validation": [_stage_dict(planned) for planned in plan.evaluation],
         "model": {"stage": plan.spec.model.path, "parameters": _values(plan.spec.model)},
-        "trainer": {
-            "stage": trainer.path,
-            "parameters": _values(trainer),
-            "early_stopping": _values(trainer.early_stopping),
-        },
+        "trainer": {"stage": trainer.path, "parameters": _values(trainer), **nested},
+        "profile": {"stage": plan.spec.profile.path, "parameters": _values(plan.spec.profile)},
+        "measure": _values(plan.spec.measure),
         "remarks": list(plan.remarks),
     }
 

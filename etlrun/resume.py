@@ -11,6 +11,7 @@ from etlrun.errors import ConfigError, Fault, WorldError
 from etlrun.plan import Plan, decisive_values, plan
 from etlrun.spec import parse, show
 from etlrun.stages import Stages
+from etlrun.stages.trainer import Trainer
 
 CHECKPOINTS = "checkpoints"
 _OPTION = "trainer.resume="
@@ -57,9 +58,10 @@ def checkpoint_path(folder: Path, epoch: int) -> Path:
 
 def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     """The run that `trainer.resume` names, or None; refused where it can't be gone on with."""
-    if planned.spec.trainer.resume is None:
+    trainer = planned.spec.trainer
+    if not isinstance(trainer, Trainer) or trainer.resume is None:
         return None
-    folder = Path(planned.spec.trainer.resume)
+    folder = Path(trainer.resume)
     summary = records.read_summary(folder)
     saved = sorted((folder / CHECKPOINTS).glob("epoch_*.keras"))
     if summary is None or not saved:
@@ -71,10 +73,10 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
             remedy="start the run anew, without trainer.resume",
         )
     done = int(saved[-1].stem.removeprefix("epoch_"))
-    if done > planned.spec.trainer.epochs:
+    if done > trainer.epochs:
         raise WorldError(
             where="trainer.epochs",
-            found=str(planned.spec.trainer.epochs),
+            found=str(trainer.epochs),
             expected=f"at least {done}, the epochs that {folder} has completed",
             remedy=f"set trainer.epochs={done} or more",
         )

@@ -20,6 +20,7 @@ from etlrun.plan import plan
 from etlrun.record import Record
 from etlrun.spec import parse
 from etlrun.stages import STAGES, Stages
+from etlrun.stages.trainer import Trainer
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
 TRACEBACK = "traceback.txt"
@@ -85,11 +86,15 @@ def _work(record: Record, stages: Stages) -> None:
     from etlrun.backend import prepare  # imports TensorFlow, so not before the config is known to be right
 
     with prepare(spec.trainer) as backend:
-        from etlrun import training
+        from etlrun.drain import drain
+        from etlrun.training import train
 
         record.update(versions=backend.versions, host=backend.host)
         record.event("started", backend=backend.name, pid=os.getpid())
-        training.train(planned, record, previous)
+        if isinstance(spec.trainer, Trainer):
+            train(planned, record, previous, spec.trainer)
+        else:
+            drain(planned, record, spec.trainer)
     _end(record, records.COMPLETED)
 
 

@@ -20,13 +20,14 @@ from etlrun.stages import Stages
 from etlrun.stages.base import Stage, expectation, field_metadata
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Load
-from etlrun.stages.model import MobileNetV2
-from etlrun.stages.trainer import Trainer
+from etlrun.stages.measure import Measure, NoProfile, Trace
+from etlrun.stages.model import Emulated, MobileNetV2
+from etlrun.stages.trainer import Drain, Trainer
 from etlrun.stages.transform import Map
 
 StageT = TypeVar("StageT", bound=Stage)
 
-GROUPS = ("dataset", "extract", "transform", "cache", "load", "model", "trainer")
+GROUPS = ("dataset", "extract", "transform", "cache", "load", "model", "trainer", "profile", "measure")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,8 @@ class RunSpec:
         load: How they become batches.
         model: What is trained.
         trainer: How.
+        profile: Which steps are profiled.
+        measure: What is measured beside the rest.
     """
 
     dataset: Dataset
@@ -50,8 +53,10 @@ class RunSpec:
     eval_transform: Map
     cache: Stage
     load: Load
-    model: MobileNetV2
-    trainer: Trainer
+    model: MobileNetV2 | Emulated
+    trainer: Trainer | Drain
+    profile: NoProfile | Trace
+    measure: Measure
 
 
 def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
@@ -80,7 +85,9 @@ class _Parser:
         load = self.stage("load", groups["load"], Load)
         model = self.named("model", groups["model"])
         trainer = self.named("trainer", groups["trainer"])
-        parts = (dataset, extract, train, evaluation, cache, load, model, trainer)
+        profile = self.named("profile", groups["profile"])
+        measure = self.stage("measure", groups["measure"], Measure)
+        parts = (dataset, extract, train, evaluation, cache, load, model, trainer, profile, measure)
         if self.faults or any(part is None for part in parts):
             return None
         fields = (field.name for field in dataclasses.fields(RunSpec))

@@ -26,9 +26,7 @@ EXPERIMENTS = tuple(sorted(path.stem for path in (CONF / "experiment").glob("*.y
 
 def composed(*overrides: str) -> dict[str, Any]:
     """The config that Hydra composes of `overrides`, neither parsed nor checked."""
-    request = Request(overrides=list(overrides))
-    with compose._loader(request):
-        return compose._composed(request, request.overrides)
+    return compose.composed(Request(overrides=list(overrides)))
 
 
 def spec_of(*overrides: str) -> RunSpec:

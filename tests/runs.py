@@ -32,9 +32,7 @@ def small(data_dir: Path, *overrides: str) -> list[str]:
 
 def config_of(overrides: list[str]) -> dict[str, Any]:
     """The config that Hydra composes of `overrides`."""
-    request = Request(overrides=overrides)
-    with compose._loader(request):
-        return compose._composed(request, overrides)
+    return compose.composed(Request(overrides=overrides))
 
 
 def run_here(folder: Path, overrides: list[str]) -> tuple[int, dict[str, Any]]:

@@ -19,7 +19,6 @@ class Context:
         split: The examples that are read.
         folder: For this pipeline's own files; made when a stage needs it.
         seed: Of the run.
-        examples_left: After a pass, the examples that corrupt records left of it; int64 scalar.
         passes_begun: Over the data, where something random is done to an example; int64 scalar.
     """
 
@@ -27,5 +26,4 @@ class Context:
     split: Split
     folder: Path
     seed: int
-    examples_left: tf.Variable
     passes_begun: tf.Variable

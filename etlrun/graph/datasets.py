@@ -89,14 +89,9 @@ def _pass_seeds(context: Context) -> tf.data.Dataset:
     return drawn.flat_map(lambda value: tf.data.Dataset.from_tensors(value).repeat())
 
 
-def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context) -> tf.data.Dataset:
-    """Elements that raise are dropped; at the end of a pass the others are counted."""
-
-    def count(index: tf.Tensor, element: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        with tf.control_dependencies([context.examples_left.assign(index + 1)]):
-            return tf.identity(element[0]), tf.identity(element[1])
-
-    return dataset.ignore_errors().enumerate().map(count)
+def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, _context: Context) -> tf.data.Dataset:
+    """Elements that raise are dropped."""
+    return dataset.ignore_errors()
 
 
 def cache_memory(dataset: tf.data.Dataset, _stage: MemoryCache, _context: Context) -> tf.data.Dataset:

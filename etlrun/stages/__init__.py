@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import DiskCache, MemoryCache, NoCache
 from etlrun.stages.extract import Interleave, Sequential, Tfds
-from etlrun.stages.model import MobileNetV2
-from etlrun.stages.trainer import Trainer
+from etlrun.stages.measure import NoProfile, Trace
+from etlrun.stages.model import Emulated, MobileNetV2
+from etlrun.stages.trainer import Drain, Trainer
 from etlrun.stages.transform import (
     CenterCrop,
     Decode,
@@ -37,6 +38,7 @@ STAGES: Stages = {
         "scale_minus_one_one": ScaleMinusOneOne,
     },
     "cache": {"none": NoCache, "memory": MemoryCache, "disk": DiskCache},
-    "model": {"mobilenet_v2": MobileNetV2},
-    "trainer": {"fit": Trainer},
+    "model": {"mobilenet_v2": MobileNetV2, "emulated": Emulated},
+    "trainer": {"fit": Trainer, "drain": Drain},
+    "profile": {"none": NoProfile, "trace": Trace},
 }

@@ -7,11 +7,20 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from etlrun.stages.base import TRAINING, Expected, Flag, OptionalText, PositiveNumber, Stage
+from etlrun.stages.base import SPEED, TRAINING, Expected, Flag, OptionalText, PositiveNumber, Stage
 from etlrun.stages.flow import Flow, UnfitError
 
 SMALLEST_INPUT = 32
 """Pixels a side that Keras's MobileNetV2 takes at least."""
+
+Duration = Annotated[float, Field(ge=0, allow_inf_nan=False), Expected("a number of at least 0")]
+
+
+def require_one_size(incoming: Flow) -> None:
+    """Raise `UnfitError` unless these are pixels that can stand in one batch."""
+    incoming.require_decoded()
+    if incoming.height is None or incoming.width is None:
+        raise UnfitError(expected="pictures of one size", remedy="add `resize` to the steps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +49,8 @@ class MobileNetV2(Stage):
     ]
 
     def flow(self, incoming: Flow) -> Flow:
-        incoming.require_decoded()
-        if incoming.height is None or incoming.width is None:
-            raise UnfitError(expected="pictures of one size", remedy="add `resize` to the steps")
-        if min(incoming.height, incoming.width) < SMALLEST_INPUT:
+        require_one_size(incoming)
+        if min(incoming.height or 0, incoming.width or 0) < SMALLEST_INPUT:
             raise UnfitError(
                 expected=f"pictures of at least {SMALLEST_INPUT}x{SMALLEST_INPUT} pixels",
                 remedy="set transform.resize.size=[64,64] or larger",
@@ -53,4 +60,23 @@ class MobileNetV2(Stage):
                 expected="pixels in [-1, 1] or [0, 1]",
                 remedy="end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)",
             )
+        return incoming
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emulated(Stage):
+    """Stands in for an accelerator: computes nothing, and takes a batch for as long as the accelerator would.
+
+    Attributes:
+        step_ms: A training step, in milliseconds.
+        eval_step_ms: A validation step, in milliseconds.
+    """
+
+    path: ClassVar[str] = "model.emulated"
+
+    step_ms: Annotated[Duration, SPEED]
+    eval_step_ms: Annotated[Duration, SPEED]
+
+    def flow(self, incoming: Flow) -> Flow:
+        require_one_size(incoming)
         return incoming

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from etlrun.stages.base import (
     SPEED,
@@ -79,3 +82,24 @@ class Trainer(Stage):
     tensorboard: Annotated[Flag, SPEED]
     resume: Annotated[OptionalText, SPEED]
     early_stopping: Annotated[EarlyStopping, Expected("a mapping")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drain(Stage):
+    """Runs the training pipeline alone, without a model. It ends with whichever limit is reached first.
+
+    Attributes:
+        seconds: After which to end; null for no such limit.
+        epochs: Passes after which to end; null for no such limit.
+        seed: Of shuffling and augmentation.
+    """
+
+    path: ClassVar[str] = "trainer.drain"
+
+    seconds: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Expected("a number above 0, or null"), TRAINING]
+    epochs: Annotated[OptionalPositive, TRAINING]
+    seed: Annotated[Seed, TRAINING]
+
+    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        if self.seconds is None and self.epochs is None:
+            yield "seconds", "null, as is trainer.epochs", "a limit", "set trainer.seconds or trainer.epochs"

@@ -1,0 +1,262 @@
+"""Pipelines whose bottleneck is known because it was put there: does the verdict find it, and what removing it gains?
+
+    python benchmarks/planted.py [--runs 20] [--only NAME...] [--output benchmarks/results/planted.md]
+
+Each run is a real one, of `etlrun.run`, on JPEGs of the sample data set, with an emulated accelerator. A plant is a sleep
+in the function of a real stage, or a real value of the config. Planted and mended runs take turns; the gain that is
+predicted from the planted run alone is compared with the times of the two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+
+from etlrun import run
+from etlrun.compose import Request, composed
+from etlrun.graph import datasets, steps
+from etlrun.record import read_summary
+from etlrun.stages.transform import CenterCrop, Decode, Parse, RandomFlip, Resize
+
+BASE = {
+    "dataset.split": "'train[:320]'",
+    "dataset.eval_split": "null",
+    "cache": "none",
+    "load.batch_size": "8",
+    "load.shuffle_buffer": "16",
+    "load.drop_remainder": "true",
+    "transform.num_parallel_calls": "2",
+    "extract.num_parallel_calls": "2",
+    "model": "emulated",
+    "model.step_ms": "20",
+    "model.eval_step_ms": "20",
+    "trainer.epochs": "2",
+    "trainer.device": "cpu",
+}
+WITHIN = 0.15
+CLOSE_ENOUGH = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plant:
+    """A pipeline, what was put into it, and what it should be found to be.
+
+    Attributes:
+        kind: Of the verdict; `stage` that it should name.
+        config: Overrides of both runs.
+        planted: Overrides of the planted run alone.
+        mended: Overrides of the mended run alone.
+        sleeps_ms: Per example, by the kind of the step, or `read` for the reading of a record; planted run alone.
+        always_ms: The same, in both runs.
+    """
+
+    kind: str
+    stage: str | None
+    config: dict[str, str]
+    planted: dict[str, str]
+    mended: dict[str, str]
+    sleeps_ms: dict[Any, float]
+    always_ms: dict[Any, float]
+
+
+def _plant(kind: str, stage: str | None = None, **parts: Any) -> Plant:
+    empty: dict[str, Any] = {"config": {}, "planted": {}, "mended": {}, "sleeps_ms": {}, "always_ms": {}}
+    return Plant(kind=kind, stage=stage, **{**empty, **parts})
+
+
+READ = "read"
+EVAL_STEPS = "[decode,center_crop,resize,scale_minus_one_one]"
+PLANTS: dict[str, Plant] = {
+    "slow storage": _plant("input", "extract.interleave", sleeps_ms={READ: 10.0}),
+    "slow storage, one file after the other": _plant(
+        "input",
+        "extract.sequential",
+        config={"extract": "sequential", "extract.num_parallel_calls": ""},
+        sleeps_ms={READ: 4.0},
+    ),
+    "cycle length 1 on slow files": _plant(
+        "input",
+        "extract.interleave",
+        planted={"extract.cycle_length": "1", "extract.num_parallel_calls": "1"},
+        mended={"extract.cycle_length": "4", "extract.num_parallel_calls": "4"},
+        always_ms={READ: 3.5},
+    ),
+    "slow parse": _plant("input", "transform.parse", sleeps_ms={Parse: 8.0}),
+    "slow decode": _plant("input", "transform.decode", sleeps_ms={Decode: 8.0}),
+    "slow decode, AUTOTUNE": _plant(
+        "input",
+        "transform.decode",
+        config={"transform.num_parallel_calls": "autotune", "extract.num_parallel_calls": "autotune"},
+        sleeps_ms={Decode: 8.0},
+    ),
+    "two slow steps, one slower": _plant("input", "transform.resize", sleeps_ms={Parse: 2.0, Resize: 8.0}),
+    "slow augmentation": _plant(
+        "input",
+        "transform.random_flip",
+        config={"transform.steps": "[decode,resize,random_flip,scale_minus_one_one]"},
+        sleeps_ms={RandomFlip: 8.0},
+    ),
+    "large pictures, real work": _plant(
+        "input", "transform.resize", planted={"transform.resize.size": "[640,640]", "transform.resize.antialias": "true"}
+    ),
+    "serial map": _plant(
+        "input",
+        "transform.map",
+        planted={"transform.num_parallel_calls": "null"},
+        mended={"transform.num_parallel_calls": "2"},
+        always_ms={Decode: 2.7},
+    ),
+    "prefetch 0": _plant(
+        "input", "load.prefetch", planted={"load.prefetch": "0"}, mended={"load.prefetch": "2"}, always_ms={Decode: 2.5}
+    ),
+    "prefetch 0 and a serial map": _plant(
+        "input",
+        "load.prefetch",
+        config={"transform.num_parallel_calls": "null"},
+        planted={"load.prefetch": "0"},
+        mended={"load.prefetch": "2"},
+        always_ms={Decode: 0.8},
+    ),
+    "a shuffle buffer larger than its source": _plant(
+        "input",
+        "load.shuffle",
+        planted={"load.shuffle_buffer": "1024"},
+        mended={"load.shuffle_buffer": "16"},
+        always_ms={Decode: 2.5},
+    ),
+    "cold first epoch, cached later ones": _plant(
+        "input",
+        "transform.decode",
+        config={"cache": "memory", "trainer.epochs": "3"},
+        sleeps_ms={Decode: 10.0},
+    ),
+    "an expensive step before a disk cache": _plant(
+        "input", "transform.resize", config={"cache": "disk", "trainer.epochs": "3"}, sleeps_ms={Resize: 10.0}
+    ),
+    "eval only": _plant(
+        "input",
+        "transform.center_crop",
+        config={"dataset.eval_split": "'train[960:]'", "transform.eval_steps": EVAL_STEPS},
+        sleeps_ms={CenterCrop: 8.0},
+    ),
+    "slow model": _plant("model", config={"model.step_ms": "40"}),
+    "balanced": _plant("balanced", sleeps_ms={Decode: 3.6}),
+}
+
+
+def _slept(value: tf.Tensor, ms: float) -> tf.Tensor:
+    def sleep() -> np.int64:
+        time.sleep(ms / 1000)
+        return np.int64(0)
+
+    with tf.control_dependencies([tf.numpy_function(sleep, [], tf.int64)]):
+        return tf.identity(value)
+
+
+def _slow_step(make: Callable[..., Any], ms: float) -> Callable[..., Any]:
+    def made(stage: Any, context: Any) -> Any:
+        step = make(stage, context)
+
+        def slow(example: Any) -> Any:
+            if isinstance(example, dict):
+                return step({**example, "image": _slept(example["image"], ms)})
+            return step(_slept(example, ms))
+
+        return slow
+
+    return made
+
+
+@contextmanager
+def planted(sleeps_ms: dict[Any, float]) -> Iterator[None]:
+    """Stages that sleep before they work."""
+    with ExitStack() as stack:
+        for where, ms in sleeps_ms.items():
+            if where == READ:
+                read = datasets._read
+                slow = lambda *shard, read=read, ms=ms: read(*shard).map(lambda record: _slept(record, ms))
+                stack.enter_context(mock.patch.object(datasets, "_read", slow))
+            else:
+                slow = _slow_step(steps.STEPS[where], ms)
+                stack.enter_context(mock.patch.dict(steps.STEPS, {where: slow}))
+        yield
+
+
+def run_once(overrides: dict[str, str], sleeps_ms: dict[Any, float]) -> dict[str, Any]:
+    """The summary of one run."""
+    words = [f"{key}={value}" for key, value in {**BASE, **overrides}.items() if value]
+    with tempfile.TemporaryDirectory() as folder, planted(sleeps_ms), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        run.freeze(Path(folder), composed(Request(overrides=words)), words)
+        status = run.run(Path(folder))
+        summary = read_summary(Path(folder))
+    if status or summary is None:
+        raise RuntimeError(str(summary))
+    return summary
+
+
+def seconds(summary: dict[str, Any]) -> float:
+    """Of all steps, training and validation, without what may compile."""
+    return sum(epoch["wall_s"] + epoch["validation_s"] - epoch["startup_s"] for epoch in summary["epochs"])
+
+
+def measure(plant: Plant, runs: int, name: str) -> list[Any]:
+    """A row of the table."""
+    right, predicted, real = 0, [], []
+    for number in range(runs):
+        mended = run_once({**plant.config, **plant.mended}, plant.always_ms)
+        bad = run_once({**plant.config, **plant.planted}, {**plant.always_ms, **plant.sleeps_ms})
+        verdict = bad["verdict"]
+        is_right = (verdict["kind"], verdict["stage"]) == (plant.kind, plant.stage)
+        right += is_right
+        gain = seconds(bad) / seconds(mended)
+        real.append(gain)
+        predicted.append(verdict["max_gain"] or float("nan"))
+        if not is_right or abs(predicted[-1] / gain - 1) > WITHIN:
+            print(f"{name} {number}: {verdict}, real gain {gain:.3f}, stages {bad['stages']}", file=sys.stderr, flush=True)
+    near = sum(abs(guess / gain - 1) <= WITHIN for guess, gain in zip(predicted, real, strict=True))
+    expected = f"{plant.kind}, {plant.stage}" if plant.stage else plant.kind
+    medians = statistics.median(predicted), statistics.median(real)
+    return [name, expected, f"{right}/{runs}", *(f"{value:.2f}" for value in medians), f"{near}/{runs}", right, near]
+
+
+def main() -> None:
+    """Measure, print, and write the table where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--only", nargs="*", choices=sorted(PLANTS))
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    run_once({}, {})
+    head = ["pipeline", "truth", "found", "gain predicted", "gain when mended", f"within {WITHIN:.0%}"]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    totals = [0, 0, 0]
+    for name, plant in PLANTS.items():
+        if arguments.only and name not in arguments.only:
+            continue
+        *row, right, near = measure(plant, arguments.runs, name)
+        lines.append(f"| {' | '.join(row)} |")
+        totals = [totals[0] + arguments.runs, totals[1] + right, totals[2] + near]
+        print(lines[-1], flush=True)
+    runs, right, near = totals
+    table = "\n".join([*lines, f"| all | | {right}/{runs} | | | {near}/{runs} |"]) + "\n"
+    print(table)
+    if arguments.output:
+        command = f"python benchmarks/planted.py --runs {arguments.runs}"
+        arguments.output.write_text(f"`{command}` on 2 cores, TensorFlow {tf.__version__}\n\n{table}")
+
+
+if __name__ == "__main__":
+    main()

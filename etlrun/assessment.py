@@ -1,0 +1,193 @@
+"""From the epochs of a run to its verdict: collects what was measured, measures the rest, and writes the summary."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from etlrun.measure.advice import advice
+from etlrun.measure.meter import Loop
+from etlrun.measure.probes import ceiling_per_s, step_costs_ms
+from etlrun.measure.resources import Resources
+from etlrun.measure.sampler import Sampler
+from etlrun.measure.settled import settled_values
+from etlrun.measure.stage_costs import StageCost, StageCosts
+from etlrun.measure.verdict import Side, judge, utilisation
+from etlrun.pipelines import Work
+from etlrun.plan import PlannedStage
+from etlrun.stages.cache import MemoryCache, NoCache
+from etlrun.stages.trainer import Drain
+
+_PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
+"""A probe after the training may take this part of the training's time, within limits."""
+
+
+class Assessment:
+    """Used as a context around the training: looks on while it lasts.
+
+    Attributes:
+        loops: The epochs of each pipeline.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.loops: dict[str, list[Loop]] = {name: [] for name in work.pipelines}
+        self._costs: dict[str, list[StageCosts | None]] = {name: [] for name in work.pipelines}
+        self._sampler = Sampler(work.watches.values())
+        self._resources = Resources()
+        self._used: dict[str, Any] = {}
+        self._is_endless = getattr(work.plan.spec.trainer, "steps_per_epoch", None) is not None
+
+    def __enter__(self) -> Assessment:
+        self._sampler.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._sampler.__exit__(*exception)
+        self._used = {**self._resources.used(), "cache_bytes": self._cache_bytes(), "gpus": self._sampler.gpu.described()}
+
+    def begin(self, name: str) -> None:
+        """An epoch of the pipeline `name` begins."""
+        self.work.watches[name].meter.begin()
+
+    def end(self, name: str) -> Loop:
+        """It has ended."""
+        watch = self.work.watches[name]
+        loop, model = watch.meter.end(), watch.taken_model()
+        if name == "validation" or not self._is_endless:
+            watch.release()
+        costs = None
+        if model is not None:
+            paths = [planned.stage.path for planned in self._stages(name)]
+            costs = StageCosts(model, paths, self._batch_size, cores())
+            self.work.record.event("stages", pipeline=name, stages=[dataclasses.asdict(row) for row in costs.rows])
+        self.loops[name].append(loop)
+        self._costs[name].append(costs)
+        return loop
+
+    def probe_s(self) -> float:
+        """How long one probe may take."""
+        trained_s = sum(loop.wall_s for loop in self.loops["train"])
+        return min(max(_PROBE_SHARE * trained_s, _PROBE_LEAST_S), _PROBE_MOST_S)
+
+    def conclude(self, floor: Loop | None) -> None:
+        """Write verdict and evidence into the summary; `floor` holds steps on a batch that was there."""
+        if not self.loops["train"]:
+            return
+        sides = [self._side(name, floor if name == "train" else None) for name in self.work.pipelines]
+        ceiling = self._ceiling_per_s()
+        probe = partial(self._step_costs_ms)
+        verdict = judge(sides, ceiling, probe, cores())
+        train, rows = sides[0], self._rows(verdict.pipeline or "train")
+        steady_s = sum(loop.measured_s - loop.fill_s for loop in train.loops)
+        waits_s = sum(loop.input_wait_s for loop in train.loops)
+        tip = advice(verdict.stage, self.work.plan, rows, self._conditions())
+        self.work.record.update(
+            verdict={**dataclasses.asdict(verdict), "advice": tip},
+            step_floor_ms=None if train.floor_s is None else 1000 * train.floor_s,
+            pipeline_examples_per_s=ceiling,
+            au=utilisation(sides),
+            input_wait_s=waits_s,
+            input_wait_share=waits_s / steady_s if steady_s > 0 else None,
+            fill_wait_s=sum(loop.fill_s for loop in train.loops),
+            validation_wait_s=sum(loop.fill_s + loop.input_wait_s for loop in self.loops.get("validation", [])),
+            stages=[self._described(row, verdict.pipeline or "train") for row in rows],
+            autotune=settled_values(self.work.train.stages, self._rows("train")),
+            resources=self._used,
+        )
+
+    def _stages(self, name: str) -> tuple[PlannedStage, ...]:
+        return self.work.pipelines[name].stages
+
+    @property
+    def _batch_size(self) -> int:
+        return self.work.plan.spec.load.batch_size
+
+    def _side(self, name: str, floor: Loop | None) -> Side:
+        """The floor of a validation step is that of the quicker half of them: no step is run twice for it."""
+        in_loop = [step for loop in self.loops[name] for step in loop.warm_steps_s]
+        floors = [statistics.median(in_loop)] if in_loop else []
+        if floor is not None and floor.warm_steps_s:
+            floors.append(statistics.median(floor.warm_steps_s))
+        elif in_loop:
+            floors.append(statistics.quantiles(in_loop, n=4)[0] if len(in_loop) > 1 else in_loop[0])
+        return Side(
+            name=name,
+            paths=tuple(planned.stage.path for planned in self._stages(name)),
+            batch_size=self._batch_size,
+            loops=tuple(self.loops[name]),
+            costs=tuple(self._costs[name]),
+            floor_s=min(floors, default=None),
+        )
+
+    def _rows(self, name: str) -> list[StageCost]:
+        """Of the epoch that waited most, and from the other epochs those stages that it lacks."""
+        order = sorted(
+            (
+                (loop.fill_s + loop.input_wait_s, costs)
+                for loop, costs in zip(self.loops[name], self._costs[name], strict=True)
+                if costs is not None
+            ),
+            key=lambda pair: -pair[0],
+        )
+        rows: dict[str, StageCost] = {}
+        for _, costs in order:
+            for row in costs.rows:
+                rows.setdefault(row.stage, row)
+        return [rows[planned.stage.path] for planned in self._stages(name) if planned.stage.path in rows]
+
+    def _described(self, row: StageCost, name: str) -> dict[str, Any]:
+        tuned = settled_values(self._stages(name), [row])
+        return {**dataclasses.asdict(row), "set_by": "autotune" if tuned else "config"}
+
+    def _ceiling_per_s(self) -> float | None:
+        """Measured, unless a batch takes so long that the training itself has told: it then waited for each."""
+        loops = self.loops["train"]
+        last = loops[-1]
+        budget_s = self.probe_s()
+        step_s = last.wall_s / max(len(last.steps_s), 1)
+        if isinstance(self.work.plan.spec.trainer, Drain) or step_s > budget_s:
+            return sum(last.examples) / last.wall_s if last.wall_s else None
+        has_cache = not isinstance(self.work.plan.spec.cache, NoCache)
+        return ceiling_per_s(
+            self.work.train, self._rows("train"), from_cache=has_cache and len(loops) > 1, seconds=budget_s
+        )
+
+    def _step_costs_ms(self, name: str) -> Mapping[str, float]:
+        return step_costs_ms(self.work.pipelines[name], seconds=self.probe_s())
+
+    def _cache_bytes(self) -> int:
+        """That the caches of this run hold, in memory or on disk."""
+        spec = self.work.plan.spec
+        if isinstance(spec.cache, NoCache):
+            return 0
+        if isinstance(spec.cache, MemoryCache):
+            return sum(self._cached_bytes(name) for name, loops in self.loops.items() if loops)
+        return sum(path.stat().st_size for path in self._files() if path.is_file())
+
+    def _files(self) -> list[Path]:
+        return list((self.work.record.folder / "cache").rglob("*"))
+
+    def _cached_bytes(self, name: str) -> int:
+        images, labels = self.work.pipelines[name].dataset.element_spec
+        picture = images.shape[1:].num_elements() * images.dtype.size + labels.dtype.size
+        return int(picture * self.work.pipelines[name].split.num_examples)
+
+    def _conditions(self) -> dict[str, Any]:
+        """What advice depends on beside the plan."""
+        return {
+            "cores": cores(),
+            "shards": len(self.work.train.split.shards),
+            "cached_bytes": sum(self._cached_bytes(name) for name in self.work.pipelines),
+            "epochs": len(self.loops["train"]),
+        }
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,63 @@
+"""The pipeline alone: passes over the training examples, with no model behind them."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import tensorflow as tf
+from rich.console import Console
+
+from etlrun.assessment import Assessment
+from etlrun.measure.watched import Watched
+from etlrun.pipelines import Work, explain, prepared, report_skipped
+from etlrun.plan import Plan
+from etlrun.record import Record
+from etlrun.stages.trainer import Drain
+
+
+def drain(plan: Plan, record: Record, drain: Drain) -> None:
+    """Read until `drain` says to end; `WorldError` where data is missing or broken."""
+    work = prepared(plan, record, with_validation=False)
+    assessment = Assessment(work)
+    try:
+        with assessment:
+            _passes(work, assessment, drain)
+        assessment.conclude(None)
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        explain(work, error)
+        raise
+    finally:
+        shutil.rmtree(record.folder / "cache", ignore_errors=True)
+    report_skipped(work)
+
+
+def _passes(work: Work, assessment: Assessment, drain: Drain) -> None:
+    until_s = None if drain.seconds is None else time.perf_counter() + drain.seconds
+    watch, epoch, is_late = work.watches["train"], 0, False
+    batches = Watched(work.train.dataset, watch)
+    while not is_late and (drain.epochs is None or epoch < drain.epochs):
+        epoch += 1
+        assessment.begin("train")
+        for _batch in batches:
+            watch.meter.stepped()
+            is_late = until_s is not None and time.perf_counter() > until_s
+            if is_late:
+                break
+        loop = assessment.end("train")
+        examples = sum(loop.examples)
+        entry = {
+            "epoch": epoch,
+            "wall_s": loop.wall_s,
+            "steps": len(loop.steps_s),
+            "examples": examples,
+            "examples_per_s": examples / loop.wall_s,
+            "startup_s": 0.0,
+            "startup_examples": 0,
+            **loop.described(),
+            **({"digest": watch.digest.taken()} if watch.digest is not None else {}),
+        }
+        work.record.epoch(entry)
+        Console(stderr=True).print(
+            f"pass {epoch}  {loop.wall_s:6.1f} s  {examples / loop.wall_s:7.1f} examples/s", highlight=False
+        )

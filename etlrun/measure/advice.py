@@ -1,0 +1,72 @@
+"""What to change where the input bounds a run: overrides that can be pasted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psutil
+
+from etlrun.measure.stage_costs import StageCost
+from etlrun.plan import Plan
+from etlrun.stages.cache import DiskCache, NoCache
+from etlrun.stages.extract import Interleave
+
+_MOST_FILES = 16
+"""Files that are read at once at most; tf.data's own default for autotuned cycles is of this order."""
+_MEMORY_SHARE = 0.5
+"""Of the free memory that a cache may take."""
+
+
+def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[str, Any]) -> str | None:
+    """One sentence with overrides, or with what no override can do; None where nothing bounds the run.
+
+    `conditions` are `cores`, `shards` of the training split, `cached_bytes` (what a cache would hold) and `epochs`.
+    """
+    if stage is None:
+        return None
+    parallelism = {row.stage: row.parallelism or 1 for row in rows}
+    if stage == "load.prefetch":
+        return "Try load.prefetch=autotune: batches are then prepared while the model works."
+    if stage.startswith("extract."):
+        return _extract(plan, conditions) or _cache(plan, conditions) or "No override helps: the storage is too slow."
+    if stage.startswith("transform.") and parallelism.get("transform.map", 1) < conditions["cores"]:
+        return f"Try transform.num_parallel_calls={conditions['cores']}: the transform leaves cores unused."
+    if stage.startswith("cache.") and isinstance(plan.spec.cache, DiskCache) and _fits(conditions):
+        return f"Try cache=memory: the examples take {_megabytes(conditions['cached_bytes'])}, and memory has the space."
+    if stage == "load.shuffle":
+        smaller = max(plan.spec.load.batch_size, plan.spec.load.shuffle_buffer // 8)
+        other = _cache(plan, conditions)
+        return f"Try load.shuffle_buffer={smaller}: a smaller buffer is full sooner." + (f" Or: {other}" if other else "")
+    return _cache(plan, conditions) or f"No override helps: {stage} needs cheaper work, or more cores."
+
+
+def _extract(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
+    extract, files = plan.spec.extract, min(conditions["shards"], _MOST_FILES)
+    if not isinstance(extract, Interleave):
+        if files == 1:
+            return None
+        return f"Try extract=interleave extract.cycle_length={files}: {files} files are then read at once."
+    if extract.num_parallel_calls in (None, 1):
+        return f"Try extract.num_parallel_calls=autotune extract.cycle_length={files}: files are then read in parallel."
+    if extract.cycle_length < files:
+        return f"Try extract.cycle_length={files}: {files} files are then read at once."
+    return None
+
+
+def _cache(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
+    """A cache, where there is none, one may stand, and later epochs would read it."""
+    if not isinstance(plan.spec.cache, NoCache) or conditions["epochs"] == 1:
+        return None
+    if any(step.random for step in plan.spec.transform.steps):
+        return None
+    target = "memory" if _fits(conditions) else "disk"
+    return f"Try cache={target}: later epochs then read {_megabytes(conditions['cached_bytes'])} that are ready."
+
+
+def _fits(conditions: Mapping[str, Any]) -> bool:
+    return bool(conditions["cached_bytes"] < _MEMORY_SHARE * psutil.virtual_memory().available)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"

@@ -1,0 +1,44 @@
+"""Looks at a run from a thread of its own: the GPU, and the pipelines while they fill, when nobody else can look."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from etlrun.measure.resources import GpuUse
+from etlrun.measure.watched import Watch
+
+_PAUSE_S = 0.03
+
+
+class Sampler:
+    """Used as a context around a training.
+
+    Attributes:
+        gpu: Utilisation and memory of the GPUs.
+    """
+
+    def __init__(self, watches: Iterable[Watch]) -> None:
+        self._watches = tuple(watches)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="etlrun-sampler", daemon=True)
+        self.gpu = GpuUse()
+
+    def __enter__(self) -> Sampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.gpu.close()
+
+    def _look_on(self) -> None:
+        while not self._stop.wait(_PAUSE_S):
+            self.gpu.look()
+            for watch in self._watches:
+                iterator = watch.filling
+                if iterator is not None:
+                    watch.look(iterator)
+                del iterator
+                watch.spent.clear()

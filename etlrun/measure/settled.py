@@ -1,0 +1,41 @@
+"""What AUTOTUNE settled on, as values of a config."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from etlrun.measure.stage_costs import StageCost
+from etlrun.plan import PlannedStage
+
+_TUNED = {
+    "extract.interleave": ("num_parallel_calls", "parallelism", "extract.num_parallel_calls"),
+    "transform.map": ("num_parallel_calls", "parallelism", "transform.num_parallel_calls"),
+    "load.prefetch": ("buffer_size", "buffer_size", "load.prefetch"),
+}
+"""For each stage that can be tuned: its parameter, what a cost calls it, and its key in a config."""
+
+
+def _settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> Iterator[tuple[PlannedStage, str, str, int]]:
+    costs = {row.stage: row for row in rows}
+    for planned in stages:
+        path = planned.stage.path
+        if path in _TUNED and path in costs:
+            parameter, attribute, key = _TUNED[path]
+            value = getattr(costs[path], attribute)
+            if getattr(planned.stage, parameter) == "autotune" and value:
+                yield planned, parameter, key, value
+
+
+def settled_values(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> dict[str, int]:
+    """By dotted key of a config, the numbers that stand where the plan says `autotune`."""
+    return {key: value for _, _, key, value in _settled(stages, rows)}
+
+
+def with_settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> list[PlannedStage]:
+    """`stages` with those numbers, so that another pass starts where this one had got to."""
+    found = {id(planned): {parameter: value} for planned, parameter, _, value in _settled(stages, rows)}
+    return [
+        dataclasses.replace(planned, stage=dataclasses.replace(planned.stage, **found.get(id(planned), {})))  # type: ignore[type-var]
+        for planned in stages
+    ]

@@ -1,0 +1,226 @@
+"""From what was measured to one sentence: what bounds a run, how much could be gained, and how we know."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from etlrun.measure.meter import Loop
+from etlrun.measure.stage_costs import StageCost, StageCosts, Thread
+
+Kind = Literal["input", "model", "balanced", "unknown"]
+
+INPUT_GAIN = 1.10
+"""A run is bound by its input where it would be faster by this factor if it never waited."""
+BALANCED_GAIN, HEADROOM = 1.05, 1.25
+"""Below `INPUT_GAIN` it is balanced where it waits for more than this, or where its pipeline has not this in reserve."""
+UNEXPLAINED_GAIN = 1.25
+"""Steps that are slower by this factor in the loop than on a batch that is there, without a wait, can't be explained."""
+FEWEST_STEPS = 8
+_BLOCKS = 8
+_SPARE = 0.9
+"""A pipeline keeps up where an example takes it less than this part of a step's share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """What was measured of one pipeline.
+
+    Attributes:
+        name: `train` or `validation`.
+        paths: Its stages.
+        batch_size: In examples.
+        loops: Its epochs.
+        costs: Of its stages in each epoch; None where no pass was seen.
+        floor_s: A step on a batch that is there; None where it could not be measured.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    batch_size: int
+    loops: tuple[Loop, ...]
+    costs: tuple[StageCosts | None, ...]
+    floor_s: float | None
+
+    @property
+    def measured_s(self) -> float:
+        """All epochs, without the steps that may compile."""
+        return sum(loop.measured_s for loop in self.loops)
+
+    @property
+    def waits_s(self) -> float:
+        """All waiting, that for the first batch of each pass included."""
+        return sum(loop.fill_s + loop.input_wait_s for loop in self.loops)
+
+    @property
+    def steps(self) -> int:
+        """Those that don't compile."""
+        return sum(len(loop.warm_steps_s) for loop in self.loops)
+
+    @property
+    def floors_s(self) -> float:
+        """All steps, had each batch been there."""
+        return self.steps * (self.floor_s or 0.0)
+
+    @property
+    def overhead_s(self) -> float:
+        """What no pipeline changes."""
+        return sum(loop.overhead_s for loop in self.loops)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What bounds a run.
+
+    Attributes:
+        kind: `input`, `model`, `balanced`, or `unknown` where the measures can't tell.
+        stage: Where it is the input, the stage that bounds it, as the plan names it.
+        pipeline: `train` or `validation`, whichever that stage is of.
+        max_gain: How many times faster the run would be with a pipeline that costs nothing; None where unknown.
+        because: The evidence.
+    """
+
+    kind: Kind
+    stage: str | None = None
+    pipeline: str | None = None
+    max_gain: float | None = None
+    because: str
+
+
+StepCosts = Callable[[str], Mapping[str, float]]
+"""Milliseconds per example of each step of the transform of `train` or `validation`."""
+
+
+def utilisation(sides: Sequence[Side]) -> float | None:
+    """Step time over total, as MLPerf Storage defines the utilisation of an accelerator; in [0, 1]."""
+    total_s = sum(side.measured_s for side in sides)
+    if total_s <= 0 or any(side.floor_s is None for side in sides):
+        return None
+    return min(1.0, sum(side.floors_s for side in sides) / total_s)
+
+
+def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCosts, cores: int) -> Verdict:
+    """The verdict on a run whose pipeline alone gives `ceiling_per_s` training examples a second."""
+    steps, total_s = sum(side.steps for side in sides), sum(side.measured_s for side in sides)
+    waits_s, floors_s = sum(side.waits_s for side in sides), sum(side.floors_s for side in sides)
+    if steps < FEWEST_STEPS or any(side.floor_s is None for side in sides):
+        why = f"only {steps} steps were measured, and a verdict needs {FEWEST_STEPS} at least"
+        return Verdict(kind="unknown", because=f"cannot tell: {why}")
+    gain = total_s / (floors_s + sum(side.overhead_s for side in sides))
+    without_waits = total_s / (total_s - waits_s)
+    error_s = math.hypot(*(_error_s(loop) for side in sides for loop in side.loops))
+    low, high = (total_s / max(total_s - waits_s - sign * error_s, 1e-9) for sign in (-1, 1))
+    waited = f"{_seconds(waits_s)} of {_seconds(total_s)} were spent waiting for data"
+    if low < INPUT_GAIN < high and high / low > HEADROOM:
+        why = f"{waited}, but from step to step so unevenly that the gain lies anywhere from {low:.2f} to {high:.2f}"
+        return Verdict(kind="unknown", because=f"cannot tell: {why}")
+    if without_waits >= INPUT_GAIN:
+        return _bound_by_input(sides, max(gain, 1.0), waited, step_costs, cores)
+    if gain >= UNEXPLAINED_GAIN:
+        return Verdict(kind="unknown", because=f"cannot tell: {_unexplained(sides[0], waited)}")
+    train = sides[0]
+    demand_per_s = train.batch_size / (train.floor_s or 1e-9)
+    rates = f"the model takes {demand_per_s:,.0f} examples/s"
+    if ceiling_per_s is not None:
+        rates = f"the pipeline alone gives {ceiling_per_s:,.0f} examples/s, {rates}"
+    is_tight = ceiling_per_s is not None and ceiling_per_s < HEADROOM * demand_per_s
+    kind: Kind = "balanced" if without_waits >= BALANCED_GAIN or is_tight else "model"
+    return Verdict(kind=kind, max_gain=max(gain, 1.0), because=f"{waited}; {rates}")
+
+
+def _unexplained(train: Side, waited: str) -> str:
+    in_loop_ms = 1000 * statistics.median([step for loop in train.loops for step in loop.warm_steps_s] or [0.0])
+    return (
+        f"{waited}, but a step took {in_loop_ms:.1f} ms in the training and {1000 * (train.floor_s or 0):.1f} ms on a "
+        "batch that was there: either the pipeline takes cores from the model, or the machine was busy with other work"
+    )
+
+
+def _error_s(loop: Loop) -> float:
+    """Two standard errors of the sum of a loop's waits, from the sums of blocks of neighbouring steps."""
+    size = len(loop.waits_s) // _BLOCKS
+    if not size:
+        return 0.0
+    blocks = [sum(loop.waits_s[start : start + size]) for start in range(0, size * _BLOCKS, size)]
+    return 2 * statistics.stdev(blocks) * math.sqrt(_BLOCKS)
+
+
+def _bound_by_input(sides: Sequence[Side], gain: float, waited: str, step_costs: StepCosts, cores: int) -> Verdict:
+    weights: dict[tuple[str, str], float] = {}
+    evidence: dict[tuple[str, str], tuple[Loop, StageCosts]] = {}
+    for side in sides:
+        for loop, costs in zip(side.loops, side.costs, strict=True):
+            if costs is None:
+                continue
+            key = side.name, _stage(side, loop, costs)
+            waits_s = loop.fill_s + loop.input_wait_s
+            if key not in evidence or waits_s > evidence[key][0].fill_s + evidence[key][0].input_wait_s:
+                evidence[key] = loop, costs
+            weights[key] = weights.get(key, 0.0) + waits_s
+    if not weights:
+        return Verdict(kind="unknown", because=f"cannot tell: {waited}, but the passes were too short to look into")
+    key = max(weights, key=lambda candidate: weights[candidate])
+    pipeline, stage = key
+    side = next(side for side in sides if side.name == pipeline)
+    loop, costs = evidence[key]
+    named, why = _why(stage, side, loop, costs, step_costs, cores)
+    others = f" ({_seconds(weights[key])} of it in {pipeline})" if len(sides) > 1 else ""
+    cold = _cold(side)
+    because = f"{waited}{others}; {why}{cold}"
+    return Verdict(kind="input", stage=named, pipeline=pipeline, max_gain=gain, because=because)
+
+
+def _stage(side: Side, loop: Loop, costs: StageCosts) -> str:
+    """The stage whose removal would save one epoch most."""
+    step_ms = 1000 * (side.floor_s or 0.0) / side.batch_size
+    keeps_up = costs.periods.slowest.period_ms < _SPARE * step_ms
+    if loop.fill_s > loop.input_wait_s and keeps_up and "load.shuffle" in side.paths:
+        return "load.shuffle"
+    slowest = costs.periods.slowest
+    if "load.prefetch" not in side.paths and slowest.period_ms <= step_ms:
+        return "load.prefetch"  # a step and a batch take turns, though each leaves the other time enough
+    return _heaviest(slowest)
+
+
+def _heaviest(thread: Thread) -> str:
+    return max(thread.shares, key=lambda stage: thread.shares[stage])
+
+
+def _why(
+    stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: StepCosts, cores: int
+) -> tuple[str, str]:
+    """The name of the stage, or of its step, and the evidence for it."""
+    step_ms = 1000 * (side.floor_s or 0.0) / side.batch_size
+    budget = f"a step takes {step_ms:.3g} ms an example"
+    if stage == "load.prefetch":
+        period_ms = costs.periods.slowest.period_ms
+        return stage, f"nothing is prefetched, so the {period_ms:.3g} ms that an example takes come after each step; {budget}"
+    if stage == "load.shuffle":
+        return stage, f"each pass first fills the shuffle buffer, which took {_seconds(loop.fill_s)} of {_seconds(loop.measured_s)}"
+    row = next((row for row in costs.rows if row.stage == stage), StageCost(stage=stage, examples=0, cost_ms=0.0))
+    threads = "one thread" if (row.parallelism or 1) == 1 else f"{row.parallelism} threads"
+    cost = f"{stage} takes {row.cost_ms:.3g} ms an example with {threads}; {budget}"
+    if stage != "transform.map" or (row.parallelism or 1) < cores:
+        return stage, cost
+    steps = step_costs(side.name)
+    step = max(steps, key=lambda name: steps[name], default=stage)
+    if not steps or steps[step] < sum(steps.values()) / 2:
+        return stage, cost
+    return step, f"{cost}; {step} is {steps[step] / sum(steps.values()):.0%} of it"
+
+
+def _cold(side: Side) -> str:
+    """What to add where the first epoch did most of the waiting."""
+    if len(side.loops) < 2:  # noqa: PLR2004 - no later epoch to compare with
+        return ""
+    first, *later = (loop.fill_s + loop.input_wait_s for loop in side.loops)
+    if first < 2 * max(later) or first < sum(later):
+        return ""
+    return f"; {_seconds(first)} of the waiting was in the first epoch, {_seconds(sum(later))} in all later ones"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value >= 10 else f"{value:.2f} s"  # noqa: PLR2004 - as many digits as matter

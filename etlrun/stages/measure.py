@@ -1,0 +1,71 @@
+"""What is measured beside what every run measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from etlrun.stages.base import SPEED, Expected, Flag, Stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure(Stage):
+    """The `measure` group.
+
+    Attributes:
+        au_min: The least utilisation of the accelerator with which a run passes, from 0 to 1; below it the exit
+            status is 3. null for no such mark. MLPerf Storage asks for 0.9 with ResNet-50.
+        digest: Whether to prove which examples each epoch has seen: a digest that their order does not change.
+    """
+
+    path: ClassVar[str] = "measure"
+
+    au_min: Annotated[
+        Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None,
+        Expected("a number from 0 to 1, or null"),
+        SPEED,
+    ]
+    digest: Annotated[Flag, SPEED]
+
+
+Window = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoProfile(Stage):
+    """No profile is recorded."""
+
+    path: ClassVar[str] = "profile.none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace(Stage):
+    """Records a TensorBoard profile of some windows of the training, into the run's folder.
+
+    Attributes:
+        windows: [first, end) of each, in training steps counted from 0 over all epochs; in order, and apart.
+    """
+
+    path: ClassVar[str] = "profile.trace"
+
+    windows: Annotated[
+        Annotated[tuple[Window, ...], Field(min_length=1)],
+        Expected("a list of windows [first step, end), for example [[10, 20]]"),
+        SPEED,
+    ]
+
+    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        end = 0
+        for first, next_end in self.windows:
+            if first >= next_end or first < end:
+                yield (
+                    "windows",
+                    str([list(window) for window in self.windows]),
+                    "windows [first step, end) that hold a step each, in order and apart",
+                    "write them as [[10, 20], [100, 110]]",
+                )
+                return
+            end = next_end
