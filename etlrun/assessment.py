@@ -21,6 +21,7 @@ from etlrun.measure.verdict import Side, judge, utilisation
 from etlrun.pipelines import Work
 from etlrun.plan import PlannedStage
 from etlrun.stages.cache import MemoryCache, NoCache
+from etlrun.stages.load import Shuffle
 from etlrun.stages.trainer import Drain
 
 _PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
@@ -66,9 +67,16 @@ class Assessment:
             paths = [planned.stage.path for planned in self._stages(name)]
             costs = StageCosts(model, paths, self._batch_size, cores())
             self.work.record.event("stages", pipeline=name, stages=[dataclasses.asdict(row) for row in costs.rows])
+            if not self.loops[name]:
+                loop.split_fill(self._first_examples(name) * costs.periods.slowest.period_ms / 1000)
         self.loops[name].append(loop)
         self._costs[name].append(costs)
         return loop
+
+    def _first_examples(self, name: str) -> int:
+        """That have to be there before the first batch of a pass is."""
+        buffered = sum(planned.stage.buffer_size for planned in self._stages(name) if isinstance(planned.stage, Shuffle))
+        return int(min(self._batch_size + buffered, self.work.pipelines[name].split.num_examples))
 
     def probe_s(self) -> float:
         """How long one probe may take."""

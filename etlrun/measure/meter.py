@@ -18,7 +18,8 @@ class Loop:
         steps_s: How long each step took once its batch was there.
         examples: Of each step.
         starts_up: Of each step whether it was the first with a batch of its shape, which may compile the model.
-        fill_s: The wait for the first batch of a pass: graph, files, shuffle buffer. No part of the steady state.
+        fill_s: The wait for the first batch of a pass: files, shuffle buffer. No part of the steady state.
+        start_s: What the first pass of a process takes beside that, once: its graph is made.
         tail_s: The wait for the news that a pass is over.
         wall_s: From the loop's begin to its end.
     """
@@ -28,6 +29,7 @@ class Loop:
     examples: list[int] = field(default_factory=list)
     starts_up: list[bool] = field(default_factory=list)
     fill_s: float = 0.0
+    start_s: float = 0.0
     tail_s: float = 0.0
     wall_s: float = 0.0
 
@@ -38,8 +40,8 @@ class Loop:
 
     @property
     def startup_s(self) -> float:
-        """The steps that may compile."""
-        return sum(step for step, starts_up in zip(self.steps_s, self.starts_up, strict=True) if starts_up)
+        """What only the first steps of a process take: the steps that may compile, and the making of the graph."""
+        return self.start_s + sum(step for step, starts_up in zip(self.steps_s, self.starts_up, strict=True) if starts_up)
 
     @property
     def startup_examples(self) -> int:
@@ -48,7 +50,7 @@ class Loop:
 
     @property
     def measured_s(self) -> float:
-        """`wall_s` without the steps that may compile: what a faster pipeline or model would change."""
+        """`wall_s` without the start-up: what a faster pipeline or model would change."""
         return self.wall_s - self.startup_s
 
     @property
@@ -59,7 +61,11 @@ class Loop:
     @property
     def overhead_s(self) -> float:
         """What is neither waiting nor a step: callbacks, progress, Keras itself."""
-        return max(0.0, self.wall_s - self.fill_s - self.input_wait_s - sum(self.steps_s))
+        return max(0.0, self.wall_s - self.start_s - self.fill_s - self.input_wait_s - sum(self.steps_s))
+
+    def split_fill(self, fill_s: float) -> None:
+        """Count what of `fill_s` exceeds the given seconds as start-up."""
+        self.start_s, self.fill_s = max(0.0, self.fill_s - fill_s), min(self.fill_s, fill_s)
 
     def described(self) -> dict[str, float]:
         """As an epoch of `summary.json` has it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 import time
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,8 +17,8 @@ from etlrun.measure.settled import with_settled
 from etlrun.measure.stage_costs import StageCost
 from etlrun.stages.transform import Map
 
-_SAMPLE = 16
-"""Examples on which the steps of a transform are timed."""
+_SAMPLE, _FEWEST = 8, 8
+"""Examples on which the steps of a transform are timed, and how often at least."""
 
 
 def ceiling_per_s(pipeline: Pipeline, rows: Sequence[StageCost], *, from_cache: bool, seconds: float) -> float:
@@ -38,28 +39,27 @@ def ceiling_per_s(pipeline: Pipeline, rows: Sequence[StageCost], *, from_cache: 
 
 def step_costs_ms(pipeline: Pipeline, *, seconds: float) -> dict[str, float]:
     """Milliseconds per example of each step of the transform, in one thread, on a sample that is in memory."""
-    planned = next(planned for planned in pipeline.stages if isinstance(planned.stage, Map))
-    stage: Any = planned.stage
-    sample = pipeline.extracted().take(_SAMPLE).cache()
-    _drain_ms(sample)
+    stage: Any = next(planned.stage for planned in pipeline.stages if isinstance(planned.stage, Map))
+    sample = pipeline.extracted().take(_SAMPLE).cache().repeat()
     budget_s = seconds / (1 + len(stage.steps))
-    prefixes = [dataclasses.replace(stage, num_parallel_calls=None, steps=stage.steps[: end + 1]) for end in range(len(stage.steps))]
+    # Parallel with one call: tf.data's serial map waits for functions that block in powers of two milliseconds.
+    prefixes = [
+        dataclasses.replace(stage, num_parallel_calls=1, steps=stage.steps[: end + 1]) for end in range(len(stage.steps))
+    ]
     through = [sample, *(map_steps(sample, prefix, pipeline.context) for prefix in prefixes)]
-    times_ms = [_fastest_ms(dataset, budget_s) for dataset in through]
-    costs = [max(0.0, after - before) for before, after in pairwise(times_ms)]
+    periods_ms = [_period_ms(dataset, budget_s) for dataset in through]
+    costs = [max(0.0, after - before) for before, after in pairwise(periods_ms)]
     return {step.path: cost for step, cost in zip(stage.steps, costs, strict=True)}
 
 
-def _fastest_ms(dataset: tf.data.Dataset, seconds: float) -> float:
-    """Per example; other work on the machine only ever adds to it."""
-    until_s, fastest_ms = time.perf_counter() + seconds, _drain_ms(dataset)
-    while time.perf_counter() < until_s:
-        fastest_ms = min(fastest_ms, _drain_ms(dataset))
-    return fastest_ms
-
-
-def _drain_ms(dataset: tf.data.Dataset) -> float:
-    began_s, count = time.perf_counter(), 0
-    for _example in dataset:
-        count += 1
-    return 1000 * (time.perf_counter() - began_s) / max(count, 1)
+def _period_ms(dataset: tf.data.Dataset, seconds: float) -> float:
+    """From one element to the next, the median; the first pass over the sample is left out."""
+    elements, times_ms = iter(dataset), []
+    for _ in range(_SAMPLE):
+        next(elements)
+    until_s = time.perf_counter() + seconds
+    while len(times_ms) < _FEWEST or time.perf_counter() < until_s:
+        began_s = time.perf_counter()
+        next(elements)
+        times_ms.append(1000 * (time.perf_counter() - began_s))
+    return statistics.median(times_ms)
