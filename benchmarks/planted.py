@@ -2,9 +2,9 @@
 
     python benchmarks/planted.py [--runs 20] [--only NAME...] [--output benchmarks/results/planted.md]
 
-Each run is a real one, of `etlrun.run`, on JPEGs of the sample data set, with an emulated accelerator. A plant is a sleep
-in the function of a real stage, or a real value of the config. Planted and mended runs take turns; the gain that is
-predicted from the planted run alone is compared with the times of the two. (A map that is serial waits for a function
+Each run is a real one, of `etlrun.run`, on JPEGs of the sample data set, with an emulated accelerator. A plant is a
+sleep in the function of a real stage, or a real value of the config. Planted and mended runs take turns; the gain
+that is predicted from the planted run alone is compared with the times of the two. (A map that is serial waits for a function
 that sleeps in powers of two milliseconds, which is TensorFlow's doing: 3 ms become 4.)
 """
 
@@ -112,7 +112,9 @@ PLANTS: dict[str, Plant] = {
         sleeps_ms={RandomFlip: 8.0},
     ),
     "large pictures, real work": _plant(
-        "input", "transform.resize", planted={"transform.resize.size": "[640,640]", "transform.resize.antialias": "true"}
+        "input",
+        "transform.resize",
+        planted={"transform.resize.size": "[640,640]", "transform.resize.antialias": "true"},
     ),
     "serial map": _plant(
         "input",
@@ -192,7 +194,7 @@ def planted(sleeps_ms: dict[Any, float]) -> Iterator[None]:
     with ExitStack() as stack:
         for where, ms in sleeps_ms.items():
             if where == READ:
-                read = datasets._read
+                read = datasets._read  # noqa: SLF001 - where every record passes
                 slow_read = partial(_slow_read, read, ms)
                 stack.enter_context(mock.patch.object(datasets, "_read", slow_read))
             else:
@@ -204,7 +206,12 @@ def planted(sleeps_ms: dict[Any, float]) -> Iterator[None]:
 def run_once(overrides: dict[str, str], sleeps_ms: dict[Any, float]) -> dict[str, Any]:
     """The summary of one run."""
     words = [f"{key}={value}" for key, value in {**BASE, **overrides}.items() if value]
-    with tempfile.TemporaryDirectory() as folder, planted(sleeps_ms), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        planted(sleeps_ms),
+        redirect_stdout(StringIO()),
+        redirect_stderr(StringIO()),
+    ):
         run.freeze(Path(folder), composed(Request(overrides=words)), words)
         status = run.run(Path(folder))
         summary = read_summary(Path(folder))
@@ -215,7 +222,7 @@ def run_once(overrides: dict[str, str], sleeps_ms: dict[Any, float]) -> dict[str
 
 def seconds(summary: dict[str, Any]) -> float:
     """Of all steps, training and validation, without what may compile."""
-    return sum(epoch["wall_s"] + epoch["validation_s"] - epoch["startup_s"] for epoch in summary["epochs"])
+    return float(sum(epoch["wall_s"] + epoch["validation_s"] - epoch["startup_s"] for epoch in summary["epochs"]))
 
 
 def measure(plant: Plant, runs: int, name: str) -> list[Any]:
@@ -231,7 +238,9 @@ def measure(plant: Plant, runs: int, name: str) -> list[Any]:
         real.append(gain)
         predicted.append(verdict["max_gain"] or float("nan"))
         if not is_right or abs(predicted[-1] / gain - 1) > WITHIN:
-            print(f"{name} {number}: {verdict}, real gain {gain:.3f}, stages {bad['stages']}", file=sys.stderr, flush=True)
+            print(
+                f"{name} {number}: {verdict}, real gain {gain:.3f}, stages {bad['stages']}", file=sys.stderr, flush=True
+            )
     near = sum(abs(guess / gain - 1) <= WITHIN for guess, gain in zip(predicted, real, strict=True))
     expected = f"{plant.kind}, {plant.stage}" if plant.stage else plant.kind
     medians = statistics.median(predicted), statistics.median(real)

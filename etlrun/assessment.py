@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from etlrun.measure.advice import advice
 from etlrun.measure.meter import Loop
@@ -44,13 +44,17 @@ class Assessment:
         self._used: dict[str, Any] = {}
         self._is_endless = getattr(work.plan.spec.trainer, "steps_per_epoch", None) is not None
 
-    def __enter__(self) -> Assessment:
+    def __enter__(self) -> Self:
         self._sampler.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._sampler.__exit__(*exception)
-        self._used = {**self._resources.used(), "cache_bytes": self._cache_bytes(), "gpus": self._sampler.gpu.described()}
+        self._used = {
+            **self._resources.used(),
+            "cache_bytes": self._cache_bytes(),
+            "gpus": self._sampler.gpu.described(),
+        }
 
     def begin(self, name: str) -> None:
         """An epoch of the pipeline `name` begins."""
@@ -75,7 +79,9 @@ class Assessment:
 
     def _first_examples(self, name: str) -> int:
         """That have to be there before the first batch of a pass is."""
-        buffered = sum(planned.stage.buffer_size for planned in self._stages(name) if isinstance(planned.stage, Shuffle))
+        buffered = sum(
+            planned.stage.buffer_size for planned in self._stages(name) if isinstance(planned.stage, Shuffle)
+        )
         return int(min(self._batch_size + buffered, self.work.pipelines[name].split.num_examples))
 
     def probe_s(self) -> float:

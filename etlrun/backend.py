@@ -46,8 +46,8 @@ def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
         WorldError: A GPU or TensorBoard logs are asked for, and there is no GPU or no package for it.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    is_fit = isinstance(trainer, Trainer)
-    device = trainer.device if is_fit else "cpu"
+    fit = trainer if isinstance(trainer, Trainer) else None
+    device = fit.device if fit else "cpu"
     if device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
     with _native_messages_kept():
@@ -65,7 +65,7 @@ def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
             expected="a GPU, since trainer.device=gpu",
             remedy="check the driver and the backend's GPU packages, or set trainer.device=auto",
         )
-    if is_fit and trainer.tensorboard and importlib.util.find_spec("tensorboard") is None:
+    if fit and fit.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise WorldError(
             where="trainer.tensorboard",
             found="no package tensorboard",
@@ -74,8 +74,8 @@ def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
         )
     keras.utils.set_random_seed(trainer.seed)
     policy = keras.config.dtype_policy()
-    if is_fit and trainer.mixed_precision is not None:
-        keras.config.set_dtype_policy(trainer.mixed_precision)
+    if fit and fit.mixed_precision is not None:
+        keras.config.set_dtype_policy(fit.mixed_precision)
     try:
         yield Backend(name=name, versions=_versions(), host=_host(accelerators))
     finally:

@@ -144,9 +144,13 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             }
         )
         shown = "  ".join(f"{key} {value:.4f}" for key, value in measures.items())
-        head = f"epoch {epoch + 1}/{self.trainer.epochs}  {loop.wall_s:6.1f} s  {examples / loop.wall_s:7.1f} examples/s"
+        head = (
+            f"epoch {epoch + 1}/{self.trainer.epochs}  {loop.wall_s:6.1f} s  {examples / loop.wall_s:7.1f} examples/s"
+        )
         self.console.print(
-            f"{head}  waited {loop.fill_s + loop.input_wait_s:5.1f} s  {shown}".rstrip(), highlight=False, soft_wrap=True
+            f"{head}  waited {loop.fill_s + loop.input_wait_s:5.1f} s  {shown}".rstrip(),
+            highlight=False,
+            soft_wrap=True,
         )
 
     def _digests(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from etlrun import compose, launch, render, report, resume
+from etlrun import compose, freeze, launch, render, report, resume
 from etlrun.errors import EtlrunError, describe
 from etlrun.stages import STAGES
 
@@ -19,9 +19,9 @@ HYDRA_ANSWERS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """`etlrun` and `python -m etlrun`; ends the process with status 0, 1 (failed), 2 (refused) or 130."""
+    """`etlrun` and `python -m etlrun`; ends the process with status 0, 1 (failed), 2 (refused), 3 (slow) or 130."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands = {"plan": _plan, "report": _report}
+    commands = {"plan": _plan, "report": _report, "freeze": _freeze}
     try:
         if words and words[0] in commands:
             commands[words[0]](words[1:])
@@ -69,3 +69,11 @@ def _report(words: list[str]) -> None:
     )
     parser.add_argument("folder", type=Path)
     report.show(parser.parse_args(words).folder)
+
+
+def _freeze(words: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="etlrun freeze", description="Print what AUTOTUNE settled on in a run, as a YAML overlay."
+    )
+    parser.add_argument("folder", type=Path, metavar="RUN")
+    sys.stdout.write(freeze.overlay(parser.parse_args(words).folder))

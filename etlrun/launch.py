@@ -59,6 +59,7 @@ class SweepTable(Callback):  # type: ignore[misc]
     """Ends a multirun with its table and an exit status that tells whether all jobs went well."""
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
-        """Print and write the table; status 1 where a job was not completed."""
-        if not report.sweep(Path(config.hydra.sweep.dir)):
-            raise SystemExit(1)
+        """Print and write the table; status 1 where a job was not completed, 3 where one was below its pass mark."""
+        statuses = report.sweep(Path(config.hydra.sweep.dir))
+        if statuses:
+            raise SystemExit(min(statuses))

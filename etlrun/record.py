@@ -47,6 +47,12 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
     return summary if isinstance(summary, dict) and summary.keys() >= {"status", "overrides"} else None
 
 
+def is_too_slow(summary: Mapping[str, Any]) -> bool:
+    """Whether a completed run used its accelerator less than `measure.au_min` asks; no measure is no pass."""
+    mark = summary.get("au_min")
+    return mark is not None and summary["status"] == COMPLETED and (summary.get("au") or 0.0) < mark
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The composed config of a run; `OSError` where there is none."""
     config: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))

@@ -16,11 +16,13 @@ from etlrun.errors import WorldError
 Rows = Sequence[Sequence[str]]
 
 EPOCH_HEADER = (
-    "epoch", "seconds", "examples/s", "loss", "accuracy", "val loss", "val accuracy",
+    "epoch", "seconds", "waited", "examples/s", "loss", "accuracy", "val loss", "val accuracy", "data",
 )  # fmt: skip
+STAGE_HEADER = ("stage", "ms/example", "examples", "parallelism", "buffer", "buffered", "set by")
 JOB_HEADER = (
-    "job", "overrides", "status", "examples/s", "seconds", "val accuracy", "reason",
+    "job", "overrides", "status", "examples/s", "seconds", "au", "bound by", "gain", "val accuracy", "data", "reason",
 )  # fmt: skip
+_TEXTS = {"overrides", "status", "reason", "stage", "bound by", "set by", "data"}
 
 
 def show(folder: Path) -> None:
@@ -28,6 +30,7 @@ def show(folder: Path) -> None:
     summary = records.read_summary(folder)
     if summary is not None:
         _print(EPOCH_HEADER, _epoch_rows(summary))
+        _print(STAGE_HEADER, _stage_rows(summary))
         for line in _lines(summary, folder):
             Console(soft_wrap=True).print(line, markup=False, highlight=False)
         return
@@ -45,19 +48,24 @@ def show(folder: Path) -> None:
 def write(folder: Path) -> None:
     """Write `report.md` of the run in `folder`."""
     summary = records.read_summary(folder) or {}
-    text = "\n".join([_markdown(EPOCH_HEADER, _epoch_rows(summary)), *_lines(summary, folder)])
+    tables = [_markdown(EPOCH_HEADER, _epoch_rows(summary)), _markdown(STAGE_HEADER, _stage_rows(summary))]
+    text = "\n".join([*tables, *(f"- {line}" for line in _lines(summary, folder))])
     records.write_atomically(folder / records.REPORT, f"# Run\n\n{text}\n")
 
 
-def sweep(folder: Path) -> bool:
-    """Print the table of a multirun and write it into its folder; whether every job was completed."""
+def sweep(folder: Path) -> set[int]:
+    """Print the table of a multirun and write it into its folder.
+
+    Returns the exit statuses that its jobs ask for: 1 where one was not completed, 3 where one was below its pass mark.
+    """
     jobs = list(_jobs(folder))
     if jobs:
         text = _markdown(JOB_HEADER, _job_rows(jobs))
         records.write_atomically(folder / records.REPORT, f"# Sweep\n\n{text}")
         _print(JOB_HEADER, _job_rows(jobs))
     Console(soft_wrap=True).print(f"report    {folder / records.REPORT}", highlight=False, markup=False)
-    return all(summary["status"] == records.COMPLETED for _, summary in jobs)
+    failed = {1 for _, summary in jobs if summary["status"] != records.COMPLETED}
+    return failed | {3 for _, summary in jobs if records.is_too_slow(summary)}
 
 
 def _jobs(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -76,18 +84,49 @@ def _job_rows(jobs: list[tuple[str, dict[str, Any]]]) -> Rows:
         return summary["status"] != records.COMPLETED, -(summary.get("examples_per_s") or 0.0)
 
     shared = set.intersection(*(set(summary["overrides"]) for _, summary in jobs)) if len(jobs) > 1 else set()
+    data = _data_groups([summary for _, summary in jobs])
     return [
         [
             name,
             " ".join(word for word in summary["overrides"] if word not in shared),
-            summary["status"],
+            "too slow" if records.is_too_slow(summary) else summary["status"],
             _number(summary.get("examples_per_s"), 1),
             _number(summary.get("wall_s"), 1),
+            _number(summary.get("au"), 2),
+            _bound_by(summary),
+            _number((summary.get("verdict") or {}).get("max_gain"), 2),
             _number(_last(summary, "val_accuracy"), 3),
+            data.get(_digests(summary), ""),
             " ".join((summary.get("error") or "").split()),
         ]
         for name, summary in sorted(jobs, key=rank)
     ]
+
+
+def _bound_by(summary: dict[str, Any]) -> str:
+    verdict = summary.get("verdict") or {}
+    return str(verdict.get("stage") or verdict.get("kind") or "")
+
+
+def _digests(summary: dict[str, Any]) -> tuple[str, ...]:
+    """Of all epochs, training and validation; empty where they were not asked for."""
+    keys = ("digest", "validation_digest")
+    return tuple(epoch[key] for epoch in summary.get("epochs", []) for key in keys if epoch.get(key))
+
+
+def _data_groups(summaries: list[dict[str, Any]]) -> dict[tuple[str, ...], str]:
+    """A word for each sequence of digests: `same` where there is one; else a letter, so that what differs is marked."""
+    found = [_digests(summary) for summary in summaries if _digests(summary)]
+    distinct = list(dict.fromkeys(found))
+    if len(distinct) == 1:
+        return {distinct[0]: "same" if len(found) > 1 else ""}
+    return {digests: f"differs: {_letters(number)}" for number, digests in enumerate(distinct)}
+
+
+def _letters(number: int) -> str:
+    """A to Z, then AA, AB and so on."""
+    head, last = divmod(number, 26)
+    return (_letters(head - 1) if head else "") + chr(ord("A") + last)
 
 
 def _last(summary: dict[str, Any], measure: str) -> float | None:
@@ -101,10 +140,27 @@ def _epoch_rows(summary: dict[str, Any]) -> Rows:
         [
             str(epoch["epoch"]),
             _number(epoch["wall_s"], 2),
+            _number(epoch["fill_wait_s"] + epoch["input_wait_s"], 2),
             _number(epoch["examples_per_s"], 1),
             *(_number(epoch.get(key), 4) for key in ("loss", "accuracy", "val_loss", "val_accuracy")),
+            epoch.get("digest", "").rpartition(":")[2][:8],
         ]
         for epoch in summary.get("epochs", [])
+    ]
+
+
+def _stage_rows(summary: dict[str, Any]) -> Rows:
+    return [
+        [
+            row["stage"],
+            _number(row["cost_ms"], 3),
+            str(row["examples"]),
+            _count(row["parallelism"]),
+            _count(row["buffer_size"]),
+            _megabytes(row["buffered_bytes"]),
+            row["set_by"],
+        ]
+        for row in summary.get("stages", [])
     ]
 
 
@@ -113,11 +169,55 @@ def _lines(summary: dict[str, Any], folder: Path) -> Iterator[str]:
         f"status    {summary['status']}, {summary.get('examples', 0)} examples at "
         f"{_number(summary.get('examples_per_s'), 1)} a second, {_number(summary.get('wall_s'), 1)} s in all"
     )
+    yield from _verdict_lines(summary)
     yield f"folder    {folder}"
     for remark in summary.get("remarks", []):
         yield f"remark    {remark}"
     if summary.get("error"):
         yield f"error     {summary['error']}"
+
+
+def _verdict_lines(summary: dict[str, Any]) -> Iterator[str]:
+    verdict = summary.get("verdict")
+    if not verdict:
+        return
+    gain = verdict["max_gain"]
+    head = {
+        "input": f"bound by its input, {verdict['stage']}",
+        "model": "bound by its model",
+        "balanced": "balanced",
+        "unknown": "unknown",
+    }[verdict["kind"]]
+    limit = f": {gain:.2f} times faster at most with any pipeline" if gain is not None else ""
+    yield f"verdict   {head}{limit}"
+    yield f"because   {verdict['because']}"
+    if verdict["advice"]:
+        yield f"advice    {verdict['advice']}"
+    if summary.get("au") is not None:
+        mark = summary.get("au_min")
+        passed = (
+            "" if mark is None else f", {'below' if records.is_too_slow(summary) else 'at least'} the mark of {mark:g}"
+        )
+        yield f"use       the accelerator worked {summary['au']:.1%} of the time{passed}"
+    used = summary.get("resources") or {}
+    if used:
+        read = "-" if used["bytes_read"] is None else _megabytes(used["bytes_read"])
+        gpus = "".join(
+            f"; GPU at {gpu['utilisation_percent']:.0f} %, {_megabytes(gpu['peak_memory_bytes'])}"
+            for gpu in used["gpus"]
+        )
+        yield (
+            f"used      {_megabytes(used['peak_rss_bytes'])} of memory at most, {used['cpu_s']:.1f} CPU seconds on "
+            f"{used['cores_used']:.1f} cores, {read} read, {_megabytes(used['cache_bytes'])} in caches{gpus}"
+        )
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -135,10 +235,9 @@ def _print(header: Sequence[str], rows: Rows) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     columns = _filled(header, rows)
     for index in columns:
-        is_text = header[index] in {"overrides", "status", "reason"}
         table.add_column(
             header[index],
-            justify="left" if is_text else "right",
+            justify="left" if header[index] in _TEXTS else "right",
             overflow="fold",
             no_wrap=header[index] not in {"overrides", "reason"},
         )

@@ -17,12 +17,12 @@ from etlrun import record as records
 from etlrun import render, report, resume
 from etlrun.errors import EtlrunError, Fault, headline
 from etlrun.plan import plan
-from etlrun.record import Record
+from etlrun.record import Record, is_too_slow
 from etlrun.spec import parse
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.trainer import Trainer
 
-OK, FAILED, INTERRUPTED = 0, 1, 130
+OK, FAILED, TOO_SLOW, INTERRUPTED = 0, 1, 3, 130
 TRACEBACK = "traceback.txt"
 
 
@@ -58,7 +58,7 @@ def run(folder: Path, stages: Stages = STAGES) -> int:
         _traceback_if_asked(error)
         return FAILED
     report.show(folder)
-    return OK
+    return TOO_SLOW if is_too_slow(record.summary) else OK
 
 
 def settle(folder: Path, status: int) -> None:
@@ -77,6 +77,7 @@ def settle(folder: Path, status: int) -> None:
 def _work(record: Record, stages: Stages) -> None:
     spec = parse(records.read_config(record.folder), stages)
     planned = plan(spec)
+    record.update(au_min=spec.measure.au_min)
     record.event("planned", fingerprint=planned.fingerprint)
     records.write_atomically(record.folder / "plan.txt", render.text(planned))
     records.write_atomically(record.folder / "plan.json", render.as_json(planned))

@@ -17,6 +17,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.base import Kind, Stage, field_metadata
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Load
+from etlrun.stages.measure import Measure
 from etlrun.stages.trainer import EarlyStopping
 from etlrun.stages.transform import Map
 
@@ -75,8 +76,9 @@ STAGES_BY_KEY: list[tuple[str, type[Stage]]] = [
     ("load", Load),
     ("transform", Map),
     *((f"transform.{name}", step) for name, step in STAGES["transform"].items()),
-    *((group, stage) for group in ("extract", "cache", "model", "trainer") for stage in STAGES[group].values()),
+    *((group, stage) for group in ("extract", "cache", "model", "trainer", "profile") for stage in STAGES[group].values()),
     ("trainer.early_stopping", EarlyStopping),
+    ("measure", Measure),
 ]
 """The keys under which configs set the parameters of each stage."""
 
@@ -128,6 +130,8 @@ OTHER_VALUES: dict[str, str] = {
     "trainer.device": "cpu",
     "trainer.tensorboard": "true",
     "trainer.resume": "outputs/some/run",
+    "measure.au_min": "0.9",
+    "measure.digest": "true",
     "trainer.early_stopping.patience": "3",
     "trainer.early_stopping.monitor": "loss",
     "trainer.early_stopping.min_delta": "0.1",

@@ -4,6 +4,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.base import Stage, field_metadata
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Load
+from etlrun.stages.measure import Measure
 from etlrun.stages.trainer import EarlyStopping
 from etlrun.stages.transform import Map
 from tests.configs import CONF, EXPERIMENTS, composed, yaml_files
@@ -38,7 +39,7 @@ def test_a_file_begins_with_a_comment(path: str) -> None:
 @pytest.mark.parametrize("path", yaml_files())
 def test_a_config_names_stages_and_never_python(path: str) -> None:
     targets = [line.strip() for line in text_of(path).splitlines() if "_target_" in line]
-    assert targets == (["_target_: etlrun.compose.SweepTable"] if path == "config.yaml" else [])
+    assert targets == (["_target_: etlrun.launch.SweepTable"] if path == "config.yaml" else [])
 
 
 def test_hydra_alone_has_a_target() -> None:
@@ -54,9 +55,13 @@ def test_an_option_names_every_field_of_its_stage(group: str, option: str) -> No
     assert block.keys() == {"name"} | fields(STAGES[group][block["name"]])
 
 
-@pytest.mark.parametrize("option", options_of("trainer"))
-def test_an_option_names_every_field_of_early_stopping(option: str) -> None:
-    assert composed(f"trainer={option}")["trainer"]["early_stopping"].keys() == fields(EarlyStopping)
+def test_an_option_names_every_field_of_early_stopping() -> None:
+    assert composed("trainer=fit")["trainer"]["early_stopping"].keys() == fields(EarlyStopping)
+
+
+@pytest.mark.parametrize("option", options_of("measure"))
+def test_a_measure_option_names_every_field(option: str) -> None:
+    assert composed(f"measure={option}")["measure"].keys() == fields(Measure)
 
 
 @pytest.mark.parametrize("option", options_of("dataset"))

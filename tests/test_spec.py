@@ -7,6 +7,7 @@ from etlrun.stages.cache import MemoryCache
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import Load
+from etlrun.stages.measure import Measure, NoProfile
 from etlrun.stages.model import MobileNetV2
 from etlrun.stages.trainer import EarlyStopping, Trainer
 from etlrun.stages.transform import Decode, Map, RandomFlip, Rescale, Resize, ScaleMinusOneOne
@@ -55,6 +56,8 @@ def test_the_default_config_is_this_spec() -> None:
             resume=None,
             early_stopping=EarlyStopping(patience=None, monitor="val_loss", min_delta=0.0),
         ),
+        profile=NoProfile(),
+        measure=Measure(au_min=None, digest=False),
     )
 
 
@@ -84,7 +87,7 @@ def test_all_faults_are_told_at_once() -> None:
     assert refusal_of_config(config).splitlines() == [
         (
             "trainr: found an unknown key; expected one of the keys dataset, extract, transform, cache, load, model, "
-            "trainer"
+            "trainer, profile, measure"
         ),
         "    -> did you mean `trainer`?",
         "cache: found nothing; expected one of none, memory, disk",
@@ -95,7 +98,7 @@ def test_all_faults_are_told_at_once() -> None:
         f"transform.eval_steps[1]: found 'rezise'; expected one of {STEPS}",
         "    -> did you mean `resize`?",
         "load.batch_size: found 0; expected an integer of at least 1",
-        "model.name: found 'mobilenet'; expected one of mobilenet_v2",
+        "model.name: found 'mobilenet'; expected one of mobilenet_v2, emulated",
         "    -> did you mean `mobilenet_v2`?",
         "trainer.seed: found nothing; expected an integer from 0 to 2**32 - 1",
         f"trainer.epoch: found an unknown key; expected one of the keys {TRAINER_KEYS}",
@@ -227,8 +230,10 @@ def test_what_is_missing_is_told_with_what_should_be_there(override: str, messag
         ("transform", f"one of {STEPS}"),
         ("cache", "one of none, memory, disk"),
         ("load", "a mapping"),
-        ("model", "one of mobilenet_v2"),
-        ("trainer", "one of fit"),
+        ("model", "one of mobilenet_v2, emulated"),
+        ("trainer", "one of fit, drain"),
+        ("profile", "one of none, trace"),
+        ("measure", "a mapping"),
     ],
 )
 @pytest.mark.parametrize(("value", "found"), [(None, "nothing"), ("none", "'none'"), ([1], "[1]"), (False, "false")])

@@ -25,20 +25,27 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
     """
     if stage is None:
         return None
+    last = f"No override helps: {stage} needs less work, a faster storage, or more cores."
+    return _own(stage, plan, rows, conditions) or _cache(plan, conditions) or last
+
+
+def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[str, Any]) -> str | None:
+    """What the stage's own parameters can do."""
     parallelism = {row.stage: row.parallelism or 1 for row in rows}
     if stage == "load.prefetch":
         return "Try load.prefetch=autotune: batches are then prepared while the model works."
     if stage.startswith("extract."):
-        return _extract(plan, conditions) or _cache(plan, conditions) or "No override helps: the storage is too slow."
+        return _extract(plan, conditions)
     if stage.startswith("transform.") and parallelism.get("transform.map", 1) < conditions["cores"]:
         return f"Try transform.num_parallel_calls={conditions['cores']}: the transform leaves cores unused."
     if stage.startswith("cache.") and isinstance(plan.spec.cache, DiskCache) and _fits(conditions):
-        return f"Try cache=memory: the examples take {_megabytes(conditions['cached_bytes'])}, and memory has the space."
+        return (
+            f"Try cache=memory: the examples take {_megabytes(conditions['cached_bytes'])}, and memory has the space."
+        )
     if stage == "load.shuffle":
         smaller = max(plan.spec.load.batch_size, plan.spec.load.shuffle_buffer // 8)
-        other = _cache(plan, conditions)
-        return f"Try load.shuffle_buffer={smaller}: a smaller buffer is full sooner." + (f" Or: {other}" if other else "")
-    return _cache(plan, conditions) or f"No override helps: {stage} needs cheaper work, or more cores."
+        return f"Try load.shuffle_buffer={smaller}: a smaller buffer is full sooner."
+    return None
 
 
 def _extract(plan: Plan, conditions: Mapping[str, Any]) -> str | None:

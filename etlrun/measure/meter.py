@@ -41,7 +41,9 @@ class Loop:
     @property
     def startup_s(self) -> float:
         """What only the first steps of a process take: the steps that may compile, and the making of the graph."""
-        return self.start_s + sum(step for step, starts_up in zip(self.steps_s, self.starts_up, strict=True) if starts_up)
+        return self.start_s + sum(
+            step for step, starts_up in zip(self.steps_s, self.starts_up, strict=True) if starts_up
+        )
 
     @property
     def startup_examples(self) -> int:

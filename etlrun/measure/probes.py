@@ -1,4 +1,4 @@
-"""Short measurements after a training: the pipeline with nothing behind it, and the steps of its transform one by one."""
+"""Short measurements after a training: the pipeline with nothing behind it, and the steps of its transform."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def step_costs_ms(pipeline: Pipeline, *, seconds: float) -> dict[str, float]:
     budget_s = seconds / (1 + len(stage.steps))
     # Parallel with one call: tf.data's serial map waits for functions that block in powers of two milliseconds.
     prefixes = [
-        dataclasses.replace(stage, num_parallel_calls=1, steps=stage.steps[: end + 1]) for end in range(len(stage.steps))
+        dataclasses.replace(stage, num_parallel_calls=1, steps=stage.steps[: end + 1])
+        for end in range(len(stage.steps))
     ]
     through = [sample, *(map_steps(sample, prefix, pipeline.context) for prefix in prefixes)]
     periods_ms = [_period_ms(dataset, budget_s) for dataset in through]
@@ -54,7 +55,7 @@ def step_costs_ms(pipeline: Pipeline, *, seconds: float) -> dict[str, float]:
 
 def _period_ms(dataset: tf.data.Dataset, seconds: float) -> float:
     """From one element to the next, the median; the first pass over the sample is left out."""
-    elements, times_ms = iter(dataset), []
+    elements, times_ms = iter(dataset), list[float]()
     for _ in range(_SAMPLE):
         next(elements)
     until_s = time.perf_counter() + seconds

@@ -31,7 +31,8 @@ class Resources:
         wall_s, cpu_s, read = time.perf_counter(), time.process_time(), self._bytes_read()
         wall_s, cpu_s = wall_s - self._start[0], cpu_s - self._start[1]
         return {
-            "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+            "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            * (1 if sys.platform == "darwin" else 1024),
             "cpu_s": cpu_s,
             "cores_used": cpu_s / wall_s if wall_s > 0 else 0.0,
             "bytes_read": None if read is None or self._start[2] is None else read - self._start[2],
@@ -60,7 +61,11 @@ class GpuUse:
         self._looked_s = now
         for device, (shares, sizes) in zip(self._devices, self._seen, strict=True):
             shares.append(pynvml.nvmlDeviceGetUtilizationRates(device).gpu)
-            mine = [item.usedGpuMemory or 0 for item in pynvml.nvmlDeviceGetComputeRunningProcesses(device) if item.pid == os.getpid()]
+            mine = [
+                item.usedGpuMemory or 0
+                for item in pynvml.nvmlDeviceGetComputeRunningProcesses(device)
+                if item.pid == os.getpid()
+            ]
             sizes.append(sum(mine) or int(pynvml.nvmlDeviceGetMemoryInfo(device).used))
 
     def described(self) -> list[dict[str, Any]]:

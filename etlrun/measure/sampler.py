@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from typing import Self
 
 from etlrun.measure.resources import GpuUse
 from etlrun.measure.watched import Watch
@@ -24,7 +25,7 @@ class Sampler:
         self._thread = threading.Thread(target=self._look_on, name="etlrun-sampler", daemon=True)
         self.gpu = GpuUse()
 
-    def __enter__(self) -> Sampler:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

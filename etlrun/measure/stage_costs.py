@@ -69,7 +69,9 @@ class Thread:
 
     def and_then(self, other: Thread) -> Thread:
         """Both in one."""
-        return Thread({key: self.shares.get(key, 0.0) + other.shares.get(key, 0.0) for key in self.shares | other.shares})
+        return Thread(
+            {key: self.shares.get(key, 0.0) + other.shares.get(key, 0.0) for key in self.shares | other.shares}
+        )
 
     def scaled(self, factor: float) -> Thread:
         """With every share multiplied."""
@@ -181,8 +183,12 @@ class StageCosts:
     def _note(self, node: Any, stage: str) -> None:
         """Keep what a node is set to and holds; the outermost node of a stage counts its examples."""
         row = self._rows.get(stage) or StageCost(stage=stage, examples=self._examples(node, stage), cost_ms=0.0)
-        settings = {key: getattr(row, key) or _setting(node, key) for key in ("parallelism", "buffer_size")}
-        self._rows[stage] = replace(row, buffered_bytes=row.buffered_bytes + int(node.buffered_bytes), **settings)
+        self._rows[stage] = replace(
+            row,
+            parallelism=row.parallelism or _setting(node, "parallelism"),
+            buffer_size=row.buffer_size or _setting(node, "buffer_size"),
+            buffered_bytes=row.buffered_bytes + int(node.buffered_bytes),
+        )
 
 
 def _slower(one: Thread, other: Thread) -> Thread:

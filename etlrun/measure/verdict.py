@@ -16,9 +16,9 @@ Kind = Literal["input", "model", "balanced", "unknown"]
 INPUT_GAIN = 1.10
 """A run is bound by its input where it would be faster by this factor if it never waited."""
 BALANCED_GAIN, HEADROOM = 1.05, 1.25
-"""Below `INPUT_GAIN` it is balanced where it waits for more than this, or where its pipeline has not this in reserve."""
+"""Below that it is balanced where it waits for more than this, or where its pipeline has not this in reserve."""
 UNEXPLAINED_GAIN = 1.25
-"""Steps that are slower by this factor in the loop than on a batch that is there, without a wait, can't be explained."""
+"""Steps that are slower by this factor in the loop than on a batch that is there, without a wait: why, is unknown."""
 FEWEST_STEPS = 8
 _BLOCKS = 8
 _SPARE = 0.9
@@ -189,17 +189,17 @@ def _heaviest(thread: Thread) -> str:
     return max(thread.shares, key=lambda stage: thread.shares[stage])
 
 
-def _why(
-    stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: StepCosts, cores: int
-) -> tuple[str, str]:
+def _why(stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: StepCosts, cores: int) -> tuple[str, str]:
     """The name of the stage, or of its step, and the evidence for it."""
     step_ms = 1000 * (side.floor_s or 0.0) / side.batch_size
     budget = f"a step takes {step_ms:.3g} ms an example"
     if stage == "load.prefetch":
         period_ms = costs.periods.slowest.period_ms
-        return stage, f"nothing is prefetched, so the {period_ms:.3g} ms that an example takes come after each step; {budget}"
+        cost = f"nothing is prefetched, so the {period_ms:.3g} ms that an example takes come after each step"
+        return stage, f"{cost}; {budget}"
     if stage == "load.shuffle":
-        return stage, f"each pass first fills the shuffle buffer, which took {_seconds(loop.fill_s)} of {_seconds(loop.measured_s)}"
+        part = f"{_seconds(loop.fill_s)} of {_seconds(loop.measured_s)}"
+        return stage, f"each pass first fills the shuffle buffer, which took {part}"
     row = next((row for row in costs.rows if row.stage == stage), StageCost(stage=stage, examples=0, cost_ms=0.0))
     threads = "one thread" if (row.parallelism or 1) == 1 else f"{row.parallelism} threads"
     cost = f"{stage} takes {row.cost_ms:.3g} ms an example with {threads}; {budget}"

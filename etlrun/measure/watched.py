@@ -16,7 +16,6 @@ import tensorflow as tf
 from etlrun.measure.digest import Digest
 from etlrun.measure.meter import Meter
 
-
 _FIRST_LOOK_S, _LOOKS_APART_S = 0.05, 0.5
 
 

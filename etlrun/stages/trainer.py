@@ -96,7 +96,11 @@ class Drain(Stage):
 
     path: ClassVar[str] = "trainer.drain"
 
-    seconds: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Expected("a number above 0, or null"), TRAINING]
+    seconds: Annotated[
+        Annotated[float, Field(gt=0, allow_inf_nan=False)] | None,
+        Expected("a number above 0, or null"),
+        TRAINING,
+    ]
     epochs: Annotated[OptionalPositive, TRAINING]
     seed: Annotated[Seed, TRAINING]
 
