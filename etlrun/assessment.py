@@ -6,7 +6,6 @@ import dataclasses
 import os
 import statistics
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +16,7 @@ from etlrun.measure.resources import Resources
 from etlrun.measure.sampler import Sampler
 from etlrun.measure.settled import settled_values
 from etlrun.measure.stage_costs import StageCost, StageCosts
-from etlrun.measure.verdict import Side, judge, utilisation
+from etlrun.measure.verdict import Side, judge, judge_alone, utilisation
 from etlrun.pipelines import Work
 from etlrun.plan import PlannedStage
 from etlrun.stages.cache import MemoryCache, NoCache
@@ -42,6 +41,7 @@ class Assessment:
         self._sampler = Sampler(work.watches.values())
         self._resources = Resources()
         self._used: dict[str, Any] = {}
+        self._is_drained = isinstance(work.plan.spec.trainer, Drain)
         self._is_endless = getattr(work.plan.spec.trainer, "steps_per_epoch", None) is not None
 
     def __enter__(self) -> Self:
@@ -70,6 +70,9 @@ class Assessment:
         if model is not None:
             paths = [planned.stage.path for planned in self._stages(name)]
             costs = StageCosts(model, paths, self._batch_size, cores())
+        if costs is not None and not costs.periods.work.period_ms:  # it was looked at too early
+            costs = None
+        if costs is not None:
             self.work.record.event("stages", pipeline=name, stages=[dataclasses.asdict(row) for row in costs.rows])
             if not self.loops[name]:
                 loop.split_fill(self._first_examples(name) * costs.periods.slowest.period_ms / 1000)
@@ -95,8 +98,10 @@ class Assessment:
             return
         sides = [self._side(name, floor if name == "train" else None) for name in self.work.pipelines]
         ceiling = self._ceiling_per_s()
-        probe = partial(self._step_costs_ms)
-        verdict = judge(sides, ceiling, probe, cores())
+        if self._is_drained:
+            verdict = judge_alone(sides[0], ceiling)
+        else:
+            verdict = judge(sides, ceiling, self._step_costs_ms, cores())
         train, rows = sides[0], self._rows(verdict.pipeline or "train")
         steady_s = sum(loop.measured_s - loop.fill_s for loop in train.loops)
         waits_s = sum(loop.input_wait_s for loop in train.loops)
@@ -124,7 +129,7 @@ class Assessment:
 
     def _side(self, name: str, floor: Loop | None) -> Side:
         """The floor of a validation step is that of the quicker half of them: no step is run twice for it."""
-        in_loop = [step for loop in self.loops[name] for step in loop.warm_steps_s]
+        in_loop = [] if self._is_drained else [step for loop in self.loops[name] for step in loop.warm_steps_s]
         floors = [statistics.median(in_loop)] if in_loop else []
         if floor is not None and floor.warm_steps_s:
             floors.append(statistics.median(floor.warm_steps_s))
@@ -165,7 +170,7 @@ class Assessment:
         last = loops[-1]
         budget_s = self.probe_s()
         step_s = last.wall_s / max(len(last.steps_s), 1)
-        if isinstance(self.work.plan.spec.trainer, Drain) or step_s > budget_s:
+        if self._is_drained or step_s > budget_s:
             return sum(last.examples) / last.wall_s if last.wall_s else None
         has_cache = not isinstance(self.work.plan.spec.cache, NoCache)
         return ceiling_per_s(

@@ -164,27 +164,26 @@ class Profiler(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self, profile: Trace, folder: str, first_step: int) -> None:
         super().__init__()
         self.step = first_step
-        self.starts = {first for first, _ in profile.windows}
-        self.ends = {end for _, end in profile.windows}
-        self.folder, self.is_recording = folder, False
+        self.windows = dict(profile.windows)
+        self.folder, self.end = folder, 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Start where a window does."""
-        if self.step in self.starts:
-            _start_profile(self.folder)
-            self.is_recording = True
+        if self.step in self.windows:
+            self.end = self.windows[self.step]
+            _start_profile(f"{self.folder}/steps_{self.step:06}_{self.end:06}")
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """End where a window does."""
         self.step += 1
-        if self.step in self.ends:
+        if self.step == self.end:
             self.on_train_end()
 
     def on_train_end(self, logs: Any = None) -> None:
         """A training that stops early ends its window."""
-        if self.is_recording:
+        if self.end:
             _stop_profile()
-            self.is_recording = False
+            self.end = 0
 
 
 def _start_profile(folder: str) -> None:

@@ -35,12 +35,13 @@ def test_the_table_has_a_row_a_job_best_first_and_stands_in_the_folder(
 ) -> None:
     folder, (_, out, _) = swept
     lines = (folder / "report.md").read_text().splitlines()
-    assert lines[:3] == ["# Sweep", "", "| job | overrides | status | examples/s | seconds | val accuracy | reason |"]
+    head = "| job | overrides | status | examples/s | seconds | au | bound by | gain | val accuracy | reason |"
+    assert lines[:3] == ["# Sweep", "", head]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[4:]]
     assert [row[2] for row in rows] == ["completed", "completed", "failed", "failed"]
     rates = [float(row[3]) for row in rows[:2]]
     assert rates == sorted(rates, reverse=True)
-    assert rows[2][6].startswith("model.weights: found no file missing.h5; expected `imagenet`, null, or the path")
+    assert rows[2][-1].startswith("model.weights: found no file missing.h5; expected `imagenet`, null, or the path")
     table = out[out.rindex("job  overrides") :]
     assert [line.split()[0] for line in table.splitlines()[1:3]] == [row[0] for row in rows[:2]]
     assert {row[1] for row in rows[:2]} == {"cache=none model.weights=null", "cache=memory model.weights=null"}

@@ -112,7 +112,7 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
     gain = total_s / (floors_s + sum(side.overhead_s for side in sides))
     without_waits = total_s / (total_s - waits_s)
     error_s = math.hypot(*(_error_s(loop) for side in sides for loop in side.loops))
-    low, high = (total_s / max(total_s - waits_s - sign * error_s, 1e-9) for sign in (-1, 1))
+    low, high = (total_s / max(total_s - max(waits_s + error, 0.0), 1e-9) for error in (-error_s, error_s))
     waited = f"{_seconds(waits_s)} of {_seconds(total_s)} were spent waiting for data"
     if low < INPUT_GAIN < high and high / low > HEADROOM:
         why = f"{waited}, but from step to step so unevenly that the gain lies anywhere from {low:.2f} to {high:.2f}"
@@ -129,6 +129,20 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
     is_tight = ceiling_per_s is not None and ceiling_per_s < HEADROOM * demand_per_s
     kind: Kind = "balanced" if without_waits >= BALANCED_GAIN or is_tight else "model"
     return Verdict(kind=kind, max_gain=max(gain, 1.0), because=f"{waited}; {rates}")
+
+
+def judge_alone(side: Side, rate_per_s: float | None) -> Verdict:
+    """The verdict on a pipeline that was drained: which stage sets its pace; there is no model to gain anything for."""
+    paces = {}
+    for loop, costs in zip(side.loops, side.costs, strict=True):
+        if costs is not None and costs.periods.slowest.shares:
+            stage = _heaviest(costs.periods.slowest)
+            paces[stage] = paces.get(stage, 0.0) + loop.measured_s
+    if not paces or rate_per_s is None:
+        return Verdict(kind="unknown", because="cannot tell: the passes were too short to look into")
+    stage = max(paces, key=lambda name: paces[name])
+    because = f"the pipeline alone gives {rate_per_s:,.0f} examples/s, and {stage} sets its pace"
+    return Verdict(kind="input", stage=stage, pipeline=side.name, because=because)
 
 
 def _unexplained(train: Side, waited: str) -> str:
@@ -153,7 +167,7 @@ def _bound_by_input(sides: Sequence[Side], gain: float, waited: str, step_costs:
     evidence: dict[tuple[str, str], tuple[Loop, StageCosts]] = {}
     for side in sides:
         for loop, costs in zip(side.loops, side.costs, strict=True):
-            if costs is None:
+            if costs is None or not costs.periods.slowest.shares:
                 continue
             key = side.name, _stage(side, loop, costs)
             waits_s = loop.fill_s + loop.input_wait_s
@@ -223,4 +237,4 @@ def _cold(side: Side) -> str:
 
 
 def _seconds(value: float) -> str:
-    return f"{value:.1f} s" if value >= 10 else f"{value:.2f} s"  # noqa: PLR2004 - as many digits as matter
+    return f"{value:.1f} s" if round(value, 2) >= 10 else f"{value:.2f} s"  # noqa: PLR2004 - the digits that matter

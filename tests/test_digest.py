@@ -1,0 +1,151 @@
+"""Two configs see the same data exactly when their digests say so."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from etlrun.measure.digest import Digest
+from tests.configs import KINDS
+from tests.runs import run_here, small
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)
+LABELS = np.array([0, 1, 0, 1, 0, 1])
+
+SPEEDS: dict[str, tuple[str, ...]] = {
+    "dataset.data_dir": (),
+    "dataset.download": ("dataset.download=true",),
+    "extract.decode": (
+        "extract=tfds",
+        "extract.decode=true",
+        "transform.steps=[resize,scale_minus_one_one]",
+        "transform.eval_steps=[resize,scale_minus_one_one]",
+    ),
+    "extract.num_parallel_calls": ("extract.num_parallel_calls=2",),
+    "transform.num_parallel_calls": ("transform.num_parallel_calls=null",),
+    "load.prefetch": ("load.prefetch=0",),
+    "model.step_ms": ("model.step_ms=1",),
+    "model.eval_step_ms": ("model.eval_step_ms=1",),
+    "trainer.tensorboard": ("trainer.tensorboard=true",),
+    "trainer.resume": (),
+    "profile.windows": ("profile=trace", "profile.windows=[[1,2]]"),
+    "measure.au_min": ("measure.au_min=0",),
+    "measure.digest": (),
+}
+"""For each parameter that only changes the speed another value; where there is none, the reason stands below."""
+UNTRIED = {
+    "dataset.data_dir": "where the files are; test_the_place_of_the_data_changes_no_digest copies them",
+    "trainer.resume": "test_a_resumed_run_has_the_digests_of_an_undisturbed_one",
+    "measure.digest": "without it there is no digest",
+}
+
+
+def of(images: np.ndarray, labels: np.ndarray, *sizes: int) -> str:  # type: ignore[type-arg]
+    digest, start = Digest(), 0
+    for size in sizes:
+        digest.add(images[start : start + size], labels[start : start + size])
+        start += size
+    return digest.taken()
+
+
+def test_order_and_batches_change_nothing() -> None:
+    order = RNG.permutation(6)
+    assert of(IMAGES, LABELS, 6) == of(IMAGES[order], LABELS[order], 1, 3, 2)
+    assert of(IMAGES, LABELS, 6).startswith("6:")
+
+
+def test_any_other_example_changes_it() -> None:
+    pixel, label = IMAGES.copy(), LABELS.copy()
+    pixel[3, 1, 1, 1] ^= 1
+    label[3] ^= 1
+    texts = {
+        of(IMAGES, LABELS, 6),
+        of(pixel, LABELS, 6),
+        of(IMAGES, label, 6),
+        of(IMAGES, LABELS, 5),
+        of(np.concatenate([IMAGES[:5], IMAGES[:1]]), np.append(LABELS[:5], LABELS[0]), 6),
+        of(IMAGES.astype(np.float32), LABELS, 6),
+        of(IMAGES.reshape(6, 5, 4, 3), LABELS, 6),
+    }
+    assert len(texts) == 7
+
+
+def test_each_call_starts_anew() -> None:
+    digest = Digest()
+    digest.add(IMAGES, LABELS)
+    first = digest.taken()
+    digest.add(IMAGES, LABELS)
+    assert digest.taken() == first
+
+
+def digests(data_dir: Path, folder: Path, *overrides: str) -> list[tuple[str, str]]:
+    words = ("model=emulated", "model.step_ms=0", "model.eval_step_ms=0", "measure.digest=true", "trainer.epochs=2")
+    given = {word.split("=")[0] for word in overrides}
+    kept = [word for word in words if word.split("=")[0] not in given]
+    base = [word for word in small(data_dir, *kept, *overrides) if not word.startswith("model.trainable")]
+    status, summary = run_here(folder, base)
+    assert status == 0
+    return [(epoch["digest"], epoch["validation_digest"]) for epoch in summary["epochs"]]
+
+
+@pytest.fixture(scope="module")
+def plain(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
+    return digests(tiny, tmp_path_factory.mktemp("plain"))
+
+
+def test_there_is_a_value_to_try_for_every_parameter_of_speed() -> None:
+    assert SPEEDS.keys() == {name for name, kind in KINDS.items() if kind == "speed"}
+    assert UNTRIED.keys() == {name for name, overrides in SPEEDS.items() if not overrides}
+
+
+@pytest.mark.parametrize("overrides", [words for words in SPEEDS.values() if words], ids=" ".join)
+def test_what_changes_only_the_speed_changes_no_digest(
+    overrides: tuple[str, ...], plain: list[tuple[str, str]], tiny: Path, tmp_path: Path
+) -> None:
+    assert digests(tiny, tmp_path, *overrides) == plain
+
+
+@pytest.mark.parametrize("override", ["cache=none", "cache=disk", "extract=sequential", "load.shuffle_buffer=0"])
+def test_neither_do_caches_and_orders(
+    override: str, plain: list[tuple[str, str]], tiny: Path, tmp_path: Path
+) -> None:
+    assert digests(tiny, tmp_path, override) == plain
+
+
+def test_both_epochs_of_a_run_see_the_same_examples(plain: list[tuple[str, str]]) -> None:
+    assert plain[0] == plain[1]
+    assert [text.split(":")[0] for text in plain[0]] == ["38", "10"]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["transform.resize.antialias=true"],
+        ["dataset.split='train[:50%]'"],
+        ["transform.steps=[decode,resize,random_flip,scale_minus_one_one]", "cache=none"],
+        ["load.drop_remainder=true"],
+    ],
+    ids=" ".join,
+)
+def test_other_data_has_another_digest(
+    overrides: list[str], plain: list[tuple[str, str]], tiny: Path, tmp_path: Path
+) -> None:
+    found = digests(tiny, tmp_path, *overrides)
+    assert found[0][0] != plain[0][0]
+    assert found[0][1] == plain[0][1] or "antialias" in overrides[0]
+
+
+def test_the_place_of_the_data_changes_no_digest(
+    plain: list[tuple[str, str]], tiny: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    copy.symlink_to(tiny)
+    assert digests(copy, tmp_path / "run") == plain
+
+
+def test_a_resumed_run_has_the_digests_of_an_undisturbed_one(
+    plain: list[tuple[str, str]], tiny: Path, tmp_path: Path
+) -> None:
+    assert digests(tiny, tmp_path / "first", "trainer.epochs=1") == plain[:1]
+    assert digests(tiny, tmp_path / "second", f"trainer.resume={tmp_path / 'first'}") == plain

@@ -1,0 +1,286 @@
+"""What runs measure, on real pipelines with an emulated accelerator."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from etlrun import freeze, report
+from etlrun.errors import WorldError
+from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.runs import events_of, run_here, small, summary_of
+
+
+def emulated(data_dir: Path, *overrides: str) -> list[str]:
+    given = {word.split("=")[0] for word in overrides}
+    base = ("model=emulated", "model.step_ms=5", "model.eval_step_ms=2", "load.batch_size=2", "load.drop_remainder=true")
+    kept = [word for word in base if word.split("=")[0] not in given]
+    return [word for word in small(data_dir, *kept, *overrides) if not word.startswith("model.trainable")]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("measured")
+    status, summary = run_here(folder, emulated(tiny, "trainer.epochs=3"))
+    assert status == 0
+    return folder, summary
+
+
+def test_a_summary_has_the_verdict_and_its_evidence(done: tuple[Path, dict[str, Any]]) -> None:
+    _, summary = done
+    assert summary["verdict"].keys() == {"kind", "stage", "pipeline", "max_gain", "because", "advice"}
+    assert summary["verdict"]["kind"] in {"input", "model", "balanced", "unknown"}
+    assert summary["step_floor_ms"] >= 5
+    assert summary["pipeline_examples_per_s"] > 0
+    assert 0 < summary["au"] <= 1
+    assert 0 <= summary["input_wait_share"] < 1
+    assert summary["input_wait_s"] == pytest.approx(sum(epoch["input_wait_s"] for epoch in summary["epochs"]))
+    assert [row["stage"] for row in summary["stages"]] == [planned.stage.path for planned in plan_of().train]
+    assert summary["resources"].keys() == {
+        "peak_rss_bytes", "cpu_s", "cores_used", "bytes_read", "cache_bytes", "gpus",
+    }  # fmt: skip
+    assert summary["resources"]["cache_bytes"] == 48 * (32 * 32 * 3 * 4 + 8)
+    assert "loss" not in summary["epochs"][0]
+
+
+def test_an_epoch_has_its_waits(done: tuple[Path, dict[str, Any]]) -> None:
+    for epoch in done[1]["epochs"]:
+        assert epoch["steps"] == 19
+        assert epoch["examples"] == 38
+        assert 0 <= epoch["input_wait_ms_median"] <= epoch["input_wait_ms_p95"]
+        assert epoch["wall_s"] >= 19 * 0.005 + epoch["input_wait_s"] + epoch["fill_wait_s"]
+        assert "digest" not in epoch
+
+
+def test_events_keep_the_stages_of_each_pass(done: tuple[Path, dict[str, Any]]) -> None:
+    stages = [event for event in events_of(done[0]) if event["event"] == "stages"]
+    assert {event["pipeline"] for event in stages} >= {"train"}
+    assert stages[0]["stages"][0].keys() == {
+        "stage", "examples", "cost_ms", "parallelism", "buffer_size", "buffered_bytes",
+    }  # fmt: skip
+
+
+def test_the_report_tells_the_verdict_and_the_stages(done: tuple[Path, dict[str, Any]]) -> None:
+    lines = (done[0] / "report.md").read_text().splitlines()
+    assert "| stage | ms/example | examples | parallelism | buffer | buffered | set by |" in lines
+    verdict = done[1]["verdict"]
+    assert f"- because   {verdict['because']}" in lines
+    assert any(line.startswith("- use       the accelerator worked ") for line in lines)
+    assert any(line.startswith("- used      ") and "CPU seconds" in line for line in lines)
+
+
+STEADY = {
+    "slow decode": ("input", "transform.decode"),
+    "serial map": ("input", "transform.map"),
+    "prefetch 0 and a serial map": ("input", "load.prefetch"),
+    "slow storage, one file after the other": ("input", "extract.sequential"),
+    "slow model": ("model", None),
+}
+"""Of the planted suite in benchmarks/planted.py."""
+
+
+@pytest.mark.parametrize("name", STEADY)
+def test_a_planted_bottleneck_is_found(name: str) -> None:
+    from benchmarks.planted import PLANTS, run_once
+
+    plant = PLANTS[name]
+    summary = run_once({**plant.config, **plant.planted}, {**plant.always_ms, **plant.sleeps_ms})
+    verdict = summary["verdict"]
+    assert (verdict["kind"], verdict["stage"]) == STEADY[name], verdict
+    if plant.kind == "input":
+        assert verdict["max_gain"] > 1.2
+        assert verdict["advice"]
+
+
+def test_a_pass_mark_that_is_not_reached_sets_the_exit_status(tiny: Path, tmp_path: Path) -> None:
+    words = emulated(tiny, "model.step_ms=0", "measure.au_min=0.99")
+    status, summary = run_here(tmp_path, words)
+    assert status == 3
+    assert summary["status"] == "completed"
+    assert "below the mark of 0.99" in (tmp_path / "report.md").read_text()
+    assert report.sweep(tmp_path.parent) == {3}
+
+
+def test_a_pass_mark_that_is_reached_does_not(tiny: Path, tmp_path: Path) -> None:
+    status, _ = run_here(tmp_path, emulated(tiny, "model.step_ms=30", "measure.au_min=0.2"))
+    assert status == 0
+    assert "at least the mark of 0.2" in (tmp_path / "report.md").read_text()
+
+
+def test_a_drain_reads_passes_without_a_model(tiny: Path, tmp_path: Path) -> None:
+    words = [*emulated(tiny, "trainer=drain", "measure.digest=true"), "trainer.epochs=2"]
+    status, summary = run_here(tmp_path, [word for word in words if word != "trainer.epochs=1"])
+    assert status == 0
+    assert [(epoch["epoch"], epoch["examples"]) for epoch in summary["epochs"]] == [(1, 38), (2, 38)]
+    assert summary["epochs"][0]["digest"] == summary["epochs"][1]["digest"]
+    assert summary["pipeline_examples_per_s"] > 0
+    assert (summary["step_floor_ms"], summary["au"], summary["verdict"]["max_gain"]) == (None, None, None)
+    assert not (tmp_path / "model.keras").exists()
+
+
+def test_a_drain_says_which_stage_sets_the_pace(tmp_path: Path) -> None:
+    words = ["trainer=drain", "cache=none", "extract=sequential", "transform.num_parallel_calls=1"]
+    status, summary = run_here(tmp_path, words)
+    assert status == 0
+    rate = f"{summary['pipeline_examples_per_s']:,.0f}"
+    advice = summary["verdict"].pop("advice")
+    assert advice == f"Try transform.num_parallel_calls={summary['host']['cores']}: the transform leaves cores unused."
+    assert summary["verdict"] == {
+        "kind": "input",
+        "stage": "transform.map",
+        "pipeline": "train",
+        "max_gain": None,
+        "because": f"the pipeline alone gives {rate} examples/s, and transform.map sets its pace",
+    }
+
+
+def test_a_drain_ends_when_its_time_is_up(tiny: Path, tmp_path: Path) -> None:
+    words = [*emulated(tiny, "trainer=drain"), "trainer.seconds=0.5", "trainer.epochs=null"]
+    status, summary = run_here(tmp_path, [word for word in words if word != "trainer.epochs=1"])
+    assert status == 0
+    assert 0.5 <= summary["wall_s"] < 10
+
+
+def test_a_profile_holds_its_windows_and_no_more(tiny: Path, tmp_path: Path) -> None:
+    words = small(tiny, "profile=trace", "profile.windows=[[1,2],[3,4]]")
+    status, _ = run_here(tmp_path, words)
+    assert status == 0
+    written = [path.relative_to(tmp_path / "profile").parts[0] for path in tmp_path.rglob("*.xplane.pb")]
+    assert sorted(written) == ["steps_000001_000002", "steps_000003_000004"]
+
+
+def test_freeze_prints_what_autotune_settled_on(done: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = done
+    text = freeze.overlay(folder)
+    assert text.startswith("# @package _global_\n# What AUTOTUNE settled on in ")
+    values = {f"{group}.{key}": value for group, block in yaml.safe_load(text).items() for key, value in block.items()}
+    assert values == summary["autotune"]
+    assert values.keys() == {"extract.num_parallel_calls", "transform.num_parallel_calls", "load.prefetch"}
+
+
+def test_a_frozen_overlay_is_a_config(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "frozen.yaml").write_text(freeze.overlay(done[0]))
+    from etlrun.compose import Request, planned
+    from etlrun.stages import STAGES
+
+    frozen = planned(Request(overrides=["experiment=frozen"], config_dir=str(tmp_path)), STAGES)
+    settled = planned(Request(overrides=[f"{key}={value}" for key, value in done[1]["autotune"].items()]), STAGES)
+    assert frozen.train == settled.train
+
+
+def message_of_freeze(folder: Path) -> str:
+    with pytest.raises(WorldError) as caught:
+        freeze.overlay(folder)
+    return str(caught.value)
+
+
+def test_there_must_be_something_to_freeze(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    assert message_of_freeze(tmp_path) == (
+        f"{tmp_path}: found no run; expected the folder of a run that was completed\n"
+        "    -> give the folder that a run printed at its end"
+    )
+    (tmp_path / "summary.json").write_text(json.dumps({**summary_of(done[0]), "autotune": {}}))
+    assert message_of_freeze(tmp_path) == (
+        f"{tmp_path}: found a run without events.jsonl; expected the folder of a run that was completed\n"
+        "    -> give the folder that a run printed at its end"
+    )
+    (tmp_path / "events.jsonl").write_text("")
+    tunable = "extract.num_parallel_calls, transform.num_parallel_calls or load.prefetch"
+    assert message_of_freeze(tmp_path) == (
+        f"{tmp_path}: found nothing that AUTOTUNE has set; expected a completed run with `autotune` in {tunable}\n"
+        "    -> run it with one of these set to autotune"
+    )
+
+
+def test_runs_of_one_sweep_whose_data_differ_are_marked(tiny: Path, tmp_path: Path) -> None:
+    words = ("measure.digest=true", "dataset.eval_split=null")
+    for name, extra in (("0", "load.prefetch=0"), ("1", "load.prefetch=2"), ("2", "transform.resize.antialias=true")):
+        run_here(tmp_path / name, emulated(tiny, *words, extra))
+    report.sweep(tmp_path)
+    rows = [line.split(" | ") for line in (tmp_path / "report.md").read_text().splitlines()[2:]]
+    column = next(number for number, cell in enumerate(rows[0]) if cell.strip(" |") == "data")
+    marks = {row[0].strip("| "): row[column].strip("| ") for row in rows[2:]}
+    assert marks == {"0": "differs: A", "1": "differs: A", "2": "differs: B"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["model=emulated", "model.step_ms=-1"], "model.step_ms: found -1; expected a number of at least 0"),
+        (["measure.au_min=1.5"], "measure.au_min: found 1.5; expected a number from 0 to 1, or null"),
+        (["measure.au_min=-0.1"], "measure.au_min: found -0.1; expected a number from 0 to 1, or null"),
+        (["measure.digest=1"], "measure.digest: found 1; expected true or false"),
+        (
+            ["profile=trace", "profile.windows=[]"],
+            "profile.windows: found []; expected a list of windows [first step, end), for example [[10, 20]]",
+        ),
+        (
+            ["profile=trace", "profile.windows=[[5,5]]"],
+            (
+                "profile.windows: found [[5, 5]]; expected windows [first step, end) that hold a step each, in order "
+                "and apart\n    -> write them as [[10, 20], [100, 110]]"
+            ),
+        ),
+        (
+            ["profile=trace", "profile.windows=[[5,8],[7,9]]"],
+            (
+                "profile.windows: found [[5, 8], [7, 9]]; expected windows [first step, end) that hold a step each, in "
+                "order and apart\n    -> write them as [[10, 20], [100, 110]]"
+            ),
+        ),
+        (
+            ["trainer=drain", "trainer.epochs=null"],
+            "trainer.seconds: found null, as is trainer.epochs; expected a limit\n    -> set trainer.seconds or trainer.epochs",
+        ),
+        (["trainer=drain", "trainer.seconds=0"], "trainer.seconds: found 0; expected a number above 0, or null"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_measures_are_refused(overrides: list[str], message: str) -> None:
+    assert refusal_of_spec(*overrides) == message
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["profile=trace", "trainer.steps_per_epoch=5", "trainer.epochs=4"],
+            (
+                "profile.windows: found [[20, 30]]; expected windows within the 20 steps of the run\n"
+                "    -> end the last one at 20 or before, or train for longer"
+            ),
+        ),
+        (
+            ["trainer=drain", "profile=trace", "measure.au_min=0.9"],
+            (
+                "profile.name: found trace; expected none, since trainer.drain has no steps to profile\n"
+                "    -> set profile=none\n"
+                "measure.au_min: found 0.9; expected null, since trainer.drain uses no accelerator\n"
+                "    -> set measure.au_min=null"
+            ),
+        ),
+        (
+            ["model=emulated", "trainer.early_stopping.patience=2"],
+            (
+                "trainer.early_stopping.patience: found 2; expected null, since model.emulated learns nothing\n"
+                "    -> set trainer.early_stopping.patience=null"
+            ),
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_measures_that_do_not_fit_the_run_are_refused(overrides: list[str], message: str) -> None:
+    assert refusal_of_plan(*overrides) == message
+
+
+def test_a_window_past_the_run_is_refused_before_training(tiny: Path, tmp_path: Path) -> None:
+    status, summary = run_here(tmp_path, emulated(tiny, "profile=trace", "profile.windows=[[18,20]]"))
+    assert status == 2
+    assert summary["error"] == (
+        "profile.windows: found [[18, 20]]; expected windows within the 19 steps of the run\n"
+        "    -> end the last one at 19 or before, or train for longer"
+    )
+    assert summary["epochs"] == []

@@ -1,0 +1,88 @@
+import pytest
+
+from etlrun.measure import meter as meters
+from etlrun.measure.meter import Loop, Meter
+
+
+class Clock:
+    """A clock that stands until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    stopped = Clock()
+    monkeypatch.setattr(meters, "time", stopped)
+    return stopped
+
+
+def measured(clock: Clock, *, ahead: int = 0) -> Loop:
+    """A pass of three batches: 1 s for the first, 0.25 s for the others, steps of 2 s, callbacks of 0.125 s."""
+    meter = Meter()
+    meter.begin()
+    meter.pass_begun()
+    waits = [1.0, 0.25, 0.25]
+
+    def fetch() -> None:
+        wait_s = waits.pop(0)
+        clock.now_s += wait_s
+        meter.fetched(wait_s, (8, 4, 4, 3) if waits else (5, 4, 4, 3))
+
+    for _ in range(ahead):
+        fetch()
+    for _ in range(3):
+        if waits:
+            fetch()
+        clock.now_s += 2.0
+        meter.stepped()
+        clock.now_s += 0.125
+    clock.now_s += 0.5
+    meter.ended(0.5)
+    return meter.end()
+
+
+def test_waits_and_steps_are_told_apart(clock: Clock) -> None:
+    loop = measured(clock)
+    assert loop.waits_s == [0.0, 0.25, 0.25]
+    assert loop.steps_s == [2.0, 2.0, 2.0]
+    assert loop.examples == [8, 8, 5]
+    assert (loop.fill_s, loop.tail_s, loop.wall_s) == (1.0, 0.5, 8.375)
+    assert loop.input_wait_s == 1.0
+    assert loop.overhead_s == pytest.approx(0.375)
+
+
+def test_a_step_with_a_new_shape_may_compile(clock: Clock) -> None:
+    loop = measured(clock)
+    assert loop.starts_up == [True, False, True]
+    assert (loop.startup_s, loop.startup_examples, loop.warm_steps_s) == (4.0, 13, [2.0])
+    assert loop.measured_s == 8.375 - 4.0
+
+
+def test_a_loop_may_read_a_batch_ahead(clock: Clock) -> None:
+    loop = measured(clock, ahead=1)
+    assert loop.examples == [8, 8, 5]
+    assert loop.fill_s + loop.input_wait_s == 2.0
+    assert loop.fill_s == 1.25
+
+
+def test_what_a_first_fill_takes_too_long_is_start_up(clock: Clock) -> None:
+    loop = measured(clock)
+    loop.split_fill(0.25)
+    assert (loop.start_s, loop.fill_s, loop.startup_s) == (0.75, 0.25, 4.75)
+    loop.split_fill(10.0)
+    assert (loop.start_s, loop.fill_s) == (0.0, 0.25)
+
+
+def test_an_epoch_is_described_with_median_and_percentile() -> None:
+    loop = Loop(waits_s=[0.001 * number for number in range(101)], tail_s=0.05, fill_s=2.0)
+    assert loop.described() == {
+        "input_wait_s": pytest.approx(5.1),
+        "input_wait_ms_median": pytest.approx(50),
+        "input_wait_ms_p95": pytest.approx(95),
+        "fill_wait_s": 2.0,
+    }

@@ -1,0 +1,170 @@
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tensorflow.core.framework import model_pb2
+
+from etlrun.measure.meter import Loop
+from etlrun.measure.stage_costs import StageCosts
+from etlrun.measure.verdict import Side, Verdict, judge, utilisation
+
+PATHS = ("extract.sequential", "transform.map", "load.shuffle", "load.batch", "load.prefetch")
+NODES = {
+    "load.prefetch": "Prefetch",
+    "load.batch": "BatchV2",
+    "load.shuffle": "Shuffle",
+    "transform.map": "ParallelMapV2",
+    "extract.sequential": "FlatMap",
+}
+BATCH, STEPS, STEP_S, CORES = 10, 100, 0.1, 4
+
+
+def costs(paths: tuple[str, ...] = PATHS, threads: int = CORES, **ms: float) -> StageCosts:
+    """Of stages that take so many milliseconds an example, in TensorFlow's own message; the map has `threads`."""
+    proto, examples = model_pb2.ModelProto(), BATCH * STEPS
+    proto.output = len(paths)
+    for identity, path in enumerate(paths, 1):
+        node = proto.nodes[identity]
+        node.name = NODES[path]
+        node.num_elements = examples if path in PATHS[:3] else STEPS
+        node.processing_time = int(1e6 * ms.get(path.partition(".")[2], 0.0) * examples)
+        node.inputs.extend([identity - 1] if identity > 1 else [])
+        if path == "transform.map":
+            node.parameters.add(name="parallelism", state_value=threads)
+    return StageCosts(proto, paths, BATCH, CORES)
+
+
+def loop(wait_s: float = 0.0, fill_s: float = 0.0, step_s: float = STEP_S, waits_s: list[float] | None = None) -> Loop:
+    waits = [wait_s] * STEPS if waits_s is None else waits_s
+    return Loop(
+        waits_s=waits,
+        steps_s=[step_s] * STEPS,
+        examples=[BATCH] * STEPS,
+        starts_up=[False] * STEPS,
+        fill_s=fill_s,
+        wall_s=sum(waits) + fill_s + STEPS * step_s,
+    )
+
+
+def side(*loops: Loop, of: StageCosts | None = None, paths: tuple[str, ...] = PATHS, **changes: Any) -> Side:
+    values = {"name": "train", "floor_s": STEP_S, "costs": (of or costs(),) * len(loops)} | changes
+    return Side(paths=paths, batch_size=BATCH, loops=loops, **values)
+
+
+def no_steps(_name: str) -> Mapping[str, float]:
+    return {}
+
+
+def verdict(*sides: Side, ceiling_per_s: float | None = 10_000.0, steps: Mapping[str, float] | None = None) -> Verdict:
+    return judge(sides, ceiling_per_s, lambda _name: steps or {}, CORES)
+
+
+def test_a_run_that_never_waits_is_bound_by_its_model() -> None:
+    assert verdict(side(loop())) == Verdict(
+        kind="model",
+        max_gain=pytest.approx(1.0),
+        because="0.00 s of 10.0 s were spent waiting for data; the pipeline alone gives 10,000 examples/s, "
+        "the model takes 100 examples/s",
+    )
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "ceiling_per_s", "kind"),
+    [(0.004, 10_000.0, "model"), (0.006, 10_000.0, "balanced"), (0.0, 124.0, "balanced"), (0.0, 126.0, "model")],
+)
+def test_little_waiting_or_little_in_reserve_is_balanced(wait_s: float, ceiling_per_s: float, kind: str) -> None:
+    assert verdict(side(loop(wait_s)), ceiling_per_s=ceiling_per_s).kind == kind
+
+
+def test_the_slowest_thread_names_the_stage() -> None:
+    found = verdict(side(loop(0.1), of=costs(sequential=15.0, map=20.0)))
+    assert found == Verdict(
+        kind="input",
+        stage="extract.sequential",
+        pipeline="train",
+        max_gain=pytest.approx(2.0),
+        because="10.0 s of 20.0 s were spent waiting for data; extract.sequential takes 15 ms an example with one "
+        "thread; a step takes 10 ms an example",
+    )
+
+
+def test_a_step_of_a_transform_that_uses_all_cores_is_named() -> None:
+    found = verdict(side(loop(0.1), of=costs(map=80.0)), steps={"transform.decode": 60.0, "transform.resize": 20.0})
+    assert found.stage == "transform.decode"
+    assert found.because == (
+        "10.0 s of 20.0 s were spent waiting for data; transform.map takes 80 ms an example with 4 threads; a step takes "
+        "10 ms an example; transform.decode is 75% of it"
+    )
+
+
+def test_no_step_is_named_where_none_is_the_half_of_it() -> None:
+    steps = {"transform.parse": 4.0, "transform.decode": 4.0, "transform.resize": 4.0}
+    assert verdict(side(loop(0.1), of=costs(map=80.0)), steps=steps).stage == "transform.map"
+
+
+def test_a_transform_that_leaves_cores_unused_is_named_itself() -> None:
+    found = verdict(side(loop(0.1), of=costs(threads=1, map=20.0)), steps={"transform.decode": 20.0})
+    assert found.stage == "transform.map"
+
+
+@pytest.mark.parametrize(("map_ms", "stage"), [(36.0, "load.prefetch"), (44.0, "transform.map")])
+def test_without_a_prefetch_a_pipeline_that_would_keep_up_lacks_one(map_ms: float, stage: str) -> None:
+    paths = PATHS[:-1]
+    found = verdict(side(loop(0.09), of=costs(paths, map=map_ms), paths=paths))
+    assert found.stage == stage
+
+
+def test_filling_the_shuffle_buffer_is_named_where_the_pipeline_would_keep_up() -> None:
+    found = verdict(side(loop(fill_s=5.0), of=costs(map=20.0)))
+    assert found.stage == "load.shuffle"
+    assert found.because == (
+        "5.00 s of 15.0 s were spent waiting for data; each pass first fills the shuffle buffer, which took "
+        "5.00 s of 15.0 s"
+    )
+    assert verdict(side(loop(fill_s=5.0), of=costs(map=80.0))).stage == "transform.map"
+
+
+def test_a_cold_first_epoch_is_told() -> None:
+    found = verdict(side(loop(0.1), loop(), loop(), of=costs(map=80.0)))
+    assert (found.stage, found.max_gain) == ("transform.map", pytest.approx(4 / 3))
+    assert found.because.endswith("; 10.0 s of the waiting was in the first epoch, 0.00 s in all later ones")
+
+
+def test_the_validation_may_be_what_waits() -> None:
+    found = verdict(side(loop()), side(loop(0.1), of=costs(sequential=20.0), name="validation"))
+    assert (found.kind, found.stage, found.pipeline) == ("input", "extract.sequential", "validation")
+    assert "(10.0 s of it in validation)" in found.because
+
+
+def test_too_few_steps_are_no_evidence() -> None:
+    short = Loop(waits_s=[1.0] * 7, steps_s=[1.0] * 7, examples=[1] * 7, starts_up=[False] * 7, wall_s=14.0)
+    assert verdict(side(short)) == Verdict(
+        kind="unknown", because="cannot tell: only 7 steps were measured, and a verdict needs 8 at least"
+    )
+
+
+def test_uneven_waits_that_could_mean_anything_are_no_evidence() -> None:
+    assert verdict(side(loop(waits_s=[0.0] * 90 + [0.12] * 10))).because == (
+        "cannot tell: 1.20 s of 11.2 s were spent waiting for data, but from step to step so unevenly that the gain lies "
+        "anywhere from 1.00 to 1.31"
+    )
+
+
+def test_steps_that_are_slower_than_their_floor_without_a_wait_are_told() -> None:
+    assert verdict(side(loop(step_s=0.13))) == Verdict(
+        kind="unknown",
+        because="cannot tell: 0.00 s of 13.0 s were spent waiting for data, but a step took 130.0 ms in the training and "
+        "100.0 ms on a batch that was there: either the pipeline takes cores from the model, or the machine was busy "
+        "with other work",
+    )
+
+
+def test_passes_too_short_to_look_into_are_told() -> None:
+    assert verdict(side(loop(0.1), costs=(None,))).because == (
+        "cannot tell: 10.0 s of 20.0 s were spent waiting for data, but the passes were too short to look into"
+    )
+
+
+def test_utilisation_is_step_time_over_total() -> None:
+    assert utilisation([side(loop(0.1))]) == pytest.approx(0.5)
+    assert utilisation([side(loop(0.1), floor_s=None)]) is None
