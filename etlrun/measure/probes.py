@@ -38,7 +38,10 @@ def ceiling_per_s(pipeline: Pipeline, rows: Sequence[StageCost], *, from_cache: 
 
 
 def step_costs_ms(pipeline: Pipeline, *, seconds: float) -> dict[str, float]:
-    """Milliseconds per example of each step of the transform, in one thread, on a sample that is in memory."""
+    """Milliseconds per example of each step of the transform, in one thread, on a sample that is in memory.
+
+    Empty where the sample holds a record that the run has skipped.
+    """
     stage: Any = next(planned.stage for planned in pipeline.stages if isinstance(planned.stage, Map))
     sample = pipeline.extracted().take(_SAMPLE).cache().repeat()
     budget_s = seconds / (1 + len(stage.steps))
@@ -48,7 +51,10 @@ def step_costs_ms(pipeline: Pipeline, *, seconds: float) -> dict[str, float]:
         for end in range(len(stage.steps))
     ]
     through = [sample, *(map_steps(sample, prefix, pipeline.context) for prefix in prefixes)]
-    periods_ms = [_period_ms(dataset, budget_s) for dataset in through]
+    try:
+        periods_ms = [_period_ms(dataset, budget_s) for dataset in through]
+    except tf.errors.OpError:
+        return {}
     costs = [max(0.0, after - before) for before, after in pairwise(periods_ms)]
     return {step.path: cost for step, cost in zip(stage.steps, costs, strict=True)}
 

@@ -97,7 +97,7 @@ StepCosts = Callable[[str], Mapping[str, float]]
 def utilisation(sides: Sequence[Side]) -> float | None:
     """Step time over total, as MLPerf Storage defines the utilisation of an accelerator; in [0, 1]."""
     total_s = sum(side.measured_s for side in sides)
-    if total_s <= 0 or any(side.floor_s is None for side in sides):
+    if total_s <= 0 or sides[0].floor_s is None:
         return None
     return min(1.0, sum(side.floors_s for side in sides) / total_s)
 
@@ -106,7 +106,7 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
     """The verdict on a run whose pipeline alone gives `ceiling_per_s` training examples a second."""
     steps, total_s = sum(side.steps for side in sides), sum(side.measured_s for side in sides)
     waits_s, floors_s = sum(side.waits_s for side in sides), sum(side.floors_s for side in sides)
-    if steps < FEWEST_STEPS or any(side.floor_s is None for side in sides):
+    if steps < FEWEST_STEPS or sides[0].floor_s is None:
         why = f"only {steps} steps were measured, and a verdict needs {FEWEST_STEPS} at least"
         return Verdict(kind="unknown", because=f"cannot tell: {why}")
     gain = total_s / (floors_s + sum(side.overhead_s for side in sides))
