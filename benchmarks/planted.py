@@ -2,10 +2,12 @@
 
     python benchmarks/planted.py [--runs 20] [--only NAME...] [--output benchmarks/results/planted.md]
 
+A table is added to what the output file holds.
+
 Each run is a real one, of `etlrun.run`, on JPEGs of the sample data set, with an emulated accelerator. A plant is a
 sleep in the function of a real stage, or a real value of the config. Planted and mended runs take turns; the gain
-that is predicted from the planted run alone is compared with the times of the two. (A map that is serial waits for a function
-that sleeps in powers of two milliseconds, which is TensorFlow's doing: 3 ms become 4.)
+that is predicted from the planted run alone is compared with the times of the two. (A map that is serial waits for a
+function that sleeps in powers of two milliseconds, which is TensorFlow's doing: 3 ms become 4.)
 """
 
 from __future__ import annotations
@@ -221,8 +223,9 @@ def run_once(overrides: dict[str, str], sleeps_ms: dict[Any, float]) -> dict[str
 
 
 def seconds(summary: dict[str, Any]) -> float:
-    """Of all steps, training and validation, without what may compile."""
-    return float(sum(epoch["wall_s"] + epoch["validation_s"] - epoch["startup_s"] for epoch in summary["epochs"]))
+    """Of all steps, training and validation, without the start-up."""
+    startup_s = sum(epoch["startup_s"] + epoch["validation_startup_s"] for epoch in summary["epochs"])
+    return float(sum(epoch["wall_s"] + epoch["validation_s"] for epoch in summary["epochs"]) - startup_s)
 
 
 def measure(plant: Plant, runs: int, name: str) -> list[Any]:
@@ -270,7 +273,10 @@ def main() -> None:
     print(table)
     if arguments.output:
         command = f"python benchmarks/planted.py --runs {arguments.runs}"
-        arguments.output.write_text(f"`{command}` on 2 cores, TensorFlow {tf.__version__}\n\n{table}")
+        only = " ".join(f"'{name}'" for name in arguments.only or [])
+        head = f"`{command}{' --only ' if only else ''}{only}` on 2 cores, TensorFlow {tf.__version__}"
+        before = f"{arguments.output.read_text()}\n" if arguments.output.exists() else ""
+        arguments.output.write_text(f"{before}{head}\n\n{table}")
 
 
 if __name__ == "__main__":

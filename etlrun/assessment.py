@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from etlrun.backend import cores
+from etlrun.errors import WorldError
 from etlrun.measure.advice import advice
 from etlrun.measure.meter import Loop
 from etlrun.measure.probes import ceiling_per_s, step_costs_ms
@@ -26,6 +27,12 @@ from etlrun.stages.trainer import Drain
 _PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
 """A probe after the training may take this part of the training's time, within limits."""
 
+MEASURED = (
+    "verdict", "step_floor_ms", "pipeline_examples_per_s", "au", "input_wait_s", "input_wait_share", "fill_wait_s",
+    "validation_wait_s", "stages", "autotune", "resources",
+)  # fmt: skip
+"""The keys of a summary that `Assessment.conclude` writes."""
+
 
 class Assessment:
     """Used as a context around the training: looks on while it lasts.
@@ -38,17 +45,18 @@ class Assessment:
         self.work = work
         self.loops: dict[str, list[Loop]] = {name: [] for name in work.pipelines}
         self._costs: dict[str, list[StageCosts | None]] = {name: [] for name in work.pipelines}
-        self._sampler = Sampler(work.watches.values())
+        self._sampler = Sampler(work.watches.values(), with_gpu=bool(work.record.summary["host"]["accelerators"]))
         self._resources = Resources()
         self._used: dict[str, Any] = {}
         self._is_drained = isinstance(work.plan.spec.trainer, Drain)
-        self._is_endless = getattr(work.plan.spec.trainer, "steps_per_epoch", None) is not None
 
     def __enter__(self) -> Self:
         self._sampler.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        for watch in self.work.watches.values():
+            watch.release()
         self._sampler.__exit__(*exception)
         self._used = {
             **self._resources.used(),
@@ -64,7 +72,9 @@ class Assessment:
         """It has ended."""
         watch = self.work.watches[name]
         loop, model = watch.meter.end(), watch.taken_model()
-        if name == "validation" or not self._is_endless:
+        if not loop.steps_s:
+            raise _empty_pass(name)
+        if watch.pass_batches is None:
             watch.release()
         costs = None
         if model is not None:
@@ -94,7 +104,7 @@ class Assessment:
 
     def conclude(self, floor: Loop | None) -> None:
         """Write verdict and evidence into the summary; `floor` holds steps on a batch that was there."""
-        if not self.loops["train"]:
+        if not self.loops["train"]:  # nothing was left to do for a resumed run
             return
         sides = [self._side(name, floor if name == "train" else None) for name in self.work.pipelines]
         ceiling = self._ceiling_per_s()
@@ -105,16 +115,17 @@ class Assessment:
         train, rows = sides[0], self._rows(verdict.pipeline or "train")
         steady_s = sum(loop.measured_s - loop.fill_s for loop in train.loops)
         waits_s = sum(loop.input_wait_s for loop in train.loops)
-        tip = advice(verdict.stage, self.work.plan, rows, self._conditions())
+        tip = advice(verdict.stage, self.work.plan, rows, self._conditions(verdict.pipeline or "train"))
+        epochs = self.work.record.summary["epochs"]
         self.work.record.update(
             verdict={**dataclasses.asdict(verdict), "advice": tip},
             step_floor_ms=None if train.floor_s is None else 1000 * train.floor_s,
             pipeline_examples_per_s=ceiling,
             au=utilisation(sides),
-            input_wait_s=waits_s,
+            input_wait_s=sum(epoch["input_wait_s"] for epoch in epochs),
             input_wait_share=waits_s / steady_s if steady_s > 0 else None,
-            fill_wait_s=sum(loop.fill_s for loop in train.loops),
-            validation_wait_s=sum(loop.fill_s + loop.input_wait_s for loop in self.loops.get("validation", [])),
+            fill_wait_s=sum(epoch["fill_wait_s"] for epoch in epochs),
+            validation_wait_s=sum(epoch.get("validation_wait_s", 0.0) for epoch in epochs),
             stages=[self._described(row, verdict.pipeline or "train") for row in rows],
             autotune=settled_values(self.work.train.stages, self._rows("train")),
             resources=self._used,
@@ -134,7 +145,7 @@ class Assessment:
         if floor is not None and floor.warm_steps_s:
             floors.append(statistics.median(floor.warm_steps_s))
         elif in_loop:
-            floors.append(statistics.quantiles(in_loop, n=4)[0] if len(in_loop) > 1 else in_loop[0])
+            floors.append(statistics.quantiles(in_loop, n=4, method="inclusive")[0] if len(in_loop) > 1 else in_loop[0])
         return Side(
             name=name,
             paths=tuple(planned.stage.path for planned in self._stages(name)),
@@ -165,17 +176,18 @@ class Assessment:
         return {**dataclasses.asdict(row), "set_by": "autotune" if tuned else "config"}
 
     def _ceiling_per_s(self) -> float | None:
-        """Measured, unless a batch takes so long that the training itself has told: it then waited for each."""
-        loops = self.loops["train"]
-        last = loops[-1]
-        budget_s = self.probe_s()
-        step_s = last.wall_s / max(len(last.steps_s), 1)
-        if self._is_drained or step_s > budget_s:
-            return sum(last.examples) / last.wall_s if last.wall_s else None
+        """Measured; where a batch takes too long for that, what the slowest thread made of it in the training."""
+        loops, costs, rows = self.loops["train"], self._costs["train"][-1], self._rows("train")
+        examples = sum(sum(loop.examples) for loop in loops)
+        if self._is_drained:
+            measured_s = sum(loop.measured_s for loop in loops)
+            return examples / measured_s if measured_s > 0 else None
+        period_ms = costs.periods.slowest.period_ms if costs is not None else 0.0
+        if self._batch_size * period_ms / 1000 > self.probe_s():
+            return 1000 / period_ms
         has_cache = not isinstance(self.work.plan.spec.cache, NoCache)
-        return ceiling_per_s(
-            self.work.train, self._rows("train"), from_cache=has_cache and len(loops) > 1, seconds=budget_s
-        )
+        is_full = has_cache and examples > self.work.train.split.num_examples
+        return ceiling_per_s(self.work.train, rows, from_cache=is_full, seconds=self.probe_s())
 
     def _step_costs_ms(self, name: str) -> Mapping[str, float]:
         return step_costs_ms(self.work.pipelines[name], seconds=self.probe_s())
@@ -197,16 +209,21 @@ class Assessment:
         picture = images.shape[1:].num_elements() * images.dtype.size + labels.dtype.size
         return int(picture * self.work.pipelines[name].split.num_examples)
 
-    def _conditions(self) -> dict[str, Any]:
+    def _conditions(self, name: str) -> dict[str, Any]:
         """What advice depends on beside the plan."""
         return {
             "cores": cores(),
-            "shards": len(self.work.train.split.shards),
+            "shards": len(self.work.pipelines[name].split.shards),
             "cached_bytes": sum(self._cached_bytes(name) for name in self.work.pipelines),
             "epochs": len(self.loops["train"]),
         }
 
 
-def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _empty_pass(name: str) -> WorldError:
+    key = "dataset.split" if name == "train" else "dataset.eval_split"
+    return WorldError(
+        where=key,
+        found="a pass without a batch",
+        expected="at least one: sound examples, and with load.drop_remainder=true as many as a batch has",
+        remedy=f"mend the data, choose a larger {key}, or set load.drop_remainder=false",
+    )

@@ -99,9 +99,14 @@ def _versions() -> dict[str, str]:
     return versions
 
 
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _host(accelerators: list[str]) -> dict[str, Any]:
     return {
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": cores(),
         "memory_bytes": psutil.virtual_memory().total,
         "system": platform.platform(),
         "accelerators": accelerators,

@@ -126,32 +126,26 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self.loops["train"] = loop
         validation = self.loops.get("validation", Loop())
         measures = {key: float(logs[key]) for key in _MEASURES if logs and key in logs}
-        examples = sum(loop.examples)
+        described = loop.described()
         self.record.epoch(
             {
                 "epoch": epoch + 1,
-                "wall_s": loop.wall_s,
+                **described,
                 "validation_s": validation.wall_s,
-                "steps": len(loop.steps_s),
-                "examples": examples,
-                "examples_per_s": examples / loop.wall_s,
-                "startup_s": loop.startup_s,
-                "startup_examples": loop.startup_examples,
-                **loop.described(),
+                "validation_startup_s": validation.startup_s,
                 "validation_wait_s": validation.fill_s + validation.input_wait_s,
                 **self._digests(),
                 **measures,
             }
         )
-        shown = "  ".join(f"{key} {value:.4f}" for key, value in measures.items())
-        head = (
-            f"epoch {epoch + 1}/{self.trainer.epochs}  {loop.wall_s:6.1f} s  {examples / loop.wall_s:7.1f} examples/s"
-        )
-        self.console.print(
-            f"{head}  waited {loop.fill_s + loop.input_wait_s:5.1f} s  {shown}".rstrip(),
-            highlight=False,
-            soft_wrap=True,
-        )
+        parts = [
+            f"epoch {epoch + 1}/{self.trainer.epochs}",
+            f"{loop.wall_s:6.1f} s",
+            f"{described['examples_per_s']:7.1f} examples/s",
+            f"waited {loop.fill_s + loop.input_wait_s:5.1f} s",
+            *(f"{key} {value:.4f}" for key, value in measures.items()),
+        ]
+        self.console.print("  ".join(parts), highlight=False, soft_wrap=True)
 
     def _digests(self) -> dict[str, str]:
         found = {"digest": self.train.digest, "validation_digest": self.validation.digest if self.validation else None}
@@ -164,13 +158,14 @@ class Profiler(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self, profile: Trace, folder: str, first_step: int) -> None:
         super().__init__()
         self.step = first_step
-        self.windows = dict(profile.windows)
+        self.windows = profile.windows
         self.folder, self.end = folder, 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Start where a window does."""
-        if self.step in self.windows:
-            self.end = self.windows[self.step]
+        """Start where a window does, or within one where a resumed run does."""
+        inside = [end for first, end in self.windows if first <= self.step < end]
+        if inside and not self.end:
+            self.end = inside[0]
             _start_profile(f"{self.folder}/steps_{self.step:06}_{self.end:06}")
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -45,19 +45,9 @@ def _passes(work: Work, assessment: Assessment, drain: Drain) -> None:
             if is_late:
                 break
         loop = assessment.end("train")
-        examples = sum(loop.examples)
-        entry = {
-            "epoch": epoch,
-            "wall_s": loop.wall_s,
-            "steps": len(loop.steps_s),
-            "examples": examples,
-            "examples_per_s": examples / loop.wall_s,
-            "startup_s": 0.0,
-            "startup_examples": 0,
-            **loop.described(),
-            **({"digest": watch.digest.taken()} if watch.digest is not None else {}),
-        }
-        work.record.epoch(entry)
-        Console(stderr=True).print(
-            f"pass {epoch}  {loop.wall_s:6.1f} s  {examples / loop.wall_s:7.1f} examples/s", highlight=False
-        )
+        digest = {"digest": watch.digest.taken()} if watch.digest is not None else {}
+        described = loop.described()
+        work.record.epoch({"epoch": epoch, **described, **digest})
+        rate = f"{described['examples_per_s']:7.1f} examples/s"
+        Console(stderr=True).print(f"pass {epoch}  {loop.wall_s:6.1f} s  {rate}", highlight=False)
+        is_late = until_s is not None and time.perf_counter() > until_s

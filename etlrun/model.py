@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from etlrun.errors import WorldError, headline
@@ -125,3 +126,15 @@ def _slept(seconds: float) -> Callable[..., Any]:
 def _traced(step: Callable[[Any], Any], spec: Any, jit_compile: bool) -> Callable[[Any], Any]:  # noqa: FBT001 - Keras's value
     on_batch = tf.function(step, input_signature=[spec], jit_compile=jit_compile)
     return lambda iterator: on_batch(next(iterator))
+
+
+def build_loops(model: keras.Model, stage: MobileNetV2 | Emulated, batch_size: int) -> None:
+    """Have Keras make what it would otherwise make of a batch read ahead of the first epoch: metrics, loss, optimizer.
+
+    On JAX `fit` reads such a batch itself, which no step then sees.
+    """
+    if isinstance(stage, Emulated) or keras.backend.backend() != "jax":
+        return
+    pictures = np.zeros((batch_size, *model.input_shape[1:]), "float32")
+    model.test_on_batch(pictures, np.zeros(batch_size, "int64"))
+    model.reset_metrics()

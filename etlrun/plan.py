@@ -16,7 +16,7 @@ from etlrun.stages.extract import Tfds
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.measure import Trace
-from etlrun.stages.model import Emulated
+from etlrun.stages.model import Emulated, require_one_size
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.trainer import Trainer
 from etlrun.stages.transform import Map, Parse
@@ -146,7 +146,7 @@ class _Planner:
     def rules(self, train: tuple[PlannedStage, ...], evaluation: tuple[PlannedStage, ...]) -> None:
         """What no stage can know by itself."""
         spec, given = self.spec, train[-1].gives
-        if not self.faults:
+        if not self.faults and isinstance(spec.trainer, Trainer):
             self.through(spec.model, given)
         if not self.faults and evaluation and evaluation[-1].gives != given:
             self.add(
@@ -168,7 +168,7 @@ class _Planner:
         if isinstance(spec.trainer, Trainer):
             self.fit_rules(spec.trainer)
         else:
-            self.drain_rules()
+            self.drain_rules(given)
 
     def fit_rules(self, trainer: Trainer) -> None:
         spec = self.spec
@@ -192,7 +192,11 @@ class _Planner:
         if isinstance(spec.profile, Trace) and trainer.steps_per_epoch is not None:
             self.faults += windows_past(spec.profile, trainer.steps_per_epoch * trainer.epochs)
 
-    def drain_rules(self) -> None:
+    def drain_rules(self, given: Flow) -> None:
+        try:
+            require_one_size(given)
+        except UnfitError as unfit:
+            self.add("load.batch", f"{given} before it", unfit.expected, unfit.remedy)
         if isinstance(self.spec.profile, Trace):
             self.add("profile.name", "trace", "none, since trainer.drain has no steps to profile", "set profile=none")
         if self.spec.measure.au_min is not None:

@@ -193,17 +193,19 @@ def _verdict_lines(summary: dict[str, Any]) -> Iterator[str]:
     yield f"because   {verdict['because']}"
     if verdict["advice"]:
         yield f"advice    {verdict['advice']}"
-    if summary.get("au") is not None:
-        mark = summary.get("au_min")
+    mark, share = summary.get("au_min"), summary.get("au")
+    if mark is not None or share is not None:
+        worked = "for an unknown part" if share is None else f"{share:.1%}"
         passed = (
             "" if mark is None else f", {'below' if records.is_too_slow(summary) else 'at least'} the mark of {mark:g}"
         )
-        yield f"use       the accelerator worked {summary['au']:.1%} of the time{passed}"
+        yield f"use       the accelerator worked {worked} of the time{passed}"
     used = summary.get("resources") or {}
     if used:
         read = "-" if used["bytes_read"] is None else _megabytes(used["bytes_read"])
         gpus = "".join(
-            f"; GPU at {gpu['utilisation_percent']:.0f} %, {_megabytes(gpu['peak_memory_bytes'])}"
+            f"; GPU {gpu['index']} at {gpu['utilisation_percent']:.0f} %"
+            + (f", {_megabytes(gpu['peak_memory_bytes'])}" if gpu["peak_memory_bytes"] else "")
             for gpu in used["gpus"]
         )
         yield (

@@ -41,7 +41,9 @@ def run(folder: Path, stages: Stages = STAGES) -> int:
         _end(record, records.INTERRUPTED, _fault("the run", "an interrupt", "the end of the training"))
         goes_on = any((folder / resume.CHECKPOINTS).glob("epoch_*.keras"))
         _say(
-            f"interrupted; go on with: etlrun trainer.resume={folder}" if goes_on else "interrupted in its first epoch"
+            f"interrupted; go on with: etlrun trainer.resume={folder}"
+            if goes_on
+            else "interrupted before its first checkpoint"
         )
         return INTERRUPTED
     except EtlrunError as error:

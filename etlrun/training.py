@@ -16,19 +16,19 @@ import keras
 import tensorflow as tf
 
 from etlrun import model as models
-from etlrun.assessment import Assessment
+from etlrun.assessment import MEASURED, Assessment
 from etlrun.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler
 from etlrun.errors import ConfigError
 from etlrun.measure.meter import Loop, Meter
 from etlrun.measure.watched import Watch, Watched
 from etlrun.pipelines import Work, batches_in_pass, explain, prepared, report_skipped
 from etlrun.plan import Plan, windows_past
-from etlrun.record import Record
+from etlrun.record import Record, read_summary
 from etlrun.resume import PreviousRun, checkpoint_path
 from etlrun.stages.measure import Trace
 from etlrun.stages.trainer import Trainer
 
-_FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 5
+_FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2
 
 
 def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Trainer) -> None:
@@ -103,6 +103,7 @@ def _model(work: Work, previous: PreviousRun | None, trainer: Trainer) -> keras.
         model = keras.models.load_model(previous.checkpoint)
     validation = work.validation.dataset.element_spec if work.validation else None
     models.read_from_python(model, stage, work.train.dataset.element_spec, validation)
+    models.build_loops(model, stage, work.plan.spec.load.batch_size)
     return model
 
 
@@ -111,7 +112,8 @@ def _carry_over(record: Record, previous: PreviousRun) -> None:
     target = checkpoint_path(record.folder, len(previous.epochs))
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(previous.checkpoint, target)
-    record.update(resumed_from=str(previous.folder))
+    before = read_summary(previous.folder) or {}
+    record.update(resumed_from=str(previous.folder), **{key: before[key] for key in MEASURED if key in before})
     for epoch in previous.epochs:
         record.epoch(epoch)
 
@@ -122,7 +124,9 @@ def _batches(work: Work, done: int, trainer: Trainer) -> tf.data.Dataset:
     if trainer.steps_per_epoch is None:
         pipeline.skip_passes(done)
         return pipeline.dataset
-    passes, batches = divmod(done * trainer.steps_per_epoch, batches_in_pass(work))
+    watch = work.watches["train"]
+    watch.pass_batches, watch.passed = batches_in_pass(work), done * trainer.steps_per_epoch
+    passes, batches = divmod(watch.passed, watch.pass_batches)
     pipeline.skip_passes(passes)
     return pipeline.endless().skip(batches)
 
@@ -131,14 +135,14 @@ def _callbacks(
     work: Work, recorder: EpochRecorder, done: list[dict[str, Any]], trainer: Trainer
 ) -> list[keras.callbacks.Callback]:
     record, profile = work.record, work.plan.spec.profile
-    callbacks: list[keras.callbacks.Callback] = []
+    callbacks: list[keras.callbacks.Callback] = [recorder]  # first, so that no other's work counts as a step
     if trainer.early_stopping.patience is not None:
         callbacks.append(EarlyStopping(trainer.early_stopping, done))
     if trainer.tensorboard:
         callbacks.append(keras.callbacks.TensorBoard(record.folder / "tensorboard", write_graph=False))
     if isinstance(profile, Trace):
         callbacks.append(Profiler(profile, str(record.folder / "profile"), sum(epoch["steps"] for epoch in done)))
-    return [*callbacks, recorder, Checkpoint(record)]
+    return [*callbacks, Checkpoint(record)]
 
 
 def _has_stopped(model: keras.Model, callbacks: list[keras.callbacks.Callback]) -> bool:
@@ -162,7 +166,7 @@ class _Floor(keras.callbacks.Callback):  # type: ignore[misc]
         """Stop the training where it has gone on for long enough."""
         self.meter.stepped()
         steps = len(self.meter.loop.steps_s)
-        is_late = time.perf_counter() > self.until_s and steps > _FEWEST_FLOOR_STEPS
+        is_late = time.perf_counter() > self.until_s and steps >= _FEWEST_FLOOR_STEPS
         self.model.stop_training = is_late or steps > _FLOOR_STEPS
 
 

@@ -76,7 +76,11 @@ STAGES_BY_KEY: list[tuple[str, type[Stage]]] = [
     ("load", Load),
     ("transform", Map),
     *((f"transform.{name}", step) for name, step in STAGES["transform"].items()),
-    *((group, stage) for group in ("extract", "cache", "model", "trainer", "profile") for stage in STAGES[group].values()),
+    *(
+        (group, stage)
+        for group in ("extract", "cache", "model", "trainer", "profile")
+        for stage in STAGES[group].values()
+    ),
     ("trainer.early_stopping", EarlyStopping),
     ("measure", Measure),
 ]

@@ -56,7 +56,7 @@ def test_faults_of_groups_and_of_keys_are_told_together() -> None:
         "model: found the unknown option 'mobilenet'; expected one of emulated, mobilenet_v2, mobilenet_v2_small\n"
         "    -> did you mean model=mobilenet_v2?\n"
         "x: found an unknown key; expected one of the keys dataset, extract, transform, cache, load, model, trainer, "
-            "profile, measure\n"
+        "profile, measure\n"
         "load.batch_size: found 0; expected an integer of at least 1\n"
         "trainer.epoch: found an unknown key; expected one of the keys epochs, steps_per_epoch, optimizer, "
         "learning_rate, seed, mixed_precision, jit_compile, device, tensorboard, resume, early_stopping\n"

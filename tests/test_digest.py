@@ -41,7 +41,7 @@ UNTRIED = {
 }
 
 
-def of(images: np.ndarray, labels: np.ndarray, *sizes: int) -> str:  # type: ignore[type-arg]
+def of(images: np.ndarray, labels: np.ndarray, *sizes: int) -> str:
     digest, start = Digest(), 0
     for size in sizes:
         digest.add(images[start : start + size], labels[start : start + size])
@@ -107,9 +107,7 @@ def test_what_changes_only_the_speed_changes_no_digest(
 
 
 @pytest.mark.parametrize("override", ["cache=none", "cache=disk", "extract=sequential", "load.shuffle_buffer=0"])
-def test_neither_do_caches_and_orders(
-    override: str, plain: list[tuple[str, str]], tiny: Path, tmp_path: Path
-) -> None:
+def test_neither_do_caches_and_orders(override: str, plain: list[tuple[str, str]], tiny: Path, tmp_path: Path) -> None:
     assert digests(tiny, tmp_path, override) == plain
 
 
@@ -136,9 +134,7 @@ def test_other_data_has_another_digest(
     assert found[0][1] == plain[0][1] or "antialias" in overrides[0]
 
 
-def test_the_place_of_the_data_changes_no_digest(
-    plain: list[tuple[str, str]], tiny: Path, tmp_path: Path
-) -> None:
+def test_the_place_of_the_data_changes_no_digest(plain: list[tuple[str, str]], tiny: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.symlink_to(tiny)
     assert digests(copy, tmp_path / "run") == plain

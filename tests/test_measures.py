@@ -15,7 +15,13 @@ from tests.runs import events_of, run_here, small, summary_of
 
 def emulated(data_dir: Path, *overrides: str) -> list[str]:
     given = {word.split("=")[0] for word in overrides}
-    base = ("model=emulated", "model.step_ms=5", "model.eval_step_ms=2", "load.batch_size=2", "load.drop_remainder=true")
+    base = (
+        "model=emulated",
+        "model.step_ms=5",
+        "model.eval_step_ms=2",
+        "load.batch_size=2",
+        "load.drop_remainder=true",
+    )
     kept = [word for word in base if word.split("=")[0] not in given]
     return [word for word in small(data_dir, *kept, *overrides) if not word.startswith("model.trainable")]
 
@@ -233,7 +239,10 @@ def test_runs_of_one_sweep_whose_data_differ_are_marked(tiny: Path, tmp_path: Pa
         ),
         (
             ["trainer=drain", "trainer.epochs=null"],
-            "trainer.seconds: found null, as is trainer.epochs; expected a limit\n    -> set trainer.seconds or trainer.epochs",
+            (
+                "trainer.seconds: found null, as is trainer.epochs; expected a limit\n"
+                "    -> set trainer.seconds or trainer.epochs"
+            ),
         ),
         (["trainer=drain", "trainer.seconds=0"], "trainer.seconds: found 0; expected a number above 0, or null"),
     ],

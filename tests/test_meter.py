@@ -33,16 +33,22 @@ def measured(clock: Clock, *, ahead: int = 0) -> Loop:
         clock.now_s += wait_s
         meter.fetched(wait_s, (8, 4, 4, 3) if waits else (5, 4, 4, 3))
 
+    def end() -> None:
+        clock.now_s += 0.5
+        meter.ended(0.5)
+
     for _ in range(ahead):
         fetch()
-    for _ in range(3):
+    for step in range(3):
         if waits:
             fetch()
+        elif step == 2 and ahead:
+            end()
         clock.now_s += 2.0
         meter.stepped()
         clock.now_s += 0.125
-    clock.now_s += 0.5
-    meter.ended(0.5)
+    if not ahead:
+        end()
     return meter.end()
 
 
@@ -68,6 +74,7 @@ def test_a_loop_may_read_a_batch_ahead(clock: Clock) -> None:
     assert loop.examples == [8, 8, 5]
     assert loop.fill_s + loop.input_wait_s == 2.0
     assert loop.fill_s == 1.25
+    assert loop.steps_s == [2.0, 2.0, 2.0]
 
 
 def test_what_a_first_fill_takes_too_long_is_start_up(clock: Clock) -> None:
@@ -81,6 +88,12 @@ def test_what_a_first_fill_takes_too_long_is_start_up(clock: Clock) -> None:
 def test_an_epoch_is_described_with_median_and_percentile() -> None:
     loop = Loop(waits_s=[0.001 * number for number in range(101)], tail_s=0.05, fill_s=2.0)
     assert loop.described() == {
+        "wall_s": 0.0,
+        "steps": 0,
+        "examples": 0,
+        "examples_per_s": 0.0,
+        "startup_s": 0,
+        "startup_examples": 0,
         "input_wait_s": pytest.approx(5.1),
         "input_wait_ms_median": pytest.approx(50),
         "input_wait_ms_p95": pytest.approx(95),

@@ -19,6 +19,10 @@ NODES = {
 BATCH, STEPS, STEP_S, CORES = 10, 100, 0.1, 4
 
 
+def approx(value: float) -> Any:
+    return pytest.approx(value)
+
+
 def costs(paths: tuple[str, ...] = PATHS, threads: int = CORES, **ms: float) -> StageCosts:
     """Of stages that take so many milliseconds an example, in TensorFlow's own message; the map has `threads`."""
     proto, examples = model_pb2.ModelProto(), BATCH * STEPS
@@ -47,7 +51,7 @@ def loop(wait_s: float = 0.0, fill_s: float = 0.0, step_s: float = STEP_S, waits
 
 
 def side(*loops: Loop, of: StageCosts | None = None, paths: tuple[str, ...] = PATHS, **changes: Any) -> Side:
-    values = {"name": "train", "floor_s": STEP_S, "costs": (of or costs(),) * len(loops)} | changes
+    values: dict[str, Any] = {"name": "train", "floor_s": STEP_S, "costs": (of or costs(),) * len(loops)} | changes
     return Side(paths=paths, batch_size=BATCH, loops=loops, **values)
 
 
@@ -62,7 +66,7 @@ def verdict(*sides: Side, ceiling_per_s: float | None = 10_000.0, steps: Mapping
 def test_a_run_that_never_waits_is_bound_by_its_model() -> None:
     assert verdict(side(loop())) == Verdict(
         kind="model",
-        max_gain=pytest.approx(1.0),
+        max_gain=approx(1.0),
         because="0.00 s of 10.0 s were spent waiting for data; the pipeline alone gives 10,000 examples/s, "
         "the model takes 100 examples/s",
     )
@@ -82,7 +86,7 @@ def test_the_slowest_thread_names_the_stage() -> None:
         kind="input",
         stage="extract.sequential",
         pipeline="train",
-        max_gain=pytest.approx(2.0),
+        max_gain=approx(2.0),
         because="10.0 s of 20.0 s were spent waiting for data; extract.sequential takes 15 ms an example with one "
         "thread; a step takes 10 ms an example",
     )
@@ -92,8 +96,8 @@ def test_a_step_of_a_transform_that_uses_all_cores_is_named() -> None:
     found = verdict(side(loop(0.1), of=costs(map=80.0)), steps={"transform.decode": 60.0, "transform.resize": 20.0})
     assert found.stage == "transform.decode"
     assert found.because == (
-        "10.0 s of 20.0 s were spent waiting for data; transform.map takes 80 ms an example with 4 threads; a step takes "
-        "10 ms an example; transform.decode is 75% of it"
+        "10.0 s of 20.0 s were spent waiting for data; transform.map takes 80 ms an example with 4 threads; "
+        "a step takes 10 ms an example; transform.decode is 75% of it"
     )
 
 
@@ -126,7 +130,7 @@ def test_filling_the_shuffle_buffer_is_named_where_the_pipeline_would_keep_up() 
 
 def test_a_cold_first_epoch_is_told() -> None:
     found = verdict(side(loop(0.1), loop(), loop(), of=costs(map=80.0)))
-    assert (found.stage, found.max_gain) == ("transform.map", pytest.approx(4 / 3))
+    assert (found.stage, found.max_gain) == ("transform.map", approx(4 / 3))
     assert found.because.endswith("; 10.0 s of the waiting was in the first epoch, 0.00 s in all later ones")
 
 
@@ -145,18 +149,31 @@ def test_too_few_steps_are_no_evidence() -> None:
 
 def test_uneven_waits_that_could_mean_anything_are_no_evidence() -> None:
     assert verdict(side(loop(waits_s=[0.0] * 90 + [0.12] * 10))).because == (
-        "cannot tell: 1.20 s of 11.2 s were spent waiting for data, but from step to step so unevenly that the gain lies "
-        "anywhere from 1.00 to 1.31"
+        "cannot tell: 1.20 s of 11.2 s were spent waiting for data, but from step to step so unevenly that the gain "
+        "lies anywhere from 1.00 to 1.47"
     )
 
 
 def test_steps_that_are_slower_than_their_floor_without_a_wait_are_told() -> None:
     assert verdict(side(loop(step_s=0.13))) == Verdict(
         kind="unknown",
-        because="cannot tell: 0.00 s of 13.0 s were spent waiting for data, but a step took 130.0 ms in the training and "
-        "100.0 ms on a batch that was there: either the pipeline takes cores from the model, or the machine was busy "
-        "with other work",
+        because="cannot tell: 0.00 s of 13.0 s were spent waiting for data, but the steps took 13.0 s, and on batches "
+        "that were there they would take 10.0 s: either the pipeline takes cores from the model, or the machine was "
+        "busy with other work",
     )
+
+
+def test_one_long_stall_is_no_evidence() -> None:
+    found = verdict(side(loop(waits_s=[5.0] + [0.0] * 99)))
+    assert found.kind == "unknown"
+    assert found.because.endswith("so unevenly that the gain lies anywhere from 1.00 to 100.00")
+
+
+def test_a_validation_without_a_warm_step_does_not_hide_the_training() -> None:
+    single = Loop(waits_s=[0.0], steps_s=[STEP_S], examples=[BATCH], starts_up=[True], wall_s=STEP_S)
+    sides = (side(loop(0.1), of=costs(map=80.0)), side(single, name="validation", floor_s=None))
+    assert utilisation(sides) == pytest.approx(0.5)
+    assert verdict(*sides).kind == "input"
 
 
 def test_passes_too_short_to_look_into_are_told() -> None:

@@ -10,7 +10,7 @@ import psutil
 from etlrun.measure.stage_costs import StageCost
 from etlrun.plan import Plan
 from etlrun.stages.cache import DiskCache, NoCache
-from etlrun.stages.extract import Interleave
+from etlrun.stages.extract import Interleave, Tfds
 
 _MOST_FILES = 16
 """Files that are read at once at most; tf.data's own default for autotuned cycles is of this order."""
@@ -21,7 +21,7 @@ _MEMORY_SHARE = 0.5
 def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[str, Any]) -> str | None:
     """One sentence with overrides, or with what no override can do; None where nothing bounds the run.
 
-    `conditions` are `cores`, `shards` of the training split, `cached_bytes` (what a cache would hold) and `epochs`.
+    `conditions` are `cores`, `shards` of the split, `cached_bytes` (what a cache would hold) and `epochs`.
     """
     if stage is None:
         return None
@@ -44,20 +44,23 @@ def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[
         )
     if stage == "load.shuffle":
         smaller = max(plan.spec.load.batch_size, plan.spec.load.shuffle_buffer // 8)
-        return f"Try load.shuffle_buffer={smaller}: a smaller buffer is full sooner."
+        if smaller < plan.spec.load.shuffle_buffer:
+            return f"Try load.shuffle_buffer={smaller}: a smaller buffer is full sooner."
     return None
 
 
 def _extract(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
+    """More files at once, where there are more."""
     extract, files = plan.spec.extract, min(conditions["shards"], _MOST_FILES)
+    why = f"{files} files are then read at once."
+    if files == 1 or (isinstance(extract, Tfds) and extract.decode):
+        return None
     if not isinstance(extract, Interleave):
-        if files == 1:
-            return None
-        return f"Try extract=interleave extract.cycle_length={files}: {files} files are then read at once."
-    if extract.num_parallel_calls in (None, 1):
-        return f"Try extract.num_parallel_calls=autotune extract.cycle_length={files}: files are then read in parallel."
-    if extract.cycle_length < files:
-        return f"Try extract.cycle_length={files}: {files} files are then read at once."
+        return f"Try extract=interleave extract.cycle_length={files}: {why}"
+    calls = extract.num_parallel_calls
+    if extract.cycle_length < files or calls is None or (isinstance(calls, int) and calls < files):
+        cycle_length = max(files, extract.cycle_length)
+        return f"Try extract.cycle_length={cycle_length} extract.num_parallel_calls={files}: {why}"
     return None
 
 

@@ -71,8 +71,14 @@ class Loop:
 
     def described(self) -> dict[str, float]:
         """As an epoch of `summary.json` has it."""
-        waits_ms = sorted(1000 * wait for wait in self.waits_s)
+        waits_ms, examples = sorted(1000 * wait for wait in self.waits_s), sum(self.examples)
         return {
+            "wall_s": self.wall_s,
+            "steps": len(self.steps_s),
+            "examples": examples,
+            "examples_per_s": examples / self.wall_s if self.wall_s else 0.0,
+            "startup_s": self.startup_s,
+            "startup_examples": self.startup_examples,
             "input_wait_s": self.input_wait_s,
             "input_wait_ms_median": statistics.median(waits_ms) if waits_ms else 0.0,
             "input_wait_ms_p95": waits_ms[int(0.95 * (len(waits_ms) - 1))] if waits_ms else 0.0,
@@ -103,7 +109,6 @@ class Meter:
     def pass_begun(self) -> None:
         """The next batch is the first of a pass."""
         self._is_filling = True
-        self._ahead.clear()
 
     def fetched(self, wait_s: float, shape: tuple[int, ...]) -> None:
         """A batch of `shape` has come after `wait_s`."""
@@ -137,5 +142,6 @@ class Meter:
         return self.loop
 
     def ended(self, wait_s: float) -> None:
-        """The pass is over, as was known after `wait_s`."""
+        """The pass is over, as was known after `wait_s`; a loop that reads ahead has a step to do yet."""
         self._wait_s += wait_s
+        self.ready()

@@ -12,6 +12,9 @@ from typing import Any
 import psutil
 import pynvml
 
+_LOOKS_APART_S = 0.5
+"""NVML's own window is not shorter."""
+
 
 class Resources:
     """What the process uses from here on."""
@@ -40,43 +43,54 @@ class Resources:
 
 
 class GpuUse:
-    """Utilisation of each NVIDIA GPU and the memory that this process holds on it; empty where there is none."""
+    """Utilisation of each NVIDIA GPU, and the memory that this process holds on it; empty where there is none."""
 
     def __init__(self) -> None:
-        self._devices: list[Any] = []
-        self._seen: list[tuple[list[int], list[int]]] = []
+        self._devices: dict[int, Any] = {}
+        self._shares: dict[int, list[int]] = {}
+        self._sizes: dict[int, list[int]] = {}
         self._looked_s = 0.0
+        self._is_open = False
+
+    def open(self) -> None:
+        """Ask the driver; without one nothing is seen."""
         try:
             pynvml.nvmlInit()
-            self._devices = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+            self._is_open = True
+            self._devices = {i: pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())}
         except pynvml.NVMLError:
-            return
-        self._seen = [([], []) for _ in self._devices]
+            self._devices = {}
 
     def look(self) -> None:
         """Note the use of this moment, at most twice a second."""
         now = time.monotonic()
-        if not self._devices or now - self._looked_s < 0.5:  # noqa: PLR2004 - NVML's own window
+        if not self._devices or now - self._looked_s < _LOOKS_APART_S:
             return
         self._looked_s = now
-        for device, (shares, sizes) in zip(self._devices, self._seen, strict=True):
-            shares.append(pynvml.nvmlDeviceGetUtilizationRates(device).gpu)
-            mine = [
-                item.usedGpuMemory or 0
-                for item in pynvml.nvmlDeviceGetComputeRunningProcesses(device)
-                if item.pid == os.getpid()
-            ]
-            sizes.append(sum(mine) or int(pynvml.nvmlDeviceGetMemoryInfo(device).used))
+        for index, device in list(self._devices.items()):
+            try:
+                share = pynvml.nvmlDeviceGetUtilizationRates(device).gpu
+                processes = pynvml.nvmlDeviceGetComputeRunningProcesses(device)
+            except pynvml.NVMLError:  # a device that does not tell, such as a part of one
+                del self._devices[index]
+                continue
+            self._shares.setdefault(index, []).append(share)
+            mine = [item.usedGpuMemory for item in processes if item.pid == os.getpid() and item.usedGpuMemory]
+            self._sizes.setdefault(index, []).extend(mine)
 
     def described(self) -> list[dict[str, Any]]:
-        """For each GPU its mean utilisation in percent and its peak memory in bytes."""
+        """For each GPU its mean utilisation in percent, and this process's peak memory in bytes, None where unknown."""
         return [
-            {"utilisation_percent": statistics.fmean(shares), "peak_memory_bytes": max(sizes)}
-            for shares, sizes in self._seen
-            if shares
+            {
+                "index": index,
+                "utilisation_percent": statistics.fmean(shares),
+                "peak_memory_bytes": max(self._sizes[index], default=None),
+            }
+            for index, shares in self._shares.items()
         ]
 
     def close(self) -> None:
         """Give the driver back."""
-        if self._devices:
+        if self._is_open:
             pynvml.nvmlShutdown()
+            self._is_open = False

@@ -19,13 +19,16 @@ class Sampler:
         gpu: Utilisation and memory of the GPUs.
     """
 
-    def __init__(self, watches: Iterable[Watch]) -> None:
+    def __init__(self, watches: Iterable[Watch], *, with_gpu: bool) -> None:
         self._watches = tuple(watches)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="etlrun-sampler", daemon=True)
         self.gpu = GpuUse()
+        self._with_gpu = with_gpu
 
     def __enter__(self) -> Self:
+        if self._with_gpu:
+            self.gpu.open()
         self._thread.start()
         return self
 
@@ -33,6 +36,8 @@ class Sampler:
         self._stop.set()
         self._thread.join()
         self.gpu.close()
+        for watch in self._watches:
+            watch.spent.clear()
 
     def _look_on(self) -> None:
         while not self._stop.wait(_PAUSE_S):

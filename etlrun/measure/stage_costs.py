@@ -136,7 +136,7 @@ class StageCosts:
         if node.name.startswith(("ParallelMap", "ParallelBatch")):
             return Periods(Thread(), _slower(Thread({stage: own_ms / parallelism}), before.slowest), work)
         if node.name.startswith("ParallelInterleave"):
-            reading = _slower(before.asking.scaled(1 / parallelism), before.behind)
+            reading = _slower(before.asking.scaled(self._files_share(node, before.asking)), before.behind)
             return Periods(Thread(), _slower(Thread({stage: own_ms}), reading), work)
         if node.name.startswith("Prefetch"):
             return Periods(Thread(), before.slowest.plus(stage, own_ms), work)
@@ -167,12 +167,22 @@ class StageCosts:
             )
         return mean
 
+    def _files_share(self, node: Any, asking: Thread) -> float:
+        """What several readers leave of the time of one: all of them wait for storage, as many as threads compute."""
+        readers = max(1, _setting(node, "parallelism") or 1)
+        files = list(node.inputs)[1:]
+        records = sum(self._nodes[key].num_elements for key in files) or 1
+        waiting = sum(self._side_ms(key, "TFRecord") for key in files) / records / (asking.period_ms or 1.0)
+        return waiting / readers + (1 - waiting) / min(readers, self._threads)
+
     def _size(self, identity: int) -> int:
         return 1 + sum(self._size(key) for key in self._nodes[identity].inputs)
 
-    def _side_ms(self, identity: int) -> float:
+    def _side_ms(self, identity: int, only: str = "") -> float:
+        """Of a node and all before it; `only` those whose name begins so."""
         node = self._nodes[identity]
-        return float(node.processing_time) / 1e6 + sum(self._side_ms(key) for key in node.inputs)
+        own_ms = float(node.processing_time) / 1e6 if node.name.startswith(only) else 0.0
+        return own_ms + sum(self._side_ms(key, only) for key in node.inputs)
 
     def _examples(self, node: Any, stage: str) -> int:
         """That a node has let through; a shuffle buffer that fills has taken more than it gave."""

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from etlrun.measure.meter import Loop
 from etlrun.measure.stage_costs import StageCost, StageCosts, Thread
 
@@ -111,8 +113,8 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
         return Verdict(kind="unknown", because=f"cannot tell: {why}")
     gain = total_s / (floors_s + sum(side.overhead_s for side in sides))
     without_waits = total_s / (total_s - waits_s)
-    error_s = math.hypot(*(_error_s(loop) for side in sides for loop in side.loops))
-    low, high = (total_s / max(total_s - max(waits_s + error, 0.0), 1e-9) for error in (-error_s, error_s))
+    error_s = math.hypot(*(_error_s(loop.waits_s) for side in sides for loop in side.loops))
+    low, high = (total_s / max(total_s - max(waits_s + error, 0.0), total_s / 100) for error in (-error_s, error_s))
     waited = f"{_seconds(waits_s)} of {_seconds(total_s)} were spent waiting for data"
     if low < INPUT_GAIN < high and high / low > HEADROOM:
         why = f"{waited}, but from step to step so unevenly that the gain lies anywhere from {low:.2f} to {high:.2f}"
@@ -120,7 +122,7 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
     if without_waits >= INPUT_GAIN:
         return _bound_by_input(sides, max(gain, 1.0), waited, step_costs, cores)
     if gain >= UNEXPLAINED_GAIN:
-        return Verdict(kind="unknown", because=f"cannot tell: {_unexplained(sides[0], waited)}")
+        return Verdict(kind="unknown", because=f"cannot tell: {_unexplained(sides, waited)}")
     train = sides[0]
     demand_per_s = train.batch_size / (train.floor_s or 1e-9)
     rates = f"the model takes {demand_per_s:,.0f} examples/s"
@@ -133,7 +135,7 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
 
 def judge_alone(side: Side, rate_per_s: float | None) -> Verdict:
     """The verdict on a pipeline that was drained: which stage sets its pace; there is no model to gain anything for."""
-    paces = {}
+    paces: dict[str, float] = {}
     for loop, costs in zip(side.loops, side.costs, strict=True):
         if costs is not None and costs.periods.slowest.shares:
             stage = _heaviest(costs.periods.slowest)
@@ -145,21 +147,21 @@ def judge_alone(side: Side, rate_per_s: float | None) -> Verdict:
     return Verdict(kind="input", stage=stage, pipeline=side.name, because=because)
 
 
-def _unexplained(train: Side, waited: str) -> str:
-    in_loop_ms = 1000 * statistics.median([step for loop in train.loops for step in loop.warm_steps_s] or [0.0])
+def _unexplained(sides: Sequence[Side], waited: str) -> str:
+    steps_s = sum(step for side in sides for loop in side.loops for step in loop.warm_steps_s)
+    floors_s = sum(side.floors_s for side in sides)
     return (
-        f"{waited}, but a step took {in_loop_ms:.1f} ms in the training and {1000 * (train.floor_s or 0):.1f} ms on a "
-        "batch that was there: either the pipeline takes cores from the model, or the machine was busy with other work"
+        f"{waited}, but the steps took {_seconds(steps_s)}, and on batches that were there they would take "
+        f"{_seconds(floors_s)}: either the pipeline takes cores from the model, or the machine was busy with other work"
     )
 
 
-def _error_s(loop: Loop) -> float:
-    """Two standard errors of the sum of a loop's waits, from the sums of blocks of neighbouring steps."""
-    size = len(loop.waits_s) // _BLOCKS
-    if not size:
-        return 0.0
-    blocks = [sum(loop.waits_s[start : start + size]) for start in range(0, size * _BLOCKS, size)]
-    return 2 * statistics.stdev(blocks) * math.sqrt(_BLOCKS)
+def _error_s(waits_s: Sequence[float]) -> float:
+    """Two standard errors of the sum of waits, from the sums of blocks of neighbouring ones."""
+    if len(waits_s) < 2:  # noqa: PLR2004 - one tells nothing of its spread
+        return sum(waits_s)
+    blocks = [float(block.sum()) for block in np.array_split(np.asarray(waits_s), min(_BLOCKS, len(waits_s)))]
+    return 2 * statistics.stdev(blocks) * math.sqrt(len(blocks))
 
 
 def _bound_by_input(sides: Sequence[Side], gain: float, waited: str, step_costs: StepCosts, cores: int) -> Verdict:

@@ -28,6 +28,8 @@ class Watch:
         batch: The first batch that was read, for a step on a batch that is there; None before.
         filling: TensorFlow's iterator, as long as its first batch is being waited for; None otherwise.
         iterator: TensorFlow's, of the pass in progress; None before and after.
+        pass_batches: Of passes that follow each other in one iterator; None where each pass has its own.
+        passed: Batches of all passes so far.
         spent: TensorFlow's iterators that have done their work. To drop one may take it half a second, which no step
             is to wait for: the sampler does it.
     """
@@ -38,6 +40,8 @@ class Watch:
         self.batch: Any = None
         self.filling: Any = None
         self.iterator: Any = None
+        self.pass_batches: int | None = None
+        self.passed = 0
         self.spent: list[Any] = []
         self._lock = threading.Lock()
         self._model: tuple[int, Any] = (0, None)
@@ -122,6 +126,9 @@ class _Pass:
             watch.release()
             watch.meter.pass_begun()
             watch.iterator = watch.filling = iter(self._dataset)
+        elif watch.pass_batches is not None and watch.passed % watch.pass_batches == 0:
+            watch.meter.pass_begun()
+        watch.passed += 1
         try:
             batch = next(watch.iterator)
         except StopIteration:
