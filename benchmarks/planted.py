@@ -274,9 +274,9 @@ def main() -> None:
     if arguments.output:
         command = f"python benchmarks/planted.py --runs {arguments.runs}"
         only = " ".join(f"'{name}'" for name in arguments.only or [])
-        head = f"`{command}{' --only ' if only else ''}{only}` on 2 cores, TensorFlow {tf.__version__}"
+        title = f"`{command}{' --only ' if only else ''}{only}` on 2 cores, TensorFlow {tf.__version__}"
         before = f"{arguments.output.read_text()}\n" if arguments.output.exists() else ""
-        arguments.output.write_text(f"{before}{head}\n\n{table}")
+        arguments.output.write_text(f"{before}{title}\n\n{table}")
 
 
 if __name__ == "__main__":

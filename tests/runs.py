@@ -30,6 +30,19 @@ def small(data_dir: Path, *overrides: str) -> list[str]:
     return [*(word for word in base if word.split("=")[0] not in given), *overrides]
 
 
+def emulated(data_dir: Path, *overrides: str) -> list[str]:
+    given = {word.split("=")[0] for word in overrides}
+    base = (
+        "model=emulated",
+        "model.step_ms=5",
+        "model.eval_step_ms=2",
+        "load.batch_size=2",
+        "load.drop_remainder=true",
+    )
+    kept = [word for word in base if word.split("=")[0] not in given]
+    return [word for word in small(data_dir, *kept, *overrides) if not word.startswith("model.trainable")]
+
+
 def config_of(overrides: list[str]) -> dict[str, Any]:
     """The config that Hydra composes of `overrides`."""
     return compose.composed(Request(overrides=overrides))

@@ -11,11 +11,18 @@ needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="
 @needs_jax
 def test_the_same_config_trains_on_jax(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    words = [*small(tiny, "trainer.epochs=2"), f"hydra.run.dir={folder}"]
+    words = [*small(tiny, "trainer.epochs=2", "measure.digest=true"), f"hydra.run.dir={folder}"]
     status, _, err = finish(start(words, tmp_path, KERAS_BACKEND="jax"))
     assert status == 0, err
     summary = summary_of(folder)
     assert [epoch["examples"] for epoch in summary["epochs"]] == [38, 38]
+    first, second = (epoch["digest"] for epoch in summary["epochs"])
+    assert first == second
+    assert first.startswith("38:")
+    # Compiling is start-up: of the first epoch, and of nothing later.
+    assert summary["epochs"][0]["startup_s"] > 10 * summary["step_floor_ms"] / 1000
+    assert summary["epochs"][1]["startup_s"] == 0
+    assert summary["verdict"]["because"].startswith("cannot tell: only ")
     assert [event["backend"] for event in events_of(folder) if event["event"] == "started"] == ["jax"]
 
     resumed = tmp_path / "resumed"

@@ -1,0 +1,48 @@
+import pytest
+
+from etlrun.measure.advice import advice
+from etlrun.measure.stage_costs import StageCost
+from tests.configs import plan_of
+
+
+@pytest.mark.parametrize(
+    ("overrides", "stage", "expected"),
+    [
+        (["extract=sequential"], "extract.sequential", "extract=interleave extract.cycle_length=8"),
+        (["extract=tfds"], "extract.tfds", "extract=interleave extract.cycle_length=8"),
+        (["extract.cycle_length=1"], "extract.interleave", "extract.cycle_length=8 extract.num_parallel_calls=8"),
+        (["extract.num_parallel_calls=2"], "extract.interleave", "extract.cycle_length=8 extract.num_parallel_calls=8"),
+        (["extract.cycle_length=8"], "extract.interleave", "cache=memory"),
+        (["load.prefetch=0"], "load.prefetch", "load.prefetch=autotune"),
+        ([], "transform.decode", "cache=memory"),
+        (["transform.num_parallel_calls=1"], "transform.map", "transform.num_parallel_calls=4"),
+        ([], "load.shuffle", "load.shuffle_buffer=128"),
+        (["cache=disk"], "cache.disk", "cache=memory"),
+    ],
+)
+def test_advice_can_be_pasted(overrides: list[str], stage: str, expected: str) -> None:
+    base = ["cache=none", *overrides] if not any(word.startswith("cache") for word in overrides) else overrides
+    rows = [StageCost(stage="transform.map", examples=1, cost_ms=1, parallelism=1 if stage == "transform.map" else 4)]
+    conditions = {"cores": 4, "shards": 8, "cached_bytes": 10**6, "epochs": 4}
+    text = advice(stage, plan_of(*base), rows, conditions) or ""
+    head, _, _ = text.removeprefix("Try ").partition(":")
+    assert head == expected
+    pasted = head.split()
+    keys = {word.split("=")[0] for word in pasted}
+    plan_of(*(word for word in base if word.split("=")[0] not in keys), *pasted)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "stage", "changes"),
+    [
+        (["cache=memory"], "transform.decode", {}),
+        (["cache=none"], "transform.decode", {"epochs": 1}),
+        (["cache=none", "load.shuffle_buffer=16"], "load.shuffle", {"epochs": 1}),
+        (["cache=memory", "extract=sequential"], "extract.sequential", {"shards": 1}),
+    ],
+)
+def test_advice_says_where_no_override_helps(overrides: list[str], stage: str, changes: dict[str, int]) -> None:
+    conditions = {"cores": 1, "shards": 8, "cached_bytes": 10**6, "epochs": 4} | changes
+    assert advice(stage, plan_of(*overrides), [], conditions) == (
+        f"No override helps: {stage} needs less work, a faster storage, or more cores."
+    )

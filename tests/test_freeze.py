@@ -1,0 +1,61 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from etlrun import freeze
+from etlrun.compose import Request, planned
+from etlrun.errors import WorldError
+from etlrun.stages import STAGES
+from tests.runs import emulated, run_here, summary_of
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("frozen")
+    status, summary = run_here(folder, emulated(tiny, "trainer.epochs=1"))
+    assert status == 0
+    return folder, summary
+
+
+def test_freeze_prints_what_autotune_settled_on(done: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = done
+    text = freeze.overlay(folder)
+    assert text.startswith("# @package _global_\n# What AUTOTUNE settled on in ")
+    values = {f"{group}.{key}": value for group, block in yaml.safe_load(text).items() for key, value in block.items()}
+    assert values == summary["autotune"]
+    assert values.keys() == {"extract.num_parallel_calls", "transform.num_parallel_calls", "load.prefetch"}
+
+
+def test_a_frozen_overlay_is_a_config(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "frozen.yaml").write_text(freeze.overlay(done[0]))
+    frozen = planned(Request(overrides=["experiment=frozen"], config_dir=str(tmp_path)), STAGES)
+    settled = planned(Request(overrides=[f"{key}={value}" for key, value in done[1]["autotune"].items()]), STAGES)
+    assert frozen.train == settled.train
+
+
+def message_of_freeze(folder: Path) -> str:
+    with pytest.raises(WorldError) as caught:
+        freeze.overlay(folder)
+    return str(caught.value)
+
+
+def test_there_must_be_something_to_freeze(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    assert message_of_freeze(tmp_path) == (
+        f"{tmp_path}: found no run; expected the folder of a run that was completed\n"
+        "    -> give the folder that a run printed at its end"
+    )
+    (tmp_path / "summary.json").write_text(json.dumps({**summary_of(done[0]), "autotune": {}}))
+    assert message_of_freeze(tmp_path) == (
+        f"{tmp_path}: found a run without events.jsonl; expected the folder of a run that was completed\n"
+        "    -> give the folder that a run printed at its end"
+    )
+    (tmp_path / "events.jsonl").write_text("")
+    tunable = "extract.num_parallel_calls, transform.num_parallel_calls or load.prefetch"
+    assert message_of_freeze(tmp_path) == (
+        f"{tmp_path}: found nothing that AUTOTUNE has set; expected a completed run with `autotune` in {tunable}\n"
+        "    -> run it with one of these set to autotune"
+    )
