@@ -23,7 +23,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from etlrun.errors import ConfigError, Fault, nearest
+from etlrun.errors import ConfigError, Fault, did_you_mean
 from etlrun.plan import Plan, plan
 from etlrun.spec import parse
 from etlrun.stages import Stages
@@ -212,12 +212,11 @@ def _group_fault(override: Override, options: list[str]) -> Fault | None:
     """The fault of an override that chooses an option which its group lacks; lists are left to Hydra."""
     for value in _values(override):
         if options and not override.is_delete() and value not in options and value[:1] != "[":
-            close = nearest(value, options)
             return Fault(
                 where=override.key_or_group,
                 found=f"the unknown option '{value}'",
                 expected=f"one of {', '.join(options)}",
-                remedy=f"did you mean {override.key_or_group}={close}?" if close else "",
+                remedy=did_you_mean(value, options, f"{override.key_or_group}={{}}"),
             )
     return None
 

@@ -54,10 +54,10 @@ class WorldError(EtlrunError):
         super().__init__([Fault(where=where, found=found, expected=expected, remedy=remedy)])
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` was most likely meant to be, or None."""
+def did_you_mean(word: str, known: Iterable[str], shown: str = "`{}`", otherwise: str = "") -> str:
+    """A remedy with the known word that `word` was most likely meant to be, put into `shown`; else `otherwise`."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return close[0] if close else None
+    return f"did you mean {shown.format(close[0])}?" if close and close[0] != word else otherwise
 
 
 def headline(error: Exception) -> str:

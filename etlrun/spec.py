@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from etlrun.errors import ConfigError, Fault, nearest
+from etlrun.errors import ConfigError, Fault, did_you_mean
 from etlrun.stages import Stages
 from etlrun.stages.base import Stage, expectation, field_metadata
 from etlrun.stages.dataset import Dataset
@@ -103,7 +103,7 @@ class _Parser:
 
     def unknown_key(self, where: str, key: str, known: tuple[str, ...]) -> None:
         listing = f"one of the keys {', '.join(known)}" if known else "no key here"
-        self.add(where, "an unknown key", listing, _suggestion(key, known))
+        self.add(where, "an unknown key", listing, did_you_mean(key, known))
 
     def group(self, config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
         block = config.get(name)
@@ -120,7 +120,7 @@ class _Parser:
         name, known = block.pop("name", None), self.stages[group]
         stage_type = known.get(name) if isinstance(name, str) else None
         if stage_type is None:
-            self.add(f"{group}.name", show(name), f"one of {', '.join(known)}", _suggestion(name, known))
+            self.add(f"{group}.name", show(name), f"one of {', '.join(known)}", did_you_mean(str(name), known))
             return None
         return self.stage(group, block, stage_type)
 
@@ -185,7 +185,7 @@ class _Parser:
         for index, name in enumerate(listed):
             where = f"transform.{key}[{index}]"
             if not isinstance(name, str) or name not in known:
-                self.add(where, show(name), f"one of {', '.join(known)}", _suggestion(name, known))
+                self.add(where, show(name), f"one of {', '.join(known)}", did_you_mean(str(name), known))
             elif name in listed[:index]:
                 self.add(where, f"{name} again", "each step once", "remove one of the two")
         return [name for name in listed if isinstance(name, str) and name in known]
@@ -206,11 +206,6 @@ def show(value: object) -> str:
     if isinstance(value, tuple):
         return str(list(value))
     return repr(value) if isinstance(value, str) else str(value)
-
-
-def _suggestion(word: object, known: Iterable[str]) -> str:
-    close = nearest(str(word), known)
-    return f"did you mean `{close}`?" if close else ""
 
 
 def _found(block: Mapping[str, Any], keys: list[str]) -> str:

@@ -1,6 +1,6 @@
 import pytest
 
-from etlrun.errors import ConfigError, EtlrunError, Fault, WorldError, describe, headline, nearest
+from etlrun.errors import ConfigError, EtlrunError, Fault, WorldError, describe, did_you_mean, headline
 
 PLAIN = Fault(where="trainer.epochs", found="0", expected="an integer of at least 1")
 WITH_REMEDY = Fault(where="cache.name", found="'disc'", expected="one of none, disk", remedy="did you mean `disk`?")
@@ -41,15 +41,19 @@ def test_a_command_counts_the_faults_that_end_it(error: EtlrunError, message: st
 @pytest.mark.parametrize(
     ("word", "known", "expected"),
     [
-        ("epoch", ["epochs", "seed"], "epochs"),
-        ("interleeve", ["tfds", "sequential", "interleave"], "interleave"),
-        ("memory", ["memory", "memories"], "memory"),
-        ("xyz", ["epochs", "seed"], None),
-        ("epochs", [], None),
+        ("epoch", ["epochs", "seed"], "did you mean `epochs`?"),
+        ("interleeve", ["tfds", "sequential", "interleave"], "did you mean `interleave`?"),
+        ("memory", ["memory", "memories"], "otherwise"),
+        ("xyz", ["epochs", "seed"], "otherwise"),
+        ("epochs", [], "otherwise"),
     ],
 )
-def test_the_nearest_word_is_the_likeliest_or_none(word: str, known: list[str], expected: str | None) -> None:
-    assert nearest(word, known) == expected
+def test_the_likeliest_word_is_suggested_where_there_is_one(word: str, known: list[str], expected: str) -> None:
+    assert did_you_mean(word, known, otherwise="otherwise") == expected
+
+
+def test_a_suggestion_is_shown_as_it_is_to_be_written() -> None:
+    assert did_you_mean("dik", ["disk"], "cache={}") == "did you mean cache=disk?"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.errors import WorldError, headline, nearest
+from etlrun.errors import WorldError, did_you_mean, headline
 from etlrun.graph.prepare import prepare
 from etlrun.stages.dataset import SAMPLE_NAME, Dataset
 
@@ -87,13 +87,11 @@ class Source:
             instructions = known[name].file_instructions
         except (KeyError, ValueError, AssertionError) as error:
             whole = name.split("[", maxsplit=1)[0]
-            close = nearest(whole, known)
-            remedy = f"did you mean {name.replace(whole, close)}?" if close and close != whole else "see TFDS's slicing"
             raise WorldError(
                 where=where,
                 found=f"'{name}', which {self.builder.info.full_name} does not have",
                 expected=f"a part of one of its splits: {', '.join(known)}",
-                remedy=remedy,
+                remedy=did_you_mean(whole, known, name.replace(whole, "{}", 1), otherwise="see TFDS's slicing"),
             ) from error
         shards = tuple(
             Shard(
@@ -147,12 +145,13 @@ def open_builder(dataset: Dataset) -> Any:
     try:
         return tfds.builder(name, data_dir=data_dir)
     except (tfds.core.DatasetNotFoundError, AssertionError, ValueError) as error:
-        close = nearest(dataset.name, tfds.list_builders(with_community_datasets=False))
+        known, check = (
+            tfds.list_builders(with_community_datasets=False),
+            "dataset.name, dataset.version and dataset.data_dir",
+        )
         raise WorldError(
             where="dataset.name",
             found=f"{name} in {data_dir or tfds.core.constants.DATA_DIR}: {headline(error)}",
             expected="a data set that TFDS knows, or files of one in dataset.data_dir",
-            remedy=f"did you mean {close}?"
-            if close and close != dataset.name
-            else "check dataset.name, dataset.version and dataset.data_dir",
+            remedy=did_you_mean(dataset.name, known, "{}", otherwise=f"check {check}"),
         ) from error
