@@ -48,6 +48,7 @@ class Assessment:
         self._sampler = Sampler(work.watches.values(), with_gpu=bool(work.record.summary["host"]["accelerators"]))
         self._resources = Resources()
         self._used: dict[str, Any] = {}
+        self._handover_s = 0.0
         self._is_drained = isinstance(work.plan.spec.trainer, Drain)
 
     def __enter__(self) -> Self:
@@ -106,6 +107,8 @@ class Assessment:
         """Write verdict and evidence into the summary; `floor` holds steps on a batch that was there."""
         if not self.loops["train"]:  # nothing was left to do for a resumed run
             return
+        if floor is not None and len(floor.waits_s) > 1:
+            self._handover_s = statistics.median(floor.waits_s[1:])
         sides = [self._side(name, floor if name == "train" else None) for name in self.work.pipelines]
         ceiling = self._ceiling_per_s()
         if self._is_drained:
@@ -153,6 +156,7 @@ class Assessment:
             loops=tuple(self.loops[name]),
             costs=tuple(self._costs[name]),
             floor_s=min(floors, default=None),
+            handover_s=self._handover_s,
         )
 
     def _rows(self, name: str) -> list[StageCost]:

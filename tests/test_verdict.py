@@ -140,6 +140,15 @@ def test_the_validation_may_be_what_waits() -> None:
     assert "(10.0 s of it in validation)" in found.because
 
 
+def test_the_handing_over_of_a_batch_that_is_there_is_no_fault_of_the_pipeline() -> None:
+    found = verdict(side(loop(0.02), handover_s=0.02))
+    assert (found.kind, found.max_gain) == ("model", approx(1.0))
+    assert found.because.startswith(
+        "2.00 s of 12.0 s were spent waiting for data, 2.00 s of it for the mere handing over of batches that are there; "
+    )
+    assert verdict(side(loop(0.1), of=costs(map=80.0), handover_s=0.02)).max_gain == approx(20 / 12)
+
+
 def test_too_few_steps_are_no_evidence() -> None:
     short = Loop(waits_s=[1.0] * 7, steps_s=[1.0] * 7, examples=[1] * 7, starts_up=[False] * 7, wall_s=14.0)
     assert verdict(side(short)) == Verdict(

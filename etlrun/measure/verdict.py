@@ -22,6 +22,8 @@ BALANCED_GAIN, HEADROOM = 1.05, 1.25
 UNEXPLAINED_GAIN = 1.25
 """Steps that are slower by this factor in the loop than on a batch that is there, without a wait: why, is unknown."""
 FEWEST_STEPS = 8
+WORTH_TELLING = 0.05
+"""Of all time; a smaller part of it is not worth words."""
 _BLOCKS = 8
 _SPARE = 0.9
 """A pipeline keeps up where an example takes it less than this part of a step's share."""
@@ -38,6 +40,7 @@ class Side:
         loops: Its epochs.
         costs: Of its stages in each epoch; None where no pass was seen.
         floor_s: A step on a batch that is there; None where it could not be measured.
+        handover_s: The wait for such a batch, which no pipeline can take away.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Side:
     loops: tuple[Loop, ...]
     costs: tuple[StageCosts | None, ...]
     floor_s: float | None
+    handover_s: float = 0.0
 
     @property
     def measured_s(self) -> float:
@@ -56,6 +60,16 @@ class Side:
     def waits_s(self) -> float:
         """All waiting, that for the first batch of each pass included."""
         return sum(loop.fill_s + loop.input_wait_s for loop in self.loops)
+
+    @property
+    def avoidable_s(self) -> float:
+        """The waiting that a pipeline can take away."""
+        return max(0.0, self.waits_s - self.handovers_s)
+
+    @property
+    def handovers_s(self) -> float:
+        """What it takes in all steps to be handed a batch that is there."""
+        return self.steps * self.handover_s
 
     @property
     def steps(self) -> int:
@@ -111,11 +125,15 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
     if steps < FEWEST_STEPS or sides[0].floor_s is None:
         why = f"only {steps} steps were measured, and a verdict needs {FEWEST_STEPS} at least"
         return Verdict(kind="unknown", because=f"cannot tell: {why}")
-    gain = total_s / (floors_s + sum(side.overhead_s for side in sides))
-    without_waits = total_s / (total_s - waits_s)
+    avoidable_s = sum(side.avoidable_s for side in sides)
+    gain = total_s / (floors_s + sum(side.handovers_s + side.overhead_s for side in sides))
+    without_waits = total_s / (total_s - avoidable_s)
     error_s = math.hypot(*(_error_s(loop.waits_s) for side in sides for loop in side.loops))
-    low, high = (total_s / max(total_s - max(waits_s + error, 0.0), total_s / 100) for error in (-error_s, error_s))
+    low, high = (total_s / max(total_s - max(avoidable_s + error, 0.0), total_s / 100) for error in (-error_s, error_s))
     waited = f"{_seconds(waits_s)} of {_seconds(total_s)} were spent waiting for data"
+    handovers_s = sum(side.handovers_s for side in sides)
+    if handovers_s > WORTH_TELLING * total_s:
+        waited += f", {_seconds(handovers_s)} of it for the mere handing over of batches that are there"
     if low < INPUT_GAIN < high and high / low > HEADROOM:
         why = f"{waited}, but from step to step so unevenly that the gain lies anywhere from {low:.2f} to {high:.2f}"
         return Verdict(kind="unknown", because=f"cannot tell: {why}")
