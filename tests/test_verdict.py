@@ -144,7 +144,7 @@ def test_the_handing_over_of_a_batch_that_is_there_is_no_fault_of_the_pipeline()
     found = verdict(side(loop(0.02), handover_s=0.02))
     assert (found.kind, found.max_gain) == ("model", approx(1.0))
     assert found.because.startswith(
-        "2.00 s of 12.0 s were spent waiting for data, 2.00 s of it for the mere handing over of batches that are there; "
+        "2.00 s of 12.0 s were spent waiting for data, 2.00 s of it for the mere handing over of batches that are there"
     )
     assert verdict(side(loop(0.1), of=costs(map=80.0), handover_s=0.02)).max_gain == approx(20 / 12)
 

@@ -121,19 +121,15 @@ def utilisation(sides: Sequence[Side]) -> float | None:
 def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCosts, cores: int) -> Verdict:
     """The verdict on a run whose pipeline alone gives `ceiling_per_s` training examples a second."""
     steps, total_s = sum(side.steps for side in sides), sum(side.measured_s for side in sides)
-    waits_s, floors_s = sum(side.waits_s for side in sides), sum(side.floors_s for side in sides)
     if steps < FEWEST_STEPS or sides[0].floor_s is None:
         why = f"only {steps} steps were measured, and a verdict needs {FEWEST_STEPS} at least"
         return Verdict(kind="unknown", because=f"cannot tell: {why}")
     avoidable_s = sum(side.avoidable_s for side in sides)
-    gain = total_s / (floors_s + sum(side.handovers_s + side.overhead_s for side in sides))
+    gain = total_s / sum(side.floors_s + side.handovers_s + side.overhead_s for side in sides)
     without_waits = total_s / (total_s - avoidable_s)
     error_s = math.hypot(*(_error_s(loop.waits_s) for side in sides for loop in side.loops))
     low, high = (total_s / max(total_s - max(avoidable_s + error, 0.0), total_s / 100) for error in (-error_s, error_s))
-    waited = f"{_seconds(waits_s)} of {_seconds(total_s)} were spent waiting for data"
-    handovers_s = sum(side.handovers_s for side in sides)
-    if handovers_s > WORTH_TELLING * total_s:
-        waited += f", {_seconds(handovers_s)} of it for the mere handing over of batches that are there"
+    waited = _waited(sides, total_s)
     if low < INPUT_GAIN < high and high / low > HEADROOM:
         why = f"{waited}, but from step to step so unevenly that the gain lies anywhere from {low:.2f} to {high:.2f}"
         return Verdict(kind="unknown", because=f"cannot tell: {why}")
@@ -141,14 +137,21 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
         return _bound_by_input(sides, max(gain, 1.0), waited, step_costs, cores)
     if gain >= UNEXPLAINED_GAIN:
         return Verdict(kind="unknown", because=f"cannot tell: {_unexplained(sides, waited)}")
-    train = sides[0]
-    demand_per_s = train.batch_size / (train.floor_s or 1e-9)
+    demand_per_s = sides[0].batch_size / (sides[0].floor_s or 1e-9)
     rates = f"the model takes {demand_per_s:,.0f} examples/s"
     if ceiling_per_s is not None:
         rates = f"the pipeline alone gives {ceiling_per_s:,.0f} examples/s, {rates}"
     is_tight = ceiling_per_s is not None and ceiling_per_s < HEADROOM * demand_per_s
     kind: Kind = "balanced" if without_waits >= BALANCED_GAIN or is_tight else "model"
     return Verdict(kind=kind, max_gain=max(gain, 1.0), because=f"{waited}; {rates}")
+
+
+def _waited(sides: Sequence[Side], total_s: float) -> str:
+    waits_s, handovers_s = sum(side.waits_s for side in sides), sum(side.handovers_s for side in sides)
+    text = f"{_seconds(waits_s)} of {_seconds(total_s)} were spent waiting for data"
+    if handovers_s > WORTH_TELLING * total_s:
+        text += f", {_seconds(handovers_s)} of it for the mere handing over of batches that are there"
+    return text
 
 
 def judge_alone(side: Side, rate_per_s: float | None) -> Verdict:
