@@ -72,17 +72,11 @@ class Assessment:
     def end(self, name: str) -> Loop:
         """It has ended."""
         watch = self.work.watches[name]
-        loop, model = watch.meter.end(), watch.taken_model()
+        loop, costs = watch.meter.end(), self._costs_of(name)
         if not loop.steps_s:
             raise _empty_pass(name)
         if watch.pass_batches is None:
             watch.release()
-        costs = None
-        if model is not None:
-            paths = [planned.stage.path for planned in self._stages(name)]
-            costs = StageCosts(model, paths, self._batch_size, cores())
-        if costs is not None and not costs.periods.work.period_ms:  # it was looked at too early
-            costs = None
         if costs is not None:
             self.work.record.event("stages", pipeline=name, stages=[dataclasses.asdict(row) for row in costs.rows])
             if not self.loops[name]:
@@ -90,6 +84,16 @@ class Assessment:
         self.loops[name].append(loop)
         self._costs[name].append(costs)
         return loop
+
+    def _costs_of(self, name: str) -> StageCosts | None:
+        """Of the pass that was looked at last; None where that was too early or never."""
+        paths = [planned.stage.path for planned in self._stages(name)]
+        seen = [StageCosts(model, paths, self._batch_size, cores()) for model in self.work.watches[name].taken_models()]
+        if not seen or not seen[0].periods.work.period_ms:
+            return None
+        later = {row.stage: row for row in seen[1].rows}
+        seen[0].rows = [row if row.examples else later.get(row.stage, row) for row in seen[0].rows]
+        return seen[0]
 
     def _first_examples(self, name: str) -> int:
         """That have to be there before the first batch of a pass is."""

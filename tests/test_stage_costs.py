@@ -35,11 +35,11 @@ def seen(plan: Plan, folder: Path, passes: int = 1) -> StageCosts:
     pipeline = Pipeline(plan.train, source=source, split=split, seed=0, folder=folder)
     watch = Watch(with_digest=False)
     for _ in range(passes):
-        watch.taken_model()
+        watch.taken_models()
         for number, _batch in enumerate(Watched(pipeline.dataset, watch)):
             if number == 8:
                 watch.look(watch.iterator)
-    return StageCosts(watch.taken_model(), [planned.stage.path for planned in plan.train], BATCH, threads=64)
+    return StageCosts(watch.taken_models()[0], [planned.stage.path for planned in plan.train], BATCH, threads=64)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ class Watch:
         self.passed = 0
         self.spent: list[Any] = []
         self._lock = threading.Lock()
-        self._model: tuple[int, Any] = (0, None)
+        self._models: list[Any] = []
 
     def fetched(self, wait_s: float, batch: Any) -> None:
         """Note a batch (image, label) that came after `wait_s` seconds."""
@@ -59,20 +59,20 @@ class Watch:
         """Keep the model of its graph that tf.data has for AUTOTUNE, which takes it 0.3 ms.
 
         tf.data drops the nodes of a stage once they have come to their end, which with a large shuffle buffer is
-        before the first batch. So the latest model of the greatest depth is the one that counts.
+        before the first batch. So the latest model of the greatest depth counts, and the last one for what it lacks.
         """
         with suppress(tf.errors.OpError):  # there is none yet
             model = tf.data.experimental.get_model_proto(iterator)
             depth = _depth(model)
             with self._lock:
-                if depth >= self._model[0]:
-                    self._model = depth, model
+                deepest = self._models[0] if self._models and depth < _depth(self._models[0]) else model
+                self._models = [deepest, model]
 
-    def taken_model(self) -> Any:
-        """What was kept since the last call; None where no pass was long enough."""
+    def taken_models(self) -> list[Any]:
+        """The deepest and the last of what was kept since the last call; empty where no pass was long enough."""
         with self._lock:
-            (_, model), self._model = self._model, (0, None)
-        return model
+            models, self._models = self._models, []
+        return models
 
     def release(self) -> None:
         """The pass is over, whether or not its end was read."""
