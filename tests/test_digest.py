@@ -71,6 +71,11 @@ def test_any_other_example_changes_it() -> None:
     assert len(texts) == 7
 
 
+def test_an_example_that_comes_twice_counts_twice() -> None:
+    twice = (np.repeat(IMAGES[number : number + 1], 2, axis=0) for number in range(2))
+    assert len({of(images, LABELS[:1].repeat(2), 2) for images in twice}) == 2
+
+
 def test_each_call_starts_anew() -> None:
     digest = Digest()
     digest.add(IMAGES, LABELS)

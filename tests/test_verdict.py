@@ -134,6 +134,12 @@ def test_a_cold_first_epoch_is_told() -> None:
     assert found.because.endswith("; 10.0 s of the waiting was in the first epoch, 0.00 s in all later ones")
 
 
+def test_the_stage_for_which_all_epochs_together_waited_most_is_named() -> None:
+    slow_map, slow_files = costs(map=80.0), costs(sequential=20.0)
+    found = verdict(side(loop(0.05), loop(0.03), loop(0.03), costs=(slow_map, slow_files, slow_files)))
+    assert found.stage == "extract.sequential"
+
+
 def test_the_validation_may_be_what_waits() -> None:
     found = verdict(side(loop()), side(loop(0.1), of=costs(sequential=20.0), name="validation"))
     assert (found.kind, found.stage, found.pipeline) == ("input", "extract.sequential", "validation")
