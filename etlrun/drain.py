@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 
-import tensorflow as tf
 from rich.console import Console
 
 from etlrun.assessment import Assessment
 from etlrun.measure.watched import Watched
-from etlrun.pipelines import Work, explain, prepared, report_skipped
+from etlrun.pipelines import Work, at_work, prepared
 from etlrun.plan import Plan
 from etlrun.record import Record
 from etlrun.stages.trainer import Drain
@@ -20,16 +18,10 @@ def drain(plan: Plan, record: Record, drain: Drain) -> None:
     """Read until `drain` says to end; `WorldError` where data is missing or broken."""
     work = prepared(plan, record, with_validation=False)
     assessment = Assessment(work)
-    try:
+    with at_work(work):
         with assessment:
             _passes(work, assessment, drain)
         assessment.conclude(None)
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        explain(work, error)
-        raise
-    finally:
-        shutil.rmtree(record.folder / "cache", ignore_errors=True)
-    report_skipped(work)
 
 
 def _passes(work: Work, assessment: Assessment, drain: Drain) -> None:

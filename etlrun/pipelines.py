@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+import tensorflow as tf
 
 from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
@@ -83,8 +88,21 @@ def batches_in_pass(work: Work) -> int:
     return num_examples // load.batch_size if load.drop_remainder else -(-num_examples // load.batch_size)
 
 
-def explain(work: Work, error: Exception) -> None:
-    """After a failure, look for a broken record and tell of it; return where it has another cause."""
+@contextmanager
+def at_work(work: Work) -> Iterator[None]:
+    """Around the reading of the pipelines: broken records are told of, and the caches go in any case."""
+    try:
+        yield
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        _explain(work, error)
+        raise
+    finally:
+        shutil.rmtree(work.record.folder / "cache", ignore_errors=True)
+    _report_skipped(work)
+
+
+def _explain(work: Work, error: Exception) -> None:
+    """Look for a broken record and tell of it; return where the error has another cause."""
     if work.plan.spec.dataset.on_corrupt == "skip":
         return
     for pipeline in work.pipelines.values():
@@ -92,7 +110,7 @@ def explain(work: Work, error: Exception) -> None:
             raise corrupt.error() from error
 
 
-def report_skipped(work: Work) -> None:
+def _report_skipped(work: Work) -> None:
     """With `on_corrupt: skip`, say how many records were left out, and which."""
     if work.plan.spec.dataset.on_corrupt != "skip":
         return

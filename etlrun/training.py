@@ -21,7 +21,7 @@ from etlrun.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler
 from etlrun.errors import ConfigError
 from etlrun.measure.meter import Loop, Meter
 from etlrun.measure.watched import Watch, Watched
-from etlrun.pipelines import Work, batches_in_pass, explain, prepared, report_skipped
+from etlrun.pipelines import Work, at_work, batches_in_pass, prepared
 from etlrun.plan import Plan, windows_past
 from etlrun.record import Record, read_summary
 from etlrun.resume import PreviousRun, checkpoint_path
@@ -40,17 +40,11 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
     """
     work = prepared(plan, record)
     _profile_fits(work, trainer)
-    try:
-        assessment = Assessment(work)
+    assessment = Assessment(work)
+    with at_work(work):
         model = _fitted(work, previous, trainer, assessment)
         model.save(record.folder / "model.keras")
         assessment.conclude(_floor(model, work, assessment))
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        explain(work, error)
-        raise
-    finally:
-        shutil.rmtree(record.folder / "cache", ignore_errors=True)
-    report_skipped(work)
 
 
 def _profile_fits(work: Work, trainer: Trainer) -> None:

@@ -22,7 +22,8 @@ def test_the_same_config_trains_on_jax(tiny: Path, tmp_path: Path) -> None:
     # Compiling is start-up: of the first epoch, and of nothing later.
     assert summary["epochs"][0]["startup_s"] > 10 * summary["step_floor_ms"] / 1000
     assert summary["epochs"][1]["startup_s"] == 0
-    assert summary["verdict"]["because"].startswith("cannot tell: only ")
+    assert summary["verdict"]["because"]
+    assert 0 < summary["au"] <= 1
     assert [event["backend"] for event in events_of(folder) if event["event"] == "started"] == ["jax"]
 
     resumed = tmp_path / "resumed"
