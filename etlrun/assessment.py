@@ -11,7 +11,7 @@ from typing import Any, Self
 from etlrun.backend import cores
 from etlrun.errors import WorldError
 from etlrun.measure.advice import advice
-from etlrun.measure.meter import Loop
+from etlrun.measure.meter import Loop, spread_ms
 from etlrun.measure.probes import ceiling_per_s, step_costs_ms
 from etlrun.measure.resources import Resources
 from etlrun.measure.sampler import Sampler
@@ -28,8 +28,8 @@ _PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
 """A probe after the training may take this part of the training's time, within limits."""
 
 MEASURED = (
-    "verdict", "step_floor_ms", "pipeline_examples_per_s", "au", "input_wait_s", "input_wait_share", "fill_wait_s",
-    "validation_wait_s", "stages", "autotune", "resources",
+    "verdict", "step_floor_ms", "pipeline_examples_per_s", "au", "input_wait_s", "input_wait_share",
+    "input_wait_ms_median", "input_wait_ms_p95", "fill_wait_s", "validation_wait_s", "stages", "autotune", "resources",
 )  # fmt: skip
 """The keys of a summary that `Assessment.conclude` writes."""
 
@@ -130,6 +130,7 @@ class Assessment:
             pipeline_examples_per_s=ceiling,
             au=utilisation(sides),
             input_wait_s=sum(epoch["input_wait_s"] for epoch in epochs),
+            **spread_ms([wait_s for loop in train.loops for wait_s in loop.waits_s]),
             input_wait_share=waits_s / steady_s if steady_s > 0 else None,
             fill_wait_s=sum(epoch["fill_wait_s"] for epoch in epochs),
             validation_wait_s=sum(epoch.get("validation_wait_s", 0.0) for epoch in epochs),

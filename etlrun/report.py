@@ -193,6 +193,11 @@ def _verdict_lines(summary: dict[str, Any]) -> Iterator[str]:
     yield f"because   {verdict['because']}"
     if verdict["advice"]:
         yield f"advice    {verdict['advice']}"
+    yield (
+        f"waits     {summary['input_wait_ms_median']:.2f} ms before a step in the median, "
+        f"{summary['input_wait_ms_p95']:.2f} ms in the 95th percentile; "
+        f"{summary['fill_wait_s']:.2f} s for the first batches of passes"
+    )
     mark, share = summary.get("au_min"), summary.get("au")
     if mark is not None or share is not None:
         worked = "for an unknown part" if share is None else f"{share:.1%}"

@@ -56,6 +56,7 @@ def test_the_report_tells_the_verdict_and_the_stages(done: tuple[Path, dict[str,
     assert "| stage | ms/example | examples | parallelism | buffer | buffered | set by |" in lines
     verdict = done[1]["verdict"]
     assert f"- because   {verdict['because']}" in lines
+    assert any(line.startswith("- waits     ") and "95th percentile" in line for line in lines)
     assert any(line.startswith("- use       the accelerator worked ") for line in lines)
     assert any(line.startswith("- used      ") and "CPU seconds" in line for line in lines)
 

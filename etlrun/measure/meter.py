@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 
 @dataclass
@@ -71,7 +73,7 @@ class Loop:
 
     def described(self) -> dict[str, float]:
         """As an epoch of `summary.json` has it."""
-        waits_ms, examples = sorted(1000 * wait for wait in self.waits_s), sum(self.examples)
+        examples = sum(self.examples)
         return {
             "wall_s": self.wall_s,
             "steps": len(self.steps_s),
@@ -80,10 +82,15 @@ class Loop:
             "startup_s": self.startup_s,
             "startup_examples": self.startup_examples,
             "input_wait_s": self.input_wait_s,
-            "input_wait_ms_median": statistics.median(waits_ms) if waits_ms else 0.0,
-            "input_wait_ms_p95": waits_ms[int(0.95 * (len(waits_ms) - 1))] if waits_ms else 0.0,
+            **spread_ms(self.waits_s),
             "fill_wait_s": self.fill_s,
         }
+
+
+def spread_ms(waits_s: Sequence[float]) -> dict[str, float]:
+    """Median and 95th percentile of the waits of steps, in milliseconds."""
+    median, p95 = (float(1000 * np.percentile(waits_s, share)) if waits_s else 0.0 for share in (50, 95))
+    return {"input_wait_ms_median": median, "input_wait_ms_p95": p95}
 
 
 class Meter:
