@@ -65,7 +65,7 @@ def test_every_stage_of_a_plan_has_its_costs(overrides: list[str], tiny: Path, t
     costs = seen(plan, tmp_path)
     assert [row.stage for row in costs.rows] == [planned.stage.path for planned in plan.train]
     by_stage = {row.stage: row for row in costs.rows}
-    assert by_stage["transform.map"].cost_ms > 0.05
+    assert by_stage["transform.map"].cost_ms > 0
     assert by_stage["load.batch"].examples >= BATCH
     assert by_stage["transform.map"].examples >= by_stage["load.batch"].examples
     assert costs.periods.work.period_ms == pytest.approx(sum(row.cost_ms for row in costs.rows))
