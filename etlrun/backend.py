@@ -40,7 +40,7 @@ class Backend:
 
 @contextmanager
 def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
-    """Import the backend and set it up as `trainer` asks: device, seed, precision. To drain needs the CPU alone.
+    """Import the backend and set it up as `trainer` asks: device, precision. To drain needs the CPU alone.
 
     Raises:
         WorldError: A GPU or TensorBoard logs are asked for, and there is no GPU or no package for it.
@@ -72,7 +72,6 @@ def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
             expected="the package that writes the logs, since trainer.tensorboard=true",
             remedy="pip install 'etlrun[tensorboard]', or set trainer.tensorboard=false",
         )
-    keras.utils.set_random_seed(trainer.seed)
     policy = keras.config.dtype_policy()
     if fit and fit.mixed_precision is not None:
         keras.config.set_dtype_policy(fit.mixed_precision)
@@ -80,6 +79,13 @@ def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
         yield Backend(name=name, versions=_versions(), host=_host(accelerators))
     finally:
         keras.config.set_dtype_policy(policy)
+
+
+def seed_all(seed: int) -> None:
+    """Have everything random that is drawn from here on follow from `seed`: Python, NumPy, TensorFlow and Keras."""
+    import keras
+
+    keras.utils.set_random_seed(seed)
 
 
 def _accelerators(keras: Any) -> list[str]:

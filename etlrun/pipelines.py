@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from etlrun.backend import seed_all
 from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
 from etlrun.graph.corrupt import corrupt_records
@@ -51,9 +52,13 @@ class Work:
 
 
 def prepared(plan: Plan, record: Record, *, with_validation: bool = True) -> Work:
-    """Find the data set and build the pipelines; `WorldError` where data is missing, or too little."""
+    """Find the data set and build the pipelines; `WorldError` where data is missing, or too little.
+
+    All that is random from here on follows from the trainer's seed.
+    """
     spec = plan.spec
     source = Source(spec.dataset)
+    seed_all(spec.trainer.seed)  # not before: TFDS draws numbers when it prepares a data set
     splits = {"train": source.split(spec.dataset.split, "dataset.split")}
     _enough(plan, splits["train"].num_examples)
     if with_validation and spec.dataset.eval_split is not None:

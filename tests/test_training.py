@@ -131,3 +131,12 @@ def test_numbers_that_json_lacks_become_null(tiny: Path, tmp_path: Path) -> None
     words = small(tiny, "trainer.optimizer=sgd", "trainer.learning_rate=1.0e+38", "model.trainable=true")
     _, summary = run_here(tmp_path, words)
     assert summary["epochs"][0]["loss"] is None
+
+
+def test_a_run_that_prepares_its_data_has_the_numbers_of_one_that_finds_it(tmp_path: Path) -> None:
+    import tests.pictures  # noqa: F401 - registers the data set with TFDS
+
+    words = small(tmp_path / "data", "dataset.download=true", "model.trainable=true")
+    runs = [run_here(tmp_path / name, words) for name in ("prepares", "finds")]
+    assert [status for status, _ in runs] == [0, 0]
+    assert losses(runs[0][1]) == losses(runs[1][1])
