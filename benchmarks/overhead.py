@@ -16,7 +16,6 @@ import os
 import random
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -27,6 +26,7 @@ import tensorflow_datasets as tfds
 
 from etlrun.compose import Request, planned
 from etlrun.graph.build import Pipeline
+from etlrun.graph.context import Context
 from etlrun.graph.source import Source
 from etlrun.stages import STAGES
 
@@ -64,7 +64,7 @@ def by_hand(data_dir: str) -> Epochs:
     return epochs
 
 
-def by_etlrun(data_dir: str, folder: Path) -> Epochs:
+def by_etlrun(data_dir: str) -> Epochs:
     """The pipeline that `experiment=parallel` builds."""
     words = ["experiment=parallel", f"dataset.data_dir={data_dir}", f"dataset.split='{SPLIT}'"]
     plan = planned(Request(overrides=words), STAGES)
@@ -72,7 +72,7 @@ def by_etlrun(data_dir: str, folder: Path) -> Epochs:
     split = source.split(plan.spec.dataset.split, "dataset.split")
 
     def epochs() -> Iterator[tf.data.Dataset]:
-        pipeline = Pipeline(plan.train, source=source, split=split, seed=0, folder=folder)
+        pipeline = Pipeline(plan.train, Context(source=source, split=split, seed=0))
         for _number in range(1 + LATER_EPOCHS):
             yield pipeline.dataset
 
@@ -95,14 +95,13 @@ def costs(epochs: Epochs) -> list[float]:
 
 def compare(data_dir: str, pairs: int) -> str:
     """The table of `pairs` turns, as Markdown."""
-    with tempfile.TemporaryDirectory() as folder:
-        ours, theirs = by_etlrun(data_dir, Path(folder)), by_hand(data_dir)
-        costs(theirs), costs(ours)
-        measured = []
-        for _turn in range(pairs):
-            order = random.sample((ours, theirs), 2)
-            of = {epochs: costs(epochs) for epochs in order}
-            measured.append((of[ours], of[theirs]))
+    ours, theirs = by_etlrun(data_dir), by_hand(data_dir)
+    costs(theirs), costs(ours)
+    measured = []
+    for _turn in range(pairs):
+        order = random.sample((ours, theirs), 2)
+        of = {epochs: costs(epochs) for epochs in order}
+        measured.append((of[ours], of[theirs]))
     lines = ["| part | clock | etlrun s | by hand s | ratio, median | quartiles |", "|---|---|---|---|---|---|"]
     for column, name in enumerate(ROWS):
         pairs_of = [(mine[column], other[column]) for mine, other in measured]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ import tensorflow as tf
 from etlrun import model as models
 from etlrun.compose import Request, planned
 from etlrun.graph.build import Pipeline
+from etlrun.graph.context import Context
 from etlrun.graph.source import Source
 from etlrun.measure.sampler import Sampler
 from etlrun.measure.watched import Watch, Watched
@@ -68,11 +68,11 @@ def _model() -> keras.Model:
 class Loops:
     """Both loops, compiled and warm."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         plan = planned(Request(overrides=OVERRIDES), STAGES)
         source = Source(plan.spec.dataset)
         split = source.split(plan.spec.dataset.split, "dataset.split")
-        self.pipeline = Pipeline(plan.train, source=source, split=split, seed=0, folder=folder)
+        self.pipeline = Pipeline(plan.train, Context(source=source, split=split, seed=0))
         self.plain, self.measured = _model(), _model()
         self.plain.make_train_function()
         models.read_from_python(self.measured, plan.spec.model, self.pipeline.dataset.element_spec, None)
@@ -103,12 +103,11 @@ class Loops:
 
 def compare(turns: int) -> str:
     """The table of `turns` turns, as Markdown."""
-    with tempfile.TemporaryDirectory() as folder:
-        loops, pairs = Loops(Path(folder)), []
-        for _turn in range(turns):
-            order = random.sample((loops.plain_ms, loops.measured_ms), 2)
-            times = {loop.__name__: loop() for loop in order}
-            pairs.append((times["plain_ms"], times["measured_ms"]))
+    loops, pairs = Loops(), []
+    for _turn in range(turns):
+        order = random.sample((loops.plain_ms, loops.measured_ms), 2)
+        times = {loop.__name__: loop() for loop in order}
+        pairs.append((times["plain_ms"], times["measured_ms"]))
     plain, measured = (statistics.median(column) for column in zip(*pairs, strict=True))
     low, middle, high = statistics.quantiles([after / before for before, after in pairs], n=4)
     return (

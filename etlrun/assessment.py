@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Self
 
 from etlrun.backend import cores
@@ -20,7 +19,7 @@ from etlrun.measure.stage_costs import StageCost, StageCosts
 from etlrun.measure.verdict import Side, judge, judge_alone, utilisation
 from etlrun.pipelines import Work
 from etlrun.plan import PlannedStage
-from etlrun.stages.cache import MemoryCache, NoCache
+from etlrun.stages.cache import NoCache
 from etlrun.stages.load import Shuffle
 from etlrun.stages.trainer import Drain
 
@@ -80,7 +79,7 @@ class Assessment:
         if costs is not None:
             self.work.record.event("stages", pipeline=name, stages=[dataclasses.asdict(row) for row in costs.rows])
             if not self.loops[name]:
-                loop.split_fill(self._first_examples(name) * costs.periods.slowest.period_ms / 1000)
+                loop.split_fill(self._first_examples(name, costs) * costs.periods.slowest.period_ms / 1000)
         self.loops[name].append(loop)
         self._costs[name].append(costs)
         return loop
@@ -88,18 +87,22 @@ class Assessment:
     def _costs_of(self, name: str) -> StageCosts | None:
         """Of the pass that was looked at last; None where that was too early or never."""
         paths = [planned.stage.path for planned in self._stages(name)]
-        seen = [StageCosts(model, paths, self._batch_size, cores()) for model in self.work.watches[name].taken_models()]
+        keeper = self.work.pipelines[name].keeper
+        reads = keeper is not None and keeper.passes[-1:] == ["read"]
+        seen = [
+            StageCosts(model, paths, self._batch_size, cores(), reads_disk=reads)
+            for model in self.work.watches[name].taken_models()
+        ]
         if not seen or not seen[0].periods.work.period_ms:
             return None
         later = {row.stage: row for row in seen[1].rows}
         seen[0].rows = [row if row.examples else later.get(row.stage, row) for row in seen[0].rows]
         return seen[0]
 
-    def _first_examples(self, name: str) -> int:
-        """That have to be there before the first batch of a pass is."""
-        buffered = sum(
-            planned.stage.buffer_size for planned in self._stages(name) if isinstance(planned.stage, Shuffle)
-        )
+    def _first_examples(self, name: str, costs: StageCosts) -> int:
+        """That have to be there before the first batch of a pass is; a cache on disk is shuffled by numbers."""
+        shuffles = [planned.stage for planned in self._stages(name) if isinstance(planned.stage, Shuffle)]
+        buffered = 0 if costs.reads_disk else sum(stage.buffer_size for stage in shuffles)
         return int(min(self._batch_size + buffered, self.work.pipelines[name].split.num_examples))
 
     def probe_s(self) -> float:
@@ -198,20 +201,12 @@ class Assessment:
         is_full = has_cache and examples > self.work.train.split.num_examples
         return ceiling_per_s(self.work.train, rows, from_cache=is_full, seconds=self.probe_s())
 
-    def _step_costs_ms(self, name: str) -> Mapping[str, float]:
-        return step_costs_ms(self.work.pipelines[name], seconds=self.probe_s())
+    def _step_costs_ms(self, name: str, stage: str) -> Mapping[str, float]:
+        return step_costs_ms(self.work.pipelines[name], stage, seconds=self.probe_s())
 
     def _cache_bytes(self) -> int:
         """That the caches of this run hold, in memory or on disk."""
-        spec = self.work.plan.spec
-        if isinstance(spec.cache, NoCache):
-            return 0
-        if isinstance(spec.cache, MemoryCache):
-            return sum(self._cached_bytes(name) for name, loops in self.loops.items() if loops)
-        return sum(path.stat().st_size for path in self._files() if path.is_file())
-
-    def _files(self) -> list[Path]:
-        return list((self.work.record.folder / "cache").rglob("*"))
+        return sum(pipeline.held_bytes for pipeline in self.work.pipelines.values())
 
     def _cached_bytes(self, name: str) -> int:
         images, labels = self.work.pipelines[name].dataset.element_spec

@@ -57,8 +57,8 @@ def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
         name = keras.backend.backend()
         if name != "tensorflow" or device == "cpu":
             tf.config.set_visible_devices([], "GPU")
-        accelerators = _accelerators(keras)
-    if device == "gpu" and not accelerators:
+        found = accelerators()
+    if device == "gpu" and not found:
         raise WorldError(
             where="trainer.device",
             found=f"no GPU that Keras's {name} backend can see",
@@ -76,7 +76,7 @@ def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
     if fit and fit.mixed_precision is not None:
         keras.config.set_dtype_policy(fit.mixed_precision)
     try:
-        yield Backend(name=name, versions=_versions(), host=_host(accelerators))
+        yield Backend(name=name, versions=_versions(), host=_host(found))
     finally:
         keras.config.set_dtype_policy(policy)
 
@@ -88,7 +88,10 @@ def seed_all(seed: int) -> None:
     keras.utils.set_random_seed(seed)
 
 
-def _accelerators(keras: Any) -> list[str]:
+def accelerators() -> list[str]:
+    """The GPUs that Keras's backend can use."""
+    import keras
+
     try:
         return [str(device) for device in keras.distribution.list_devices("gpu")]
     except RuntimeError:  # JAX's way to say that there is none
@@ -110,12 +113,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _host(accelerators: list[str]) -> dict[str, Any]:
+def _host(found: list[str]) -> dict[str, Any]:
     return {
         "cores": cores(),
         "memory_bytes": psutil.virtual_memory().total,
         "system": platform.platform(),
-        "accelerators": accelerators,
+        "accelerators": found,
     }
 
 

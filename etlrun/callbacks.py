@@ -39,18 +39,18 @@ class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
 
 
 class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
-    """Keeps the model, its optimizer included, after each epoch; the newest replaces the one before."""
+    """Keeps the whole model, its optimizer included, after each epoch; the newest replaces the one before."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, whole: keras.Model) -> None:
         super().__init__()
-        self.record = record
+        self.record, self.whole = record, whole
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Save; a kill while saving leaves the checkpoint before."""
         path = checkpoint_path(self.record.folder, epoch + 1)
         path.parent.mkdir(exist_ok=True)
         temporary = path.with_name(f".{path.name}")
-        self.model.save(temporary)
+        self.whole.save(temporary)
         temporary.replace(path)
         checkpoint_path(self.record.folder, epoch).unlink(missing_ok=True)
         self.record.event("checkpoint", epoch=epoch + 1, path=str(path.relative_to(self.record.folder)))

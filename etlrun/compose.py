@@ -24,7 +24,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from etlrun.errors import ConfigError, Fault, did_you_mean
-from etlrun.plan import Plan, plan
+from etlrun.plan import Plan
+from etlrun.planning import plan
 from etlrun.spec import parse
 from etlrun.stages import Stages
 

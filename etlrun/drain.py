@@ -8,7 +8,7 @@ from rich.console import Console
 
 from etlrun.assessment import Assessment
 from etlrun.measure.watched import Watched
-from etlrun.pipelines import Work, at_work, prepared
+from etlrun.pipelines import Work, at_work, opened, prepared
 from etlrun.plan import Plan
 from etlrun.record import Record
 from etlrun.stages.trainer import Drain
@@ -16,7 +16,7 @@ from etlrun.stages.trainer import Drain
 
 def drain(plan: Plan, record: Record, drain: Drain) -> None:
     """Read until `drain` says to end; `WorldError` where data is missing or broken."""
-    work = prepared(plan, record, with_validation=False)
+    work = prepared(plan, record, opened(plan), with_validation=False)
     assessment = Assessment(work)
     with at_work(work):
         with assessment:

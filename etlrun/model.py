@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +13,82 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from etlrun.backend import accelerators
 from etlrun.errors import WorldError, headline
+from etlrun.graph.context import Backbone
 from etlrun.stages.flow import Flow
+from etlrun.stages.model import Backbone as BackboneStage
 from etlrun.stages.model import Emulated, MobileNetV2
 from etlrun.stages.trainer import Trainer
+from etlrun.stages.transform import Scaling
+
+_HEAD = "probabilities"
+"""The name of the one layer that is not the base's."""
 
 
-def build(stage: MobileNetV2 | Emulated, flow: Flow, num_classes: int) -> keras.Model:
+def build(stage: MobileNetV2 | Emulated, flow: Flow, scaling: Sequence[Scaling], num_classes: int) -> keras.Model:
     """A model from pictures (batch, height, width, 3) as `flow` gives them to probabilities (batch, num_classes).
+
+    It begins with the steps of `scaling`, so that a saved model takes pictures as the pipeline gives them.
 
     Raises:
         WorldError: The weights are not there, or don't fit.
     """
-    inputs = keras.Input((flow.height, flow.width, 3), dtype="float32", name="image")
+    inputs = pixels = keras.Input((flow.height, flow.width, 3), dtype=flow.dtype, name="image")
+    for step in scaling:
+        factor, offset = step.factors
+        pixels = keras.layers.Rescaling(factor, offset, dtype="float32")(pixels)
     if isinstance(stage, Emulated):
-        return keras.Model(inputs, keras.layers.GlobalAveragePooling2D()(inputs), name="emulated")
+        pixels = keras.layers.Rescaling(1.0, dtype="float32")(pixels)
+        return keras.Model(inputs, keras.layers.GlobalAveragePooling2D()(pixels), name="emulated")
     base = _base(stage, flow)
     base.trainable = stage.trainable
     if stage.batch_norm_momentum is not None:
         for layer in base.layers:
             if isinstance(layer, keras.layers.BatchNormalization):
                 layer.momentum = stage.batch_norm_momentum
-    probabilities = keras.layers.Dense(num_classes, activation="softmax", dtype="float32", name="probabilities")(
-        base(inputs)
-    )
+    probabilities = keras.layers.Dense(num_classes, activation="softmax", dtype="float32", name=_HEAD)(base(pixels))
     return keras.Model(inputs, probabilities, name="mobilenet_v2_classifier")
+
+
+def backbone(model: keras.Model) -> Backbone:
+    """What `model` computes before its dense layer, whose weights must not change any more."""
+    base = keras.Model(model.input, model.get_layer(_HEAD).input)
+
+    def features(pictures: Any) -> Any:
+        # One shape of batch, so that nothing is compiled twice.
+        padding = [(0, BackboneStage.pictures_at_once - len(pictures)), *[(0, 0)] * (pictures.ndim - 1)]
+        found = base.predict_on_batch(np.pad(pictures, padding))
+        return np.asarray(found[: len(pictures)], "float32")
+
+    digest = hashlib.sha256()
+    for weight in base.get_weights():
+        digest.update(np.ascontiguousarray(weight).data)
+    return Backbone(
+        features=features,
+        identity=[
+            ["model.weights", digest.hexdigest()[:16]],
+            ["model.layers", hashlib.sha256(base.to_json().encode()).hexdigest()[:16]],
+            ["precision", keras.config.dtype_policy().name],
+            ["keras", keras.__version__],
+            ["backend", f"{keras.backend.backend()} on {'a GPU' if accelerators() else 'the CPU'}"],
+        ],
+    )
+
+
+def head(model: keras.Model) -> keras.Model:
+    """The dense layer of `model` with its optimizer: from features (batch, features) to probabilities."""
+    dense = model.get_layer(_HEAD)
+    inputs = keras.Input(dense.input.shape[1:], dtype="float32", name="features")
+    top = keras.Model(inputs, dense(inputs), name="head")
+    top.compile(
+        optimizer=model.optimizer,
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+        jit_compile=model.jit_compile,
+        auto_scale_loss=False,  # the optimizer of the whole model does it already
+    )
+    return top
 
 
 def _base(stage: MobileNetV2, flow: Flow) -> keras.Model:
@@ -97,7 +149,7 @@ def compile_for(model: keras.Model, stage: MobileNetV2 | Emulated, trainer: Trai
     )
 
 
-def read_from_python(model: keras.Model, stage: MobileNetV2 | Emulated, train: Any, validation: Any) -> None:
+def read_from_python(model: keras.Model, stage: MobileNetV2 | Emulated, train: Any, validation: Any = None) -> None:
     """Let the loops of `model` read from any Python iterator, so that its waiting can be measured.
 
     On JAX Keras's own do. On TensorFlow they would trace the model once for each shape of batch; here a step is traced
@@ -135,6 +187,6 @@ def build_loops(model: keras.Model, stage: MobileNetV2 | Emulated, batch_size: i
     """
     if isinstance(stage, Emulated) or keras.backend.backend() != "jax":
         return
-    pictures = np.zeros((batch_size, *model.input_shape[1:]), "float32")
+    pictures = np.zeros((batch_size, *model.input_shape[1:]), model.input.dtype)
     model.test_on_batch(pictures, np.zeros(batch_size, "int64"))
     model.reset_metrics()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,8 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from etlrun.backend import seed_all
+from etlrun.caching import Notes, describe_caches, keepers_of, open_caches
 from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
+from etlrun.graph.context import Backbone, Context
 from etlrun.graph.corrupt import corrupt_records
 from etlrun.graph.source import Source
 from etlrun.measure.watched import Watch
@@ -51,29 +52,48 @@ class Work:
         return self.pipelines.get("validation")
 
 
-def prepared(plan: Plan, record: Record, *, with_validation: bool = True) -> Work:
-    """Find the data set and build the pipelines; `WorldError` where data is missing, or too little.
+def opened(plan: Plan) -> Source:
+    """The data set, prepared where it was not; `WorldError` where it can't be had.
 
     All that is random from here on follows from the trainer's seed.
     """
-    spec = plan.spec
-    source = Source(spec.dataset)
-    seed_all(spec.trainer.seed)  # not before: TFDS draws numbers when it prepares a data set
-    splits = {"train": source.split(spec.dataset.split, "dataset.split")}
-    _enough(plan, splits["train"].num_examples)
-    if with_validation and spec.dataset.eval_split is not None:
-        splits["validation"] = source.split(spec.dataset.eval_split, "dataset.eval_split")
+    source = Source(plan.spec.dataset)
+    seed_all(plan.spec.trainer.seed)  # not before: TFDS draws numbers when it prepares a data set
+    return source
+
+
+def prepared(
+    plan: Plan, record: Record, source: Source, *, with_validation: bool = True, backbone: Backbone | None = None
+) -> Work:
+    """Build the pipelines, and open their caches; `WorldError` where data is missing or too little, or space is."""
+    contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
+    _enough(plan, contexts["train"].split.num_examples)
+    notes = Notes(record)
+    keepers = keepers_of(
+        plan, contexts, {"folder": str(record.folder), "overrides": record.summary["overrides"]}, notes
+    )
     stages = {"train": plan.train, "validation": plan.evaluation}
-    folder, seed = record.folder / "cache", spec.trainer.seed
-    pipelines = {
-        name: Pipeline(stages[name], source=source, split=split, seed=seed, folder=folder / name)
-        for name, split in splits.items()
-    }
-    sizes = {name: split.num_examples for name, split in splits.items()}
+    pipelines = {name: Pipeline(stages[name], context, keepers.get(name)) for name, context in contexts.items()}
+    open_caches(plan, record, pipelines)
+    sizes = {name: context.split.num_examples for name, context in contexts.items()}
     record.event("dataset", name=source.builder.info.full_name, examples=sizes)
     record.update(dataset={"name": source.builder.info.full_name, "examples": sizes})
-    watches = {name: Watch(with_digest=spec.measure.digest) for name in pipelines}
+    watches = {name: Watch(with_digest=plan.spec.measure.digest) for name in pipelines}
     return Work(plan=plan, record=record, source=source, pipelines=pipelines, watches=watches)
+
+
+def contexts_of(
+    plan: Plan, source: Source, *, with_validation: bool = True, backbone: Backbone | None = None
+) -> dict[str, Context]:
+    """What the stages of each pipeline share: `train` and, where there is validation, `validation`."""
+    dataset = plan.spec.dataset
+    splits = {"train": source.split(dataset.split, "dataset.split")}
+    if with_validation and dataset.eval_split is not None:
+        splits["validation"] = source.split(dataset.eval_split, "dataset.eval_split")
+    return {
+        name: Context(source=source, split=split, seed=plan.spec.trainer.seed, backbone=backbone)
+        for name, split in splits.items()
+    }
 
 
 def _enough(plan: Plan, num_examples: int) -> None:
@@ -95,14 +115,21 @@ def batches_in_pass(work: Work) -> int:
 
 @contextmanager
 def at_work(work: Work) -> Iterator[None]:
-    """Around the reading of the pipelines: broken records are told of, and the caches go in any case."""
+    """Around the reading of the pipelines: broken records and caches are told of, and caches are left in order."""
+    keepers = [pipeline.keeper for pipeline in work.pipelines.values() if pipeline.keeper is not None]
     try:
         yield
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        _explain(work, error)
+    except tf.errors.OpError as error:
+        for keeper in keepers:
+            if keeper.failure is not None:
+                raise keeper.failure from error
+        if isinstance(error, tf.errors.DataLossError | tf.errors.InvalidArgumentError):
+            _explain(work, error)
         raise
     finally:
-        shutil.rmtree(work.record.folder / "cache", ignore_errors=True)
+        describe_caches(work.record, work.pipelines)
+        for keeper in keepers:
+            keeper.close()
     _report_skipped(work)
 
 

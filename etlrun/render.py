@@ -23,7 +23,8 @@ def text(plan: Plan) -> str:
     for title, stages in (("train", plan.train), ("validation", plan.evaluation)):
         lines += ["", title, *(_stage_lines(stages) if stages else [f"{_INDENT}none"])]
     for stage in sections(plan.spec):
-        lines += ["", stage.path, *_parameter_lines(stage, _INDENT)]
+        steps = _step_lines(plan.by_model) if stage is plan.spec.model else ()
+        lines += ["", stage.path, *steps, *_parameter_lines(stage, _INDENT)]
     lines += ["", f"fingerprint {plan.fingerprint}"]
     lines += [f"remark: {remark}" for remark in plan.remarks]
     return "\n".join(lines) + "\n"
@@ -33,9 +34,13 @@ def _stage_lines(stages: tuple[PlannedStage, ...]) -> Iterator[str]:
     for number, planned in enumerate(stages, 1):
         yield f"{number:3}. {planned.stage.path:<{_STEP_WIDTH}} -> {planned.gives}"
         yield from _parameter_lines(planned.stage, _INDENT + "  ")
-        for letter, step in zip("abcdefghijklmnopqrstuvwxyz", planned.steps, strict=False):
-            yield f"{_INDENT}{letter}. {step.stage.path:<{_STEP_WIDTH}} -> {step.gives}"
-            yield from _parameter_lines(step.stage, _INDENT + "     ")
+        yield from _step_lines(planned.steps)
+
+
+def _step_lines(steps: tuple[PlannedStage, ...]) -> Iterator[str]:
+    for letter, step in zip("abcdefghijklmnopqrstuvwxyz", steps, strict=False):
+        yield f"{_INDENT}{letter}. {step.stage.path:<{_STEP_WIDTH}} -> {step.gives}"
+        yield from _parameter_lines(step.stage, _INDENT + "     ")
 
 
 def _parameter_lines(stage: Stage, indent: str) -> Iterator[str]:
@@ -59,7 +64,11 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "dataset": _values(plan.spec.dataset),
         "train": [_stage_dict(planned) for planned in plan.train],
         "validation": [_stage_dict(planned) for planned in plan.evaluation],
-        "model": {"stage": plan.spec.model.path, "parameters": _values(plan.spec.model)},
+        "model": {
+            "stage": plan.spec.model.path,
+            "parameters": _values(plan.spec.model),
+            "steps": [_stage_dict(planned) for planned in plan.by_model],
+        },
         "trainer": {"stage": trainer.path, "parameters": _values(trainer), **nested},
         "profile": {"stage": plan.spec.profile.path, "parameters": _values(plan.spec.profile)},
         "measure": _values(plan.spec.measure),
@@ -98,7 +107,8 @@ def mermaid(plan: Plan) -> str:
             lines.append(f'  {name}_0[("{_label(plan.spec.dataset.name, split)}")]')
             lines += _chain(name, stages)
             lines.append(f"  {name}_{len(stages)} --> model")
-    lines.append(f'  model["{plan.spec.model.path}"]')
+    scaling = [planned.stage.path for planned in plan.by_model]
+    lines.append(f'  model["{_label(*scaling, plan.spec.model.path)}"]')
     return "\n".join(lines) + "\n"
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from etlrun import record as records
 from etlrun.errors import ConfigError, Fault, WorldError
-from etlrun.plan import Plan, decisive_values, plan
+from etlrun.plan import Plan
+from etlrun.planning import plan
 from etlrun.spec import parse, show
 from etlrun.stages import Stages
 from etlrun.stages.trainer import Trainer
@@ -85,7 +86,7 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
 
 
 def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
-    now, then = decisive_values(planned), decisive_values(before)
+    now, then = planned.decisive, before.decisive
     faults = [
         Fault(
             where=key,

@@ -16,7 +16,7 @@ from typing import Any
 from etlrun import record as records
 from etlrun import render, report, resume
 from etlrun.errors import EtlrunError, Fault, headline
-from etlrun.plan import plan
+from etlrun.planning import plan
 from etlrun.record import Record, is_too_slow
 from etlrun.spec import parse
 from etlrun.stages import STAGES, Stages

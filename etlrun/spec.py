@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from etlrun.errors import ConfigError, Fault, did_you_mean
 from etlrun.stages import Stages
 from etlrun.stages.base import Stage, expectation, field_metadata
+from etlrun.stages.cache import Cache
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure, NoProfile, Trace
@@ -39,7 +40,7 @@ class RunSpec:
         extract: How their records are read.
         transform: What is done to a training picture.
         eval_transform: What is done to a validation picture.
-        cache: Where transformed examples are kept.
+        cache: Where examples are kept, and at which point.
         load: How they become batches.
         model: What is trained.
         trainer: How.
@@ -51,7 +52,7 @@ class RunSpec:
     extract: Stage
     transform: Map
     eval_transform: Map
-    cache: Stage
+    cache: Cache
     load: Load
     model: MobileNetV2 | Emulated
     trainer: Trainer | Drain

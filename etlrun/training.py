@@ -19,14 +19,18 @@ from etlrun import model as models
 from etlrun.assessment import MEASURED, Assessment
 from etlrun.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler
 from etlrun.errors import ConfigError
+from etlrun.graph.source import Source
 from etlrun.measure.meter import Loop, Meter
 from etlrun.measure.watched import Watch, Watched
-from etlrun.pipelines import Work, at_work, batches_in_pass, prepared
-from etlrun.plan import Plan, windows_past
+from etlrun.pipelines import Work, at_work, batches_in_pass, opened, prepared
+from etlrun.plan import Plan
 from etlrun.record import Record, read_summary
 from etlrun.resume import PreviousRun, checkpoint_path
+from etlrun.rules import windows_past
+from etlrun.stages.cache import NoCache
 from etlrun.stages.measure import Trace
 from etlrun.stages.trainer import Trainer
+from etlrun.stages.transform import Scaling
 
 _FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2
 
@@ -38,12 +42,17 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
         ConfigError: Windows of a profile reach past the run.
         WorldError: Data or weights are missing or broken, or there are too few examples.
     """
-    work = prepared(plan, record)
-    _profile_fits(work, trainer)
-    assessment = Assessment(work)
+    source = opened(plan)
+    whole = _whole(plan, source, previous, trainer)
+    from_features = plan.spec.cache.at == "features" and not isinstance(plan.spec.cache, NoCache)
+    work = prepared(plan, record, source, backbone=models.backbone(whole) if from_features else None)
     with at_work(work):
-        model = _fitted(work, previous, trainer, assessment)
-        model.save(record.folder / "model.keras")
+        _profile_fits(work, trainer)
+        record.update(parameters=int(whole.count_params()))
+        assessment = Assessment(work)
+        model = models.head(whole) if from_features else whole
+        _fit(model, whole, work, previous, trainer, assessment)
+        whole.save(record.folder / "model.keras")
         assessment.conclude(_floor(model, work, assessment))
 
 
@@ -54,18 +63,38 @@ def _profile_fits(work: Work, trainer: Trainer) -> None:
             raise ConfigError(faults)
 
 
-def _fitted(work: Work, previous: PreviousRun | None, trainer: Trainer, assessment: Assessment) -> keras.Model:
-    record = work.record
-    model = _model(work, previous, trainer)
-    record.update(parameters=int(model.count_params()))
+def _whole(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
+    """The model from pictures to probabilities, compiled."""
+    if previous is not None:
+        return keras.models.load_model(previous.checkpoint)
+    stage = plan.spec.model
+    pictures = [planned.gives for planned in plan.train if planned.gives.content == "decoded"][-1]
+    scaling = [planned.stage for planned in plan.by_model if isinstance(planned.stage, Scaling)]
+    model = models.build(stage, pictures, scaling, source.num_classes)
+    models.compile_for(model, stage, trainer)
+    return model
+
+
+def _fit(
+    model: keras.Model,
+    whole: keras.Model,
+    work: Work,
+    previous: PreviousRun | None,
+    trainer: Trainer,
+    assessment: Assessment,
+) -> None:
+    """Train `model`, which is `whole` or, from features, its dense layer."""
     done = previous.epochs if previous else []
     if previous is not None:
-        _carry_over(record, previous)
-    recorder = EpochRecorder(assessment, trainer)
-    callbacks = _callbacks(work, recorder, done, trainer)
-    if len(done) >= trainer.epochs or _has_stopped(model, callbacks):
-        return model
+        _carry_over(work.record, previous)
     validation = work.validation
+    specs = [pipeline.dataset.element_spec for pipeline in (work.train, validation) if pipeline is not None]
+    models.read_from_python(model, work.plan.spec.model, *specs)
+    models.build_loops(model, work.plan.spec.model, work.plan.spec.load.batch_size)
+    recorder = EpochRecorder(assessment, trainer)
+    callbacks = _callbacks(work, recorder, done, trainer, whole)
+    if len(done) >= trainer.epochs or _has_stopped(model, callbacks):
+        return
     with assessment, recorder, _ends_are_expected():
         model.fit(
             Watched(_batches(work, len(done), trainer), work.watches["train"]),
@@ -77,7 +106,6 @@ def _fitted(work: Work, previous: PreviousRun | None, trainer: Trainer, assessme
             shuffle=False,
             verbose=0,
         )
-    return model
 
 
 @contextmanager
@@ -86,19 +114,6 @@ def _ends_are_expected() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Your input ran out of data", category=UserWarning)
         yield
-
-
-def _model(work: Work, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
-    stage = work.plan.spec.model
-    if previous is None:
-        model = models.build(stage, work.plan.train[-1].gives, work.source.num_classes)
-        models.compile_for(model, stage, trainer)
-    else:
-        model = keras.models.load_model(previous.checkpoint)
-    validation = work.validation.dataset.element_spec if work.validation else None
-    models.read_from_python(model, stage, work.train.dataset.element_spec, validation)
-    models.build_loops(model, stage, work.plan.spec.load.batch_size)
-    return model
 
 
 def _carry_over(record: Record, previous: PreviousRun) -> None:
@@ -126,7 +141,7 @@ def _batches(work: Work, done: int, trainer: Trainer) -> tf.data.Dataset:
 
 
 def _callbacks(
-    work: Work, recorder: EpochRecorder, done: list[dict[str, Any]], trainer: Trainer
+    work: Work, recorder: EpochRecorder, done: list[dict[str, Any]], trainer: Trainer, whole: keras.Model
 ) -> list[keras.callbacks.Callback]:
     record, profile = work.record, work.plan.spec.profile
     callbacks: list[keras.callbacks.Callback] = [recorder]  # first, so that no other's work counts as a step
@@ -136,7 +151,7 @@ def _callbacks(
         callbacks.append(keras.callbacks.TensorBoard(record.folder / "tensorboard", write_graph=False))
     if isinstance(profile, Trace):
         callbacks.append(Profiler(profile, str(record.folder / "profile"), sum(epoch["steps"] for epoch in done)))
-    return [*callbacks, Checkpoint(record)]
+    return [*callbacks, Checkpoint(record, whole)]
 
 
 def _has_stopped(model: keras.Model, callbacks: list[keras.callbacks.Callback]) -> bool:

@@ -11,7 +11,8 @@ import pytest
 from etlrun import compose
 from etlrun.compose import Request
 from etlrun.errors import ConfigError
-from etlrun.plan import Plan, plan
+from etlrun.plan import Plan
+from etlrun.planning import plan
 from etlrun.spec import RunSpec, parse
 from etlrun.stages import STAGES
 from etlrun.stages.base import Kind, Stage, field_metadata

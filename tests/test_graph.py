@@ -10,6 +10,7 @@ import tensorflow_datasets as tfds
 
 from etlrun.compose import Request, planned
 from etlrun.graph.build import Pipeline
+from etlrun.graph.context import Context
 from etlrun.graph.datasets import DATASET_STAGES
 from etlrun.graph.source import Source
 from etlrun.graph.steps import STEPS
@@ -22,11 +23,11 @@ Batches = list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 PLAIN = ("load.shuffle_buffer=0", "dataset.split=train")
 
 
-def pipeline(data_dir: Path, folder: Path, *overrides: str) -> Pipeline:
+def pipeline(data_dir: Path, *overrides: str) -> Pipeline:
     plan = planned(Request(overrides=small(data_dir, *overrides)), STAGES)
     source = Source(plan.spec.dataset)
     split = source.split(plan.spec.dataset.split, "dataset.split")
-    return Pipeline(plan.train, source=source, split=split, seed=plan.spec.trainer.seed, folder=folder)
+    return Pipeline(plan.train, Context(source=source, split=split, seed=plan.spec.trainer.seed))
 
 
 def batches(dataset: tf.data.Dataset) -> Batches:
@@ -50,19 +51,17 @@ def numbers(data_dir: Path, split: str) -> list[int]:
 
 @pytest.mark.parametrize("split", ["train", "train[10%:55%]", "train[:1]", "train[-7:]", "train[3:5]+train[40:]"])
 @pytest.mark.parametrize("extract", ["sequential", "interleave", "tfds"])
-def test_extraction_reads_exactly_the_examples_of_the_split(
-    extract: str, split: str, tiny: Path, tmp_path: Path
-) -> None:
-    reference = pipeline(tiny, tmp_path, *PLAIN, "extract=sequential")
+def test_extraction_reads_exactly_the_examples_of_the_split(extract: str, split: str, tiny: Path) -> None:
+    reference = pipeline(tiny, *PLAIN, "extract=sequential")
     pictures = dict(zip(numbers(tiny, "train"), examples(reference.dataset), strict=True))
-    read = examples(pipeline(tiny, tmp_path, *PLAIN, f"dataset.split='{split}'", f"extract={extract}").dataset)
+    read = examples(pipeline(tiny, *PLAIN, f"dataset.split='{split}'", f"extract={extract}").dataset)
     assert sorted(read) == sorted(pictures[number] for number in numbers(tiny, split))
 
 
-def test_interleaving_takes_blocks_from_the_shards_in_turn(tiny: Path, tmp_path: Path) -> None:
-    stored = examples(pipeline(tiny, tmp_path, *PLAIN, "extract=sequential").dataset)
+def test_interleaving_takes_blocks_from_the_shards_in_turn(tiny: Path) -> None:
+    stored = examples(pipeline(tiny, *PLAIN, "extract=sequential").dataset)
     words = ("extract.cycle_length=2", "extract.block_length=3")
-    read = examples(pipeline(tiny, tmp_path, *PLAIN, *words).dataset)
+    read = examples(pipeline(tiny, *PLAIN, *words).dataset)
     assert [stored.index(example) for example in read[:12]] == [0, 1, 2, 12, 13, 14, 3, 4, 5, 15, 16, 17]
 
 
@@ -79,47 +78,45 @@ def test_interleaving_takes_blocks_from_the_shards_in_turn(tiny: Path, tmp_path:
         "load.prefetch=3",
     ],
 )
-def test_what_only_changes_the_speed_changes_no_byte(override: str, tiny: Path, tmp_path: Path) -> None:
-    usual = pipeline(tiny, tmp_path / "usual")
-    other = pipeline(tiny, tmp_path / "other", override)
+def test_what_only_changes_the_speed_changes_no_byte(override: str, tiny: Path) -> None:
+    usual = pipeline(tiny)
+    other = pipeline(tiny, override)
     for _ in range(2):
         assert examples(other.dataset) == examples(usual.dataset)
 
 
-def test_tfds_decodes_to_the_same_pixels(tiny: Path, tmp_path: Path) -> None:
+def test_tfds_decodes_to_the_same_pixels(tiny: Path) -> None:
     steps = "[resize,scale_minus_one_one]"
     decoded = ("extract=tfds", "extract.decode=true", f"transform.steps={steps}", f"transform.eval_steps={steps}")
-    read = examples(pipeline(tiny, tmp_path, *PLAIN, *decoded).dataset)
-    assert sorted(read) == sorted(examples(pipeline(tiny, tmp_path, *PLAIN).dataset))
+    read = examples(pipeline(tiny, *PLAIN, *decoded).dataset)
+    assert sorted(read) == sorted(examples(pipeline(tiny, *PLAIN).dataset))
 
 
 @pytest.mark.parametrize("cache", ["none", "memory", "disk"])
-def test_each_pass_has_an_order_of_its_own_and_the_same_one_in_every_run(
-    cache: str, tiny: Path, tmp_path: Path
-) -> None:
-    first = pipeline(tiny, tmp_path / "first", f"cache={cache}")
+def test_each_pass_has_an_order_of_its_own_and_the_same_one_in_every_run(cache: str, tiny: Path) -> None:
+    first = pipeline(tiny, f"cache={cache}")
     passes = [examples(first.dataset) for _ in range(3)]
     assert passes[0] != passes[1] != passes[2] != passes[0]
     assert sorted(passes[0]) == sorted(passes[1]) == sorted(passes[2])
-    second = pipeline(tiny, tmp_path / "second", f"cache={cache}")
+    second = pipeline(tiny, f"cache={cache}")
     second.skip_passes(2)
     assert examples(second.dataset) == passes[2]
-    other_seed = pipeline(tiny, tmp_path / "third", f"cache={cache}", "trainer.seed=1")
+    other_seed = pipeline(tiny, f"cache={cache}", "trainer.seed=1")
     assert examples(other_seed.dataset) not in passes
 
 
 @pytest.mark.parametrize("steps", ["[decode,resize,scale_zero_one]", "[decode,resize,random_flip,scale_zero_one]"])
-def test_the_endless_sequence_is_the_passes_one_after_the_other(steps: str, tiny: Path, tmp_path: Path) -> None:
+def test_the_endless_sequence_is_the_passes_one_after_the_other(steps: str, tiny: Path) -> None:
     words = (f"transform.steps={steps}", "transform.eval_steps=[decode,resize,scale_zero_one]", "cache=none")
-    pipe, other = pipeline(tiny, tmp_path, *words), pipeline(tiny, tmp_path, *words)
+    pipe, other = pipeline(tiny, *words), pipeline(tiny, *words)
     pipe.skip_passes(1)
     passes = [examples(other.dataset) for _ in range(3)]
     assert examples(pipe.endless().take(10)) == passes[1] + passes[2]
 
 
 @pytest.mark.parametrize("cache", ["memory", "disk"])
-def test_a_cache_is_filled_once(cache: str, tiny: Path, tmp_path: Path) -> None:
-    pipe = pipeline(tiny, tmp_path, f"cache={cache}", "load.shuffle_buffer=0", "load.prefetch=0", "load.batch_size=19")
+def test_a_cache_is_filled_once(cache: str, tiny: Path) -> None:
+    pipe = pipeline(tiny, f"cache={cache}", "load.shuffle_buffer=0", "load.prefetch=0", "load.batch_size=19")
     first = examples(pipe.dataset)
     assert len(first) == 38
     spoiled = [Path(shard.path) for shard in pipe.split.shards]
@@ -136,10 +133,10 @@ def test_a_cache_is_filled_once(cache: str, tiny: Path, tmp_path: Path) -> None:
 FLIPPED = ("cache=none", "transform.steps=[decode,resize,random_flip,scale_minus_one_one]", *PLAIN)
 
 
-def test_a_random_flip_depends_on_seed_pass_and_picture_alone(tiny: Path, tmp_path: Path) -> None:
-    plain = pipeline(tiny, tmp_path, "cache=none", *PLAIN)
+def test_a_random_flip_depends_on_seed_pass_and_picture_alone(tiny: Path) -> None:
+    plain = pipeline(tiny, "cache=none", *PLAIN)
     originals = np.concatenate([images for images, _ in batches(plain.dataset)])
-    flipped = pipeline(tiny, tmp_path, *FLIPPED)
+    flipped = pipeline(tiny, *FLIPPED)
     passes = [np.concatenate([images for images, _ in batches(flipped.dataset)]) for _ in range(2)]
     turned = [[not np.array_equal(a, b) for a, b in zip(images, originals, strict=True)] for images in passes]
     assert all(
@@ -148,14 +145,14 @@ def test_a_random_flip_depends_on_seed_pass_and_picture_alone(tiny: Path, tmp_pa
     )
     assert 12 < sum(turned[0]) < 36
     assert turned[0] != turned[1]
-    reordered = pipeline(tiny, tmp_path, *FLIPPED, "extract=sequential", "transform.num_parallel_calls=null")
+    reordered = pipeline(tiny, *FLIPPED, "extract=sequential", "transform.num_parallel_calls=null")
     reordered.skip_passes(2)
     assert sorted(examples(reordered.dataset)) == sorted(examples(flipped.dataset))
 
 
-def test_a_random_step_can_be_the_first_one(tiny: Path, tmp_path: Path) -> None:
+def test_a_random_step_can_be_the_first_one(tiny: Path) -> None:
     steps = ("transform.steps=[random_flip,resize,scale_zero_one]", "transform.eval_steps=[resize,scale_zero_one]")
-    first = pipeline(tiny, tmp_path, "cache=none", "extract=tfds", "extract.decode=true", *steps, *PLAIN)
+    first = pipeline(tiny, "cache=none", "extract=tfds", "extract.decode=true", *steps, *PLAIN)
     assert len(set(examples(first.dataset)) & set(examples(first.dataset))) < 40
 
 
@@ -166,22 +163,22 @@ def test_a_random_step_can_be_the_first_one(tiny: Path, tmp_path: Path) -> None:
         ("scale_zero_one", lambda images: images / 255),
     ],
 )
-def test_the_scalings_are_those_of_mobilenet(step: str, expected: Any, tiny: Path, tmp_path: Path) -> None:
+def test_the_scalings_are_those_of_mobilenet(step: str, expected: Any, tiny: Path) -> None:
     def images(name: str) -> npt.NDArray[Any]:
         steps = f"[decode,resize,{name}]"
         words = (f"transform.steps={steps}", f"transform.eval_steps={steps}", "dataset.eval_split=null")
         rescale = ("+transform.rescale={scale: 0.00392156862745098, offset: 0.0}",) if name == "rescale" else ()
-        first: npt.NDArray[Any] = batches(pipeline(tiny, tmp_path, *PLAIN, *words, *rescale).dataset)[0][0]
+        first: npt.NDArray[Any] = batches(pipeline(tiny, *PLAIN, *words, *rescale).dataset)[0][0]
         return first
 
     pixels = images("rescale") * 255
     np.testing.assert_allclose(images(step), expected(pixels.copy()), atol=1e-4)
 
 
-def test_a_center_crop_is_the_middle_square(tiny: Path, tmp_path: Path) -> None:
+def test_a_center_crop_is_the_middle_square(tiny: Path) -> None:
     steps = "[decode,center_crop,resize,scale_zero_one]"
     words = (f"transform.steps={steps}", f"transform.eval_steps={steps}", "transform.resize.size=[40,40]")
-    cropped = batches(pipeline(tiny, tmp_path, *PLAIN, *words, "extract=sequential").dataset)[0][0][0]
+    cropped = batches(pipeline(tiny, *PLAIN, *words, "extract=sequential").dataset)[0][0][0]
     encoded = next(iter(tfds.load("tiny_pictures", data_dir=tiny, split="train", download=False)))["image"]
     np.testing.assert_allclose(cropped, encoded.numpy()[:, 4:44] / 255, atol=1e-6)
 
@@ -194,22 +191,20 @@ def test_every_stage_has_one_function() -> None:
 
 
 @pytest.mark.parametrize("extract", ["sequential", "interleave", "tfds"])
-def test_the_length_of_a_pass_is_unknown_so_that_it_is_read_to_its_end(
-    extract: str, tiny: Path, tmp_path: Path
-) -> None:
-    cardinality = pipeline(tiny, tmp_path, f"extract={extract}").dataset.cardinality()
+def test_the_length_of_a_pass_is_unknown_so_that_it_is_read_to_its_end(extract: str, tiny: Path) -> None:
+    cardinality = pipeline(tiny, f"extract={extract}").dataset.cardinality()
     assert int(cardinality) == tf.data.UNKNOWN_CARDINALITY
 
 
 def test_a_flow_that_promises_what_the_graph_does_not_give_is_found_at_once(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         STAGES["transform"]["resize"], "flow", lambda *_: Flow(content="decoded", height=32, width=33, high=1.0)
     )
     words = ("transform.steps=[decode,resize]", "transform.eval_steps=[decode,resize]")
     with pytest.raises(TypeError) as caught:
-        pipeline(tiny, tmp_path, *words)
+        pipeline(tiny, *words)
     assert str(caught.value) == (
         "the graph gives float32 (32, 32, 3), the plan says 8 x uint8 [32, 33, 3] in [0, 1], label: "
         "a stage's `flow` is wrong"

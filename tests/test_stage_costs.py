@@ -6,6 +6,7 @@ import pytest
 
 from etlrun.compose import Request, planned
 from etlrun.graph.build import Pipeline
+from etlrun.graph.context import Context
 from etlrun.graph.source import Source
 from etlrun.measure.settled import settled_values, with_settled
 from etlrun.measure.stage_costs import StageCosts
@@ -28,11 +29,11 @@ def plan_on(data_dir: Path, *overrides: str) -> Plan:
     return planned(Request(overrides=words), STAGES)
 
 
-def seen(plan: Plan, folder: Path, passes: int = 1) -> StageCosts:
+def seen(plan: Plan, passes: int = 1) -> StageCosts:
     """The costs of the last of some passes, looked at before its end."""
     source = Source(plan.spec.dataset)
     split = source.split(plan.spec.dataset.split, "dataset.split")
-    pipeline = Pipeline(plan.train, source=source, split=split, seed=0, folder=folder)
+    pipeline = Pipeline(plan.train, Context(source=source, split=split, seed=0))
     watch = Watch(with_digest=False)
     for _ in range(passes):
         watch.taken_models()
@@ -60,9 +61,9 @@ def seen(plan: Plan, folder: Path, passes: int = 1) -> StageCosts:
     ],
     ids=" ".join,
 )
-def test_every_stage_of_a_plan_has_its_costs(overrides: list[str], tiny: Path, tmp_path: Path) -> None:
+def test_every_stage_of_a_plan_has_its_costs(overrides: list[str], tiny: Path) -> None:
     plan = plan_on(tiny, *overrides)
-    costs = seen(plan, tmp_path)
+    costs = seen(plan)
     assert [row.stage for row in costs.rows] == [planned.stage.path for planned in plan.train]
     by_stage = {row.stage: row for row in costs.rows}
     assert by_stage["transform.map"].cost_ms > 0
@@ -72,32 +73,32 @@ def test_every_stage_of_a_plan_has_its_costs(overrides: list[str], tiny: Path, t
     assert 0 < costs.periods.slowest.period_ms <= costs.periods.work.period_ms
 
 
-def test_parallelism_and_buffers_are_those_of_the_config(tiny: Path, tmp_path: Path) -> None:
+def test_parallelism_and_buffers_are_those_of_the_config(tiny: Path) -> None:
     words = ("extract.num_parallel_calls=3", "transform.num_parallel_calls=5", "load.prefetch=6")
-    rows = {row.stage: row for row in seen(plan_on(tiny, *words), tmp_path).rows}
+    rows = {row.stage: row for row in seen(plan_on(tiny, *words)).rows}
     assert rows["extract.interleave"].parallelism == 3
     assert rows["transform.map"].parallelism == 5
     assert rows["load.prefetch"].buffer_size == 6
     assert rows["load.batch"].parallelism is None
 
 
-def test_a_config_that_says_serial_and_no_prefetch_gets_it(tiny: Path, tmp_path: Path) -> None:
+def test_a_config_that_says_serial_and_no_prefetch_gets_it(tiny: Path) -> None:
     words = ("transform.num_parallel_calls=null", "load.prefetch=0", "load.shuffle_buffer=0")
-    costs = seen(plan_on(tiny, *words), tmp_path)
+    costs = seen(plan_on(tiny, *words))
     rows = {row.stage: row for row in costs.rows}
     assert rows["transform.map"].parallelism is None
     assert "load.prefetch" not in rows
     assert costs.periods.asking.shares.keys() == {"transform.map", "load.batch"}
 
 
-def test_a_pass_that_reads_the_cache_costs_nothing_before_it(tiny: Path, tmp_path: Path) -> None:
-    costs = seen(plan_on(tiny, "cache=memory"), tmp_path, passes=2)
+def test_a_pass_that_reads_the_cache_costs_nothing_before_it(tiny: Path) -> None:
+    costs = seen(plan_on(tiny, "cache=memory"), passes=2)
     assert [row.stage for row in costs.rows] == ["cache.memory", "load.shuffle", "load.batch", "load.prefetch"]
 
 
-def test_what_autotune_settled_on_can_be_planned(tiny: Path, tmp_path: Path) -> None:
+def test_what_autotune_settled_on_can_be_planned(tiny: Path) -> None:
     plan = plan_on(tiny, "load.prefetch=2")
-    rows = seen(plan, tmp_path).rows
+    rows = seen(plan).rows
     values = settled_values(plan.train, rows)
     assert values.keys() == {"extract.num_parallel_calls", "transform.num_parallel_calls"}
     assert all(value >= 1 for value in values.values())

@@ -55,12 +55,12 @@ def side(*loops: Loop, of: StageCosts | None = None, paths: tuple[str, ...] = PA
     return Side(paths=paths, batch_size=BATCH, loops=loops, **values)
 
 
-def no_steps(_name: str) -> Mapping[str, float]:
+def no_steps(_name: str, _stage: str) -> Mapping[str, float]:
     return {}
 
 
 def verdict(*sides: Side, ceiling_per_s: float | None = 10_000.0, steps: Mapping[str, float] | None = None) -> Verdict:
-    return judge(sides, ceiling_per_s, lambda _name: steps or {}, CORES)
+    return judge(sides, ceiling_per_s, lambda _name, _stage: steps or {}, CORES)
 
 
 def test_a_run_that_never_waits_is_bound_by_its_model() -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
+from etlrun.cache.keeper import Keeper
+from etlrun.graph import disk
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import DATASET_STAGES
-from etlrun.graph.source import Source, Split
-from etlrun.plan import PlannedStage
-from etlrun.stages.cache import DiskCache, MemoryCache
+from etlrun.graph.source import Split
+from etlrun.plan import PlannedStage, at_cache
+from etlrun.stages.cache import Cache
 from etlrun.stages.flow import Flow
-from etlrun.stages.load import Batch, Prefetch, Shuffle
+from etlrun.stages.load import Prefetch, Shuffle
+from etlrun.stages.transform import AfterCache
 
-CACHES = (MemoryCache, DiskCache)
+Stages = Sequence[PlannedStage]
 
 
 class Pipeline:
@@ -26,58 +30,96 @@ class Pipeline:
 
     Attributes:
         stages: As planned.
-        split: The examples that it reads.
         context: What its stages share.
+        keeper: Of its cache on disk; None where it has none.
         dataset: Batches (image, label) of one pass. Its length is unknown to tf.data, so that Keras reads on
             until it ends: a cache is complete only then.
     """
 
-    def __init__(
-        self, stages: Sequence[PlannedStage], *, source: Source, split: Split, seed: int, folder: Path
-    ) -> None:
+    def __init__(self, stages: Stages, context: Context, keeper: Keeper | None = None) -> None:
         """Build the graph; a mismatch with what the plan says is a `TypeError`."""
-        self.stages, self.split = tuple(stages), split
-        self.context = Context(
-            source=source,
-            split=split,
-            folder=folder,
-            seed=seed,
-            passes_begun=tf.Variable(0, dtype=tf.int64),
-        )
-        self._cached: tf.data.Dataset | None = None
+        self.stages, self.context, self.keeper = tuple(stages), context, keeper
         self._ahead = [planned for planned in stages if isinstance(planned.stage, Prefetch)]
-        self._behind = self._build(None, [planned for planned in stages if planned not in self._ahead])
+        before, self._cache, after = at_cache([planned for planned in stages if planned not in self._ahead])
+        self._after = after
+        self._kept_flow: Flow | None = before[-1].gives if before else None
+        self._before = self._build(None, before) if before else None
+        self._in_memory: tf.data.Dataset | None = None
+        if self._cache is not None and keeper is None:
+            self._in_memory = DATASET_STAGES[type(self._cache)](self._before, self._cache, context)
+        self._passes_begun = tf.Variable(0, dtype=tf.int64)
+        as_is = tf.autograph.experimental.do_not_convert
+        begun = tf.data.Dataset.from_tensors(0).map(as_is(self._begin))
+        self._behind = begun.flat_map(as_is(self._pass))
         self.dataset = self._build(self._behind, self._ahead).with_options(_as_written())
         _check(self.dataset, stages[-1].gives)
 
-    def _build(self, dataset: tf.data.Dataset | None, stages: Sequence[PlannedStage]) -> tf.data.Dataset:
+    @property
+    def split(self) -> Split:
+        """The examples that it reads."""
+        return self.context.split
+
+    @property
+    def held_bytes(self) -> int:
+        """That its cache holds, in memory or on disk."""
+        return self.keeper.held_bytes if self.keeper else int(self.context.held_bytes)
+
+    def _begin(self, _: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        number = self._passes_begun.assign_add(1)
+        return (number,) if self.keeper is None else (number, *disk.decided(self.keeper))
+
+    def _pass(self, number: tf.Tensor, *decided: tf.Tensor) -> tf.data.Dataset:
+        context = dataclasses.replace(self.context, pass_number=number)
+        if self.keeper is None:
+            return self._build(self._in_memory, self._after, context)
+        mode, count = decided
+        filling = self._build(disk.written(self._before, self.keeper, mode), self._after, context)
+        return disk.either(mode, filling, self._read(self._after, count, context))
+
+    def _read(self, stages: Stages, count: Any, context: Context) -> tf.data.Dataset:
+        """`stages` over the numbers of the examples, which are read as late as can be."""
+        numbers = tf.data.Dataset.range(count)
+        shuffling = [planned for planned in stages if isinstance(planned.stage, Shuffle)]
+        others = [planned for planned in stages if planned not in shuffling]
+        numbers = self._build(numbers, shuffling, context)
+        if any(isinstance(planned.stage, AfterCache) for planned in others):
+            return self._build(disk.read_each(numbers, self.keeper, self._kept_flow), others, context)  # type: ignore[arg-type]
+        return disk.read_batches(self._build(numbers, others, context), self.keeper, self._kept_flow)  # type: ignore[arg-type]
+
+    def _build(
+        self, dataset: tf.data.Dataset | None, stages: Stages, context: Context | None = None
+    ) -> tf.data.Dataset:
         for planned in stages:
-            dataset = DATASET_STAGES[type(planned.stage)](dataset, planned.stage, self.context)
-            if isinstance(planned.stage, CACHES):
-                self._cached = dataset
+            dataset = DATASET_STAGES[type(planned.stage)](dataset, planned.stage, context or self.context)
         return dataset
 
     def skip_passes(self, count: int) -> None:
         """Let the next iteration be that of `count` passes later, as if they had been read; reads nothing."""
-        self.context.passes_begun.assign_add(count)
-        for _ in range(count):
-            iter(self._behind)  # draws the seed of the shuffle stage
+        self._passes_begun.assign_add(count)
 
     def endless(self) -> tf.data.Dataset:
         """Batches of the next pass and all later ones; prefetching goes on from pass to pass."""
         return self._build(self._behind.repeat(), self._ahead).with_options(_as_written())
 
-    def extracted(self) -> tf.data.Dataset:
-        """What the first stage gives."""
-        return self._build(None, self.stages[:1])
+    def before(self, path: str) -> tf.data.Dataset:
+        """What the stage of that path is given in the first pass, in the order of the data."""
+        place = next(place for place, planned in enumerate(self.stages) if planned.stage.path == path)
+        kept = [planned for planned in self.stages[:place] if not isinstance(planned.stage, (Shuffle, Cache))]
+        return self._build(None, kept)
 
-    def alone(self, stages: Sequence[PlannedStage], *, from_cache: bool) -> tf.data.Dataset:
+    def alone(self, stages: Stages, *, from_cache: bool) -> tf.data.Dataset:
         """`stages`, these or these with other speeds, without shuffling; from what the cache holds, or without it."""
-        kept = [planned for planned in stages if not isinstance(planned.stage, (Shuffle, *CACHES))]
-        if not from_cache or self._cached is None:
-            return self._build(None, kept).with_options(_as_written())
-        loading = [planned for planned in kept if isinstance(planned.stage, Batch | Prefetch)]
-        return self._build(self._cached, loading).with_options(_as_written())
+        unshuffled = [planned for planned in stages if not isinstance(planned.stage, Shuffle)]
+        before, _, after = at_cache(unshuffled)
+        if from_cache and self._in_memory is not None:
+            return self._build(self._in_memory, after).with_options(_as_written())
+        if from_cache and self.keeper is not None and self.keeper.count:
+            ahead = [planned for planned in after if isinstance(planned.stage, Prefetch)]
+            batches = self._read(
+                [planned for planned in after if planned not in ahead], self.keeper.count, self.context
+            )
+            return self._build(batches, ahead).with_options(_as_written())
+        return self._build(None, [*before, *after]).with_options(_as_written())
 
 
 def _as_written() -> tf.data.Options:
@@ -96,6 +138,6 @@ def _check(dataset: tf.data.Dataset, flow: Flow) -> None:
     """Refuse a graph whose elements are not what the plan promised, before a byte is read."""
     image = dataset.element_spec[0]
     shape = tuple(image.shape)[1:]
-    if (image.dtype.name, shape) != (flow.dtype, (flow.height, flow.width, 3)):
+    if (image.dtype.name, shape) != (flow.dtype, disk.shape_of(flow)):
         message = f"the graph gives {image.dtype.name} {shape}, the plan says {flow}: a stage's `flow` is wrong"
         raise TypeError(message)

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from etlrun.graph.source import Source, Split
+
+_SEED_STRIDE = 1_000_003
+"""More than the passes of a run, so that runs with neighbouring seeds have no pass in common."""
+
+Pictures = npt.NDArray[np.uint8] | npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backbone:
+    """The frozen base of a model.
+
+    Attributes:
+        features: A function of pictures (batch, height, width, 3), as the model takes them, to float32
+            (batch, features).
+        identity: Names and values of all that decides what it gives.
+    """
+
+    features: Callable[[Pictures], npt.NDArray[np.float32]]
+    identity: list[list[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,13 +39,20 @@ class Context:
     Attributes:
         source: The data set.
         split: The examples that are read.
-        folder: For this pipeline's own files; made when a stage needs it.
         seed: Of the run.
-        passes_begun: Over the data, where something random is done to an example; int64 scalar.
+        backbone: For stages that need a model; None where there is none.
+        pass_number: Of this pass over the data, from 1; int64 scalar. 0 outside of passes.
+        held_bytes: That the cache in memory holds; int64 scalar.
     """
 
     source: Source
     split: Split
-    folder: Path
     seed: int
-    passes_begun: tf.Variable
+    backbone: Backbone | None = None
+    pass_number: Any = 0
+    held_bytes: tf.Variable = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
+
+    @property
+    def pass_seed(self) -> tf.Tensor:
+        """From which everything random of this pass follows; int64 scalar, another one in each pass of each run."""
+        return tf.cast(self.pass_number, tf.int64) + self.seed * _SEED_STRIDE

@@ -11,11 +11,12 @@ import tensorflow_datasets as tfds
 from etlrun.graph.context import Context
 from etlrun.graph.source import Shard
 from etlrun.graph.steps import STEPS
-from etlrun.stages.cache import DiskCache, MemoryCache
+from etlrun.stages.cache import MemoryCache
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.load import Batch, Prefetch, Shuffle
+from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
-from etlrun.stages.transform import Map
+from etlrun.stages.transform import AfterCache, Map
 
 
 def _autotuned(value: int | str | None) -> int | None:
@@ -65,28 +66,21 @@ def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.D
 def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data.Dataset:
     """All steps in one map, then (image, label) with the label checked against the classes."""
     functions = [STEPS[type(step)](step, context) for step in stage.steps]
-    is_random = any(step.random for step in stage.steps)
     classes = tf.range(context.source.num_classes, dtype=tf.int64)
 
-    def apply(example: Any, *pass_seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def apply(example: Any, *label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        if label:
+            example = {"image": example, "label": label[0]}
         for function in functions:
-            if pass_seed and isinstance(example, dict):
-                example["pass_seed"] = pass_seed[0]
             example = function(example)
         # The least costly check: to look up a label outside the classes is an error.
         return example["image"], tf.gather(classes, example["label"])
 
-    return (tf.data.Dataset.zip(dataset, _pass_seeds(context)) if is_random else dataset).map(
+    return dataset.map(
         tf.autograph.experimental.do_not_convert(apply),
         num_parallel_calls=_autotuned(stage.num_parallel_calls),
         deterministic=stage.deterministic if stage.num_parallel_calls else None,
     )
-
-
-def _pass_seeds(context: Context) -> tf.data.Dataset:
-    """One int64 scalar over and over; the next integer each time that the dataset is iterated."""
-    drawn = tf.data.Dataset.from_tensors(0).map(lambda _: context.passes_begun.assign_add(1))
-    return drawn.flat_map(lambda value: tf.data.Dataset.from_tensors(value).repeat())
 
 
 def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, _context: Context) -> tf.data.Dataset:
@@ -94,20 +88,35 @@ def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, _context: Contex
     return dataset.ignore_errors()
 
 
-def cache_memory(dataset: tf.data.Dataset, _stage: MemoryCache, _context: Context) -> tf.data.Dataset:
-    """tf.data's cache in memory."""
-    return dataset.cache()
+def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.data.Dataset:
+    """(features, label), from pictures that the model's base is given in batches; their order stays."""
+    function = context.backbone.features if context.backbone else None
+
+    def features(pictures: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        found = tf.numpy_function(function, [pictures], tf.float32)
+        return tf.ensure_shape(found, (None, stage.features)), labels
+
+    return dataset.batch(stage.pictures_at_once).prefetch(1).map(features).unbatch()
 
 
-def cache_disk(dataset: tf.data.Dataset, _stage: DiskCache, context: Context) -> tf.data.Dataset:
-    """tf.data's cache in files of the run's own."""
-    context.folder.mkdir(parents=True, exist_ok=True)
-    return dataset.cache(str(context.folder / "examples"))
+def cache_memory(dataset: tf.data.Dataset, _stage: MemoryCache, context: Context) -> tf.data.Dataset:
+    """tf.data's cache in memory, with a count of the bytes that it holds."""
+
+    def counted(number: tf.Tensor, example: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        picture, label = example
+        size = tf.strings.length(picture) if picture.dtype == tf.string else tf.size(picture) * picture.dtype.size
+        before = tf.where(number == 0, tf.constant(0, tf.int64), context.held_bytes)
+        with tf.control_dependencies([context.held_bytes.assign(before + tf.cast(size, tf.int64) + label.dtype.size)]):
+            return tf.identity(picture), label
+
+    return dataset.enumerate().map(tf.autograph.experimental.do_not_convert(counted)).cache()
 
 
-def shuffle(dataset: tf.data.Dataset, stage: Shuffle, _context: Context) -> tf.data.Dataset:
+def shuffle(dataset: tf.data.Dataset, stage: Shuffle, context: Context) -> tf.data.Dataset:
     """An order of its own for each pass, the same in every run of one seed."""
-    return dataset.shuffle(stage.buffer_size, seed=stage.seed, reshuffle_each_iteration=True)
+    # TensorFlow pairs it with the seed of the graph around it, here that of one pass; 0 there would not take a tensor.
+    tf.compat.v1.get_default_graph().seed = 1
+    return dataset.shuffle(stage.buffer_size, seed=context.pass_seed, reshuffle_each_iteration=False)
 
 
 def batch(dataset: tf.data.Dataset, stage: Batch, _context: Context) -> tf.data.Dataset:
@@ -125,11 +134,12 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     Sequential: sequential,
     Interleave: interleave,
     Map: map_steps,
+    AfterCache: map_steps,
     SkipCorrupt: skip_corrupt,
+    Backbone: backbone,
     MemoryCache: cache_memory,
-    DiskCache: cache_disk,
     Shuffle: shuffle,
     Batch: batch,
     Prefetch: prefetch,
 }
-"""The function that each kind of stage stands for."""
+"""The function that each kind of stage stands for. A cache on disk takes several: see `etlrun.graph.disk`."""

@@ -1,6 +1,6 @@
 """What each step does to one example.
 
-A step of a kind that is `random` finds `pass_seed` in the example, an int64 scalar that is another one in each pass.
+What a random step does follows from `Context.pass_seed` and from the picture.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ from etlrun.stages.transform import (
 
 Step = Callable[[Any], Any]
 
-_SEED_STRIDE = 1_000_003
-"""More than the passes of a run, so that runs with neighbouring seeds have no pass in common."""
-
 Picture = Callable[[tf.Tensor], tf.Tensor]
 
 
@@ -51,11 +48,12 @@ def decode(_stage: Decode, _context: Context) -> Step:
 
 
 def resize(stage: Resize, _context: Context) -> Step:
-    """(height, width, 3) -> float32 (*size, 3), same range."""
+    """(height, width, 3) -> (*size, 3) of the stage's dtype, same range; uint8 is rounded."""
 
     def resized(image: tf.Tensor) -> tf.Tensor:
         picture = tf.image.resize(image, stage.size, method=stage.method, antialias=stage.antialias)
-        return tf.ensure_shape(tf.cast(picture, tf.float32), (*stage.size, 3))
+        picture = tf.round(picture) if stage.dtype == "uint8" else picture
+        return tf.ensure_shape(tf.saturate_cast(picture, tf.as_dtype(stage.dtype)), (*stage.size, 3))
 
     return _on_picture(resized)
 
@@ -72,12 +70,12 @@ def center_crop(_stage: CenterCrop, _context: Context) -> Step:
 
 
 def random_flip(_stage: RandomFlip, context: Context) -> Step:
-    """Shape and dtype stay; flipped or not by the seeds of the run and of the pass, and a checksum of the picture."""
+    """Shape and dtype stay; flipped or not by the seed of the pass and a checksum of the picture."""
 
     def step(example: Example) -> Example:
         image = example["image"]
         checksum = tf.reduce_sum(tf.cast(tf.cast(image, tf.int32), tf.int64))
-        seed = tf.stack([example["pass_seed"] + context.seed * _SEED_STRIDE, checksum])
+        seed = tf.stack([context.pass_seed, checksum])
         return {**example, "image": tf.image.stateless_random_flip_left_right(image, seed)}
 
     return step

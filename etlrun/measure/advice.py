@@ -36,7 +36,10 @@ def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[
         return "Try load.prefetch=autotune: batches are then prepared while the model works."
     if stage.startswith("extract."):
         return _extract(plan, conditions)
-    if stage.startswith("transform.") and parallelism.get("transform.map", 1) < conditions["cores"]:
+    if (
+        stage.startswith("transform.")
+        and parallelism.get(stage, parallelism.get("transform.map", 1)) < conditions["cores"]
+    ):
         return f"Try transform.num_parallel_calls={conditions['cores']}: the transform leaves cores unused."
     if stage.startswith("cache.") and isinstance(plan.spec.cache, DiskCache) and _fits(conditions):
         return (

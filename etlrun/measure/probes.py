@@ -15,7 +15,6 @@ from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps
 from etlrun.measure.settled import with_settled
 from etlrun.measure.stage_costs import StageCost
-from etlrun.stages.transform import Map
 
 _SAMPLE, _FEWEST = 8, 8
 """Examples on which the steps of a transform are timed, and how often at least."""
@@ -37,13 +36,13 @@ def ceiling_per_s(pipeline: Pipeline, rows: Sequence[StageCost], *, from_cache: 
     return examples / elapsed_s
 
 
-def step_costs_ms(pipeline: Pipeline, *, seconds: float) -> dict[str, float]:
-    """Milliseconds per example of each step of the transform, in one thread, on a sample that is in memory.
+def step_costs_ms(pipeline: Pipeline, path: str, *, seconds: float) -> dict[str, float]:
+    """Milliseconds per example of each step of the map `path`, in one thread, on a sample that is in memory.
 
     Empty where the sample holds a record that the run has skipped.
     """
-    stage: Any = next(planned.stage for planned in pipeline.stages if isinstance(planned.stage, Map))
-    sample = pipeline.extracted().take(_SAMPLE).cache().repeat()
+    stage: Any = next(planned.stage for planned in pipeline.stages if planned.stage.path == path)
+    sample = pipeline.before(path).take(_SAMPLE).cache().repeat()
     budget_s = seconds / (1 + len(stage.steps))
     # Parallel with one call: tf.data's serial map waits for functions that block in powers of two milliseconds.
     prefixes = [

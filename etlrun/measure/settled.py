@@ -11,6 +11,7 @@ from etlrun.plan import PlannedStage
 _TUNED = {
     "extract.interleave": ("num_parallel_calls", "parallelism", "extract.num_parallel_calls"),
     "transform.map": ("num_parallel_calls", "parallelism", "transform.num_parallel_calls"),
+    "transform.after_cache": ("num_parallel_calls", "parallelism", "transform.num_parallel_calls"),
     "load.prefetch": ("buffer_size", "buffer_size", "load.prefetch"),
 }
 """For each stage that can be tuned: its parameter, what a cost calls it, and its key in a config."""

@@ -14,15 +14,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from etlrun.stages.model import Backbone
+
 _NODES: Mapping[str, tuple[str, ...]] = {
     "load.prefetch": ("Prefetch",),
     "load.batch": ("Batch", "ParallelBatch"),
     "load.shuffle": ("Shuffle",),
-    "cache.": ("MemoryCache", "FileCache"),
+    "cache.memory": ("MemoryCache",),
+    "cache.disk": ("Concatenate", "Map", "ParallelMap"),
+    "model.backbone": ("Unbatch",),
     "dataset.skip_corrupt": ("IgnoreErrors",),
-    "transform.map": ("Map", "ParallelMap"),
+    "transform.": ("Map", "ParallelMap"),
 }
 """How the names of a stage's own nodes begin. All nodes behind the last of them belong to the extraction."""
+_BATCHES = ("Batch", "ParallelBatch")
+_WRAPPERS = ("FlatMap", "Concatenate", "FiniteTake")
+"""What begins a pass, where it stands around batches: its time is that of one pass, not of an example."""
 
 Shares = dict[str, float]
 
@@ -46,6 +53,48 @@ class StageCost:
     parallelism: int | None = None
     buffer_size: int | None = None
     buffered_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where nodes of a graph belong: to a stage, in elements of so many examples, if their names begin so.
+
+    One that takes a single node lets the next of its kind go on to the next place.
+    """
+
+    stage: str
+    per_element: int
+    names: tuple[str, ...] = ()
+    takes_one: bool = False
+
+
+def _places(paths: Sequence[str], batch_size: int, *, reads_disk: bool) -> list[_Place]:
+    """The stages from the end of the graph to its source.
+
+    A pass that reads a cache on disk has an order of its own: numbers are shuffled, and read as late as can be.
+    """
+    order = list(paths)
+    if reads_disk:
+        place = order.index("cache.disk")
+        after, ahead = order[place + 1 :], [path for path in order if path == "load.prefetch"]
+        order = [path for path in after if path not in ahead]
+        order.insert(
+            order.index("transform.after_cache") if "transform.after_cache" in order else len(order), "cache.disk"
+        )
+        order += ahead
+    places, is_batched = [], True
+    for path in reversed(order):
+        names = next((names for key, names in _NODES.items() if path.startswith(key)), ())
+        if path == "cache.disk" and not reads_disk:
+            names = ("Concatenate",)
+        is_once = path == "transform.after_cache"
+        places.append(_Place(path, batch_size if is_batched else 1, names, takes_one=is_once))
+        if path.startswith("cache.") and not reads_disk:  # a map counts or writes what is kept
+            places.append(_Place(path, 1, ("Map",), takes_one=True))
+        if path == "model.backbone":
+            places.append(_Place(path, Backbone.pictures_at_once, _BATCHES))
+        is_batched = is_batched and path != "load.batch"
+    return places
 
 
 @dataclass(frozen=True)
@@ -104,33 +153,45 @@ class StageCosts:
     Attributes:
         rows: By stage, in the order of the plan.
         periods: Of the whole pipeline.
+        reads_disk: Whether the pass read a cache on disk.
     """
 
-    def __init__(self, proto: Any, paths: Sequence[str], batch_size: int, threads: int) -> None:
-        """Read AUTOTUNE's model (a `ModelProto`) of the stages `paths`, whose maps have `threads` threads at most."""
-        self._nodes, self._batch_size, self._threads = proto.nodes, batch_size, threads
-        self._paths = tuple(reversed(paths))
+    def __init__(
+        self, proto: Any, paths: Sequence[str], batch_size: int, threads: int, *, reads_disk: bool = False
+    ) -> None:
+        """Read AUTOTUNE's model (a `ModelProto`) of the stages `paths`, whose maps have `threads` threads at most.
+
+        `reads_disk` tells a pass that reads a cache on disk from one that fills it.
+        """
+        self._nodes, self._threads, self.reads_disk = proto.nodes, threads, reads_disk
+        self._places = _places(paths, batch_size, reads_disk=reads_disk)
         self._rows: dict[str, StageCost] = {}
         self.periods = self._walk(proto.output, 0)
         work = self.periods.work.shares
         self.rows = [replace(self._rows[path], cost_ms=work.get(path, 0.0)) for path in paths if path in self._rows]
 
     def _place(self, name: str, position: int) -> int:
-        """Where in the plan, from its end, a node of this name stands, if the one before it stood at `position`."""
-        for place in range(position, len(self._paths) - 1):
-            prefix = next(key for key in _NODES if self._paths[place].startswith(key))
-            if name.startswith(_NODES[prefix]):
+        """Where in the plan, from its end, a node of this name stands, if the one before it stood at `position`.
+
+        No node stands behind batches whose node has not come yet.
+        """
+        start = position + 1 if self._places[position].takes_one else position
+        for place in range(start, len(self._places) - 1):
+            if name.startswith(self._places[place].names):
                 return place
+            if self._places[place].names == _BATCHES and place > position:
+                break
         return position
 
     def _walk(self, identity: int, position: int) -> Periods:
-        node, last = self._nodes[identity], len(self._paths) - 1
+        node, last = self._nodes[identity], len(self._places) - 1
         position = position if position == last else self._place(node.name, position)
-        stage = self._paths[position]
-        self._note(node, stage)
-        examples = self._examples(node, stage)
-        own_ms = float(node.processing_time) / 1e6 / examples if examples else 0.0
-        before = self._before(node, last if stage == "transform.map" else position, stage)
+        stage = self._places[position].stage
+        self._note(node, position)
+        examples = self._examples(node, position)
+        begins_pass = node.name in _WRAPPERS and self._places[position].per_element > 1
+        own_ms = float(node.processing_time) / 1e6 / examples if examples and not begins_pass else 0.0
+        before = self._before(node, last if stage == "transform.map" else position, position)
         work = before.work.plus(stage, own_ms)
         parallelism = max(1, min(_setting(node, "parallelism") or 1, self._threads))
         if node.name.startswith(("ParallelMap", "ParallelBatch")):
@@ -142,15 +203,15 @@ class StageCosts:
             return Periods(Thread(), before.slowest.plus(stage, own_ms), work)
         return Periods(before.asking.plus(stage, own_ms), before.behind, work)
 
-    def _before(self, node: Any, position: int, stage: str) -> Periods:
+    def _before(self, node: Any, position: int, own: int) -> Periods:
         """What all inputs of a node take for one example: the files of an interleave in turn, all others together."""
-        inputs = list(node.inputs)
+        inputs, stage = list(node.inputs), self._places[own].stage
         if not inputs:
             return Periods()
         if len(inputs) > 1 and ("Interleave" in node.name or node.name == "FlatMap"):
             return self._files(inputs[1:], position)
         main = max(inputs, key=self._size)
-        side_ms = sum(self._side_ms(key) for key in inputs if key != main) / max(self._examples(node, stage), 1)
+        side_ms = sum(self._side_ms(key) for key in inputs if key != main) / max(self._examples(node, own), 1)
         before = self._walk(main, position)
         return Periods(before.asking.plus(stage, side_ms), before.behind, before.work.plus(stage, side_ms))
 
@@ -184,15 +245,17 @@ class StageCosts:
         own_ms = float(node.processing_time) / 1e6 if node.name.startswith(only) else 0.0
         return own_ms + sum(self._side_ms(key, only) for key in node.inputs)
 
-    def _examples(self, node: Any, stage: str) -> int:
+    def _examples(self, node: Any, position: int) -> int:
         """That a node has let through; a shuffle buffer that fills has taken more than it gave."""
-        is_batched = stage in {"load.prefetch", "load.batch"} or node.name in {"Root", "ForeverRepeat"}
-        count = int(node.num_elements) + (int(node.buffered_elements) if stage == "load.shuffle" else 0)
-        return count * self._batch_size if is_batched else count
+        place = self._places[position]
+        return (int(node.num_elements) + (int(node.buffered_elements) if place.stage == "load.shuffle" else 0)) * (
+            place.per_element
+        )
 
-    def _note(self, node: Any, stage: str) -> None:
+    def _note(self, node: Any, position: int) -> None:
         """Keep what a node is set to and holds; the outermost node of a stage counts its examples."""
-        row = self._rows.get(stage) or StageCost(stage=stage, examples=self._examples(node, stage), cost_ms=0.0)
+        stage = self._places[position].stage
+        row = self._rows.get(stage) or StageCost(stage=stage, examples=self._examples(node, position), cost_ms=0.0)
         self._rows[stage] = replace(
             row,
             parallelism=row.parallelism or _setting(node, "parallelism"),

@@ -106,7 +106,7 @@ class Verdict:
     because: str
 
 
-StepCosts = Callable[[str], Mapping[str, float]]
+StepCosts = Callable[[str, str], Mapping[str, float]]
 """Milliseconds per example of each step of the transform of `train` or `validation`."""
 
 
@@ -214,8 +214,8 @@ def _stage(side: Side, loop: Loop, costs: StageCosts) -> str:
     """The stage whose removal would save one epoch most."""
     step_ms = 1000 * (side.floor_s or 0.0) / side.batch_size
     keeps_up = costs.periods.slowest.period_ms < _SPARE * step_ms
-    if loop.fill_s > loop.input_wait_s and keeps_up and "load.shuffle" in side.paths:
-        return "load.shuffle"
+    if loop.fill_s > loop.input_wait_s and keeps_up and (costs.reads_disk or "load.shuffle" in side.paths):
+        return "cache.disk" if costs.reads_disk else "load.shuffle"
     slowest = costs.periods.slowest
     if "load.prefetch" not in side.paths and slowest.period_ms <= step_ms:
         return "load.prefetch"  # a step and a batch take turns, though each leaves the other time enough
@@ -237,12 +237,15 @@ def _why(stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: Step
     if stage == "load.shuffle":
         part = f"{_seconds(loop.fill_s)} of {_seconds(loop.measured_s)}"
         return stage, f"each pass first fills the shuffle buffer, which took {part}"
+    if stage == "cache.disk" and loop.fill_s > loop.input_wait_s:
+        part = f"{_seconds(loop.fill_s)} of {_seconds(loop.measured_s)}"
+        return stage, f"each pass first opens the cache and reads a batch, which took {part}"
     row = next((row for row in costs.rows if row.stage == stage), StageCost(stage=stage, examples=0, cost_ms=0.0))
     threads = "one thread" if (row.parallelism or 1) == 1 else f"{row.parallelism} threads"
     cost = f"{stage} takes {row.cost_ms:.3g} ms an example with {threads}; {budget}"
-    if stage != "transform.map" or (row.parallelism or 1) < cores:
+    if not stage.startswith("transform.") or (row.parallelism or 1) < cores:
         return stage, cost
-    steps = step_costs(side.name)
+    steps = step_costs(side.name, stage)
     step = max(steps, key=lambda name: steps[name], default=stage)
     if not steps or steps[step] < sum(steps.values()) / 2:
         return stage, cost

@@ -1,29 +1,58 @@
-"""Where the transformed examples are kept after the first pass."""
+"""Where examples are kept after the first pass, and at which point of the pipeline."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from etlrun.stages.base import Stage
+from etlrun.stages.base import SPEED, Expected, OptionalText, Stage, Text
+
+POINTS = ("source", "decoded", "transformed", "features")
+"""Of a pipeline, in order, by names of their own. A step's name means the point after that step."""
+
+Point = Annotated[
+    Text, Expected("source, decoded, transformed, features, or the name of a step, after which it stands")
+]
+Dtype = Annotated[Literal["auto", "uint8"], Expected("auto or uint8")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoCache(Stage):
+class _Cache(Stage):
+    """All targets take the same values, so that each value is an axis of a sweep of its own.
+
+    Attributes:
+        at: `source` keeps encoded pictures, `decoded` their pixels, `transformed` what the last step gives, `features`
+            what a frozen model's base makes of it; the name of a step keeps what that step gives.
+        dtype: `uint8` refuses a point where pictures are float32, which take four times the space.
+        dir: Where caches on disk are; null for the user's cache folder.
+        when_busy: While another run fills the same cache on disk, `wait` for it or go on `uncached`.
+    """
+
+    at: Annotated[Point, SPEED]
+    dtype: Annotated[Dtype, SPEED]
+    dir: Annotated[OptionalText, SPEED]
+    when_busy: Annotated[Literal["wait", "uncached"], Expected("wait or uncached"), SPEED]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoCache(_Cache):
     """Each pass reads and transforms again."""
 
     path: ClassVar[str] = "cache.none"
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryCache(Stage):
+class MemoryCache(_Cache):
     """The first pass fills the process's memory, later passes read from there."""
 
     path: ClassVar[str] = "cache.memory"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiskCache(Stage):
-    """The first pass fills files in the run's own folder, later passes read them; the run's end removes them."""
+class DiskCache(_Cache):
+    """The first pass that needs them fills files, which later passes, and later runs on the same data, read."""
 
     path: ClassVar[str] = "cache.disk"
+
+
+Cache = NoCache | MemoryCache | DiskCache

@@ -21,19 +21,22 @@ class Flow:
     """The examples at one point of a pipeline, each a picture and its label.
 
     Attributes:
-        content: `record` (a serialised example), `encoded` (the picture's file) or `decoded` (pixels).
+        content: `record` (a serialised example), `encoded` (the picture's file), `decoded` (pixels) or `features`
+            (of a picture, as a frozen base sees it).
         dtype: Of the pixels.
         height: Of the picture in pixels; None where pictures differ. So is `width`.
         low: The least value that a pixel can have. `high` is the largest.
+        features: Numbers for each picture; None for pictures.
         batch_size: Examples in an element; None before batching.
     """
 
-    content: Literal["record", "encoded", "decoded"] = "record"
+    content: Literal["record", "encoded", "decoded", "features"] = "record"
     dtype: Literal["uint8", "float32"] = "uint8"
     height: int | None = None
     width: int | None = None
     low: float = 0.0
     high: float = 255.0
+    features: int | None = None
     batch_size: int | None = None
 
     def replace(self, **changes: object) -> Flow:
@@ -45,8 +48,10 @@ class Flow:
             return "serialised example"
         if self.content == "encoded":
             return "encoded picture, label"
-        shape = ", ".join(str(size or "?") for size in (self.height, self.width, 3))
         batch = f"{self.batch_size} x " if self.batch_size else ""
+        if self.content == "features":
+            return f"{batch}{self.dtype} [{self.features}], label"
+        shape = ", ".join(str(size or "?") for size in (self.height, self.width, 3))
         return f"{batch}{self.dtype} [{shape}] in [{self.low:g}, {self.high:g}], label"
 
     def require_decoded(self) -> None:

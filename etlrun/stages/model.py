@@ -48,6 +48,11 @@ class MobileNetV2(Stage):
         TRAINING,
     ]
 
+    @property
+    def features(self) -> int:
+        """Of the pooled base for each picture: 1280, and more for an alpha above 1, a multiple of 8."""
+        return max(1280, int(1280 * self.alpha + 4) // 8 * 8)
+
     def flow(self, incoming: Flow) -> Flow:
         require_one_size(incoming)
         if min(incoming.height or 0, incoming.width or 0) < SMALLEST_INPUT:
@@ -61,6 +66,23 @@ class MobileNetV2(Stage):
                 remedy="end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)",
             )
         return incoming
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backbone(Stage):
+    """The frozen base of a model, run over each picture; a plan puts it before a cache of features.
+
+    Attributes:
+        features: Numbers that it gives for a picture.
+    """
+
+    path: ClassVar[str] = "model.backbone"
+    pictures_at_once: ClassVar[int] = 64
+
+    features: int
+
+    def flow(self, incoming: Flow) -> Flow:
+        return incoming.replace(content="features", dtype="float32", height=None, width=None, features=self.features)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,12 +50,13 @@ class Decode(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Resize(Step):
-    """To one size, without keeping the aspect ratio, as `tf.image.resize` does; float32, same range.
+    """To one size, without keeping the aspect ratio, as `tf.image.resize` does; same range.
 
     Attributes:
         size: [height, width] in pixels.
         method: Of interpolation.
         antialias: Whether to filter before making a picture smaller.
+        dtype: `uint8` rounds to whole numbers, which take a quarter of the space of `float32`.
     """
 
     path: ClassVar[str] = "transform.resize"
@@ -63,11 +64,17 @@ class Resize(Step):
     size: Annotated[Size, DATA]
     method: Annotated[Literal["bilinear", "nearest", "area"], Expected("bilinear, nearest or area"), DATA]
     antialias: Annotated[Flag, DATA]
+    dtype: Annotated[Literal["uint8", "float32"], Expected("uint8 or float32"), DATA]
 
     def flow(self, incoming: Flow) -> Flow:
         incoming.require_decoded()
+        if self.dtype == "uint8" and (incoming.low, incoming.high) != (0.0, 255.0):
+            raise UnfitError(
+                expected="pixels in [0, 255], since it rounds to uint8",
+                remedy="put the scaling after `resize`, or set transform.resize.dtype=float32",
+            )
         height, width = self.size
-        return incoming.replace(dtype="float32", height=height, width=width)
+        return incoming.replace(dtype=self.dtype, height=height, width=width)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,14 +106,27 @@ class RandomFlip(Step):
         return incoming
 
 
+class Scaling(Step):
+    """`picture * scale + offset`, which the model can do as well as the pipeline."""
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """Scale and offset."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, kw_only=True)
-class Rescale(Step):
+class Rescale(Scaling):
     """`picture * scale + offset`, as float32."""
 
     path: ClassVar[str] = "transform.rescale"
 
     scale: Annotated[Number, DATA]
     offset: Annotated[Number, DATA]
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        return self.scale, self.offset
 
     def flow(self, incoming: Flow) -> Flow:
         incoming.require_decoded()
@@ -122,20 +142,22 @@ def _scaled(incoming: Flow, low: float) -> Flow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaleZeroOne(Step):
+class ScaleZeroOne(Scaling):
     """[0, 255] to [0, 1]: the scaling of TensorFlow Hub's MobileNetV2."""
 
     path: ClassVar[str] = "transform.scale_zero_one"
+    factors: ClassVar[tuple[float, float]] = (1 / 255.0, 0.0)
 
     def flow(self, incoming: Flow) -> Flow:
         return _scaled(incoming, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaleMinusOneOne(Step):
+class ScaleMinusOneOne(Scaling):
     """[0, 255] to [-1, 1]: the scaling of Keras's MobileNetV2."""
 
     path: ClassVar[str] = "transform.scale_minus_one_one"
+    factors: ClassVar[tuple[float, float]] = (1 / 127.5, -1.0)
 
     def flow(self, incoming: Flow) -> Flow:
         return _scaled(incoming, -1.0)
@@ -156,3 +178,10 @@ class Map(Stage):
     num_parallel_calls: Annotated[Parallelism, SPEED]
     deterministic: Annotated[Flag, ORDER]
     steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AfterCache(Map):
+    """Those steps that come after a cache, done again in each pass."""
+
+    path: ClassVar[str] = "transform.after_cache"

@@ -1,0 +1,205 @@
+"""What one pipeline does with its cache on disk, from pass to pass: fill it, read it, or go without."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etlrun.cache.parts import BrokenError, Labels, Manifest, Pictures, Writer
+from etlrun.cache.store import Claim, Identity, Opened, Store, key_of
+from etlrun.errors import WorldError
+
+READ, UNCACHED = 0, -1
+"""What a pass does; a number above 0 names the attempt to fill that it is."""
+_LOOKS_APART_S = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What a cache holds.
+
+    Attributes:
+        identity: Of the examples.
+        dtype: Of the pictures: a NumPy name, or `bytes` for encoded ones.
+        shape: Of each picture; None where they differ.
+        made_by: For a reader of `cache ls`.
+    """
+
+    identity: Identity
+    dtype: str
+    shape: list[int] | None
+    made_by: dict[str, Any]
+
+
+class Keeper:
+    """Called by TensorFlow's threads and by the run's own; no two at once.
+
+    Attributes:
+        key: Of the cache.
+        passes: What each pass so far did: `filled`, `read`, `uncached`, or `filling` where it did not come to its end.
+        failure: Why reading had to end; None while all is well.
+    """
+
+    def __init__(self, store: Store, kept: Kept, *, waits: bool, say: Callable[[str], None]) -> None:
+        self.key = key_of(kept.identity)
+        self.passes: list[str] = []
+        self.failure: WorldError | None = None
+        self._store, self._kept, self._waits, self._say = store, kept, waits, say
+        self._opened: Opened | None = None
+        self._claim: Claim | None = None
+        self._writer: Writer | None = None
+        self._fill, self._given_up = 0, False
+        self._lock = threading.RLock()
+
+    @property
+    def folder(self) -> str:
+        """Of the published cache."""
+        return str(self._store.folder / self.key)
+
+    @property
+    def count(self) -> int:
+        """Examples that can be read; 0 where nothing is published."""
+        return self._opened.reader.manifest.count if self._opened else 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Of the pictures that can be read."""
+        return self._opened.reader.manifest.payload_bytes if self._opened else 0
+
+    def prepare(self) -> None:
+        """Open the cache or claim it; where another run fills it, wait if that is asked for."""
+        told = False
+        while not self._open() and not self._store.is_claimed_here(self.key):
+            self._claim = self._store.claim(self.key)
+            if self._claim is not None and self._open():  # published a moment ago
+                self._claim.release()
+                self._claim = None
+            if self._claim is not None or not self._waits or self._opened:
+                return
+            if not told:
+                self._say(f"another run fills the cache {self.key}; waiting for it")
+                told = True
+            self._store.wait(self.key, _LOOKS_APART_S)
+
+    def _open(self) -> bool:
+        if self._opened is None:
+            try:
+                self._opened = self._store.open(self.key)
+            except BrokenError as error:
+                self._store.remove(self.key, even_in_use=True)
+                self._say(f"the cache {self.key} was broken, and is filled anew: {error}")
+        return self._opened is not None
+
+    def begin(self) -> np.int64:
+        """What the pass that begins now is to do."""
+        with self._lock:
+            self._leave_unfinished()
+            if not self._open() and not self._given_up:
+                self._start()
+            if self._writer is not None:
+                self.passes.append("filling")
+                return np.int64(self._fill)
+            self.passes.append("read" if self._opened else "uncached")
+            return np.int64(READ if self._opened else UNCACHED)
+
+    def _start(self) -> None:
+        """A fill, if nobody else is at it."""
+        if self._claim is None and not self._store.is_claimed_here(self.key):
+            self._claim = self._store.claim(self.key)
+            if self._claim is not None and self._open():
+                self._claim.release()
+                self._claim = None
+        if self._claim is not None:
+            self._writer = Writer(self._claim.folder)
+            self._fill += 1
+        elif not self._opened:
+            self._say(f"another run fills the cache {self.key}: this pass goes without it")
+
+    def _leave_unfinished(self) -> None:
+        """A pass that was not read to its end has filled nothing."""
+        if self._writer is not None:
+            self._writer.abandon()
+            self._writer = None
+        if self._fill and self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+    def add(self, fill: np.int64, picture: Any, label: np.int64) -> np.int64:
+        """Write an example of that fill; where the disk takes no more, go on without the cache, and say so."""
+        with self._lock:
+            if self._writer is not None and fill == self._fill:
+                try:
+                    self._writer.add(picture, int(label))
+                except OSError as error:
+                    self._give_up(error)
+        return np.int64(0)
+
+    def publish(self, fill: np.int64) -> np.int64:
+        """That fill is complete."""
+        with self._lock:
+            if self._writer is None or self._claim is None or fill != self._fill:
+                return np.int64(0)
+            try:
+                self._store.publish(self.key, self._claim, self._manifest(self._writer))
+            except OSError as error:
+                self._give_up(error)
+            else:
+                self._writer = self._claim = None
+                self.passes[-1] = "filled"
+        return np.int64(0)
+
+    def _manifest(self, writer: Writer) -> Manifest:
+        files = writer.close()
+        return Manifest(**self._kept.__dict__, count=writer.count, payload_bytes=writer.payload_bytes, files=files)
+
+    def _give_up(self, error: OSError) -> None:
+        self._leave_unfinished()
+        self._given_up = True
+        self.passes[-1] = "uncached"
+        reason = error.strerror or error
+        self._say(f"the cache {self.key} could not be written in {self._store.folder}: {reason}; passes go without it")
+
+    def one(self, number: np.int64) -> tuple[Any, np.int64]:
+        """See `Reader.one`."""
+        return self._read(lambda opened: opened.reader.one(int(number)))  # type: ignore[no-any-return]
+
+    def batch(self, numbers: npt.NDArray[np.int64]) -> tuple[Pictures, Labels]:
+        """See `Reader.batch`."""
+        return self._read(lambda opened: opened.reader.batch(numbers))  # type: ignore[no-any-return]
+
+    def _read(self, work: Callable[[Opened], Any]) -> Any:
+        opened = self._opened
+        if opened is None:
+            raise RuntimeError(f"the cache {self.key} is not open")
+        try:
+            return work(opened)
+        except BrokenError as error:
+            with self._lock:
+                if self.failure is None:
+                    self._store.remove(self.key, even_in_use=True)
+                    self.failure = WorldError(
+                        where=str(error.path),
+                        found=error.found,
+                        expected=error.expected,
+                        remedy="resume the run, or start it again: the cache has been removed, and is filled anew",
+                    )
+            raise
+
+    def close(self) -> None:
+        """The run ends: what is not complete goes, what is stays for others."""
+        with self._lock:
+            self._given_up = True
+            if self._writer is not None:
+                self._writer.abandon()
+                self._writer = None
+            if self._claim is not None:
+                self._claim.release()
+                self._claim = None
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None

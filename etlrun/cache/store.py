@@ -1,0 +1,244 @@
+"""The folder of all caches: who fills which, what is published, what is in use.
+
+DIR/lock               held for moments: to open, publish or remove
+DIR/KEY/               a published cache: cache.json, index.npz, part_*.bin
+DIR/KEY.filling/       one that a run fills; worthless without its claim
+DIR/KEY.claim          held by the run that fills it
+DIR/KEY.in_use.*       held by a run that reads it
+
+A lock of the operating system ends with the process that holds it, however that ends, so no claim outlives its filler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from filelock import FileLock, Timeout
+
+from etlrun.cache.parts import BrokenError, Manifest, Reader
+from etlrun.errors import WorldError
+
+MANIFEST = "cache.json"
+Identity = list[list[Any]]
+
+
+def _lock(path: Path) -> FileLock:
+    """Of a process, not of a thread: TensorFlow's threads take what others give back."""
+    return FileLock(path, thread_local=False)
+
+
+_claimed_here: set[Path] = set()
+"""Claims of this process, for which it must not wait."""
+
+
+def key_of(identity: Identity) -> str:
+    """20 hex digits of a SHA-256 over the names and values of an identity."""
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:20]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A published cache.
+
+    Attributes:
+        key: Of its identity.
+        manifest: None for one that can't be read.
+        bytes: Of all its files.
+        used_s: When it was used last, in seconds since 1970.
+        in_use: Whether a run reads it now.
+    """
+
+    key: str
+    manifest: Manifest | None
+    bytes: int
+    used_s: float
+    in_use: bool
+
+
+class Claim:
+    """The right to fill one cache; whoever holds it may write into `folder`."""
+
+    def __init__(self, lock: FileLock, folder: Path) -> None:
+        self._lock, self.folder = lock, folder
+        _claimed_here.add(folder)
+
+    def release(self, *, keep: bool = False) -> None:
+        """Give it back; what was filled goes, unless it was published (`keep`)."""
+        if not keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        _claimed_here.discard(self.folder)
+        self._lock.release()
+
+
+class Opened:
+    """A published cache in use. `close` lets others remove it."""
+
+    def __init__(self, reader: Reader, lock: FileLock) -> None:
+        self.reader, self._lock = reader, lock
+
+    def close(self) -> None:
+        """Use it no longer."""
+        self._lock.release()
+        Path(self._lock.lock_file).unlink(missing_ok=True)
+
+
+class Store:
+    """The caches below `folder`; None for the user's cache folder. `WorldError` where it can't be written to."""
+
+    def __init__(self, folder: str | Path | None) -> None:
+        self.folder = Path(folder).expanduser() if folder else platformdirs.user_cache_path("etlrun")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with self._alone():
+                pass
+        except OSError as error:
+            raise WorldError(
+                where="cache.dir",
+                found=f"{self.folder}: {error.strerror or error}",
+                expected="a folder that can be written to",
+                remedy="set cache.dir to another folder, or cache=memory",
+            ) from error
+
+    def _alone(self) -> FileLock:
+        """For as long as a context lasts."""
+        return _lock(self.folder / "lock")
+
+    def open(self, key: str) -> Opened | None:
+        """The published cache of `key`, in use from now on, or None; `BrokenError` where it is broken."""
+        with self._alone():
+            path = self.folder / key / MANIFEST
+            if not path.is_file():
+                return None
+            manifest = Manifest.read(path)
+            if key_of(manifest.identity) != key:
+                raise BrokenError(path, "another cache's manifest", f"that of {key}")
+            reader = Reader(path.parent, manifest)
+            lock = _lock(self.folder / f"{key}.in_use.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+            lock.acquire()
+            os.utime(path)
+        return Opened(reader, lock)
+
+    def claim(self, key: str) -> Claim | None:
+        """The right to fill the cache of `key`, with an empty folder; None while another run holds it."""
+        lock, folder = _lock(self.folder / f"{key}.claim"), self.folder / f"{key}.filling"
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return None
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+        folder.mkdir()
+        return Claim(lock, folder)
+
+    def is_claimed_here(self, key: str) -> bool:
+        """Whether this very process fills it."""
+        return self.folder / f"{key}.filling" in _claimed_here
+
+    def wait(self, key: str, seconds: float) -> None:
+        """Until whoever fills the cache of `key` is done or dead, or `seconds` have passed."""
+        lock = _lock(self.folder / f"{key}.claim")
+        try:
+            lock.acquire(timeout=seconds)
+        except Timeout:
+            return
+        lock.release()
+
+    def publish(self, key: str, claim: Claim, manifest: Manifest) -> None:
+        """Make what was filled a cache that others trust, in one step."""
+        (claim.folder / MANIFEST).write_text(manifest.text(), encoding="utf-8")
+        with self._alone():
+            claim.folder.rename(self.folder / key)
+        claim.release(keep=True)
+
+    def entries(self) -> list[Entry]:
+        """All published caches, the one that was used last first."""
+        with self._alone():
+            found = [self._entry(path) for path in self.folder.iterdir() if (path / MANIFEST).is_file()]
+        return sorted(found, key=lambda entry: -entry.used_s)
+
+    def _entry(self, folder: Path) -> Entry:
+        try:
+            manifest = Manifest.read(folder / MANIFEST)
+        except BrokenError:
+            manifest = None
+        return Entry(
+            key=folder.name,
+            manifest=manifest,
+            bytes=sum(path.stat().st_size for path in folder.iterdir()),
+            used_s=(folder / MANIFEST).stat().st_mtime,
+            in_use=self._is_used(folder.name),
+        )
+
+    def _is_used(self, key: str) -> bool:
+        """Forgets the marks of processes that have ended."""
+        held = False
+        for path in self.folder.glob(f"{key}.in_use.*"):
+            lock = _lock(path)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                held = True
+            else:
+                lock.release()
+                path.unlink(missing_ok=True)
+        return held
+
+    def remove(self, key: str, *, even_in_use: bool = False) -> bool:
+        """Remove a published cache; False where it is in use. Its readers keep the files that they have open."""
+        with self._alone():
+            if self._is_used(key) and not even_in_use:
+                return False
+            gone = self.folder / f"{key}.gone.{uuid.uuid4().hex[:8]}"
+            (self.folder / key).rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+        return True
+
+    def leftovers(self) -> Iterator[Path]:
+        """What dead runs have left, removed one by one."""
+        for folder in self.folder.glob("*.filling"):
+            claim = None if folder in _claimed_here else self.claim(folder.name.removesuffix(".filling"))
+            if claim is not None:
+                claim.release()
+                yield folder
+        for folder in self.folder.glob("*.gone.*"):
+            shutil.rmtree(folder, ignore_errors=True)
+            yield folder
+
+
+def first_difference(wanted: Identity, there: Identity) -> tuple[str, Any, Any] | None:
+    """The first name whose values differ, with both; None where there is no difference."""
+    others = dict(map(tuple, there))
+    for name, value in wanted:
+        if name not in others or others[name] != value:
+            return name, value, others.get(name)
+    names = {name for name, _ in wanted}
+    return next(((name, None, value) for name, value in there if name not in names), None)
+
+
+def nearest(wanted: Identity, entries: Sequence[Entry]) -> Entry | None:
+    """The entry that has most in common with `wanted`; of several the one that was used last."""
+    readable = [entry for entry in entries if entry.manifest is not None]
+    pairs = {json.dumps(pair) for pair in wanted}
+    return max(
+        readable,
+        key=lambda entry: (len(pairs & {json.dumps(p) for p in entry.manifest.identity}), entry.used_s),  # type: ignore[union-attr]
+        default=None,
+    )
+
+
+def age(seconds: float) -> str:
+    """Since a time in seconds since 1970, in words."""
+    passed = max(0.0, time.time() - seconds)
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if passed >= length:
+            return f"{passed / length:.0f} {unit}"
+    return f"{passed:.0f} s"

@@ -1,0 +1,88 @@
+"""The caches of a run: which they are, whether there is space for them, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.console import Console
+
+from etlrun.cache.keeper import Keeper, Kept
+from etlrun.cache.store import Store
+from etlrun.forecast import fits
+from etlrun.graph.build import Pipeline
+from etlrun.graph.context import Context
+from etlrun.graph.disk import shape_of
+from etlrun.graph.identity import identity
+from etlrun.plan import Plan, at_cache
+from etlrun.record import Record
+from etlrun.stages.cache import DiskCache, NoCache
+
+
+class Notes:
+    """Says what happened to a cache: on the screen at once, in the events, and in the remarks of the report."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def __call__(self, text: str) -> None:
+        """Say it."""
+        Console(stderr=True).print(text, highlight=False)
+        self._record.event("cache", text=text)
+        remark = f"{text[0].upper()}{text[1:]}."
+        if remark not in self._record.summary["remarks"]:
+            self._record.update(remarks=[*self._record.summary["remarks"], remark])
+
+
+def keepers_of(
+    plan: Plan, contexts: Mapping[str, Context], made_by: dict[str, Any], say: Callable[[str], None]
+) -> dict[str, Keeper]:
+    """Of the caches on disk, by pipeline; empty where there are none. They are neither opened nor claimed."""
+    cache, stages, keepers = plan.spec.cache, {"train": plan.train, "validation": plan.evaluation}, {}
+    if not isinstance(cache, DiskCache):
+        return {}
+    for name, context in contexts.items():
+        before, _, _ = at_cache(stages[name])
+        flow = before[-1].gives
+        shape = shape_of(flow)
+        kept = Kept(
+            identity=identity(before, context),
+            dtype="bytes" if flow.content == "encoded" else flow.dtype,
+            shape=None if flow.content == "encoded" or None in shape else [side or 0 for side in shape],
+            made_by={**made_by, "dataset": context.source.builder.info.full_name, "split": context.split.name},
+        )
+        keepers[name] = Keeper(Store(cache.dir), kept, waits=cache.when_busy == "wait", say=say)
+    return keepers
+
+
+def open_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline]) -> None:
+    """Open or claim the caches on disk, and see to it that what is to be filled has space."""
+    cache = plan.spec.cache
+    if isinstance(cache, NoCache):
+        return
+    keepers = {name: pipeline.keeper for name, pipeline in pipelines.items() if pipeline.keeper is not None}
+    # In the order of their keys, so that no two runs wait for each other.
+    for keeper in sorted(keepers.values(), key=lambda keeper: keeper.key):
+        keeper.prepare()
+    to_fill = {name: pipeline for name, pipeline in pipelines.items() if name not in keepers or not keepers[name].count}
+    try:
+        forecast = fits(to_fill, cache, Store(cache.dir).folder if isinstance(cache, DiskCache) else record.folder)
+    except BaseException:
+        for keeper in keepers.values():
+            keeper.close()
+        raise
+    record.update(cache={"target": cache.path, "at": cache.at, "forecast_bytes": forecast})
+
+
+def describe_caches(record: Record, pipelines: Mapping[str, Pipeline]) -> None:
+    """What the caches hold at the end of the run, and what their passes did."""
+    if "cache" not in record.summary:
+        return
+    held = {
+        name: {
+            "held_bytes": pipeline.held_bytes,
+            **({"key": pipeline.keeper.key, "passes": pipeline.keeper.passes} if pipeline.keeper else {}),
+        }
+        for name, pipeline in pipelines.items()
+    }
+    record.update(cache={**record.summary["cache"], "pipelines": held})

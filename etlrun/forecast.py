@@ -1,0 +1,143 @@
+"""What a cache will take, before it is filled; what does not fit is refused, with what would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from etlrun.cache import limits
+from etlrun.errors import WorldError
+from etlrun.graph.build import Pipeline
+from etlrun.graph.datasets import map_steps
+from etlrun.plan import at_cache
+from etlrun.stages.cache import DiskCache, MemoryCache
+from etlrun.stages.flow import Flow
+from etlrun.stages.transform import Decode, Map, Parse
+
+_SAMPLE = 64
+"""Pictures from which the mean size is taken where sizes differ."""
+_LABEL_BYTES = 8
+_ROW_BYTES = 64
+"""Of the index of a cache on disk for each example, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """Of one kind of cache.
+
+    Attributes:
+        free_bytes: Now.
+        share: Of these that caches may take.
+        where: For a message.
+    """
+
+    free_bytes: int
+    share: float
+    where: str
+
+    def takes(self, size: int) -> bool:
+        """Whether that fits."""
+        return size <= self.share * self.free_bytes
+
+
+def fits(pipelines: Mapping[str, Pipeline], cache: MemoryCache | DiskCache, folder: Any) -> int:
+    """The bytes that the caches of `pipelines` are going to take; `WorldError` where there is no space for them."""
+    size = sum(_bytes_at(pipeline, None) for pipeline in pipelines.values())
+    spaces = {
+        "memory": Space(free_bytes=limits.free_memory_bytes(), share=limits.MEMORY_SHARE, where="memory"),
+        "disk": Space(free_bytes=limits.free_disk_bytes(folder), share=limits.DISK_SHARE, where=str(folder)),
+    }
+    space = spaces[cache.path.removeprefix("cache.")]
+    if space.takes(size):
+        return size
+    others = list(_that_fit(pipelines, cache, size, spaces))
+    share = f"{space.share:.0%}" + (" (the training needs some, too)" if cache.path == "cache.memory" else "")
+    raise WorldError(
+        where=f"{cache.path} at {cache.at}",
+        found=f"{_mb(size)} to keep, with {_mb(space.free_bytes)} free in {space.where}",
+        expected=f"at most {share} of what is free",
+        remedy=f"these fit: {'; '.join(others)}" if others else "set cache=none",
+    )
+
+
+def _that_fit(
+    pipelines: Mapping[str, Pipeline], cache: MemoryCache | DiskCache, size: int, spaces: Mapping[str, Space]
+) -> Iterator[str]:
+    """Other targets and points, with their sizes."""
+    points = {cache.at: size}
+    for point in ("source", "decoded", "transformed"):
+        if point not in points and all(_has(pipeline, point) for pipeline in pipelines.values()):
+            points[point] = sum(_bytes_at(pipeline, point) for pipeline in pipelines.values())
+    for target, space in spaces.items():
+        for point, bytes_there in points.items():
+            if space.takes(bytes_there):
+                yield f"cache={target} cache.at={point} ({_mb(bytes_there)} of {_mb(space.free_bytes)} free)"
+
+
+def _steps(pipeline: Pipeline) -> list[Any]:
+    return [step for planned in pipeline.stages for step in planned.steps]
+
+
+def _has(pipeline: Pipeline, point: str) -> bool:
+    """Whether a cache may stand there: the point exists, and nothing random comes before it."""
+    steps = _steps(pipeline)[: _count(pipeline, point)]
+    wanted = {"source": Parse, "decoded": Decode}.get(point)
+    return (wanted is None or any(isinstance(step.stage, wanted) for step in steps)) and not any(
+        step.is_random for step in steps
+    )
+
+
+def _count(pipeline: Pipeline, point: str) -> int:
+    """Steps before a point."""
+    steps = _steps(pipeline)
+    last = {"source": Parse, "decoded": Decode}.get(point)
+    for place, step in enumerate(steps):
+        if last is not None and isinstance(step.stage, last):
+            return place + 1
+    return len(steps)
+
+
+def _bytes_at(pipeline: Pipeline, point: str | None) -> int:
+    """Of all examples at a point of that name, or where the cache is."""
+    if point is None:
+        before, _, _ = at_cache(pipeline.stages)
+        count, flow = sum(len(planned.steps) for planned in before), before[-1].gives
+    else:
+        count = _count(pipeline, point)
+        flow = _steps(pipeline)[count - 1].gives
+    each = _fixed_bytes(flow)
+    each = _sampled_bytes(pipeline, count) if each is None else each
+    return int(pipeline.split.num_examples * (each + _LABEL_BYTES + _ROW_BYTES))
+
+
+def _fixed_bytes(flow: Flow) -> float | None:
+    """Of one example; None where examples differ in size."""
+    itemsize = 4 if flow.dtype == "float32" else 1
+    if flow.features is not None:
+        return flow.features * itemsize
+    if flow.content != "decoded" or flow.height is None or flow.width is None:
+        return None
+    return flow.height * flow.width * 3 * itemsize
+
+
+def _sampled_bytes(pipeline: Pipeline, count: int) -> float:
+    """The mean of the first pictures, `count` steps applied."""
+    stage: Any = next(planned.stage for planned in pipeline.stages if isinstance(planned.stage, Map))
+    steps = tuple(step.stage for step in _steps(pipeline)[:count])
+    sample = map_steps(
+        pipeline.before(Map.path),
+        Map(num_parallel_calls=2, deterministic=stage.deterministic, steps=steps),
+        pipeline.context,
+    )
+    sizes = [
+        len(picture) if isinstance(picture, bytes) else picture.nbytes
+        for picture, _ in sample.apply(tf.data.Dataset.ignore_errors).take(_SAMPLE).as_numpy_iterator()
+    ]
+    return sum(sizes) / max(len(sizes), 1)
+
+
+def _mb(size: float) -> str:
+    return f"{size / 1e6:,.0f} MB"

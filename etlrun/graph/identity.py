@@ -1,0 +1,97 @@
+"""What the examples at a point of a pipeline are: the content of everything before it.
+
+Two pipelines of one identity give the same examples in the same order. What only changes the speed is no part of it,
+nor is the seed, since nothing random may come before a cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import struct
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+from etlrun.cache.store import Identity
+from etlrun.graph import datasets, source
+from etlrun.graph.context import Context
+from etlrun.graph.datasets import DATASET_STAGES
+from etlrun.graph.source import Shard
+from etlrun.graph.steps import STEPS
+from etlrun.plan import PlannedStage, changes_data, data_values
+from etlrun.stages.transform import Map, Parse
+
+_FORMAT = 1
+"""Rises when files of a cache are written in another way."""
+_HEAD, _FOOT = 12, 4
+"""Bytes around the data of a record: its length with a checksum before it, its own checksum (CRC-32C) after it."""
+
+
+def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
+    """Pairs of a name and a value, for what the stages `before` give: data set, files, stages, code, versions."""
+    builder, dataset = context.source.builder, context.source.dataset
+    pairs: Identity = [
+        ["format", _FORMAT],
+        ["dataset", builder.info.full_name],
+        ["dataset.image_key", dataset.image_key],
+        ["dataset.label_key", dataset.label_key],
+        ["kept", str(before[-1].gives)],
+    ]
+    flat = [inner for outer in before for inner in (outer, *outer.steps)]
+    pairs.append(["stages", [planned.stage.path for planned in flat if changes_data(planned.stage)]])
+    for planned in flat:
+        pairs += [[name, _plain(value)] for name, value in data_values(planned.stage, "").items()]
+    pairs += [[f"file {Path(shard.path).name}", _content(shard)] for shard in context.split.shards]
+    if context.backbone is not None:
+        pairs += context.backbone.identity
+    return pairs + _makers(flat)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _makers(flat: Sequence[PlannedStage]) -> Identity:
+    """The code that makes the examples. TensorFlow is a part of it only where it decodes or computes."""
+    modules: set[ModuleType] = {source, datasets}
+    computes = False
+    for planned in flat:
+        stage = planned.stage
+        if type(stage) in STEPS:
+            modules.add(sys.modules[STEPS[type(stage)].__module__])
+            computes = computes or not isinstance(stage, Parse)
+        elif not isinstance(stage, Map):
+            modules.add(sys.modules[DATASET_STAGES[type(stage)].__module__])
+    computes = computes or any(getattr(planned.stage, "decode", False) for planned in flat)
+    code = [["code " + module.__name__, _text_hash(module)] for module in sorted(modules, key=lambda m: m.__name__)]
+    return [*code, *([["tensorflow", tf.__version__]] if computes else [])]
+
+
+def _text_hash(module: ModuleType) -> str:
+    return hashlib.sha256(Path(module.__file__ or "").read_bytes()).hexdigest()[:16]
+
+
+def _content(shard: Shard) -> list[Any]:
+    """Size, records that are read, and a hash over all checksums that the file holds of its records.
+
+    A record whose data has changed and whose checksum has not can't be read. Files of other kinds are hashed whole.
+    """
+    path = Path(shard.path)
+    digest = hashlib.sha256()
+    if ".tfrecord" not in path.name:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256")
+    elif path.stat().st_size:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            place = 0
+            while place + _HEAD <= len(data):
+                (length,) = struct.unpack_from("<Q", data, place)
+                foot = place + _HEAD + length
+                digest.update(data[place : place + _HEAD] + data[foot : foot + _FOOT])
+                place = foot + _FOOT
+    return [path.stat().st_size, shard.skip, shard.take, digest.hexdigest()[:16]]
