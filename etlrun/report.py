@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from etlrun import record as records
 from etlrun.errors import WorldError
-
-Rows = Sequence[Sequence[str]]
+from etlrun.tables import Rows, as_markdown, print_table
 
 EPOCH_HEADER = (
     "epoch", "seconds", "waited", "examples/s", "loss", "accuracy", "val loss", "val accuracy", "data",
@@ -22,15 +19,14 @@ STAGE_HEADER = ("stage", "ms/example", "examples", "parallelism", "buffer", "buf
 JOB_HEADER = (
     "job", "overrides", "status", "examples/s", "seconds", "au", "bound by", "gain", "val accuracy", "data", "reason",
 )  # fmt: skip
-_TEXTS = {"overrides", "status", "reason", "stage", "bound by", "set by", "data"}
 
 
 def show(folder: Path) -> None:
     """Print the table of the run in `folder`, or of the runs below it; `WorldError` where there is none."""
     summary = records.read_summary(folder)
     if summary is not None:
-        _print(EPOCH_HEADER, _epoch_rows(summary))
-        _print(STAGE_HEADER, _stage_rows(summary))
+        print_table(EPOCH_HEADER, _epoch_rows(summary))
+        print_table(STAGE_HEADER, _stage_rows(summary))
         for line in _lines(summary, folder):
             Console(soft_wrap=True).print(line, markup=False, highlight=False)
         return
@@ -42,13 +38,13 @@ def show(folder: Path) -> None:
             expected=f"a folder with a {records.SUMMARY}, or one of such folders",
             remedy="give the folder that a run or a multirun printed at its end",
         )
-    _print(JOB_HEADER, _job_rows(jobs))
+    print_table(JOB_HEADER, _job_rows(jobs))
 
 
 def write(folder: Path) -> None:
     """Write `report.md` of the run in `folder`."""
     summary = records.read_summary(folder) or {}
-    tables = [_markdown(EPOCH_HEADER, _epoch_rows(summary)), _markdown(STAGE_HEADER, _stage_rows(summary))]
+    tables = [as_markdown(EPOCH_HEADER, _epoch_rows(summary)), as_markdown(STAGE_HEADER, _stage_rows(summary))]
     text = "\n".join([*tables, *(f"- {line}" for line in _lines(summary, folder))])
     records.write_atomically(folder / records.REPORT, f"# Run\n\n{text}\n")
 
@@ -60,9 +56,9 @@ def sweep(folder: Path) -> set[int]:
     """
     jobs = list(_jobs(folder))
     if jobs:
-        text = _markdown(JOB_HEADER, _job_rows(jobs))
+        text = as_markdown(JOB_HEADER, _job_rows(jobs))
         records.write_atomically(folder / records.REPORT, f"# Sweep\n\n{text}")
-        _print(JOB_HEADER, _job_rows(jobs))
+        print_table(JOB_HEADER, _job_rows(jobs))
     Console(soft_wrap=True).print(f"report    {folder / records.REPORT}", highlight=False, markup=False)
     failed = {1 for _, summary in jobs if summary["status"] != records.COMPLETED}
     return failed | {3 for _, summary in jobs if records.is_too_slow(summary)}
@@ -170,6 +166,7 @@ def _lines(summary: dict[str, Any], folder: Path) -> Iterator[str]:
         f"{_number(summary.get('examples_per_s'), 1)} a second, {_number(summary.get('wall_s'), 1)} s in all"
     )
     yield from _verdict_lines(summary)
+    yield from _cache_lines(summary)
     yield f"folder    {folder}"
     for remark in summary.get("remarks", []):
         yield f"remark    {remark}"
@@ -215,8 +212,24 @@ def _verdict_lines(summary: dict[str, Any]) -> Iterator[str]:
         )
         yield (
             f"used      {_megabytes(used['peak_rss_bytes'])} of memory at most, {used['cpu_s']:.1f} CPU seconds on "
-            f"{used['cores_used']:.1f} cores, {read} read, {_megabytes(used['cache_bytes'])} in caches{gpus}"
+            f"{used['cores_used']:.1f} cores, {read} read{gpus}"
         )
+
+
+def _cache_lines(summary: dict[str, Any]) -> Iterator[str]:
+    cache = summary.get("cache") or {}
+    held = [
+        f"{name} {_megabytes(pipeline['held_bytes'])}{_passes(pipeline.get('passes', []))}"
+        for name, pipeline in cache.get("pipelines", {}).items()
+    ]
+    if held:
+        target = cache["target"].removeprefix("cache.")
+        yield f"cache     {target}, {cache['at']}: {'; '.join(held)}"
+
+
+def _passes(passes: list[str]) -> str:
+    """What the passes over a cache on disk did, each kind once."""
+    return f" ({', '.join(f'{passes.count(kind)} {kind}' for kind in dict.fromkeys(passes))})" if passes else ""
 
 
 def _count(value: int | None) -> str:
@@ -229,35 +242,3 @@ def _megabytes(size: int) -> str:
 
 def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
-
-
-def _filled(header: Sequence[str], rows: Rows) -> list[int]:
-    """The columns in which some row has something to say."""
-    return [index for index in range(len(header)) if not rows or any(row[index] for row in rows)]
-
-
-def _print(header: Sequence[str], rows: Rows) -> None:
-    if not rows:
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    columns = _filled(header, rows)
-    for index in columns:
-        table.add_column(
-            header[index],
-            justify="left" if header[index] in _TEXTS else "right",
-            overflow="fold",
-            no_wrap=header[index] not in {"overrides", "reason"},
-        )
-    for row in rows:
-        table.add_row(*(escape(row[index]) for index in columns))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    console.print(table)
-
-
-def _markdown(header: Sequence[str], rows: Rows) -> str:
-    columns = _filled(header, rows)
-    lines = [[header[index] for index in columns], ["---"] * len(columns)]
-    lines += [[row[index].replace("|", "\\|") for index in columns] for row in rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -5,6 +5,7 @@ plan --pipelines--> batches --Model.fit--> epochs --Assessment--> events.jsonl, 
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import time
 import warnings
@@ -17,17 +18,20 @@ import tensorflow as tf
 
 from etlrun import model as models
 from etlrun.assessment import MEASURED, Assessment
+from etlrun.cache.keeper import Keeper
+from etlrun.caching import keepers_of
 from etlrun.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler
 from etlrun.errors import ConfigError
 from etlrun.graph.source import Source
 from etlrun.measure.meter import Loop, Meter
 from etlrun.measure.watched import Watch, Watched
-from etlrun.pipelines import Work, at_work, batches_in_pass, opened, prepared
+from etlrun.pipelines import Work, at_work, batches_in_pass, contexts_of, opened, prepared
 from etlrun.plan import Plan
 from etlrun.record import Record, read_summary
 from etlrun.resume import PreviousRun, checkpoint_path
 from etlrun.rules import windows_past
 from etlrun.stages.cache import NoCache
+from etlrun.stages.dataset import Dataset
 from etlrun.stages.measure import Trace
 from etlrun.stages.trainer import Trainer
 from etlrun.stages.transform import Scaling
@@ -44,7 +48,7 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
     """
     source = opened(plan)
     whole = _whole(plan, source, previous, trainer)
-    from_features = plan.spec.cache.at == "features" and not isinstance(plan.spec.cache, NoCache)
+    from_features = _reads_features(plan)
     work = prepared(plan, record, source, backbone=models.backbone(whole) if from_features else None)
     with at_work(work):
         _profile_fits(work, trainer)
@@ -54,6 +58,26 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
         _fit(model, whole, work, previous, trainer, assessment)
         whole.save(record.folder / "model.keras")
         assessment.conclude(_floor(model, work, assessment))
+
+
+def keepers(plan: Plan) -> dict[str, Keeper]:
+    """Of the caches on disk that a run of `plan` would use; neither data nor caches are made for it."""
+    spec = plan.spec
+    source = opened(dataclasses.replace(plan, spec=dataclasses.replace(spec, dataset=_as_it_is(spec.dataset))))
+    backbone = None
+    if _reads_features(plan) and isinstance(spec.trainer, Trainer):
+        backbone = models.backbone(_whole(plan, source, None, spec.trainer))
+    with_validation = isinstance(spec.trainer, Trainer)
+    contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
+    return keepers_of(plan, contexts, {}, lambda _: None)
+
+
+def _as_it_is(dataset: Dataset) -> Dataset:
+    return dataclasses.replace(dataset, download=False)
+
+
+def _reads_features(plan: Plan) -> bool:
+    return plan.spec.cache.at == "features" and not isinstance(plan.spec.cache, NoCache)
 
 
 def _profile_fits(work: Work, trainer: Trainer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -57,9 +58,14 @@ class Keeper:
         self._lock = threading.RLock()
 
     @property
-    def folder(self) -> str:
-        """Of the published cache."""
-        return str(self._store.folder / self.key)
+    def kept(self) -> Kept:
+        """What the cache holds."""
+        return self._kept
+
+    @property
+    def store(self) -> Store:
+        """Where it is."""
+        return self._store
 
     @property
     def count(self) -> int:
@@ -155,7 +161,8 @@ class Keeper:
 
     def _manifest(self, writer: Writer) -> Manifest:
         files = writer.close()
-        return Manifest(**self._kept.__dict__, count=writer.count, payload_bytes=writer.payload_bytes, files=files)
+        kept = {**self._kept.__dict__, "made_by": {**self._kept.made_by, "made_s": time.time()}}
+        return Manifest(**kept, count=writer.count, payload_bytes=writer.payload_bytes, files=files)
 
     def _give_up(self, error: OSError) -> None:
         self._leave_unfinished()

@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -233,12 +232,3 @@ def nearest(wanted: Identity, entries: Sequence[Entry]) -> Entry | None:
         key=lambda entry: (len(pairs & {json.dumps(p) for p in entry.manifest.identity}), entry.used_s),  # type: ignore[union-attr]
         default=None,
     )
-
-
-def age(seconds: float) -> str:
-    """Since a time in seconds since 1970, in words."""
-    passed = max(0.0, time.time() - seconds)
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if passed >= length:
-            return f"{passed / length:.0f} {unit}"
-    return f"{passed:.0f} s"

@@ -1,0 +1,49 @@
+"""Tables: on the terminal, and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+Rows = Sequence[Sequence[str]]
+
+_TEXTS = {
+    "overrides", "status", "reason", "stage", "bound by", "set by", "data", "key", "of", "at", "state",
+}  # fmt: skip
+
+
+def _filled(header: Sequence[str], rows: Rows) -> list[int]:
+    """The columns in which some row has something to say."""
+    return [index for index in range(len(header)) if not rows or any(row[index] for row in rows)]
+
+
+def print_table(header: Sequence[str], rows: Rows) -> None:
+    """Print `rows` without the columns in which no row has something to say."""
+    if not rows:
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    columns = _filled(header, rows)
+    for index in columns:
+        table.add_column(
+            header[index],
+            justify="left" if header[index] in _TEXTS else "right",
+            overflow="fold",
+            no_wrap=header[index] not in {"overrides", "reason"},
+        )
+    for row in rows:
+        table.add_row(*(escape(row[index]) for index in columns))
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(table)
+
+
+def as_markdown(header: Sequence[str], rows: Rows) -> str:
+    """The same as Markdown."""
+    columns = _filled(header, rows)
+    lines = [[header[index] for index in columns], ["---"] * len(columns)]
+    lines += [[row[index].replace("|", "\\|") for index in columns] for row in rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
