@@ -1,5 +1,6 @@
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,14 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(os.environ.get("ETLRUN_SHARED", Path(__file__).parents[2] / "shared"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def caches_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Caches on disk of runs that name no folder for them, in processes of their own too, stay out of the home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+        yield
 
 
 @pytest.fixture(scope="session")
