@@ -10,7 +10,7 @@ from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure, NoProfile
 from etlrun.stages.model import MobileNetV2
 from etlrun.stages.trainer import EarlyStopping, Trainer
-from etlrun.stages.transform import Decode, Map, RandomFlip, Rescale, Resize, ScaleMinusOneOne
+from etlrun.stages.transform import Decode, Map, Resize, ScaleMinusOneOne
 from tests.configs import composed, refusal_of_config, refusal_of_spec, spec_of
 
 STEPS = "decode, center_crop, resize, random_flip, rescale, scale_zero_one, scale_minus_one_one"
@@ -23,7 +23,8 @@ TRANSFORM_KEYS = f"steps, eval_steps, num_parallel_calls, deterministic, {STEPS}
 
 
 def test_the_default_config_is_this_spec() -> None:
-    steps = (Decode(), Resize(size=(64, 64), method="bilinear", antialias=False), ScaleMinusOneOne())
+    resize = Resize(size=(64, 64), method="bilinear", antialias=False, dtype="uint8")
+    steps = (Decode(), resize, ScaleMinusOneOne())
     transform = Map(num_parallel_calls="autotune", deterministic=True, steps=steps)
     assert spec_of() == RunSpec(
         dataset=Dataset(
@@ -40,7 +41,7 @@ def test_the_default_config_is_this_spec() -> None:
         extract=Interleave(cycle_length=4, block_length=1, num_parallel_calls="autotune", deterministic=True),
         transform=transform,
         eval_transform=transform,
-        cache=MemoryCache(),
+        cache=MemoryCache(at="transformed", dtype="auto", dir=None, when_busy="uncached"),
         load=Load(shuffle_buffer=1024, batch_size=32, drop_remainder=False, prefetch="autotune"),
         model=MobileNetV2(alpha=0.35, weights=None, trainable=True, batch_norm_momentum=0.8),
         trainer=Trainer(
@@ -59,17 +60,6 @@ def test_the_default_config_is_this_spec() -> None:
         profile=NoProfile(),
         measure=Measure(au_min=None, digest=False),
     )
-
-
-def test_training_and_validation_have_their_own_steps_and_share_their_parameters() -> None:
-    spec = spec_of(
-        "transform.steps=[decode,random_flip,resize,rescale]",
-        "transform.eval_steps=[decode,resize,rescale]",
-        "++transform.rescale={scale: 0.5, offset: -1}",
-    )
-    resize, rescale = Resize(size=(64, 64), method="bilinear", antialias=False), Rescale(scale=0.5, offset=-1.0)
-    assert spec.transform.steps == (Decode(), RandomFlip(), resize, rescale)
-    assert spec.eval_transform.steps == (Decode(), resize, rescale)
 
 
 def test_all_faults_are_told_at_once() -> None:
@@ -132,6 +122,17 @@ def test_all_faults_are_told_at_once() -> None:
             "transform.resize.size: found [64, 0]; expected [height, width], two integers of at least 1",
         ),
         ("transform.resize.method=cubic", "transform.resize.method: found 'cubic'; expected bilinear, nearest or area"),
+        ("transform.resize.dtype=uint16", "transform.resize.dtype: found 'uint16'; expected uint8 or float32"),
+        (
+            "cache.at=3",
+            (
+                "cache.at: found 3; expected source, decoded, transformed, features, or the name of a step, after "
+                "which it stands"
+            ),
+        ),
+        ("cache.dtype=float32", "cache.dtype: found 'float32'; expected auto or uint8"),
+        ("cache.dir=3", "cache.dir: found 3; expected a text or null"),
+        ("cache.when_busy=fail", "cache.when_busy: found 'fail'; expected wait or uncached"),
         ("model.alpha=0", "model.alpha: found 0; expected a number above 0"),
         (
             "model.batch_norm_momentum=1",
@@ -173,7 +174,8 @@ def test_a_wrong_value_is_told_with_what_its_key_takes(override: str, message: s
                 "num_parallel_calls, deterministic\n    -> did you mean `cycle_length`?"
             ),
         ),
-        ("++cache.size=3", "cache.size: found an unknown key; expected no key here"),
+        ("++cache.size=3", "cache.size: found an unknown key; expected one of the keys at, dtype, dir, when_busy"),
+        ("++profile.size=3", "profile.size: found an unknown key; expected no key here"),
         (
             "++transform.step=[decode]",
             (
@@ -183,7 +185,7 @@ def test_a_wrong_value_is_told_with_what_its_key_takes(override: str, message: s
         ),
         (
             "++transform.resize.width=3",
-            "transform.resize.width: found an unknown key; expected one of the keys size, method, antialias",
+            "transform.resize.width: found an unknown key; expected one of the keys size, method, antialias, dtype",
         ),
         (
             "++trainer.early_stopping.patient=3",
@@ -246,47 +248,6 @@ def test_a_missing_group_is_told() -> None:
     config = composed()
     del config["load"]
     assert refusal_of_config(config) == "load: found nothing; expected a mapping\n    -> choose load=…"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (
-            ["transform.steps=[decode,resize,resize]"],
-            "transform.steps[2]: found resize again; expected each step once\n    -> remove one of the two",
-        ),
-        (
-            ["transform.steps=[decode,rezise]", "transform.eval_steps=[3,null,decode,resize]"],
-            (
-                f"transform.steps[1]: found 'rezise'; expected one of {STEPS}\n    -> did you mean `resize`?\n"
-                f"transform.eval_steps[0]: found 3; expected one of {STEPS}\n"
-                f"transform.eval_steps[1]: found null; expected one of {STEPS}"
-            ),
-        ),
-        (
-            ["transform.steps=[decode]", "transform.eval_steps=[decode]"],
-            (
-                "transform.resize: found parameters of a step that is not used; expected `resize` in transform.steps "
-                "or transform.eval_steps\n    -> add the step, or set transform.resize=null"
-            ),
-        ),
-        (["transform.resize=64"], "transform.resize: found 64; expected a mapping of the step's parameters"),
-        (
-            ["transform.steps=[decode,rescale]"],
-            (
-                "transform.rescale.scale: found nothing; expected a finite number\n"
-                "transform.rescale.offset: found nothing; expected a finite number"
-            ),
-        ),
-    ],
-)
-def test_wrong_steps_are_told(overrides: list[str], message: str) -> None:
-    assert refusal_of_spec(*overrides) == message
-
-
-def test_parameters_of_an_unused_step_may_be_null() -> None:
-    spec = spec_of("transform.steps=[decode]", "transform.eval_steps=[decode]", "transform.resize=null")
-    assert spec.transform.steps == (Decode(),)
 
 
 @pytest.mark.parametrize(
