@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from etlrun.stages import STAGES
@@ -34,7 +36,8 @@ PICTURE = Flow(content="decoded")
 PORTRAIT = Flow(content="decoded", height=80, width=60)
 SQUARE = Flow(content="decoded", dtype="float32", height=64, width=64)
 SCALED = Flow(content="decoded", dtype="float32", height=64, width=64, low=-1, high=1)
-RESIZE = Resize(size=(64, 48), method="bilinear", antialias=False)
+RESIZE = Resize(size=(64, 48), method="bilinear", antialias=False, dtype="float32")
+ROUNDED = replace(RESIZE, dtype="uint8")
 MODEL = MobileNetV2(alpha=1.0, weights=None, trainable=True, batch_norm_momentum=None)
 INTERLEAVE = Interleave(cycle_length=4, block_length=1, num_parallel_calls=None, deterministic=True)
 
@@ -104,6 +107,8 @@ def test_a_flow_is_told_in_words(flow: Flow, text: str) -> None:
         (Decode(), ENCODED, PICTURE),
         (RESIZE, PICTURE, Flow(content="decoded", dtype="float32", height=64, width=48)),
         (RESIZE, SCALED, SCALED.replace(width=48)),
+        (ROUNDED, PICTURE, Flow(content="decoded", dtype="uint8", height=64, width=48)),
+        (ROUNDED, SQUARE, Flow(content="decoded", dtype="uint8", height=64, width=48)),
         (CenterCrop(), PICTURE, PICTURE),
         (CenterCrop(), PORTRAIT, Flow(content="decoded", height=60, width=60)),
         (RandomFlip(), PORTRAIT, PORTRAIT),
@@ -126,7 +131,8 @@ def test_what_a_stage_gives(stage: Stage, incoming: Flow, outgoing: Flow) -> Non
 
 
 def test_a_cache_gives_what_it_takes() -> None:
-    assert [cache().flow(SCALED) for cache in STAGES["cache"].values()] == [SCALED] * 3
+    values = {"at": "transformed", "dtype": "auto", "dir": None, "when_busy": "uncached"}
+    assert [cache(**values).flow(SCALED) for cache in STAGES["cache"].values()] == [SCALED] * 3
 
 
 @pytest.mark.parametrize("incoming", [RECORD, ENCODED], ids=str)
@@ -153,6 +159,14 @@ def test_pixels_are_scaled_once(stage: Stage, incoming: Flow) -> None:
     assert _complaint(stage, incoming) == (
         "pixels in [0, 255]",
         "keep one of the scaling steps and remove the other",
+    )
+
+
+@pytest.mark.parametrize("incoming", [SCALED, PICTURE.replace(high=1)], ids=str)
+def test_what_is_rounded_to_uint8_is_not_scaled_yet(incoming: Flow) -> None:
+    assert _complaint(ROUNDED, incoming) == (
+        "pixels in [0, 255], since it rounds to uint8",
+        "put the scaling after `resize`, or set transform.resize.dtype=float32",
     )
 
 
