@@ -12,8 +12,8 @@ SHAPE = "float32 [64, 64, 3]"
 MODEL = "model.mobilenet_v2: found 32 x float32"
 SCALE_ADVICE = "end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)"
 NO_RANDOM_STEP = (
-    "found transform.random_flip before cache.memory; expected no random step before a cache, which would repeat the "
-    "first pass for ever\n    -> set cache=none, or leave the step out"
+    "cache.at: found transformed, which is after transform.random_flip; expected a place before the first random step, "
+    "of which later epochs would repeat the first one's result\n    -> set cache.at=resize, or cache=none"
 )
 NOT_DECODED = (
     "found encoded picture, label before it; expected a decoded picture\n    -> put `decode` before it in the steps"
@@ -44,8 +44,8 @@ def test_corrupt_records_are_left_out_after_the_transformation_and_before_the_ca
 @pytest.mark.parametrize(
     ("overrides", "steps"),
     [
-        ([], ["transform.parse", "transform.decode", "transform.resize", "transform.scale_minus_one_one"]),
-        (["extract=tfds"], ["transform.decode", "transform.resize", "transform.scale_minus_one_one"]),
+        ([], ["transform.parse", "transform.decode", "transform.resize"]),
+        (["extract=tfds"], ["transform.decode", "transform.resize"]),
         (["experiment=naive"], ["transform.resize", "transform.scale_minus_one_one"]),
     ],
 )
@@ -55,12 +55,23 @@ def test_records_are_parsed_unless_tfds_does_it(overrides: list[str], steps: lis
 
 
 def test_each_step_tells_what_it_gives() -> None:
-    assert [str(step.gives) for step in plan_of().train[1].steps] == [
+    planned = plan_of("transform.resize.dtype=float32")
+    assert planned.by_model == ()
+    assert [str(step.gives) for step in planned.train[1].steps] == [
         "encoded picture, label",
         "uint8 [?, ?, 3] in [0, 255], label",
         f"{SHAPE} in [0, 255], label",
         f"{SHAPE} in [-1, 1], label",
     ]
+
+
+def test_the_model_scales_pictures_that_are_uint8() -> None:
+    (scaling,) = plan_of().by_model
+    assert (scaling.stage.path, str(scaling.gives)) == (
+        "transform.scale_minus_one_one",
+        f"32 x {SHAPE} in [-1, 1], label",
+    )
+    assert str(plan_of().train[1].gives) == "uint8 [64, 64, 3] in [0, 255], label"
 
 
 @pytest.mark.parametrize("drop", ["true", "false"])
@@ -128,7 +139,8 @@ def test_stages_are_random_where_they_or_their_steps_are() -> None:
         (
             ["transform.steps=[decode,resize]"],
             (
-                f"{MODEL} [64, 64, 3] in [0, 255], label before it; expected pixels in [-1, 1] or [0, 1]\n"
+                "model.mobilenet_v2: found 32 x uint8 [64, 64, 3] in [0, 255], label before it; expected pixels in "
+                "[-1, 1] or [0, 1]\n"
                 f"    -> {SCALE_ADVICE}"
             ),
         ),
@@ -139,7 +151,7 @@ def test_stages_are_random_where_they_or_their_steps_are() -> None:
                 f"32 x {SHAPE} in [-1, 1], label\n    -> make both lists end alike"
             ),
         ),
-        (["transform=augmented_224"], f"transform.steps: {NO_RANDOM_STEP}"),
+        (["transform=augmented_224"], NO_RANDOM_STEP),
         (
             ["dataset.eval_split=null", "trainer.early_stopping.patience=3"],
             (
@@ -190,7 +202,7 @@ def test_all_that_does_not_fit_is_told_at_once() -> None:
             "transform.eval_steps: found transform.random_flip; expected no random step, so that every epoch is "
             "validated alike"
         ),
-        f"transform.steps: {NO_RANDOM_STEP}".splitlines()[0],
+        NO_RANDOM_STEP.splitlines()[0],
         (
             "trainer.steps_per_epoch: found 3; expected null where dataset.on_corrupt=skip, since a pass then has an "
             "unknown length"
@@ -206,6 +218,7 @@ def test_all_that_does_not_fit_is_told_at_once() -> None:
         ["trainer.early_stopping.patience=3"],
         ["dataset.on_corrupt=skip"],
         ["transform=augmented_224", "cache=none"],
+        ["transform=augmented_224", "cache.at=resize"],
         ["transform.steps=[decode,center_crop,resize,scale_minus_one_one]"],
     ],
 )
