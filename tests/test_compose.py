@@ -132,8 +132,8 @@ def test_each_job_of_a_sweep_is_checked_and_each_fault_told_once() -> None:
 
 def test_a_sweep_is_checked_in_its_combinations() -> None:
     assert refusal_of_request("transform=small_64,augmented_224", "cache=none,memory") == (
-        "transform.steps: found transform.random_flip before cache.memory; expected no random step before a cache, "
-        "which would repeat the first pass for ever\n    -> set cache=none, or leave the step out"
+        "cache.at: found transformed, which is after transform.random_flip; expected a place before the first random "
+        "step, of which later epochs would repeat the first one's result\n    -> set cache.at=resize, or cache=none"
     )
 
 
@@ -152,7 +152,7 @@ def test_a_plan_is_of_one_config() -> None:
 
 def test_an_own_option_of_a_group_is_found(own_configs: Path) -> None:
     plan = planned(Request(overrides=["transform=small_96"], config_dir=str(own_configs)), STAGES)
-    assert str(plan.train[-1].gives) == "32 x float32 [96, 96, 3] in [-1, 1], label"
+    assert str(plan.train[-1].gives) == "32 x uint8 [96, 96, 3] in [0, 255], label"
 
 
 def test_an_own_option_of_a_group_is_among_the_known_ones(own_configs: Path) -> None:
