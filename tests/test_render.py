@@ -15,9 +15,9 @@ flowchart LR
   train_1["extract.sequential"]
   train_0 --> train_1
   train_2["transform.map<br/>transform.parse<br/>transform.decode<br/>transform.resize\
-<br/>transform.scale_minus_one_one<br/>num_parallel_calls=autotune<br/>deterministic=true"]
+<br/>num_parallel_calls=autotune<br/>deterministic=true"]
   train_1 --> train_2
-  train_3["cache.memory"]
+  train_3["cache.memory<br/>at=transformed<br/>dtype=auto<br/>dir=null<br/>when_busy=uncached"]
   train_2 --> train_3
   train_4["load.shuffle<br/>buffer_size=1024<br/>seed=0"]
   train_3 --> train_4
@@ -28,14 +28,14 @@ flowchart LR
   validation_1["extract.sequential"]
   validation_0 --> validation_1
   validation_2["transform.map<br/>transform.parse<br/>transform.decode<br/>transform.resize\
-<br/>transform.scale_minus_one_one<br/>num_parallel_calls=autotune<br/>deterministic=true"]
+<br/>num_parallel_calls=autotune<br/>deterministic=true"]
   validation_1 --> validation_2
-  validation_3["cache.memory"]
+  validation_3["cache.memory<br/>at=transformed<br/>dtype=auto<br/>dir=null<br/>when_busy=uncached"]
   validation_2 --> validation_3
   validation_4["load.batch<br/>batch_size=32<br/>drop_remainder=false"]
   validation_3 --> validation_4
   validation_4 --> model
-  model["model.mobilenet_v2"]
+  model["transform.scale_minus_one_one<br/>model.mobilenet_v2"]
 """
 
 
@@ -79,6 +79,7 @@ def test_json_has_the_stages_of_the_plan(overrides: list[str]) -> None:
     assert _outline_of_json(document["train"]) == _outline(plan.train)
     assert _outline_of_json(document["validation"]) == _outline(plan.evaluation)
     assert document["model"]["stage"] == "model.mobilenet_v2"
+    assert _outline_of_json(document["model"]["steps"]) == _outline(plan.by_model)
     assert document["trainer"]["stage"] == "trainer.fit"
     assert (document["format"], document["fingerprint"]) == (1, plan.fingerprint)
 
