@@ -1,3 +1,5 @@
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +12,29 @@ import tensorflow_datasets as tfds
 
 from etlrun.compose import Request, planned
 from etlrun.graph.build import Pipeline
-from etlrun.graph.context import Context
 from etlrun.graph.datasets import DATASET_STAGES
-from etlrun.graph.source import Source
 from etlrun.graph.steps import STEPS
 from etlrun.stages import STAGES
 from etlrun.stages.flow import Flow
+from tests.pipelines import training_pipeline
 from tests.runs import small
 
 Batches = list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]
+Build = Callable[..., Pipeline]
 
 PLAIN = ("load.shuffle_buffer=0", "dataset.split=train")
 
 
-def pipeline(data_dir: Path, *overrides: str) -> Pipeline:
-    plan = planned(Request(overrides=small(data_dir, *overrides)), STAGES)
-    source = Source(plan.spec.dataset)
-    split = source.split(plan.spec.dataset.split, "dataset.split")
-    return Pipeline(plan.train, Context(source=source, split=split, seed=plan.spec.trainer.seed))
+@pytest.fixture
+def pipeline(tiny: Path, tmp_path: Path) -> Iterator[Build]:
+    """Builds the training pipeline of a small run with these overrides; all of a test share their caches on disk."""
+    with ExitStack() as stack:
+
+        def build(*overrides: str) -> Pipeline:
+            words = small(tiny, f"cache.dir={tmp_path / 'caches'}", *overrides)
+            return stack.enter_context(training_pipeline(planned(Request(overrides=words), STAGES)))
+
+        yield build
 
 
 def batches(dataset: tf.data.Dataset) -> Batches:
@@ -51,72 +58,78 @@ def numbers(data_dir: Path, split: str) -> list[int]:
 
 @pytest.mark.parametrize("split", ["train", "train[10%:55%]", "train[:1]", "train[-7:]", "train[3:5]+train[40:]"])
 @pytest.mark.parametrize("extract", ["sequential", "interleave", "tfds"])
-def test_extraction_reads_exactly_the_examples_of_the_split(extract: str, split: str, tiny: Path) -> None:
-    reference = pipeline(tiny, *PLAIN, "extract=sequential")
+def test_extraction_reads_exactly_the_examples_of_the_split(
+    extract: str, split: str, pipeline: Build, tiny: Path
+) -> None:
+    reference = pipeline(*PLAIN, "extract=sequential")
     pictures = dict(zip(numbers(tiny, "train"), examples(reference.dataset), strict=True))
-    read = examples(pipeline(tiny, *PLAIN, f"dataset.split='{split}'", f"extract={extract}").dataset)
+    read = examples(pipeline(*PLAIN, f"dataset.split='{split}'", f"extract={extract}").dataset)
     assert sorted(read) == sorted(pictures[number] for number in numbers(tiny, split))
 
 
-def test_interleaving_takes_blocks_from_the_shards_in_turn(tiny: Path) -> None:
-    stored = examples(pipeline(tiny, *PLAIN, "extract=sequential").dataset)
+def test_interleaving_takes_blocks_from_the_shards_in_turn(pipeline: Build) -> None:
+    stored = examples(pipeline(*PLAIN, "extract=sequential").dataset)
     words = ("extract.cycle_length=2", "extract.block_length=3")
-    read = examples(pipeline(tiny, *PLAIN, *words).dataset)
+    read = examples(pipeline(*PLAIN, *words).dataset)
     assert [stored.index(example) for example in read[:12]] == [0, 1, 2, 12, 13, 14, 3, 4, 5, 15, 16, 17]
 
 
 @pytest.mark.parametrize(
-    "override",
+    "overrides",
     [
         "extract.num_parallel_calls=null",
         "extract.num_parallel_calls=2",
         "transform.num_parallel_calls=null",
         "transform.num_parallel_calls=3",
         "cache=none",
+        "cache.at=source",
+        "cache.at=decoded",
         "cache=disk",
+        "cache=disk cache.at=source",
+        "cache=disk cache.at=decoded",
         "load.prefetch=0",
         "load.prefetch=3",
     ],
 )
-def test_what_only_changes_the_speed_changes_no_byte(override: str, tiny: Path) -> None:
-    usual = pipeline(tiny)
-    other = pipeline(tiny, override)
+def test_what_only_changes_the_speed_changes_no_byte(overrides: str, pipeline: Build) -> None:
+    usual = pipeline()
+    other = pipeline(*overrides.split())
     for _ in range(2):
         assert examples(other.dataset) == examples(usual.dataset)
 
 
-def test_tfds_decodes_to_the_same_pixels(tiny: Path) -> None:
+def test_tfds_decodes_to_the_same_pixels(pipeline: Build) -> None:
     steps = "[resize,scale_minus_one_one]"
     decoded = ("extract=tfds", "extract.decode=true", f"transform.steps={steps}", f"transform.eval_steps={steps}")
-    read = examples(pipeline(tiny, *PLAIN, *decoded).dataset)
-    assert sorted(read) == sorted(examples(pipeline(tiny, *PLAIN).dataset))
+    read = examples(pipeline(*PLAIN, *decoded).dataset)
+    assert sorted(read) == sorted(examples(pipeline(*PLAIN).dataset))
 
 
 @pytest.mark.parametrize("cache", ["none", "memory", "disk"])
-def test_each_pass_has_an_order_of_its_own_and_the_same_one_in_every_run(cache: str, tiny: Path) -> None:
-    first = pipeline(tiny, f"cache={cache}")
+def test_each_pass_has_an_order_of_its_own_and_the_same_one_in_every_run(cache: str, pipeline: Build) -> None:
+    first = pipeline(f"cache={cache}")
     passes = [examples(first.dataset) for _ in range(3)]
     assert passes[0] != passes[1] != passes[2] != passes[0]
     assert sorted(passes[0]) == sorted(passes[1]) == sorted(passes[2])
-    second = pipeline(tiny, f"cache={cache}")
+    second = pipeline(f"cache={cache}")
     second.skip_passes(2)
     assert examples(second.dataset) == passes[2]
-    other_seed = pipeline(tiny, f"cache={cache}", "trainer.seed=1")
+    other_seed = pipeline(f"cache={cache}", "trainer.seed=1")
     assert examples(other_seed.dataset) not in passes
 
 
 @pytest.mark.parametrize("steps", ["[decode,resize,scale_zero_one]", "[decode,resize,random_flip,scale_zero_one]"])
-def test_the_endless_sequence_is_the_passes_one_after_the_other(steps: str, tiny: Path) -> None:
+def test_the_endless_sequence_is_the_passes_one_after_the_other(steps: str, pipeline: Build) -> None:
     words = (f"transform.steps={steps}", "transform.eval_steps=[decode,resize,scale_zero_one]", "cache=none")
-    pipe, other = pipeline(tiny, *words), pipeline(tiny, *words)
+    pipe, other = pipeline(*words), pipeline(*words)
     pipe.skip_passes(1)
     passes = [examples(other.dataset) for _ in range(3)]
     assert examples(pipe.endless().take(10)) == passes[1] + passes[2]
 
 
 @pytest.mark.parametrize("cache", ["memory", "disk"])
-def test_a_cache_is_filled_once(cache: str, tiny: Path) -> None:
-    pipe = pipeline(tiny, f"cache={cache}", "load.shuffle_buffer=0", "load.prefetch=0", "load.batch_size=19")
+def test_a_cache_is_filled_once(cache: str, pipeline: Build) -> None:
+    pipe = pipeline(f"cache={cache}", "load.shuffle_buffer=0", "load.prefetch=0", "load.batch_size=19")
     first = examples(pipe.dataset)
     assert len(first) == 38
     spoiled = [Path(shard.path) for shard in pipe.split.shards]
@@ -133,10 +146,10 @@ def test_a_cache_is_filled_once(cache: str, tiny: Path) -> None:
 FLIPPED = ("cache=none", "transform.steps=[decode,resize,random_flip,scale_minus_one_one]", *PLAIN)
 
 
-def test_a_random_flip_depends_on_seed_pass_and_picture_alone(tiny: Path) -> None:
-    plain = pipeline(tiny, "cache=none", *PLAIN)
+def test_a_random_flip_depends_on_seed_pass_and_picture_alone(pipeline: Build) -> None:
+    plain = pipeline("cache=none", *PLAIN)
     originals = np.concatenate([images for images, _ in batches(plain.dataset)])
-    flipped = pipeline(tiny, *FLIPPED)
+    flipped = pipeline(*FLIPPED)
     passes = [np.concatenate([images for images, _ in batches(flipped.dataset)]) for _ in range(2)]
     turned = [[not np.array_equal(a, b) for a, b in zip(images, originals, strict=True)] for images in passes]
     assert all(
@@ -145,14 +158,14 @@ def test_a_random_flip_depends_on_seed_pass_and_picture_alone(tiny: Path) -> Non
     )
     assert 12 < sum(turned[0]) < 36
     assert turned[0] != turned[1]
-    reordered = pipeline(tiny, *FLIPPED, "extract=sequential", "transform.num_parallel_calls=null")
+    reordered = pipeline(*FLIPPED, "extract=sequential", "transform.num_parallel_calls=null")
     reordered.skip_passes(2)
     assert sorted(examples(reordered.dataset)) == sorted(examples(flipped.dataset))
 
 
-def test_a_random_step_can_be_the_first_one(tiny: Path) -> None:
+def test_a_random_step_can_be_the_first_one(pipeline: Build) -> None:
     steps = ("transform.steps=[random_flip,resize,scale_zero_one]", "transform.eval_steps=[resize,scale_zero_one]")
-    first = pipeline(tiny, "cache=none", "extract=tfds", "extract.decode=true", *steps, *PLAIN)
+    first = pipeline("cache=none", "extract=tfds", "extract.decode=true", *steps, *PLAIN)
     assert len(set(examples(first.dataset)) & set(examples(first.dataset))) < 40
 
 
@@ -163,22 +176,23 @@ def test_a_random_step_can_be_the_first_one(tiny: Path) -> None:
         ("scale_zero_one", lambda images: images / 255),
     ],
 )
-def test_the_scalings_are_those_of_mobilenet(step: str, expected: Any, tiny: Path) -> None:
+def test_the_scalings_are_those_of_mobilenet(step: str, expected: Any, pipeline: Build) -> None:
     def images(name: str) -> npt.NDArray[Any]:
         steps = f"[decode,resize,{name}]"
-        words = (f"transform.steps={steps}", f"transform.eval_steps={steps}", "dataset.eval_split=null")
+        words = (f"transform.steps={steps}", f"transform.eval_steps={steps}", "transform.resize.dtype=float32")
         rescale = ("+transform.rescale={scale: 0.00392156862745098, offset: 0.0}",) if name == "rescale" else ()
-        first: npt.NDArray[Any] = batches(pipeline(tiny, *PLAIN, *words, *rescale).dataset)[0][0]
+        first: npt.NDArray[Any] = batches(pipeline(*PLAIN, *words, *rescale).dataset)[0][0]
         return first
 
     pixels = images("rescale") * 255
     np.testing.assert_allclose(images(step), expected(pixels.copy()), atol=1e-4)
 
 
-def test_a_center_crop_is_the_middle_square(tiny: Path) -> None:
+def test_a_center_crop_is_the_middle_square(pipeline: Build, tiny: Path) -> None:
     steps = "[decode,center_crop,resize,scale_zero_one]"
-    words = (f"transform.steps={steps}", f"transform.eval_steps={steps}", "transform.resize.size=[40,40]")
-    cropped = batches(pipeline(tiny, *PLAIN, *words, "extract=sequential").dataset)[0][0][0]
+    words = (f"transform.steps={steps}", f"transform.eval_steps={steps}", "transform.resize.dtype=float32")
+    sizes = ("transform.resize.size=[40,40]", "extract=sequential")
+    cropped = batches(pipeline(*PLAIN, *words, *sizes).dataset)[0][0][0]
     encoded = next(iter(tfds.load("tiny_pictures", data_dir=tiny, split="train", download=False)))["image"]
     np.testing.assert_allclose(cropped, encoded.numpy()[:, 4:44] / 255, atol=1e-6)
 
@@ -186,25 +200,25 @@ def test_a_center_crop_is_the_middle_square(tiny: Path) -> None:
 def test_every_stage_has_one_function() -> None:
     named = {stage for group in ("extract", "transform", "cache") for stage in STAGES[group].values()}
     built = DATASET_STAGES.keys() | STEPS.keys()
-    assert {stage.path for stage in named - built} == {"cache.none"}
+    assert {stage.path for stage in named - built} == {"cache.none", "cache.disk"}  # the latter takes several
     assert not DATASET_STAGES.keys() & STEPS.keys()
 
 
 @pytest.mark.parametrize("extract", ["sequential", "interleave", "tfds"])
-def test_the_length_of_a_pass_is_unknown_so_that_it_is_read_to_its_end(extract: str, tiny: Path) -> None:
-    cardinality = pipeline(tiny, f"extract={extract}").dataset.cardinality()
+def test_the_length_of_a_pass_is_unknown_so_that_it_is_read_to_its_end(extract: str, pipeline: Build) -> None:
+    cardinality = pipeline(f"extract={extract}").dataset.cardinality()
     assert int(cardinality) == tf.data.UNKNOWN_CARDINALITY
 
 
 def test_a_flow_that_promises_what_the_graph_does_not_give_is_found_at_once(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
+    pipeline: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         STAGES["transform"]["resize"], "flow", lambda *_: Flow(content="decoded", height=32, width=33, high=1.0)
     )
     words = ("transform.steps=[decode,resize]", "transform.eval_steps=[decode,resize]")
     with pytest.raises(TypeError) as caught:
-        pipeline(tiny, *words)
+        pipeline(*words, "transform.resize.dtype=float32")
     assert str(caught.value) == (
         "the graph gives float32 (32, 32, 3), the plan says 8 x uint8 [32, 33, 3] in [0, 1], label: "
         "a stage's `flow` is wrong"

@@ -1,0 +1,29 @@
+"""Pipelines without a run around them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from etlrun.caching import keepers_of
+from etlrun.graph.build import Pipeline
+from etlrun.graph.source import Source
+from etlrun.pipelines import contexts_of
+from etlrun.plan import Plan
+
+
+def _unexpected(text: str) -> None:
+    raise AssertionError(text)
+
+
+@contextmanager
+def training_pipeline(plan: Plan) -> Iterator[Pipeline]:
+    """Of `plan`. A cache on disk is opened or claimed before, and closed after; nothing may go wrong with it."""
+    contexts = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)
+    keeper = keepers_of(plan, contexts, {}, _unexpected).get("train")
+    if keeper is None:
+        yield Pipeline(plan.train, contexts["train"])
+        return
+    keeper.prepare()
+    try:
+        yield Pipeline(plan.train, contexts["train"], keeper)
+    finally:
+        keeper.close()
