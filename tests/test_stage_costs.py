@@ -5,14 +5,12 @@ from pathlib import Path
 import pytest
 
 from etlrun.compose import Request, planned
-from etlrun.graph.build import Pipeline
-from etlrun.graph.context import Context
-from etlrun.graph.source import Source
 from etlrun.measure.settled import settled_values, with_settled
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.watched import Watch, Watched
 from etlrun.plan import Plan
 from etlrun.stages import STAGES
+from tests.pipelines import training_pipeline
 from tests.runs import small
 
 BATCH = 2
@@ -31,16 +29,16 @@ def plan_on(data_dir: Path, *overrides: str) -> Plan:
 
 def seen(plan: Plan, passes: int = 1) -> StageCosts:
     """The costs of the last of some passes, looked at before its end."""
-    source = Source(plan.spec.dataset)
-    split = source.split(plan.spec.dataset.split, "dataset.split")
-    pipeline = Pipeline(plan.train, Context(source=source, split=split, seed=0))
     watch = Watch(with_digest=False)
-    for _ in range(passes):
-        watch.taken_models()
-        for number, _batch in enumerate(Watched(pipeline.dataset, watch)):
-            if number == 8:
-                watch.look(watch.iterator)
-    return StageCosts(watch.taken_models()[0], [planned.stage.path for planned in plan.train], BATCH, threads=64)
+    with training_pipeline(plan) as pipeline:
+        for _ in range(passes):
+            watch.taken_models()
+            for number, _batch in enumerate(Watched(pipeline.dataset, watch)):
+                if number == 8:
+                    watch.look(watch.iterator)
+    reads = pipeline.keeper is not None and pipeline.keeper.passes[-1] == "read"
+    paths = [planned.stage.path for planned in plan.train]
+    return StageCosts(watch.taken_models()[0], paths, BATCH, threads=64, reads_disk=reads)
 
 
 @pytest.mark.parametrize(
@@ -55,14 +53,16 @@ def seen(plan: Plan, passes: int = 1) -> StageCosts:
         ["load.shuffle_buffer=0", "load.prefetch=0", "transform.num_parallel_calls=null"],
         ["cache=memory"],
         ["cache=disk"],
+        ["cache=memory", "cache.at=decoded"],
+        ["cache=disk", "cache.at=decoded"],
         ["dataset.on_corrupt=skip"],
         ["transform.steps=[decode,resize,random_flip,scale_minus_one_one]"],
         ["extract.num_parallel_calls=null"],
     ],
     ids=" ".join,
 )
-def test_every_stage_of_a_plan_has_its_costs(overrides: list[str], tiny: Path) -> None:
-    plan = plan_on(tiny, *overrides)
+def test_every_stage_of_a_plan_has_its_costs(overrides: list[str], tiny: Path, tmp_path: Path) -> None:
+    plan = plan_on(tiny, f"cache.dir={tmp_path}", *overrides)
     costs = seen(plan)
     assert [row.stage for row in costs.rows] == [planned.stage.path for planned in plan.train]
     by_stage = {row.stage: row for row in costs.rows}
@@ -91,9 +91,18 @@ def test_a_config_that_says_serial_and_no_prefetch_gets_it(tiny: Path) -> None:
     assert costs.periods.asking.shares.keys() == {"transform.map", "load.batch"}
 
 
-def test_a_pass_that_reads_the_cache_costs_nothing_before_it(tiny: Path) -> None:
-    costs = seen(plan_on(tiny, "cache=memory"), passes=2)
-    assert [row.stage for row in costs.rows] == ["cache.memory", "load.shuffle", "load.batch", "load.prefetch"]
+@pytest.mark.parametrize("shuffle_buffer", [4, 0])
+@pytest.mark.parametrize("at", ["transformed", "decoded"])
+@pytest.mark.parametrize("cache", ["memory", "disk"])
+def test_a_pass_that_reads_the_cache_costs_nothing_before_it(
+    cache: str, at: str, shuffle_buffer: int, tiny: Path, tmp_path: Path
+) -> None:
+    words = (f"cache={cache}", f"cache.at={at}", f"load.shuffle_buffer={shuffle_buffer}", f"cache.dir={tmp_path}")
+    plan = plan_on(tiny, *words)
+    costs = seen(plan, passes=2)
+    paths = [planned.stage.path for planned in plan.train]
+    assert [row.stage for row in costs.rows] == paths[paths.index(f"cache.{cache}") :]
+    assert costs.reads_disk is (cache == "disk")
 
 
 def test_what_autotune_settled_on_can_be_planned(tiny: Path) -> None:
