@@ -30,7 +30,7 @@ def test_a_summary_has_the_verdict_and_its_evidence(done: tuple[Path, dict[str, 
     assert summary["resources"].keys() == {
         "peak_rss_bytes", "cpu_s", "cores_used", "bytes_read", "cache_bytes", "gpus",
     }  # fmt: skip
-    assert summary["resources"]["cache_bytes"] == 48 * (32 * 32 * 3 * 4 + 8)
+    assert summary["resources"]["cache_bytes"] == 48 * (32 * 32 * 3 + 8)
     assert "loss" not in summary["epochs"][0]
 
 
@@ -141,7 +141,8 @@ def test_a_drain_ends_when_its_time_is_up(tiny: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("cache", ["disk", "memory"])
 def test_epochs_that_end_within_a_pass_are_measured(cache: str, tiny: Path, tmp_path: Path) -> None:
     words = ("trainer.steps_per_epoch=12", "trainer.epochs=2", "load.shuffle_buffer=38")
-    status, summary = run_here(tmp_path, emulated(tiny, *words, f"cache={cache}"))
+    cached = (f"cache={cache}", f"cache.dir={tmp_path / 'caches'}")
+    status, summary = run_here(tmp_path / "run", emulated(tiny, *words, *cached))
     assert status == 0
     assert [epoch["steps"] for epoch in summary["epochs"]] == [12, 12]
     assert summary["pipeline_examples_per_s"] > 0
