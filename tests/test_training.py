@@ -121,9 +121,9 @@ def test_mixed_precision_and_a_trainable_base_train(tiny: Path, tmp_path: Path) 
     words = small(tiny, "trainer.mixed_precision=mixed_bfloat16", "model.trainable=true", "trainer.optimizer=sgd")
     status, _ = run_here(tmp_path, words)
     assert status == 0
-    _, base, top = keras.models.load_model(tmp_path / "model.keras").layers
+    _, scaling, base, top = keras.models.load_model(tmp_path / "model.keras").layers
     assert {layer.compute_dtype for layer in base.layers if layer.weights} == {"bfloat16"}
-    assert top.compute_dtype == "float32"
+    assert scaling.compute_dtype == top.compute_dtype == "float32"
     assert keras.config.dtype_policy().name == "float32"
 
 
