@@ -1,12 +1,14 @@
 """Two configs see the same data exactly when their digests say so."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from etlrun.cache.store import Store
 from etlrun.measure.digest import Digest
-from tests.configs import KINDS
+from tests.configs import KINDS, refusal_of_plan
 from tests.runs import run_here, small
 
 RNG = np.random.default_rng(0)
@@ -24,6 +26,10 @@ SPEEDS: dict[str, tuple[str, ...]] = {
     ),
     "extract.num_parallel_calls": ("extract.num_parallel_calls=2",),
     "transform.num_parallel_calls": ("transform.num_parallel_calls=null",),
+    "cache.at": ("cache.at=decoded",),
+    "cache.dtype": ("cache.dtype=uint8",),
+    "cache.dir": ("cache=disk",),  # in a folder of the test's own
+    "cache.when_busy": ("cache=disk", "cache.when_busy=wait"),
     "load.prefetch": ("load.prefetch=0",),
     "model.step_ms": ("model.step_ms=1",),
     "model.eval_step_ms": ("model.eval_step_ms=1",),
@@ -84,14 +90,28 @@ def test_each_call_starts_anew() -> None:
     assert digest.taken() == first
 
 
-def digests(data_dir: Path, folder: Path, *overrides: str) -> list[tuple[str, str]]:
-    words = ("model=emulated", "model.step_ms=0", "model.eval_step_ms=0", "measure.digest=true", "trainer.epochs=2")
+def watched(data_dir: Path, folder: Path, *overrides: str) -> dict[str, Any]:
+    """The summary of a run with digests; its caches on disk are in a folder of its own."""
+    quick = ("model=emulated", "model.step_ms=0", "model.eval_step_ms=0", "measure.digest=true", "trainer.epochs=2")
     given = {word.split("=")[0] for word in overrides}
-    kept = [word for word in words if word.split("=")[0] not in given]
+    kept = [word for word in (*quick, f"cache.dir={folder / 'caches'}") if word.split("=")[0] not in given]
     base = [word for word in small(data_dir, *kept, *overrides) if not word.startswith("model.trainable")]
     status, summary = run_here(folder, base)
     assert status == 0
+    return summary
+
+
+def digests_of(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return [(epoch["digest"], epoch["validation_digest"]) for epoch in summary["epochs"]]
+
+
+def digests(data_dir: Path, folder: Path, *overrides: str) -> list[tuple[str, str]]:
+    return digests_of(watched(data_dir, folder, *overrides))
+
+
+def passes_of(summary: dict[str, Any]) -> list[list[str]]:
+    """What each pass of training and of validation did with its cache on disk."""
+    return [pipeline["passes"] for pipeline in summary["cache"]["pipelines"].values()]
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +131,59 @@ def test_what_changes_only_the_speed_changes_no_digest(
     assert digests(tiny, tmp_path, *overrides) == plain
 
 
-@pytest.mark.parametrize("override", ["cache=none", "cache=disk", "extract=sequential", "load.shuffle_buffer=0"])
-def test_neither_do_caches_and_orders(override: str, plain: list[tuple[str, str]], tiny: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("override", ["cache=none", "extract=sequential", "load.shuffle_buffer=0"])
+def test_neither_does_an_order_or_a_run_without_a_cache(
+    override: str, plain: list[tuple[str, str]], tiny: Path, tmp_path: Path
+) -> None:
     assert digests(tiny, tmp_path, override) == plain
+
+
+POINTS = ("source", "decoded", "transformed", "resize")
+
+
+@pytest.mark.parametrize("at", POINTS)
+def test_neither_does_a_cache_in_memory_wherever_it_stands(
+    at: str, plain: list[tuple[str, str]], tiny: Path, tmp_path: Path
+) -> None:
+    assert digests(tiny, tmp_path, "cache=memory", f"cache.at={at}") == plain
+
+
+@pytest.mark.parametrize("at", POINTS)
+def test_neither_does_a_cache_on_disk_that_is_filled_or_found(
+    at: str, plain: list[tuple[str, str]], tiny: Path, tmp_path: Path
+) -> None:
+    words = ("cache=disk", f"cache.at={at}", f"cache.dir={tmp_path / 'caches'}")
+    fills, finds = (watched(tiny, tmp_path / name, *words) for name in ("fills", "finds"))
+    assert [passes_of(fills), passes_of(finds)] == [[["filled", "read"]] * 2, [["read", "read"]] * 2]
+    assert digests_of(fills) == digests_of(finds) == plain
+
+
+def test_neither_does_a_cache_that_another_run_fills(
+    plain: list[tuple[str, str]], tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "claim", lambda _store, _key: None)
+    summary = watched(tiny, tmp_path, "cache=disk", "cache.when_busy=uncached")
+    assert passes_of(summary) == [["uncached", "uncached"]] * 2
+    assert digests_of(summary) == plain
+
+
+@pytest.mark.parametrize("at", ["source", "decoded", "resize"])
+def test_a_random_step_after_a_cache_does_what_it_does_without_one(at: str, tiny: Path, tmp_path: Path) -> None:
+    steps = ("transform.steps=[decode,resize,random_flip,scale_minus_one_one]", f"cache.dir={tmp_path / 'caches'}")
+    names = ("none", "memory", "disk")
+    without, in_memory, fills = (
+        digests(tiny, tmp_path / name, *steps, f"cache={name}", f"cache.at={at}") for name in names
+    )
+    finds = digests(tiny, tmp_path / "finds", *steps, "cache=disk", f"cache.at={at}")
+    assert without[0][0] != without[1][0]
+    assert in_memory == fills == finds == without
+
+
+def test_features_have_no_digest() -> None:
+    assert refusal_of_plan("cache.at=features", "model.trainable=false", "measure.digest=true") == (
+        "measure.digest: found true; expected false where cache.at=features, since steps see no examples then\n"
+        "    -> set measure.digest=false, or cache.at=transformed"
+    )
 
 
 def test_both_epochs_of_a_run_see_the_same_examples(plain: list[tuple[str, str]]) -> None:
