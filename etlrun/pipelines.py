@@ -127,6 +127,8 @@ def at_work(work: Work) -> Iterator[None]:
             _explain(work, error)
         raise
     finally:
+        for watch in work.watches.values():
+            watch.close()
         describe_caches(work.record, work.pipelines)
         for keeper in keepers:
             keeper.close()

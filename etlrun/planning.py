@@ -45,6 +45,11 @@ def plan(spec: RunSpec) -> Plan:
 Stages = tuple[PlannedStage, ...]
 
 
+def _pictures(stages: Stages) -> Flow:
+    """The last ones: features are made of them."""
+    return [planned.gives for planned in stages if planned.gives.content != "features"][-1]
+
+
 class _Planner:
     """Collects faults while it goes on."""
 
@@ -57,12 +62,11 @@ class _Planner:
         """The stages of training and of validation, and the steps that the model does."""
         train = self._pipeline(self.spec.transform, evaluation=False)
         evaluation = self._pipeline(self.spec.eval_transform, evaluation=True) if validates(self.spec) else ()
-        return train, evaluation, self._steps(self.by_model, train[-1].gives)
+        return train, evaluation, self._steps(self.by_model, _pictures(train))
 
     def model_sees(self, train: Stages, by_model: Stages) -> Flow:
-        """What the model itself is given: of features, the pictures that they were made of."""
-        pictures = [stage.gives for stage in train if stage.gives.content != "features"][-1]
-        return by_model[-1].gives if by_model else pictures
+        """What the base of the model is given."""
+        return by_model[-1].gives if by_model else _pictures(train)
 
     def _add(self, where: str, found: object, expected: str, remedy: str) -> None:
         fault = Fault(where=where, found=str(found), expected=expected, remedy=remedy)

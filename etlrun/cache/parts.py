@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -155,38 +156,40 @@ class Reader:
         with np.load(folder / INDEX) as index:
             self._index = {name: index[name] for name in index.files}
         parts = sorted(name for name in manifest.files if name != INDEX)
-        self._parts = [np.memmap(folder / name, np.uint8, "r") for name in parts]
+        # Read, not mapped: what is mapped counts as memory of the process, up to the size of the data.
+        self._parts = [(folder / name).open("rb", buffering=0) for name in parts]
 
     def one(self, number: int) -> tuple[Any, np.int64]:
         """An example as it was added: the picture (an array, or bytes) and its label."""
-        data, index = self._data(number), self._index
-        self._verify(number, data)
+        index = self._index
+        data = _aligned((int(index["size"][number]),), np.dtype(np.uint8))
+        self._fill(number, data)
         label = index["label"][number]
         if self.manifest.dtype == "bytes":
             return data.tobytes(), label
-        return np.array(data).view(self.manifest.dtype).reshape(index["shape"][number]), label
+        return data.view(self.manifest.dtype).reshape(index["shape"][number]), label
 
     def batch(self, numbers: npt.NDArray[np.int64]) -> tuple[Pictures, Labels]:
         """Pictures (len(numbers), *shape) and labels (len(numbers),), for pictures of one shape."""
         shape = (len(numbers), *(self.manifest.shape or ()))
         pictures = _aligned(shape, np.dtype(self.manifest.dtype))
         for row, number in zip(pictures, numbers, strict=True):
-            data = row.reshape(-1).view(np.uint8)
-            data[:] = self._data(int(number))
-            self._verify(int(number), data)
+            self._fill(int(number), row.reshape(-1).view(np.uint8))
         return pictures, self._index["label"][numbers]
 
-    def _data(self, number: int) -> npt.NDArray[np.uint8]:
-        index = self._index
-        offset, size = int(index["offset"][number]), int(index["size"][number])
-        part: npt.NDArray[np.uint8] = self._parts[index["part"][number]]
-        return part[offset : offset + size]
-
-    def _verify(self, number: int, data: npt.NDArray[np.uint8]) -> None:
+    def _fill(self, number: int, data: npt.NDArray[np.uint8]) -> None:
+        """Read the picture of an example into `data`, which has its size."""
+        part = int(self._index["part"][number])
+        count = os.preadv(self._parts[part].fileno(), [data.data], int(self._index["offset"][number]))
         found, wanted = checksum(data.data), int(self._index["sum"][number])
-        if found != wanted:
-            part = self.folder / f"part_{int(self._index['part'][number]):05}.bin"
-            raise BrokenError(part, f"example {number} with checksum {found:016x}", f"{wanted:016x}")
+        if count != data.nbytes or found != wanted:
+            found_there = f"example {number} with checksum {found:016x}"
+            raise BrokenError(self.folder / f"part_{part:05}.bin", found_there, f"{wanted:016x}")
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._parts:
+            file.close()
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Pictures:

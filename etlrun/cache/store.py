@@ -87,6 +87,7 @@ class Opened:
 
     def close(self) -> None:
         """Use it no longer."""
+        self.reader.close()
         self._lock.release()
         Path(self._lock.lock_file).unlink(missing_ok=True)
 

@@ -40,7 +40,6 @@ def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
         ["dataset", builder.info.full_name],
         ["dataset.image_key", dataset.image_key],
         ["dataset.label_key", dataset.label_key],
-        ["kept", str(before[-1].gives)],
     ]
     flat = [inner for outer in before for inner in (outer, *outer.steps)]
     pairs.append(["stages", [planned.stage.path for planned in flat if changes_data(planned.stage)]])
@@ -49,7 +48,7 @@ def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
     pairs += [[f"file {Path(shard.path).name}", _content(shard)] for shard in context.split.shards]
     if context.backbone is not None:
         pairs += context.backbone.identity
-    return pairs + _makers(flat)
+    return [*pairs, ["kept", str(before[-1].gives)], *_makers(flat)]
 
 
 def _plain(value: Any) -> Any:

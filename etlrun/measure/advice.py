@@ -9,7 +9,7 @@ import psutil
 
 from etlrun.measure.stage_costs import StageCost
 from etlrun.plan import Plan
-from etlrun.stages.cache import DiskCache, NoCache
+from etlrun.stages.cache import DiskCache, MemoryCache, NoCache
 from etlrun.stages.extract import Interleave, Tfds
 
 _MOST_FILES = 16
@@ -34,6 +34,8 @@ def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[
     parallelism = {row.stage: row.parallelism or 1 for row in rows}
     if stage == "load.prefetch":
         return "Try load.prefetch=autotune: batches are then prepared while the model works."
+    if stage == "model.backbone" and isinstance(plan.spec.cache, MemoryCache):
+        return "Try cache=disk: later runs on the same data then read the features."
     if stage.startswith("extract."):
         return _extract(plan, conditions)
     if (

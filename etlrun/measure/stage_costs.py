@@ -87,12 +87,12 @@ def _places(paths: Sequence[str], batch_size: int, *, reads_disk: bool) -> list[
         names = next((names for key, names in _NODES.items() if path.startswith(key)), ())
         if path == "cache.disk" and not reads_disk:
             names = ("Concatenate",)
-        is_once = path == "transform.after_cache"
+        is_once = path in {"transform.after_cache", "model.backbone"}
         places.append(_Place(path, batch_size if is_batched else 1, names, takes_one=is_once))
         if path.startswith("cache.") and not reads_disk:  # a map counts or writes what is kept
             places.append(_Place(path, 1, ("Map",), takes_one=True))
         if path == "model.backbone":
-            places.append(_Place(path, Backbone.pictures_at_once, _BATCHES))
+            places += [_Place(path, Backbone.pictures_at_once, names) for names in ((), _BATCHES)]
         is_batched = is_batched and path != "load.batch"
     return places
 
@@ -181,7 +181,8 @@ class StageCosts:
                 return place
             if self._places[place].names == _BATCHES and place > position:
                 break
-        return position
+        is_within = start > position and self._places[start].stage == self._places[position].stage
+        return start if is_within else position
 
     def _walk(self, identity: int, position: int) -> Periods:
         node, last = self._nodes[identity], len(self._places) - 1

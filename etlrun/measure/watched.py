@@ -80,6 +80,12 @@ class Watch:
             self.spent.append(self.iterator)
             self.iterator = None
 
+    def close(self) -> None:
+        """Drop TensorFlow's iterators now: one that is left when Python ends, with its functions at work, never ends."""
+        self.release()
+        self.filling = None
+        self.spent.clear()
+
 
 def _depth(model: Any) -> int:
     """Nodes from the pipeline's end to its farthest source."""
