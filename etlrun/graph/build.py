@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from etlrun.cache.keeper import Keeper
+from etlrun.cache.keeper import READ, Keeper
 from etlrun.graph import disk
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import DATASET_STAGES
@@ -16,7 +16,7 @@ from etlrun.graph.source import Split
 from etlrun.plan import PlannedStage, at_cache
 from etlrun.stages.cache import Cache
 from etlrun.stages.flow import Flow
-from etlrun.stages.load import Prefetch, Shuffle
+from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.transform import AfterCache
 
 Stages = Sequence[PlannedStage]
@@ -40,19 +40,19 @@ class Pipeline:
         """Build the graph; a mismatch with what the plan says is a `TypeError`."""
         self.stages, self.context, self.keeper = tuple(stages), context, keeper
         self._ahead = [planned for planned in stages if isinstance(planned.stage, Prefetch)]
-        before, self._cache, after = at_cache([planned for planned in stages if planned not in self._ahead])
-        self._after = after
-        self._kept_flow: Flow | None = before[-1].gives if before else None
-        self._before = self._build(None, before) if before else None
-        self._in_memory: tf.data.Dataset | None = None
-        if self._cache is not None and keeper is None:
-            self._in_memory = DATASET_STAGES[type(self._cache)](self._before, self._cache, context)
-        self._passes_begun = tf.Variable(0, dtype=tf.int64)
-        as_is = tf.autograph.experimental.do_not_convert
-        begun = tf.data.Dataset.from_tensors(0).map(as_is(self._begin))
-        self._behind = begun.flat_map(as_is(self._pass))
-        self.dataset = self._build(self._behind, self._ahead).with_options(_as_written())
-        _check(self.dataset, stages[-1].gives)
+        before, cache, after = at_cache([planned for planned in stages if planned not in self._ahead])
+        self._kept: Flow | None = before[-1].gives if before else None
+        if cache is None:
+            place = next(at for at, planned in enumerate(after) if isinstance(planned.stage, (Shuffle, Batch)))
+            before, after = after[:place], after[place:]
+        self._before, self._after = self._build(None, before), after
+        self._has_memory = cache is not None and keeper is None
+        if self._has_memory:
+            self._before = DATASET_STAGES[type(cache)](self._before, cache, context)
+        self._number = 0
+        batches = self._build(self._build(self._before, after), self._ahead)
+        _check(batches, stages[-1].gives)
+        self.dataset: tf.data.Dataset = _Passes(batches, self._next_pass)
 
     @property
     def split(self) -> Split:
@@ -64,14 +64,38 @@ class Pipeline:
         """That its cache holds, in memory or on disk."""
         return self.keeper.held_bytes if self.keeper else int(self.context.held_bytes)
 
+    def skip_passes(self, count: int) -> None:
+        """Let the next iteration be that of `count` passes later, as if they had been read; reads nothing."""
+        self._number += count
+
+    def _next_pass(self) -> tf.data.Dataset:
+        self._number += 1
+        self.context.passes_begun.assign(self._number)
+        context = dataclasses.replace(self.context, pass_number=self._number)
+        dataset = self._before
+        if self.keeper is not None:
+            mode = int(self.keeper.begin())
+            if mode == READ:
+                batches = self._read(self._after, self.keeper.count, context)
+                return self._build(batches, self._ahead).with_options(_as_written())
+            dataset = disk.written(dataset, self.keeper, tf.constant(mode, tf.int64))
+        return self._build(self._build(dataset, self._after, context), self._ahead).with_options(_as_written())
+
+    def endless(self) -> tf.data.Dataset:
+        """Batches of the next pass and all later ones; prefetching goes on from pass to pass."""
+        self.context.passes_begun.assign(self._number)
+        as_is = tf.autograph.experimental.do_not_convert
+        begun = tf.data.Dataset.from_tensors(0).map(as_is(self._begin)).flat_map(as_is(self._pass))
+        return self._build(begun.repeat(), self._ahead).with_options(_as_written())
+
     def _begin(self, _: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        number = self._passes_begun.assign_add(1)
+        number = self.context.passes_begun.assign_add(1)
         return (number,) if self.keeper is None else (number, *disk.decided(self.keeper))
 
     def _pass(self, number: tf.Tensor, *decided: tf.Tensor) -> tf.data.Dataset:
         context = dataclasses.replace(self.context, pass_number=number)
         if self.keeper is None:
-            return self._build(self._in_memory, self._after, context)
+            return self._build(self._before, self._after, context)
         mode, count = decided
         filling = self._build(disk.written(self._before, self.keeper, mode), self._after, context)
         return disk.either(mode, filling, self._read(self._after, count, context))
@@ -83,8 +107,8 @@ class Pipeline:
         others = [planned for planned in stages if planned not in shuffling]
         numbers = self._build(numbers, shuffling, context)
         if any(isinstance(planned.stage, AfterCache) for planned in others):
-            return self._build(disk.read_each(numbers, self.keeper, self._kept_flow), others, context)  # type: ignore[arg-type]
-        return disk.read_batches(self._build(numbers, others, context), self.keeper, self._kept_flow)  # type: ignore[arg-type]
+            return self._build(disk.read_each(numbers, self.keeper, self._kept), others, context)  # type: ignore[arg-type]
+        return disk.read_batches(self._build(numbers, others, context), self.keeper, self._kept)  # type: ignore[arg-type]
 
     def _build(
         self, dataset: tf.data.Dataset | None, stages: Stages, context: Context | None = None
@@ -92,14 +116,6 @@ class Pipeline:
         for planned in stages:
             dataset = DATASET_STAGES[type(planned.stage)](dataset, planned.stage, context or self.context)
         return dataset
-
-    def skip_passes(self, count: int) -> None:
-        """Let the next iteration be that of `count` passes later, as if they had been read; reads nothing."""
-        self._passes_begun.assign_add(count)
-
-    def endless(self) -> tf.data.Dataset:
-        """Batches of the next pass and all later ones; prefetching goes on from pass to pass."""
-        return self._build(self._behind.repeat(), self._ahead).with_options(_as_written())
 
     def before(self, path: str) -> tf.data.Dataset:
         """What the stage of that path is given in the first pass, in the order of the data."""
@@ -111,8 +127,8 @@ class Pipeline:
         """`stages`, these or these with other speeds, without shuffling; from what the cache holds, or without it."""
         unshuffled = [planned for planned in stages if not isinstance(planned.stage, Shuffle)]
         before, _, after = at_cache(unshuffled)
-        if from_cache and self._in_memory is not None:
-            return self._build(self._in_memory, after).with_options(_as_written())
+        if from_cache and self._has_memory:
+            return self._build(self._before, after).with_options(_as_written())
         if from_cache and self.keeper is not None and self.keeper.count:
             ahead = [planned for planned in after if isinstance(planned.stage, Prefetch)]
             batches = self._read(
@@ -120,6 +136,25 @@ class Pipeline:
             )
             return self._build(batches, ahead).with_options(_as_written())
         return self._build(None, [*before, *after]).with_options(_as_written())
+
+
+class _Passes(tf.data.Dataset):  # type: ignore[misc]
+    """Each iteration is one over another dataset, of the same elements as `first`."""
+
+    def __init__(self, first: tf.data.Dataset, following: Callable[[], tf.data.Dataset]) -> None:
+        self._first, self._following = first, following
+        super().__init__(first._variant_tensor)  # noqa: SLF001 - what tf.data's own wrappers pass on
+
+    def _inputs(self) -> list[tf.data.Dataset]:
+        return [self._first]
+
+    @property
+    def element_spec(self) -> Any:
+        """As that of the first."""
+        return self._first.element_spec
+
+    def __iter__(self) -> Any:
+        return iter(self._following())
 
 
 def _as_written() -> tf.data.Options:

@@ -41,7 +41,8 @@ class Context:
         split: The examples that are read.
         seed: Of the run.
         backbone: For stages that need a model; None where there is none.
-        pass_number: Of this pass over the data, from 1; int64 scalar. 0 outside of passes.
+        pass_number: Of this pass over the data, from 1: an integer, or an int64 scalar. 0 outside of passes.
+        passes_begun: The same, for functions that outlive a pass.
         held_bytes: That the cache in memory holds; int64 scalar.
     """
 
@@ -50,9 +51,9 @@ class Context:
     seed: int
     backbone: Backbone | None = None
     pass_number: Any = 0
+    passes_begun: tf.Variable = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
     held_bytes: tf.Variable = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
 
-    @property
-    def pass_seed(self) -> tf.Tensor:
-        """From which everything random of this pass follows; int64 scalar, another one in each pass of each run."""
-        return tf.cast(self.pass_number, tf.int64) + self.seed * _SEED_STRIDE
+    def pass_seed(self, number: Any) -> Any:
+        """From which everything random of that pass follows; another one in each pass of each run."""
+        return number + self.seed * _SEED_STRIDE

@@ -114,9 +114,11 @@ def cache_memory(dataset: tf.data.Dataset, _stage: MemoryCache, context: Context
 
 def shuffle(dataset: tf.data.Dataset, stage: Shuffle, context: Context) -> tf.data.Dataset:
     """An order of its own for each pass, the same in every run of one seed."""
-    # TensorFlow pairs it with the seed of the graph around it, here that of one pass; 0 there would not take a tensor.
-    tf.compat.v1.get_default_graph().seed = 1
-    return dataset.shuffle(stage.buffer_size, seed=context.pass_seed, reshuffle_each_iteration=False)
+    if not tf.executing_eagerly():
+        # TensorFlow pairs the seed with that of the graph, here one of passes alone; with 0 it takes no tensor.
+        tf.compat.v1.get_default_graph().seed = 1
+    seed = context.pass_seed(context.pass_number)
+    return dataset.shuffle(stage.buffer_size, seed=seed, reshuffle_each_iteration=False)
 
 
 def batch(dataset: tf.data.Dataset, stage: Batch, _context: Context) -> tf.data.Dataset:

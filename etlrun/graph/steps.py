@@ -1,6 +1,6 @@
 """What each step does to one example.
 
-What a random step does follows from `Context.pass_seed` and from the picture.
+What a random step does follows from the seed of the pass and from the picture.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def random_flip(_stage: RandomFlip, context: Context) -> Step:
     def step(example: Example) -> Example:
         image = example["image"]
         checksum = tf.reduce_sum(tf.cast(tf.cast(image, tf.int32), tf.int64))
-        seed = tf.stack([context.pass_seed, checksum])
+        seed = tf.stack([context.pass_seed(context.passes_begun), checksum])
         return {**example, "image": tf.image.stateless_random_flip_left_right(image, seed)}
 
     return step

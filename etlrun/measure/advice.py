@@ -9,7 +9,7 @@ import psutil
 
 from etlrun.measure.stage_costs import StageCost
 from etlrun.plan import Plan
-from etlrun.stages.cache import DiskCache, MemoryCache, NoCache
+from etlrun.stages.cache import MemoryCache, NoCache
 from etlrun.stages.extract import Interleave, Tfds
 
 _MOST_FILES = 16
@@ -34,8 +34,6 @@ def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[
     parallelism = {row.stage: row.parallelism or 1 for row in rows}
     if stage == "load.prefetch":
         return "Try load.prefetch=autotune: batches are then prepared while the model works."
-    if stage == "model.backbone" and isinstance(plan.spec.cache, MemoryCache):
-        return "Try cache=disk: later runs on the same data then read the features."
     if stage.startswith("extract."):
         return _extract(plan, conditions)
     if (
@@ -43,14 +41,23 @@ def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[
         and parallelism.get(stage, parallelism.get("transform.map", 1)) < conditions["cores"]
     ):
         return f"Try transform.num_parallel_calls={conditions['cores']}: the transform leaves cores unused."
-    if stage.startswith("cache.") and isinstance(plan.spec.cache, DiskCache) and _fits(conditions):
-        return (
-            f"Try cache=memory: the examples take {_megabytes(conditions['cached_bytes'])}, and memory has the space."
-        )
+    if stage.startswith(("cache.", "model.backbone")):
+        return _target(stage, plan, conditions)
     if stage == "load.shuffle":
         smaller = max(plan.spec.load.batch_size, plan.spec.load.shuffle_buffer // 8)
         if smaller < plan.spec.load.shuffle_buffer:
             return f"Try load.shuffle_buffer={smaller}: a smaller buffer is full sooner."
+    return None
+
+
+def _target(stage: str, plan: Plan, conditions: Mapping[str, Any]) -> str | None:
+    """Another place for the cache."""
+    if stage == "model.backbone" and isinstance(plan.spec.cache, MemoryCache):
+        return "Try cache=disk: later runs on the same data then read the features."
+    if stage == "cache.disk" and _fits(conditions):
+        return (
+            f"Try cache=memory: the examples take {_megabytes(conditions['cached_bytes'])}, and memory has the space."
+        )
     return None
 
 

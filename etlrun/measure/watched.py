@@ -81,7 +81,7 @@ class Watch:
             self.iterator = None
 
     def close(self) -> None:
-        """Drop TensorFlow's iterators now: one that is left when Python ends, with its functions at work, never ends."""
+        """Drop TensorFlow's iterators now: Python can't end while one of them has Python's functions at work."""
         self.release()
         self.filling = None
         self.spent.clear()

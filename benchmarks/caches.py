@@ -1,0 +1,235 @@
+"""What caches bring: etlrun beside the exercise's pipelines and beside tf.data's own caches, in turns.
+
+python -m benchmarks.caches PART --data-dir DIR [--weights FILE] [--repeats N] [--output FILE]
+
+features  `experiment=naive` against `cache=memory cache.at=features`, whole processes with five epochs each.
+memory    The pipeline alone, later epochs: uint8 in memory against float32 in `Dataset.cache()`.
+disk      The pipeline alone: a cache on disk against `Dataset.cache(filename)` of the same tensors; filling and reading.
+start     From the start of a process to the end of its first step: a cache on disk that is there, against arrays in
+          memory (whose loading does not count).
+rss       The memory of a process after each epoch, with a tenth of the data and with all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from etlrun.caching import keepers_of
+from etlrun.compose import Request, planned
+from etlrun.graph.build import Pipeline
+from etlrun.graph.source import Source
+from etlrun.graph.steps import STEPS
+from etlrun.pipelines import contexts_of
+from etlrun.stages import STAGES
+
+BATCH, BUFFER, LATER_EPOCHS = 32, 1024, 5
+Side = Callable[[], list[float]]
+
+
+@contextmanager
+def by_etlrun(data_dir: str, *overrides: str) -> Iterator[tuple[Pipeline, tf.data.Dataset]]:
+    """The training pipeline of the photos, and its passes."""
+    words = ["experiment=cats_vs_dogs", f"dataset.data_dir={data_dir}", "dataset.version=null", "dataset.split=train"]
+    words += overrides
+    plan = planned(Request(overrides=words), STAGES)
+    contexts = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)
+    keeper = keepers_of(plan, contexts, {"folder": "-", "overrides": []}, print).get("train")
+    pipeline = Pipeline(plan.train, contexts["train"], keeper)
+    yield pipeline, pipeline.dataset
+    if keeper is not None:
+        keeper.close()
+
+
+def by_hand(
+    pipeline: Pipeline, cache: Callable[[tf.data.Dataset], tf.data.Dataset], *, scaled: bool
+) -> tf.data.Dataset:
+    """The exercise's pipeline: interleave, one parallel map, cache, shuffle, batch, prefetch."""
+    shards = [shard.path for shard in pipeline.split.shards]
+    skips = [(shard.skip, shard.take) for shard in pipeline.split.shards]
+    steps = [
+        STEPS[type(step.stage)](step.stage, pipeline.context) for planned in pipeline.stages for step in planned.steps
+    ]
+
+    def transform(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        example: Any = record
+        for step in steps:
+            example = step(example)
+        picture = example["image"]
+        return (tf.cast(picture, tf.float32) / 127.5 - 1.0 if scaled else picture), example["label"]
+
+    files = tf.data.Dataset.from_tensor_slices((shards, tf.constant(skips, tf.int64)))
+    records = files.interleave(
+        lambda path, part: tf.data.TFRecordDataset(path).skip(part[0]).take(part[1]),
+        cycle_length=4,
+        block_length=1,
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+    kept = cache(records.map(transform, num_parallel_calls=tf.data.AUTOTUNE))
+    return kept.shuffle(BUFFER).batch(BATCH).prefetch(tf.data.AUTOTUNE)
+
+
+def rate(dataset: tf.data.Dataset, epochs: int = 1) -> float:
+    """Examples a second of some passes."""
+    began, examples = time.perf_counter(), 0
+    for _ in range(epochs):
+        for _, labels in dataset:
+            examples += int(labels.shape[0])
+    return examples / (time.perf_counter() - began)
+
+
+def table(head: str, sides: tuple[Side, Side], rows: tuple[str, ...], repeats: int) -> str:
+    """Both sides in turns, in random order; the ratio is that of the first to the second, by pairs."""
+    pairs = []
+    for _ in range(repeats):
+        order = random.sample(sides, 2)
+        of = {side: side() for side in order}
+        pairs.append((of[sides[0]], of[sides[1]]))
+    lines = [f"| {head} | ratio, median | quartiles |", "|---|---|---|---|---|"]
+    for column, row in enumerate(rows):
+        ours, theirs = ([pair[side][column] for pair in pairs] for side in (0, 1))
+        low, middle, high = statistics.quantiles([a / b for a, b in zip(ours, theirs, strict=True)], n=4)
+        medians = f"{statistics.median(ours):,.1f} | {statistics.median(theirs):,.1f}"
+        lines.append(f"| {row} | {medians} | {middle:.2f} | {low:.2f} to {high:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def run(folder: Path, *words: str) -> dict[str, Any]:
+    """`python -m etlrun` as a process; its summary, with `process_s` of the whole."""
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "etlrun", *words, f"hydra.run.dir={folder}"]
+    subprocess.run(command, check=True, capture_output=True)
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return {**summary, "process_s": time.perf_counter() - began}
+
+
+def features(data_dir: str, weights: str, repeats: int) -> str:
+    """Whole processes, five epochs each, and the losses of one run with and one without the cache."""
+    common = [f"dataset.data_dir={data_dir}", "dataset.version=null", f"model.weights={weights}"]
+    cached = ["experiment=cats_vs_dogs", "cache=memory", "cache.at=features", *common]
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = (Path(scratch) / str(number) for number in range(10**6))
+
+        def seconds(*words: str) -> list[float]:
+            summary = run(next(folders), *words)
+            return [summary["process_s"], sum(epoch["wall_s"] for epoch in summary["epochs"])]
+
+        sides = (lambda: seconds("experiment=naive", *common), lambda: seconds(*cached))
+        text = table("part | naive s | features s", sides, ("process", "epochs"), repeats)
+        losses = [
+            [(epoch["loss"], epoch["val_loss"]) for epoch in run(next(folders), *words)["epochs"]]
+            for words in (cached, ["experiment=cats_vs_dogs", "cache=none", *common])
+        ]
+    largest = max(abs(a / b - 1) for one, other in zip(*losses, strict=True) for a, b in zip(one, other, strict=True))
+    return f"{text}\nLosses of five epochs, against a run without a cache: {largest:.1e} apart at most, relatively.\n"
+
+
+def memory(data_dir: str, repeats: int) -> str:
+    """Later epochs, and the bytes that are kept."""
+    with by_etlrun(data_dir, "cache=memory") as (pipeline, ours):
+        theirs = by_hand(pipeline, lambda dataset: dataset.cache(), scaled=True)
+        rate(ours), rate(theirs)
+        sides = (lambda: [rate(ours, LATER_EPOCHS)], lambda: [rate(theirs, LATER_EPOCHS)])
+        text = table(
+            "part | uint8, etlrun | float32, Dataset.cache() |".removesuffix(" |"), sides, ("examples/s",), repeats
+        )
+        floats = pipeline.split.num_examples * (224 * 224 * 3 * 4 + 8)
+        share = pipeline.held_bytes / floats
+    return f"{text}\nKept: {pipeline.held_bytes / 1e6:,.1f} MB against {floats / 1e6:,.1f} MB, {share:.3f} of it.\n"
+
+
+def disk(data_dir: str, repeats: int) -> str:
+    """Filling anew in each turn, and a later epoch."""
+    parts = []
+    for dtype in ("uint8", "float32"):
+
+        def ours(dtype: str = dtype) -> list[float]:
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                by_etlrun(data_dir, "cache=disk", f"cache.dir={folder}", f"transform.resize.dtype={dtype}") as (
+                    _,
+                    dataset,
+                ),
+            ):
+                return [rate(dataset), rate(dataset, LATER_EPOCHS)]
+
+        def theirs(dtype: str = dtype) -> list[float]:
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                by_etlrun(data_dir, "cache=none", f"transform.resize.dtype={dtype}") as (pipeline, _),
+            ):
+                dataset = by_hand(pipeline, lambda kept: kept.cache(f"{folder}/kept"), scaled=False)
+                return [rate(dataset), rate(dataset, LATER_EPOCHS)]
+
+        head = f"{dtype} | etlrun | Dataset.cache(filename)"
+        parts.append(table(head, (ours, theirs), ("filling, examples/s", "later epochs, examples/s"), repeats))
+    return "\n".join(parts)
+
+
+def start(data_dir: str, repeats: int) -> str:
+    """Processes that train one epoch of some steps."""
+    words = ["experiment=cats_vs_dogs", f"dataset.data_dir={data_dir}", "dataset.version=null", "model.weights=null"]
+    words += ["trainer.epochs=1", "trainer.steps_per_epoch=2", "dataset.eval_split=null"]
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = (Path(scratch) / str(number) for number in range(10**6))
+        kept = ["cache=disk", f"cache.dir={scratch}/kept"]
+        run(next(folders), *words[:-3], "model=emulated", "trainer.epochs=1", "dataset.eval_split=null", *kept)
+        sides = (lambda: [_first_step_s(words + kept)], lambda: [_first_step_s([*words, "cache=none"], "--arrays")])
+        return table("part | disk s | memory s", sides, ("start to first step",), repeats)
+
+
+def _first_step_s(words: list[str], *options: str) -> float:
+    command = [sys.executable, "-m", "benchmarks.first_step", *options, *words]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(done.stdout.split()[-1])
+
+
+def rss(data_dir: str, _repeats: int) -> str:
+    """Drains of eight epochs with a tenth of the training photos and with all of them."""
+    lines = ["| cache | photos | MB after epoch 1 | after epoch 4 | after epoch 8 |", "|---|---|---|---|---|"]
+    for cache in ("none", "disk"):
+        for split in ("train[:10%]", "train"):
+            with tempfile.TemporaryDirectory() as folder:
+                words = [f"cache={cache}", f"cache.dir={folder}", f"dataset.split='{split}'", "load.shuffle_buffer=64"]
+                command = [sys.executable, "-m", "benchmarks.epoch_rss", f"dataset.data_dir={data_dir}", *words]
+                done = subprocess.run(command, check=True, capture_output=True, text=True)
+                count, *sizes = json.loads(done.stdout.splitlines()[-1])
+            lines.append(f"| {cache} | {count} | " + " | ".join(f"{sizes[at] / 1e6:,.0f}" for at in (0, 3, 7)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measure, print, and add the table to a file where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("features", "memory", "disk", "start", "rss"))
+    parser.add_argument("--data-dir", required=True)
+    parser.add_argument("--weights", default="imagenet")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--output", type=Path)
+    known = parser.parse_args()
+    if known.part == "features":
+        text = features(known.data_dir, known.weights, known.repeats)
+    else:
+        text = {"memory": memory, "disk": disk, "start": start, "rss": rss}[known.part](known.data_dir, known.repeats)
+    print(text)
+    if known.output:
+        before = known.output.read_text() if known.output.exists() else ""
+        command = f"`python -m benchmarks.caches {known.part} --repeats {known.repeats}`"
+        head = f"{command} on 2 cores, TensorFlow {tf.__version__}"
+        known.output.write_text(f"{before}{head}\n\n{text}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Seconds from the start of this process to the end of its first training step. Used by caches.py.
+
+With --arrays the pictures are in memory as NumPy arrays, and the time that it takes to make these is left out.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import psutil
+import tensorflow as tf
+
+from etlrun import model as models
+from etlrun.compose import Request, planned
+from etlrun.pipelines import opened, prepared
+from etlrun.record import Record
+from etlrun.stages import STAGES
+
+
+class _FirstStep(keras.callbacks.Callback):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended_s = 0.0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.ended_s = self.ended_s or time.time()
+        self.model.stop_training = True
+
+
+def main() -> None:
+    """Print the seconds."""
+    arrays = "--arrays" in sys.argv
+    words = [word for word in sys.argv[1:] if word != "--arrays"]
+    plan: Any = planned(Request(overrides=words), STAGES)
+    spec, loading_s = plan.spec, 0.0
+    source = opened(plan)
+    scaling = [step.stage for step in plan.by_model]
+    model = models.build(spec.model, plan.train[-1].gives, scaling, source.num_classes)
+    models.compile_for(model, spec.model, spec.trainer)
+    with tempfile.TemporaryDirectory() as folder:
+        record = Record.create(Path(folder) / "run", {}, [], remarks=[])
+        began_s = time.time()
+        work = prepared(plan, record, source)
+        dataset = work.train.dataset
+        if arrays:
+            batches = list(dataset.as_numpy_iterator())
+            columns = tuple(np.concatenate(column) for column in zip(*batches, strict=True))
+            loading_s = time.time() - began_s
+            kept = tf.data.Dataset.from_tensor_slices(columns)
+            dataset = kept.shuffle(spec.load.shuffle_buffer).batch(spec.load.batch_size).prefetch(tf.data.AUTOTUNE)
+        step = _FirstStep()
+        model.fit(dataset, epochs=1, steps_per_epoch=2, callbacks=[step], verbose=0)
+        if work.train.keeper is not None:
+            work.train.keeper.close()
+    print(step.ended_s - psutil.Process().create_time() - loading_s)
+
+
+if __name__ == "__main__":
+    main()
