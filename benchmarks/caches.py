@@ -1,10 +1,10 @@
 """What caches bring: etlrun beside the exercise's pipelines and beside tf.data's own caches, in turns.
 
-python -m benchmarks.caches PART --data-dir DIR [--weights FILE] [--repeats N] [--output FILE]
+python -m benchmarks.caches PART --data-dir DIR [--weights FILE] [--repeats N] [--output FILE]; PART is one of
 
-features  `experiment=naive` against `cache=memory cache.at=features`, whole processes with five epochs each.
+features  `experiment=naive` against `cache=memory cache.at=features`, whole processes, five epochs each.
 memory    The pipeline alone, later epochs: uint8 in memory against float32 in `Dataset.cache()`.
-disk      The pipeline alone: a cache on disk against `Dataset.cache(filename)` of the same tensors; filling and reading.
+disk      The pipeline alone: a cache on disk against `Dataset.cache(filename)` of the same tensors; filling, reading.
 start     From the start of a process to the end of its first step: a cache on disk that is there, against arrays in
           memory (whose loading does not count).
 rss       The memory of a process after each epoch, with a tenth of the data and with all of it.

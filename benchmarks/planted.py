@@ -207,13 +207,14 @@ def planted(sleeps_ms: dict[Any, float]) -> Iterator[None]:
 
 def run_once(overrides: dict[str, str], sleeps_ms: dict[Any, float]) -> dict[str, Any]:
     """The summary of one run."""
-    words = [f"{key}={value}" for key, value in {**BASE, **overrides}.items() if value]
     with (
         tempfile.TemporaryDirectory() as folder,
         planted(sleeps_ms),
         redirect_stdout(StringIO()),
         redirect_stderr(StringIO()),
     ):
+        settings = {**BASE, **overrides, "cache.dir": f"{folder}/caches"}
+        words = [f"{key}={value}" for key, value in settings.items() if value]
         run.freeze(Path(folder), composed(Request(overrides=words)), words)
         status = run.run(Path(folder))
         summary = read_summary(Path(folder))

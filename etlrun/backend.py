@@ -84,8 +84,10 @@ def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
 def seed_all(seed: int) -> None:
     """Have everything random that is drawn from here on follow from `seed`: Python, NumPy, TensorFlow and Keras."""
     import keras
+    import tensorflow as tf
 
     keras.utils.set_random_seed(seed)
+    tf.random.set_seed(seed + 1)  # with 0, Dataset.shuffle takes no seed that is a tensor
 
 
 def accelerators() -> list[str]:

@@ -27,7 +27,7 @@ class Notes:
 
     def __call__(self, text: str) -> None:
         """Say it."""
-        Console(stderr=True).print(text, highlight=False)
+        Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
         self._record.event("cache", text=text)
         remark = f"{text[0].upper()}{text[1:]}."
         if remark not in self._record.summary["remarks"]:

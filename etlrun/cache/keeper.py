@@ -18,6 +18,7 @@ from etlrun.errors import WorldError
 READ, UNCACHED = 0, -1
 """What a pass does; a number above 0 names the attempt to fill that it is."""
 _LOOKS_APART_S = 0.5
+_LABEL_BYTES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +75,9 @@ class Keeper:
 
     @property
     def held_bytes(self) -> int:
-        """Of the pictures that can be read."""
-        return self._opened.reader.manifest.payload_bytes if self._opened else 0
+        """Of the examples that can be read."""
+        manifest = self._opened.reader.manifest if self._opened else None
+        return manifest.payload_bytes + _LABEL_BYTES * manifest.count if manifest else 0
 
     def prepare(self) -> None:
         """Open the cache or claim it; where another run fills it, wait if that is asked for."""

@@ -114,9 +114,6 @@ def cache_memory(dataset: tf.data.Dataset, _stage: MemoryCache, context: Context
 
 def shuffle(dataset: tf.data.Dataset, stage: Shuffle, context: Context) -> tf.data.Dataset:
     """An order of its own for each pass, the same in every run of one seed."""
-    if not tf.executing_eagerly():
-        # TensorFlow pairs the seed with that of the graph, here one of passes alone; with 0 it takes no tensor.
-        tf.compat.v1.get_default_graph().seed = 1
     seed = context.pass_seed(context.pass_number)
     return dataset.shuffle(stage.buffer_size, seed=seed, reshuffle_each_iteration=False)
 

@@ -94,7 +94,7 @@ def _places(paths: Sequence[str], batch_size: int, *, reads_disk: bool) -> list[
         if path == "model.backbone":
             places += [_Place(path, Backbone.pictures_at_once, names) for names in ((), _BATCHES)]
         is_batched = is_batched and path != "load.batch"
-    return places
+    return [*places, _Place("cache.disk", 1)] if reads_disk else places
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class StageCosts:
         counts = [self._nodes[key].num_elements for key in keys]
         total, mean = sum(counts), Periods()
         for key, count in zip(keys, counts, strict=True):
-            one, share = self._walk(key, position), count / total if total else 0.0
+            one, share = self._walk(key, position), count / total if total else 1 / len(counts)
             mean = Periods(
                 mean.asking.and_then(one.asking.scaled(share)),
                 _slower(mean.behind, one.behind),

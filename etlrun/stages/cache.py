@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from etlrun.stages.base import SPEED, Expected, OptionalText, Stage, Text
+from pydantic import Field
+
+from etlrun.stages.base import SPEED, Expected, OptionalText, Stage
 
 POINTS = ("source", "decoded", "transformed", "features")
 """Of a pipeline, in order, by names of their own. A step's name means the point after that step."""
 
 Point = Annotated[
-    Text, Expected("source, decoded, transformed, features, or the name of a step, after which it stands")
+    str,
+    Field(min_length=1),
+    Expected("source, decoded, transformed, features, or the name of a step, after which it stands"),
 ]
 Dtype = Annotated[Literal["auto", "uint8"], Expected("auto or uint8")]
 

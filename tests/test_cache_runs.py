@@ -1,0 +1,170 @@
+"""Runs with caches on disk: filled, read, shared, broken, and on a disk that is full."""
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs import emulated, events_of, finish, run_here, small, start, summary_of
+
+LOSSES = ("loss", "accuracy", "val_loss", "val_accuracy")
+
+
+def losses(summary: dict[str, Any]) -> list[list[float]]:
+    return [[epoch[key] for key in LOSSES] for epoch in summary["epochs"]]
+
+
+def passes(summary: dict[str, Any]) -> dict[str, list[str]]:
+    return {name: pipeline["passes"] for name, pipeline in summary["cache"]["pipelines"].items()}
+
+
+def on_disk(tmp_path: Path, *overrides: str) -> list[str]:
+    return ["cache=disk", f"cache.dir={tmp_path / 'caches'}", *overrides]
+
+
+def digests(summary: dict[str, Any]) -> list[list[str]]:
+    return [[epoch["digest"], epoch["validation_digest"]] for epoch in summary["epochs"]]
+
+
+def test_one_run_fills_what_the_next_one_reads(tiny: Path, tmp_path: Path) -> None:
+    words = small(tiny, "trainer.epochs=2", "model.trainable=true", "model.batch_norm_momentum=0.8")
+    runs = {
+        "none": run_here(tmp_path / "none", [*words, "cache=none"]),
+        "filled": run_here(tmp_path / "filled", [*words, *on_disk(tmp_path)]),
+        "read": run_here(tmp_path / "read", [*words, *on_disk(tmp_path)]),
+        "source": run_here(tmp_path / "source", [*words, "cache=memory", "cache.at=source"]),
+    }
+    assert [status for status, _ in runs.values()] == [0] * 4
+    assert passes(runs["filled"][1]) == {"train": ["filled", "read"], "validation": ["filled", "read"]}
+    assert passes(runs["read"][1]) == {"train": ["read", "read"], "validation": ["read", "read"]}
+    for _, summary in runs.values():
+        assert losses(summary) == losses(runs["none"][1])
+    held = 38 * (32 * 32 * 3 + 8)
+    assert runs["read"][1]["cache"]["pipelines"]["train"]["held_bytes"] == held
+    assert (
+        "- cache     disk, transformed: train 0.1 MB (2 read); validation 0.0 MB (2 read)"
+        in (tmp_path / "read" / "report.md").read_text()
+    )
+
+
+def test_steps_without_end_fill_and_read_a_cache_as_well(tiny: Path, tmp_path: Path) -> None:
+    words = small(tiny, "trainer.epochs=3", "trainer.steps_per_epoch=4")
+    _, without = run_here(tmp_path / "none", [*words, "cache=none"])
+    status, summary = run_here(tmp_path / "disk", [*words, *on_disk(tmp_path)])
+    assert status == 0
+    assert passes(summary)["train"][:2] == ["filled", "read"]
+    assert losses(summary) == losses(without)
+
+
+def part_of(folder: Path) -> Path:
+    """The one of the training pipeline, which is the larger one."""
+    return max(folder.glob("*/part_*.bin"), key=lambda path: path.stat().st_size)
+
+
+def test_a_flipped_byte_ends_the_run_and_the_next_one_fills_anew(tiny: Path, tmp_path: Path) -> None:
+    words = emulated(tiny, *on_disk(tmp_path, "measure.digest=true"))
+    _, sound = run_here(tmp_path / "sound", words)
+    part = part_of(tmp_path / "caches")
+    data = bytearray(part.read_bytes())
+    data[40_000] ^= 4
+    part.write_bytes(data)
+    status, summary = run_here(tmp_path / "flipped", words)
+    assert status == 1
+    where, rest = summary["error"].split(": found example 13 with checksum ")
+    assert where == str(part)
+    found, expected = rest.split("; expected ")
+    assert len(found) == 16
+    assert expected[16:] == (
+        "\n    -> resume the run, or start it again: the cache has been removed, and is filled anew"
+    )
+    assert not part.exists()
+    status, summary = run_here(tmp_path / "anew", words)
+    assert status == 0
+    assert passes(summary)["train"] == ["filled"]
+    assert digests(summary) == digests(sound)
+
+
+def test_a_cache_that_was_cut_short_is_filled_anew(tiny: Path, tmp_path: Path) -> None:
+    words = emulated(tiny, *on_disk(tmp_path, "measure.digest=true"))
+    _, sound = run_here(tmp_path / "sound", words)
+    part = part_of(tmp_path / "caches")
+    size = part.stat().st_size
+    part.write_bytes(part.read_bytes()[:-5])
+    status, summary = run_here(tmp_path / "cut", words)
+    assert status == 0
+    assert passes(summary) == {"train": ["filled"], "validation": ["read"]}
+    assert digests(summary) == digests(sound)
+    key = summary["cache"]["pipelines"]["train"]["key"]
+    text = f"he cache {key} was broken, and is filled anew: {part}: found {size - 5} bytes; expected {size} bytes"
+    assert [event["text"] for event in events_of(tmp_path / "cut") if event["event"] == "cache"] == [f"t{text}"]
+    assert f"T{text}." in summary["remarks"]
+
+
+def test_a_full_disk_ends_the_cache_and_not_the_run(tiny: Path, tmp_path: Path) -> None:
+    words = emulated(tiny, "transform.resize.size=[128,128]", "measure.digest=true", "trainer.epochs=2")
+    _, sound = run_here(tmp_path / "sound", [*words, "cache=none"])
+    limit = f"import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({400_000}, {400_000}));"
+    command = (
+        f"{limit} sys.argv[1:] = {[*words, *on_disk(tmp_path)]!r}; runpy.run_module('etlrun', run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{command}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(next(tmp_path.glob("outputs/*/*/summary.json")).read_text())
+    assert digests(summary) == digests(sound)
+    assert passes(summary) == {"train": ["uncached", "uncached"], "validation": ["filled", "read"]} or passes(
+        summary
+    ) == {"train": ["uncached", "uncached"], "validation": ["uncached", "uncached"]}
+    key = summary["cache"]["pipelines"]["train"]["key"]
+    assert (
+        f"The cache {key} could not be written in {tmp_path / 'caches'}: File too large; passes go without it."
+        in summary["remarks"]
+    )
+    assert not list((tmp_path / "caches").glob(f"{key}*/part*"))
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize(("when_busy", "others"), [("uncached", {"uncached", "read"}), ("wait", {"read"})])
+def test_four_runs_at_once_share_one_fill(when_busy: str, others: set[str], tiny: Path, tmp_path: Path) -> None:
+    words = emulated(
+        tiny,
+        *on_disk(tmp_path, f"cache.when_busy={when_busy}"),
+        "measure.digest=true",
+        "trainer.epochs=2",
+        "dataset.eval_split=null",
+        "model.step_ms=20",
+    )
+    count = 4 if when_busy == "uncached" else 2
+    processes = [start([*words, f"hydra.run.dir={number}"], tmp_path) for number in range(count)]
+    ends = [finish(process) for process in processes]
+    assert [status for status, _, _ in ends] == [0] * count, ends
+    summaries = [summary_of(tmp_path / str(number)) for number in range(count)]
+    done = [passes(summary)["train"] for summary in summaries]
+    assert sum(kinds[0] == "filled" for kinds in done) == 1
+    assert {kind for kinds in done for kind in kinds if kinds[0] != "filled"} <= others
+    assert len({epoch["digest"] for summary in summaries for epoch in summary["epochs"]}) == 1
+
+
+def test_killed_fills_leave_nothing_that_a_later_run_trusts(tiny: Path) -> None:
+    words = emulated(tiny, "dataset.eval_split=null", "transform.resize.size=[96,96]")
+    command = [sys.executable, "-m", "benchmarks.kills", "--kills", "8", *words]
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for state in (
+        "claimed (at its first example)",
+        "partly filled (at its last example)",
+        "partly filled (before it is renamed)",
+        "published (after it is renamed)",
+    ):
+        assert f"| {state} | 1 | |" in done.stdout
+    assert "| all | 12 | 0 |" in done.stdout

@@ -1,0 +1,243 @@
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from etlrun.cache.parts import BrokenError, Manifest, Writer
+from etlrun.cache.store import Identity, Store, first_difference, key_of, nearest
+from etlrun.errors import WorldError
+
+IDENTITY: Identity = [["dataset", "pictures/1.0.0"], ["size", [4, 5]]]
+KEY = key_of(IDENTITY)
+RNG = np.random.default_rng(0)
+PICTURES = RNG.integers(0, 256, (7, 4, 5, 3), dtype=np.uint8)
+
+
+def published(store: Store, identity: Identity = IDENTITY, pictures: Any = PICTURES) -> str:
+    key = key_of(identity)
+    claim = store.claim(key)
+    assert claim is not None
+    writer = Writer(claim.folder)
+    for label, picture in enumerate(pictures):
+        writer.add(picture, label)
+    is_encoded = isinstance(pictures[0], bytes)
+    manifest = Manifest(
+        identity=identity,
+        dtype="bytes" if is_encoded else pictures[0].dtype.name,
+        shape=None if is_encoded else list(pictures[0].shape),
+        files=writer.close(),
+        count=writer.count,
+        payload_bytes=writer.payload_bytes,
+        made_by={"made_s": 0.0},
+    )
+    store.publish(key, claim, manifest)
+    return key
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "caches")
+
+
+def test_what_was_published_is_read_back(store: Store) -> None:
+    assert store.open(KEY) is None
+    published(store)
+    opened = store.open(KEY)
+    assert opened is not None
+    pictures, labels = opened.reader.batch(np.array([6, 0, 3]))
+    np.testing.assert_array_equal(pictures, PICTURES[[6, 0, 3]])
+    assert labels.tolist() == [6, 0, 3]
+    picture, label = opened.reader.one(2)
+    np.testing.assert_array_equal(picture, PICTURES[2])
+    assert label == 2
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    "pictures",
+    [
+        [b"one", b"", b"three and more"],
+        [RNG.random((side, 3, 3), np.float32) for side in (2, 5, 1)],
+        [RNG.random(8, np.float32) for _ in range(3)],
+    ],
+    ids=["encoded", "of several sizes", "features"],
+)
+def test_examples_of_any_kind_come_back(pictures: list[Any], store: Store) -> None:
+    opened = store.open(published(store, pictures=pictures))
+    assert opened is not None
+    for number, wanted in enumerate(pictures):
+        picture, label = opened.reader.one(number)
+        np.testing.assert_array_equal(picture, wanted)
+        assert label == number
+    opened.close()
+
+
+def test_many_parts_are_one_cache(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("etlrun.cache.parts.PART_BYTES", 100)
+    published(store)
+    assert sorted(path.name for path in (store.folder / KEY).glob("part_*")) == [
+        f"part_{part:05}.bin" for part in range(4)
+    ]
+    opened = store.open(KEY)
+    assert opened is not None
+    np.testing.assert_array_equal(opened.reader.batch(np.arange(7))[0], PICTURES)
+    opened.close()
+
+
+def flip(path: Path, place: int = -1) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_flipped_byte_in_a_part_is_found_when_it_is_read(store: Store) -> None:
+    published(store)
+    part = store.folder / KEY / "part_00000.bin"
+    flip(part)
+    opened = store.open(KEY)
+    assert opened is not None
+    opened.reader.one(5)
+    with pytest.raises(BrokenError) as caught:
+        opened.reader.batch(np.array([5, 6]))
+    assert str(caught.value).startswith(f"{part}: found example 6 with checksum ")
+    opened.close()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("part_00000.bin", cut, "{path}: found 419 bytes; expected 420 bytes"),
+        ("part_00000.bin", Path.unlink, "{path}: found no file; expected 420 bytes"),
+        ("index.npz", flip, "{path}: found an index that was changed; expected the one that was written"),
+        (
+            "cache.json",
+            cut,
+            "{path}: found a manifest that was changed; expected what the run that filled the cache has written",
+        ),
+        (
+            "cache.json",
+            lambda path: flip(path, path.read_text().index("pictures/1.0.0")),
+            "{path}: found a manifest that was changed; expected what the run that filled the cache has written",
+        ),
+    ],
+    ids=["a part cut short", "no part", "a flipped byte in the index", "a manifest cut short", "another manifest"],
+)
+def test_a_broken_cache_is_not_opened(name: str, damage: Any, message: str, store: Store) -> None:
+    published(store)
+    path = store.folder / KEY / name
+    damage(path)
+    with pytest.raises(BrokenError) as caught:
+        store.open(KEY)
+    assert str(caught.value) == message.format(path=path)
+
+
+def test_a_cache_under_the_wrong_key_is_not_opened(store: Store) -> None:
+    published(store)
+    (store.folder / KEY).rename(store.folder / "another")
+    with pytest.raises(BrokenError) as caught:
+        store.open("another")
+    assert str(caught.value) == (
+        f"{store.folder / 'another' / 'cache.json'}: found another cache's manifest; expected that of another"
+    )
+
+
+def test_one_fills_at_a_time(store: Store) -> None:
+    claim = store.claim(KEY)
+    assert claim is not None
+    assert store.is_claimed_here(KEY)
+    assert Store(store.folder).claim(KEY) is None
+    claim.release()
+    assert not store.is_claimed_here(KEY)
+    second = Store(store.folder).claim(KEY)
+    assert second is not None
+    second.release()
+
+
+def test_the_claim_of_a_killed_process_is_free_and_its_files_go(store: Store) -> None:
+    code = (
+        f"from etlrun.cache.store import Store; claim = Store({str(store.folder)!r}).claim({KEY!r}); "
+        "(claim.folder / 'part_00000.bin').write_bytes(b'half'); print('claimed', flush=True); input()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "claimed\n"
+    assert store.claim(KEY) is None
+    assert list(store.leftovers()) == []
+    process.kill()
+    process.communicate()
+    assert (store.folder / f"{KEY}.filling" / "part_00000.bin").exists()
+    claim = store.claim(KEY)
+    assert claim is not None
+    assert list(claim.folder.iterdir()) == []
+    claim.release()
+
+
+def test_what_dead_runs_have_left_is_removed(store: Store) -> None:
+    (store.folder / f"{KEY}.filling").mkdir()
+    (store.folder / f"{KEY}.gone.1234").mkdir()
+    assert sorted(path.name for path in store.leftovers()) == [f"{KEY}.filling", f"{KEY}.gone.1234"]
+    assert not list(store.folder.glob(f"{KEY}.*ing")) + list(store.folder.glob("*.gone.*"))
+
+
+def test_a_cache_in_use_is_not_removed(store: Store) -> None:
+    published(store)
+    opened = store.open(KEY)
+    assert opened is not None
+    assert [entry.in_use for entry in store.entries()] == [True]
+    assert not Store(store.folder).remove(KEY)
+    opened.close()
+    assert [entry.in_use for entry in store.entries()] == [False]
+    assert store.remove(KEY)
+    assert store.entries() == []
+    assert not (store.folder / KEY).exists()
+
+
+def test_the_mark_of_a_killed_reader_protects_nothing(store: Store) -> None:
+    published(store)
+    code = (
+        f"from etlrun.cache.store import Store; opened = Store({str(store.folder)!r}).open({KEY!r}); "
+        "print('open', flush=True); input()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    assert not store.remove(KEY)
+    process.kill()
+    process.communicate()
+    assert store.remove(KEY)
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorldError) as caught:
+        Store(tmp_path / "file" / "caches")
+    assert str(caught.value) == (
+        f"cache.dir: found {tmp_path / 'file' / 'caches'}: Not a directory; expected a folder that can be written to\n"
+        "    -> set cache.dir to another folder, or cache=memory"
+    )
+
+
+def test_the_first_difference_is_named() -> None:
+    assert first_difference(IDENTITY, IDENTITY) is None
+    assert first_difference(IDENTITY, [["dataset", "pictures/1.0.0"], ["size", [4, 6]]]) == ("size", [4, 5], [4, 6])
+    assert first_difference(IDENTITY, IDENTITY[:1]) == ("size", [4, 5], None)
+    assert first_difference(IDENTITY[:1], IDENTITY) == ("size", None, [4, 5])
+
+
+def test_the_nearest_cache_has_most_in_common(store: Store) -> None:
+    others: list[Identity] = [
+        [["dataset", "other"], ["size", [4, 5]], ["flip", True]],
+        [["dataset", "pictures/1.0.0"], ["size", [4, 5]], ["flip", True]],
+    ]
+    keys = [published(store, identity) for identity in others]
+    near = nearest(IDENTITY, store.entries())
+    assert near is not None
+    assert near.key == keys[1]
+    assert nearest(IDENTITY, []) is None

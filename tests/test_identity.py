@@ -1,0 +1,140 @@
+"""Two pipelines share a cache exactly when their examples are the same, in the same order."""
+
+import shutil
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from etlrun.caching import keepers_of
+from etlrun.compose import Request, planned
+from etlrun.graph import identity as identities
+from etlrun.graph.build import Pipeline
+from etlrun.graph.source import Source
+from etlrun.pipelines import contexts_of
+from etlrun.stages import STAGES
+from tests.runs import small
+
+EDITS: dict[str, tuple[str, ...]] = {
+    "cache.at": ("source", "decoded", "transformed", "center_crop"),
+    "dataset.split": ("train", "'train[:50%]'", "'train[:24]'", "'train[50%:]'"),
+    "extract.cycle_length": ("2", "3"),
+    "extract.block_length": ("1", "2"),
+    "extract.num_parallel_calls": ("autotune", "null"),
+    "transform.num_parallel_calls": ("autotune", "2", "null"),
+    "transform.resize.size": ("[24,24]", "[24,32]"),
+    "transform.resize.method": ("bilinear", "area"),
+    "transform.resize.dtype": ("uint8", "float32"),
+    "load.shuffle_buffer": ("0", "16"),
+    "load.batch_size": ("4", "8"),
+    "load.prefetch": ("0", "autotune"),
+    "trainer.seed": ("0", "1"),
+    "trainer.epochs": ("1", "2"),
+    "dataset.data_dir": ("here", "there"),
+}
+"""Values that a config can take in turn; some of them mean the same data in other words."""
+STEPS = "[decode,center_crop,resize,scale_minus_one_one]"
+
+
+def key_and_data(words: list[str], folder: Path) -> tuple[str, str]:
+    """The key of the training pipeline's cache, and a hash of the examples that it would hold, in their order."""
+    base = ["model=emulated", "cache=disk", f"cache.dir={folder}", "measure.digest=false"]
+    kept = [word for word in small(Path(), *base, *words) if not word.startswith("model.trainable")]
+    plan = planned(Request(overrides=kept), STAGES)
+    contexts = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)
+    keeper = keepers_of(plan, contexts, {}, print)["train"]
+    pipeline, digest = Pipeline(plan.train, contexts["train"], keeper), sha256()
+    for picture, label in pipeline.before("cache.disk").as_numpy_iterator():
+        digest.update(picture if isinstance(picture, bytes) else f"{picture.dtype}{picture.shape}".encode())
+        digest.update(b"" if isinstance(picture, bytes) else np.ascontiguousarray(picture).data)
+        digest.update(int(label).to_bytes(1))
+    return keeper.key, digest.hexdigest()
+
+
+def test_keys_and_data_are_equal_together(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "there")
+    places = {"here": str(tiny), "there": str(tmp_path / "there")}
+    keys_of: dict[str, str] = {}
+    data_of: dict[str, str] = {}
+
+    class Edits(RuleBasedStateMachine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.values = {key: values[0] for key, values in EDITS.items()}
+
+        @rule(key=st.sampled_from(sorted(EDITS)), choice=st.integers(0, 3))
+        def edit(self, key: str, choice: int) -> None:
+            self.values[key] = EDITS[key][choice % len(EDITS[key])]
+            words = [f"{name}={places.get(value, value)}" for name, value in self.values.items()]
+            words += [f"transform.steps={STEPS}", f"transform.eval_steps={STEPS}"]
+            cache_key, data = key_and_data(words, tmp_path / "caches")
+            assert keys_of.setdefault(data, cache_key) == cache_key, "two keys for one and the same data"
+            assert data_of.setdefault(cache_key, data) == data, "one key for two kinds of data"
+
+    checks = (HealthCheck.too_slow,)
+    run_state_machine_as_test(
+        Edits, settings=settings(max_examples=4, stateful_step_count=12, deadline=None, suppress_health_check=checks)
+    )
+    assert len(keys_of) > 5
+
+
+def with_another_picture(shard: Path) -> None:
+    """A shard of the same size, in which one record holds other pixels under a checksum of their own."""
+    import tensorflow as tf
+
+    records = [record.numpy() for record in tf.data.TFRecordDataset(str(shard))]
+    changed = bytearray(records[3])
+    changed[len(changed) // 2] ^= 1
+    records[3] = bytes(changed)
+    with tf.io.TFRecordWriter(str(shard)) as writer:
+        for record in records:
+            writer.write(record)
+
+
+def test_a_changed_shard_is_another_cache(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "data")
+    words = [f"dataset.data_dir={tmp_path / 'data'}", "cache.at=source"]
+    before = key_and_data(words, tmp_path / "caches")
+    shard = sorted((tmp_path / "data").rglob("*.tfrecord-*"))[1]
+    size = shard.stat().st_size
+    with_another_picture(shard)
+    assert shard.stat().st_size == size
+    after = key_and_data(words, tmp_path / "caches")
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+
+
+def identity_of(tiny: Path, *words: str) -> dict[str, Any]:
+    plan = planned(Request(overrides=small(tiny, "cache=disk", *words)), STAGES)
+    contexts = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)
+    return dict(map(tuple, keepers_of(plan, contexts, {}, print)["train"].kept.identity))
+
+
+def test_an_edit_of_the_code_that_makes_the_examples_is_another_cache(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = f"cache.dir={tmp_path}"
+    before = identity_of(tiny, place)
+    hashed: Callable[[Any], str] = identities._text_hash  # stands for an edit of a file
+    monkeypatch.setattr(identities, "_text_hash", lambda module: hashed(module)[::-1])
+    after = identity_of(tiny, place)
+    assert {name for name in before if before[name] != after[name]} == {
+        "code etlrun.graph.datasets",
+        "code etlrun.graph.source",
+        "code etlrun.graph.steps",
+    }
+
+
+def test_only_what_decodes_or_computes_depends_on_tensorflow(tiny: Path, tmp_path: Path) -> None:
+    place = f"cache.dir={tmp_path}"
+    assert "tensorflow" in identity_of(tiny, place, "cache.at=decoded")
+    assert "tensorflow" not in identity_of(tiny, place, "cache.at=source")
+    decoded_by_tfds = ("extract=tfds", "extract.decode=true", "transform.steps=[resize,scale_minus_one_one]")
+    eval_steps = "transform.eval_steps=[resize,scale_minus_one_one]"
+    assert "tensorflow" in identity_of(tiny, place, "cache.at=decoded", *decoded_by_tfds, eval_steps)

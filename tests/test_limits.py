@@ -1,0 +1,54 @@
+from pathlib import Path
+
+import psutil
+import pytest
+
+from etlrun.cache.limits import free_disk_bytes, free_memory_bytes
+
+
+def group(root: Path, mount: str, name: str, files: dict[str, str]) -> None:
+    folder = root / "sys/fs/cgroup" / mount / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        (folder / file).write_text(text)
+
+
+def process(root: Path, text: str) -> None:
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(text)
+
+
+def test_without_groups_it_is_what_the_machine_has(tmp_path: Path) -> None:
+    assert free_memory_bytes(tmp_path) == pytest.approx(psutil.virtual_memory().available, rel=0.2)
+
+
+def test_a_container_of_version_2_counts_and_gives_file_pages_back(tmp_path: Path) -> None:
+    process(tmp_path, "0::/pod/job\n")
+    stat = "anon 5\ninactive_file 300\n"
+    group(tmp_path, "", "pod/job", {"memory.max": "max\n", "memory.current": "900\n", "memory.stat": stat})
+    group(tmp_path, "", "pod", {"memory.max": "1000\n", "memory.current": "900\n", "memory.stat": stat})
+    assert free_memory_bytes(tmp_path) == 400
+
+
+def test_the_tightest_group_counts(tmp_path: Path) -> None:
+    process(tmp_path, "0::/pod/job\n")
+    group(tmp_path, "", "pod/job", {"memory.max": "500\n", "memory.current": "450\n"})
+    group(tmp_path, "", "pod", {"memory.max": "1000\n", "memory.current": "900\n"})
+    assert free_memory_bytes(tmp_path) == 50
+
+
+def test_a_container_of_version_1_counts(tmp_path: Path) -> None:
+    process(tmp_path, "9:name=systemd:/\n4:cpu,memory:/docker/abc\n0::/\n")
+    files = {"memory.limit_in_bytes": "2000\n", "memory.usage_in_bytes": "1500\n"}
+    group(tmp_path, "memory", "docker/abc", {**files, "memory.stat": "total_inactive_file 100\n"})
+    assert free_memory_bytes(tmp_path) == 600
+
+
+def test_a_container_that_sees_itself_as_the_root_counts(tmp_path: Path) -> None:
+    process(tmp_path, "0::/\n")
+    group(tmp_path, "", "", {"memory.max": "1000\n", "memory.current": "1200\n"})
+    assert free_memory_bytes(tmp_path) == 0
+
+
+def test_disk_space_is_that_of_the_nearest_folder(tmp_path: Path) -> None:
+    assert free_disk_bytes(tmp_path / "not" / "there") == pytest.approx(free_disk_bytes(tmp_path), rel=0.1)
