@@ -46,9 +46,11 @@ class Pipeline:
             place = next(at for at, planned in enumerate(after) if isinstance(planned.stage, (Shuffle, Batch)))
             before, after = after[:place], after[place:]
         self._before, self._after = self._build(None, before), after
+        self._is_random = any(planned.is_random for planned in stages if planned.steps)
         self._has_memory = cache is not None and keeper is None
         if self._has_memory:
             self._before = DATASET_STAGES[type(cache)](self._before, cache, context)
+        self._before = self._before.with_options(_as_written())  # which hold for all that is built upon it
         self._number = 0
         batches = self._build(self._build(self._before, after), self._ahead)
         _check(batches, stages[-1].gives)
@@ -70,16 +72,17 @@ class Pipeline:
 
     def _next_pass(self) -> tf.data.Dataset:
         self._number += 1
-        self.context.passes_begun.assign(self._number)
+        if self._is_random:
+            self.context.passes_begun.assign(self._number)
         context = dataclasses.replace(self.context, pass_number=self._number)
         dataset = self._before
         if self.keeper is not None:
             mode = int(self.keeper.begin())
             if mode == READ:
                 batches = self._read(self._after, self.keeper.count, context)
-                return self._build(batches, self._ahead).with_options(_as_written())
+                return self._build(batches, self._ahead)
             dataset = disk.written(dataset, self.keeper, tf.constant(mode, tf.int64))
-        return self._build(self._build(dataset, self._after, context), self._ahead).with_options(_as_written())
+        return self._build(self._build(dataset, self._after, context), self._ahead)
 
     def endless(self) -> tf.data.Dataset:
         """Batches of the next pass and all later ones; prefetching goes on from pass to pass."""
@@ -102,7 +105,7 @@ class Pipeline:
 
     def _read(self, stages: Stages, count: Any, context: Context) -> tf.data.Dataset:
         """`stages` over the numbers of the examples, which are read as late as can be."""
-        numbers = tf.data.Dataset.range(count)
+        numbers = tf.data.Dataset.range(count).with_options(_as_written())
         shuffling = [planned for planned in stages if isinstance(planned.stage, Shuffle)]
         others = [planned for planned in stages if planned not in shuffling]
         numbers = self._build(numbers, shuffling, context)
@@ -128,13 +131,13 @@ class Pipeline:
         unshuffled = [planned for planned in stages if not isinstance(planned.stage, Shuffle)]
         before, _, after = at_cache(unshuffled)
         if from_cache and self._has_memory:
-            return self._build(self._before, after).with_options(_as_written())
+            return self._build(self._before, after)
         if from_cache and self.keeper is not None and self.keeper.count:
             ahead = [planned for planned in after if isinstance(planned.stage, Prefetch)]
             batches = self._read(
                 [planned for planned in after if planned not in ahead], self.keeper.count, self.context
             )
-            return self._build(batches, ahead).with_options(_as_written())
+            return self._build(batches, ahead)
         return self._build(None, [*before, *after]).with_options(_as_written())
 
 
@@ -158,14 +161,13 @@ class _Passes(tf.data.Dataset):  # type: ignore[misc]
 
 
 def _as_written() -> tf.data.Options:
-    """Without the rewrites that make a serial map parallel, fuse it into the batches, or add a prefetch.
+    """Without rewrites: they make serial maps parallel, fuse them into batches, or add a prefetch.
 
-    The config says which of these are wanted, and the measures tell the stages apart.
+    The config says which of these are wanted, and the measures tell the stages apart. AUTOTUNE is no rewrite. To look
+    for some would also take 8 ms of each pass.
     """
     options = tf.data.Options()
-    options.experimental_optimization.map_parallelization = False
-    options.experimental_optimization.map_and_batch_fusion = False
-    options.experimental_optimization.inject_prefetch = False
+    options.experimental_optimization.apply_default_optimizations = False
     return options
 
 
