@@ -1,0 +1,183 @@
+"""Where a cache may stand, and what a plan says of it."""
+
+import pytest
+
+from etlrun.plan import at_cache
+from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+
+SCALED = "transform.steps=[decode,center_crop,resize,scale_minus_one_one]"
+SCALED_TOO = "transform.eval_steps=[decode,center_crop,resize,scale_minus_one_one]"
+FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
+
+
+def stages_of(*overrides: str) -> list[str]:
+    """All stages of the training pipeline, with the steps of each."""
+    return [
+        " ".join([planned.stage.path, *(step.stage.path.removeprefix("transform.") for step in planned.steps)])
+        for planned in plan_of("extract.num_parallel_calls=null", *overrides).train
+    ]
+
+
+@pytest.mark.parametrize(
+    ("at", "before", "after"),
+    [
+        ("source", "transform.map parse", "transform.after_cache decode center_crop resize"),
+        ("decoded", "transform.map parse decode", "transform.after_cache center_crop resize"),
+        ("center_crop", "transform.map parse decode center_crop", "transform.after_cache resize"),
+        ("transformed", "transform.map parse decode center_crop resize", None),
+    ],
+)
+def test_steps_after_the_cache_come_after_the_shuffling(at: str, before: str, after: str | None) -> None:
+    middle = [after] if after else []
+    assert stages_of(SCALED, SCALED_TOO, f"cache.at={at}") == [
+        "extract.interleave",
+        before,
+        "cache.memory",
+        "load.shuffle",
+        *middle,
+        "load.batch",
+        "load.prefetch",
+    ]
+
+
+def test_features_are_made_before_the_cache() -> None:
+    plan = plan_of("cache.at=features", "model.trainable=false")
+    before, _, after = at_cache(plan.train)
+    assert [planned.stage.path for planned in before] == ["extract.interleave", "transform.map", "model.backbone"]
+    assert str(before[-1].gives) == "float32 [1280], label"
+    assert str(after[-1].gives) == "32 x float32 [1280], label"
+
+
+def test_a_wide_model_has_more_features() -> None:
+    plan = plan_of("cache.at=features", "model.trainable=false", "model.alpha=1.4")
+    assert str(plan.train[-1].gives) == "32 x float32 [1792], label"
+
+
+def test_the_place_of_a_cache_changes_no_fingerprint() -> None:
+    frozen = "model.trainable=false"
+    plans = [
+        plan_of(frozen, "cache=none"),
+        plan_of(frozen, "cache=disk", "cache.dir=/caches", "cache.when_busy=wait"),
+        *(plan_of(frozen, f"cache.at={at}") for at in ("source", "decoded", "resize", "transformed", "features")),
+    ]
+    assert len({plan.fingerprint for plan in plans}) == 1
+
+
+def test_none_takes_the_values_of_the_others() -> None:
+    assert stages_of("cache=none", "cache.at=source") == stages_of("cache=none")
+
+
+REFUSED = {
+    "a random step before it": (
+        [FLIPPED],
+        (
+            "cache.at: found transformed, which is after transform.random_flip; expected a place before the "
+            "first random "
+            "step, of which later epochs would repeat the first one's result\n    -> set cache.at=resize, or cache=none"
+        ),
+    ),
+    "a random first step": (
+        ["transform.steps=[decode,random_flip,resize,scale_minus_one_one]", "cache.at=resize"],
+        (
+            "cache.at: found resize, which is after transform.random_flip; expected a place before the first random "
+            "step, of which later epochs would repeat the first one's result\n    -> set cache.at=decoded, or "
+            "cache=none"
+        ),
+    ),
+    "no such point": (
+        ["cache.at=rezise"],
+        (
+            "cache.at: found rezise; expected one of source, decoded, transformed, features, decode, resize\n"
+            "    -> did you mean `resize`?"
+        ),
+    ),
+    "a step that the model does": (
+        ["cache.at=scale_minus_one_one"],
+        (
+            "cache.at: found scale_minus_one_one; expected one of source, decoded, transformed, features, "
+            "decode, resize\n"
+            "    -> name a step of both lists that comes before the scaling"
+        ),
+    ),
+    "float32 where uint8 is asked for": (
+        ["cache.dtype=uint8", "transform.resize.dtype=float32"],
+        (
+            "cache.dtype: found uint8, for float32 [64, 64, 3] in [-1, 1], label; expected uint8 pictures before the "
+            "cache\n    -> set transform.resize.dtype=uint8, cache.at=decoded, or cache.dtype=auto"
+        ),
+    ),
+    "source that TFDS decodes": (
+        [
+            "extract=tfds",
+            "extract.decode=true",
+            "transform.steps=[resize,scale_minus_one_one]",
+            "transform.eval_steps=[resize,scale_minus_one_one]",
+            "cache.at=source",
+        ],
+        "cache.at: found source; expected pictures that are not decoded yet\n    -> set extract.decode=false",
+    ),
+    "source with records to skip": (
+        ["cache.at=source", "dataset.on_corrupt=skip"],
+        (
+            "cache.at: found source, with dataset.on_corrupt=skip; expected a place after `decode`, which finds "
+            "the broken "
+            "pictures\n    -> set cache.at=decoded"
+        ),
+    ),
+    "features of a base that learns": (
+        ["cache.at=features"],
+        (
+            "cache.at: found features; expected a base that does not learn, so that its features stay what they are\n"
+            "    -> set model.trainable=false, or cache.at=transformed"
+        ),
+    ),
+    "features of no model": (
+        ["cache.at=features", "model=emulated"],
+        (
+            "cache.at: found features; expected another point, since model.emulated has no base\n"
+            "    -> set model=mobilenet_v2, or cache.at=transformed"
+        ),
+    ),
+    "features in a drain": (
+        ["cache.at=features", "trainer=drain"],
+        "cache.at: found features; expected another point, since trainer.drain has no model\n    -> set trainer=fit",
+    ),
+    "features with a digest": (
+        ["cache.at=features", "model.trainable=false", "measure.digest=true"],
+        (
+            "measure.digest: found true; expected false where cache.at=features, since steps see no examples then\n"
+            "    -> set measure.digest=false, or cache.at=transformed"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("overrides", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_can_not_be_kept_is_refused(overrides: list[str], message: str) -> None:
+    assert refusal_of_plan(*overrides) == message
+
+
+def test_wrong_values_are_told_with_those_that_are_right() -> None:
+    assert refusal_of_spec("cache=disk", "cache.when_busy=never", "cache.dtype=int8", "cache.at=''") == (
+        "cache.at: found ''; expected source, decoded, transformed, features, or the name of a step, after which it "
+        "stands\n"
+        "cache.dtype: found 'int8'; expected auto or uint8\n"
+        "cache.when_busy: found 'never'; expected wait or uncached"
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "remarks"),
+    [
+        (["trainer.epochs=1"], ("cache.memory can't pay: with one epoch nothing reads what it keeps.",)),
+        (
+            ["trainer.epochs=1", "cache=disk"],
+            ("cache.disk can pay only in other runs: with one epoch this one reads nothing that it has kept.",),
+        ),
+        (["trainer.epochs=1", "cache=none"], ()),
+        (["trainer.epochs=2"], ()),
+        (["trainer.epochs=1", "trainer.steps_per_epoch=100"], ()),
+    ],
+)
+def test_a_cache_that_can_not_pay_is_said(overrides: list[str], remarks: tuple[str, ...]) -> None:
+    assert plan_of(*overrides).remarks == remarks

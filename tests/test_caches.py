@@ -1,0 +1,143 @@
+"""`etlrun cache`: ls, why, gc, rm."""
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from etlrun import cli
+from etlrun.cache.store import Store
+from tests.runs import emulated, run_here
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def caches(tiny: Path, tmp_path: Path, capsys: Captured) -> Path:
+    """Those of a run of 32x32 pixels, and a day later of one of 16x16."""
+    folder = tmp_path / "caches"
+    for side in (16, 32):
+        size = f"transform.resize.size=[{side},{side}]"
+        assert run_here(tmp_path / str(side), emulated(tiny, "cache=disk", f"cache.dir={folder}", size))[0] == 0
+        if side == 16:
+            for path in folder.glob("*/cache.json"):
+                os.utime(path, (time.time() - 86_400, time.time() - 86_400))
+    capsys.readouterr()
+    return folder
+
+
+def say(capsys: Captured, *words: str) -> str:
+    cli.main(["cache", *words])
+    return capsys.readouterr().out
+
+
+def refusal(capsys: Captured, *words: str) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["cache", *words])
+    assert isinstance(caught.value.code, int)
+    return caught.value.code, capsys.readouterr().err
+
+
+def test_ls_tells_what_there_is(caches: Path, capsys: Captured) -> None:
+    lines = say(capsys, "ls", "--dir", str(caches)).splitlines()
+    assert lines[0].split() == ["key", "of", "at", "examples", "MB", "made", "used", "state"]
+    rows = [re.split(r"\s{2,}", line.strip()) for line in lines[1:-1]]
+    kinds = [("train[80%:]", "10", {32: "0.0", 16: "0.0"}), ("train[:80%]", "38", {32: "0.1", 16: "0.0"})]
+    assert sorted((row[1:5], row[6]) for row in rows if row[6] == "1 d ago") == [
+        ([f"tiny_pictures/1.2.0 {split}", "uint8 [16, 16, 3] in [0, 255], label", count, size[16]], "1 d ago")
+        for split, count, size in kinds
+    ]
+    assert sorted(row[1:5] for row in rows if row[6] != "1 d ago") == [
+        [f"tiny_pictures/1.2.0 {split}", "uint8 [32, 32, 3] in [0, 255], label", count, size[32]]
+        for split, count, size in kinds
+    ]
+    assert {row[7] for row in rows} == {"ready"}
+    assert re.fullmatch(rf"4 caches of 0\.\d MB in {caches}", lines[-1])
+
+
+def test_why_finds_a_hit_and_names_the_first_difference(tiny: Path, caches: Path, capsys: Captured) -> None:
+    words = emulated(tiny, "cache=disk", f"cache.dir={caches}")
+    hits = say(capsys, "why", *words).splitlines()
+    assert [re.sub(r"[0-9a-f]{20}", "KEY", line) for line in hits] == [
+        f"train      hit   KEY  38 examples, 0.1 MB, used {hits[0].rsplit('used ')[1]}",
+        f"validation hit   KEY  10 examples, 0.0 MB, used {hits[1].rsplit('used ')[1]}",
+    ]
+    lines = say(capsys, "why", *words, "transform.resize.method=area").splitlines()
+    assert [re.sub(r"[0-9a-f]{20}", "KEY", line).strip() for line in lines[:3]] == [
+        "train      miss  KEY",
+        (
+            f"nearest is KEY (tiny_pictures/1.2.0 train[:80%], made by 32 with {' '.join(words)} "
+            "transform.resize.size=[32,32])"
+        ),
+        "it differs in transform.resize.method: bilinear there, area here",
+    ]
+
+
+def test_why_of_a_config_without_a_cache_on_disk_is_refused(capsys: Captured) -> None:
+    assert refusal(capsys, "why", "cache=memory") == (
+        2,
+        (
+            "etlrun: 1 fault\n"
+            "  cache: found cache.memory, which keeps nothing for other runs; expected cache.disk\n"
+            "    -> add cache=disk to see what a cache on disk would do\n"
+        ),
+    )
+
+
+def test_gc_removes_what_was_not_used_for_longest(caches: Path, capsys: Captured) -> None:
+    store = Store(caches)
+    entries = store.entries()
+    young, old = entries[:2], entries[2:]
+    (caches / "dead.filling").mkdir()
+    out = say(capsys, "gc", "--dir", str(caches), "--max-bytes", str(sum(entry.bytes for entry in young)))
+    assert out.splitlines() == [
+        "removed dead.filling, left by a run that was killed",
+        *(f"removed {entry.key}, {entry.bytes / 1e6:,.1f} MB, used 1 d ago" for entry in reversed(old)),
+        f"2 caches of {sum(entry.bytes for entry in young) / 1e6:,.1f} MB in {caches}",
+    ]
+    assert {entry.key for entry in store.entries()} == {entry.key for entry in young}
+
+
+def test_gc_leaves_a_cache_in_use(caches: Path, capsys: Captured) -> None:
+    store = Store(caches)
+    key = store.entries()[-1].key
+    opened = store.open(key)
+    assert opened is not None
+    out = say(capsys, "gc", "--dir", str(caches), "--max-bytes", "0")
+    assert f"kept {key}, 0.0 MB: in use" in out.splitlines()
+    assert [entry.key for entry in store.entries()] == [key]
+    opened.close()
+
+
+def test_rm_removes_one(caches: Path, capsys: Captured) -> None:
+    key = Store(caches).entries()[0].key
+    assert say(capsys, "rm", "--dir", str(caches), key[:8]) == f"removed {key}\n"
+    assert key not in {entry.key for entry in Store(caches).entries()}
+
+
+def test_rm_refuses_what_is_not_there_and_what_is_in_use(caches: Path, capsys: Captured) -> None:
+    store = Store(caches)
+    key = store.entries()[0].key
+    wrong = f"{key[:-1]}x"
+    assert refusal(capsys, "rm", "--dir", str(caches), wrong) == (
+        1,
+        (
+            f"etlrun: 1 fault\n  cache rm {wrong}: found no such cache; expected the key of one of the 4 caches in "
+            f"{caches}\n    -> did you mean `{key}`?\n"
+        ),
+    )
+    status, text = refusal(capsys, "rm", "--dir", str(caches), "")
+    assert status == 1
+    assert "cache rm : found 4 caches whose key begins so; expected the key of one of the 4 caches" in text
+    opened = store.open(key)
+    assert opened is not None
+    assert refusal(capsys, "rm", "--dir", str(caches), key) == (
+        1,
+        (
+            f"etlrun: 1 fault\n  cache rm {key}: found a cache in use; expected one that no run reads\n"
+            "    -> wait for the run to end\n"
+        ),
+    )
+    opened.close()
