@@ -185,7 +185,7 @@ def start(data_dir: str, repeats: int) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         folders = (Path(scratch) / str(number) for number in range(10**6))
         kept = ["cache=disk", f"cache.dir={scratch}/kept"]
-        run(next(folders), *words[:-3], "model=emulated", "trainer.epochs=1", "dataset.eval_split=null", *kept)
+        run(next(folders), *words[:3], "model=emulated", "trainer.epochs=1", "dataset.eval_split=null", *kept)
         sides = (lambda: [_first_step_s(words + kept)], lambda: [_first_step_s([*words, "cache=none"], "--arrays")])
         return table("part | disk s | memory s", sides, ("start to first step",), repeats)
 

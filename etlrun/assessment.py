@@ -198,7 +198,8 @@ class Assessment:
         if self._batch_size * period_ms / 1000 > self.probe_s():
             return 1000 / period_ms
         has_cache = not isinstance(self.work.plan.spec.cache, NoCache)
-        is_full = has_cache and examples > self.work.train.split.num_examples
+        keeper = self.work.train.keeper
+        is_full = has_cache and (keeper.count > 0 if keeper else examples > self.work.train.split.num_examples)
         return ceiling_per_s(self.work.train, rows, from_cache=is_full, seconds=self.probe_s())
 
     def _step_costs_ms(self, name: str, stage: str) -> Mapping[str, float]:

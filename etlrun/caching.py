@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from etlrun.cache.keeper import Keeper, Kept
-from etlrun.cache.store import Store
+from etlrun.cache.store import Store, folder_of
 from etlrun.forecast import fits
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
@@ -29,9 +29,7 @@ class Notes:
         """Say it."""
         Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
         self._record.event("cache", text=text)
-        remark = f"{text[0].upper()}{text[1:]}."
-        if remark not in self._record.summary["remarks"]:
-            self._record.update(remarks=[*self._record.summary["remarks"], remark])
+        self._record.remark(f"{text[0].upper()}{text[1:]}.")
 
 
 def keepers_of(
@@ -51,7 +49,8 @@ def keepers_of(
             shape=None if flow.content == "encoded" or None in shape else [side or 0 for side in shape],
             made_by={**made_by, "dataset": context.source.builder.info.full_name, "split": context.split.name},
         )
-        keepers[name] = Keeper(Store(cache.dir), kept, waits=cache.when_busy == "wait", say=say)
+        count = None if plan.spec.dataset.on_corrupt == "skip" else context.split.num_examples
+        keepers[name] = Keeper(Store(cache.dir), kept, count=count, waits=cache.when_busy == "wait", say=say)
     return keepers
 
 
@@ -61,12 +60,16 @@ def open_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline]) -
     if isinstance(cache, NoCache):
         return
     keepers = {name: pipeline.keeper for name, pipeline in pipelines.items() if pipeline.keeper is not None}
-    # In the order of their keys, so that no two runs wait for each other.
-    for keeper in sorted(keepers.values(), key=lambda keeper: keeper.key):
-        keeper.prepare()
-    to_fill = {name: pipeline for name, pipeline in pipelines.items() if name not in keepers or not keepers[name].count}
     try:
-        forecast = fits(to_fill, cache, Store(cache.dir).folder if isinstance(cache, DiskCache) else record.folder)
+        # In the order of their keys, so that no two runs wait for each other.
+        for keeper in sorted(keepers.values(), key=lambda keeper: keeper.key):
+            keeper.prepare()
+        to_fill = {
+            name: pipeline
+            for name, pipeline in pipelines.items()
+            if pipeline.keeper is None or pipeline.keeper.is_to_fill
+        }
+        forecast = fits(to_fill, cache, folder_of(cache.dir))
     except BaseException:
         for keeper in keepers.values():
             keeper.close()

@@ -15,6 +15,7 @@ from etlrun.graph.datasets import map_steps
 from etlrun.plan import at_cache
 from etlrun.stages.cache import DiskCache, MemoryCache
 from etlrun.stages.flow import Flow
+from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.transform import Decode, Map, Parse
 
 _SAMPLE = 64
@@ -85,6 +86,8 @@ def _has(pipeline: Pipeline, point: str) -> bool:
     """Whether a cache may stand there: the point exists, and nothing random comes before it."""
     steps = _steps(pipeline)[: _count(pipeline, point)]
     wanted = {"source": Parse, "decoded": Decode}.get(point)
+    if point == "source" and any(isinstance(planned.stage, SkipCorrupt) for planned in pipeline.stages):
+        return False
     return (wanted is None or any(isinstance(step.stage, wanted) for step in steps)) and not any(
         step.is_random for step in steps
     )

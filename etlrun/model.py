@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,12 @@ def build(stage: MobileNetV2 | Emulated, flow: Flow, scaling: Sequence[Scaling],
 def backbone(model: keras.Model) -> Backbone:
     """What `model` computes before its dense layer, whose weights must not change any more."""
     base = keras.Model(model.input, model.get_layer(_HEAD).input)
+    compute = _computed(base)
 
     def features(pictures: Any) -> Any:
         # One shape of batch, so that nothing is compiled twice.
         padding = [(0, BackboneStage.pictures_at_once - len(pictures)), *[(0, 0)] * (pictures.ndim - 1)]
-        found = base.predict_on_batch(np.pad(pictures, padding))
+        found = compute(np.pad(pictures, padding))
         return np.asarray(found[: len(pictures)], "float32")
 
     digest = hashlib.sha256()
@@ -68,12 +70,29 @@ def backbone(model: keras.Model) -> Backbone:
         features=features,
         identity=[
             ["model.weights", digest.hexdigest()[:16]],
-            ["model.layers", hashlib.sha256(base.to_json().encode()).hexdigest()[:16]],
+            ["model.input", f"{base.input_shape} {base.input.dtype}"],
+            ["model.scaling", [[layer.scale, layer.offset] for layer in base.layers if hasattr(layer, "offset")]],
+            ["code etlrun.model", hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]],
             ["precision", keras.config.dtype_policy().name],
             ["keras", keras.__version__],
-            ["backend", f"{keras.backend.backend()} on {'a GPU' if accelerators() else 'the CPU'}"],
+            ["backend", f"{keras.backend.backend()} {_version()} on {'a GPU' if accelerators() else 'the CPU'}"],
         ],
     )
+
+
+def _computed(base: keras.Model) -> Callable[[Any], Any]:
+    """What a batch of pictures becomes, from any thread. Keras's own way on JAX takes the weights away meanwhile."""
+    if keras.backend.backend() != "jax":
+        base.make_predict_function()
+        return base.predict_on_batch  # type: ignore[no-any-return]
+    import jax
+
+    weights = [[variable.value for variable in of] for of in (base.trainable_variables, base.non_trainable_variables)]
+    return jax.jit(lambda pictures: base.stateless_call(*weights, pictures, training=False)[0])  # type: ignore[no-any-return]
+
+
+def _version() -> str:
+    return metadata.version(keras.backend.backend())
 
 
 def head(model: keras.Model) -> keras.Model:

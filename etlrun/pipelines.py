@@ -123,15 +123,19 @@ def at_work(work: Work) -> Iterator[None]:
         for keeper in keepers:
             if keeper.failure is not None:
                 raise keeper.failure from error
+        for keeper in keepers:
+            keeper.close()  # TensorFlow's threads may go on
         if isinstance(error, tf.errors.DataLossError | tf.errors.InvalidArgumentError):
             _explain(work, error)
         raise
     finally:
         for watch in work.watches.values():
             watch.close()
-        describe_caches(work.record, work.pipelines)
-        for keeper in keepers:
-            keeper.close()
+        try:
+            describe_caches(work.record, work.pipelines)
+        finally:
+            for keeper in keepers:
+                keeper.close()
     _report_skipped(work)
 
 
@@ -157,5 +161,4 @@ def _report_skipped(work: Work) -> None:
     total = sum(skipped.values())
     work.record.update(skipped=skipped)
     if total:
-        remark = f"{total} corrupt records were left out; events.jsonl names them."
-        work.record.update(remarks=[*work.record.summary["remarks"], remark])
+        work.record.remark(f"{total} corrupt records were left out; events.jsonl names them.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,6 +72,7 @@ class Record:
         self.folder = folder
         self.summary = read_summary(folder) or {"status": RUNNING, "overrides": []}
         self._start = time.perf_counter()
+        self._lock = threading.RLock()  # TensorFlow's threads have something to say, too
 
     @classmethod
     def create(cls, folder: Path, config: Mapping[str, Any], overrides: list[str], **details: Any) -> Record:
@@ -108,14 +110,22 @@ class Record:
     def event(self, kind: str, **details: Any) -> None:
         """Append one line to `events.jsonl`."""
         line = {"event": kind, "elapsed_s": round(self.elapsed_s(), 3), **finite(details)}
-        with (self.folder / EVENTS).open("a", encoding="utf-8") as file:
+        with self._lock, (self.folder / EVENTS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
     def update(self, **values: Any) -> None:
         """Set values of the summary and write it."""
-        self.summary |= values
-        text = json.dumps(finite(self.summary), indent=2) + "\n"
-        write_atomically(self.folder / SUMMARY, text)
+        with self._lock:
+            self.summary |= values
+            text = json.dumps(finite(self.summary), indent=2) + "\n"
+            write_atomically(self.folder / SUMMARY, text)
+
+    def remark(self, text: str) -> None:
+        """Add a sentence to what a reader should know, once."""
+        with self._lock:
+            remarks = self.summary.get("remarks", [])
+            if text not in remarks:
+                self.update(remarks=[*remarks, text])
 
     def epoch(self, epoch: Mapping[str, Any]) -> None:
         """Add an epoch, and the totals that follow; the rate leaves out a process's first step, which compiles."""

@@ -75,10 +75,10 @@ def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
             "uint8 pictures before the cache",
             "set transform.resize.dtype=uint8, cache.at=decoded, or cache.dtype=auto",
         )
-    if cache.at == "source" and spec.dataset.on_corrupt == "skip":
+    if gives.content == "encoded" and spec.dataset.on_corrupt == "skip":
         yield _fault(
             "cache.at",
-            "source, with dataset.on_corrupt=skip",
+            f"{cache.at}, with dataset.on_corrupt=skip",
             "a place after `decode`, which finds the broken pictures",
             "set cache.at=decoded",
         )

@@ -104,8 +104,10 @@ def test_a_cache_that_was_cut_short_is_filled_anew(tiny: Path, tmp_path: Path) -
     assert f"T{text}." in summary["remarks"]
 
 
-def test_a_full_disk_ends_the_cache_and_not_the_run(tiny: Path, tmp_path: Path) -> None:
-    words = emulated(tiny, "transform.resize.size=[128,128]", "measure.digest=true", "trainer.epochs=2")
+@pytest.mark.parametrize(("side", "limit"), [(128, 400_000), (32, 60_000)], ids=["large", "smaller than a buffer"])
+def test_a_full_disk_ends_the_cache_and_not_the_run(side: int, limit: int, tiny: Path, tmp_path: Path) -> None:
+    size = f"transform.resize.size=[{side},{side}]"
+    words = emulated(tiny, size, "measure.digest=true", "trainer.epochs=2")
     _, sound = run_here(tmp_path / "sound", [*words, "cache=none"])
     limit = f"import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({400_000}, {400_000}));"
     command = (
@@ -121,9 +123,8 @@ def test_a_full_disk_ends_the_cache_and_not_the_run(tiny: Path, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     summary = json.loads(next(tmp_path.glob("outputs/*/*/summary.json")).read_text())
     assert digests(summary) == digests(sound)
-    assert passes(summary) == {"train": ["uncached", "uncached"], "validation": ["filled", "read"]} or passes(
-        summary
-    ) == {"train": ["uncached", "uncached"], "validation": ["uncached", "uncached"]}
+    validation = ["uncached", "uncached"] if side == 128 else ["filled", "read"]
+    assert passes(summary) == {"train": ["uncached", "uncached"], "validation": validation}
     key = summary["cache"]["pipelines"]["train"]["key"]
     assert (
         f"The cache {key} could not be written in {tmp_path / 'caches'}: File too large; passes go without it."
@@ -152,6 +153,18 @@ def test_four_runs_at_once_share_one_fill(when_busy: str, others: set[str], tiny
     assert sum(kinds[0] == "filled" for kinds in done) == 1
     assert {kind for kinds in done for kind in kinds if kinds[0] != "filled"} <= others
     assert len({epoch["digest"] for summary in summaries for epoch in summary["epochs"]}) == 1
+
+
+def test_a_pass_that_lost_an_example_is_not_published(tiny: Path, tmp_path: Path) -> None:
+    from tests.pictures import bytes_feature, damaged, with_feature
+
+    broken = damaged(tiny, tmp_path / "data", with_feature("image", bytes_feature(b"no picture")))
+    words = emulated(tmp_path / "data", *on_disk(tmp_path), "load.shuffle_buffer=64", "load.prefetch=8")
+    status, summary = run_here(tmp_path / "run", words)
+    assert status == 1
+    assert summary["error"].startswith(f"{broken}, record 5: found a picture that does not decode")
+    assert not list((tmp_path / "caches").glob("*/cache.json"))
+    assert not list((tmp_path / "caches").glob("*.filling"))
 
 
 def test_killed_fills_leave_nothing_that_a_later_run_trusts(tiny: Path) -> None:

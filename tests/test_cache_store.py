@@ -33,7 +33,10 @@ def published(store: Store, identity: Identity = IDENTITY, pictures: Any = PICTU
         payload_bytes=writer.payload_bytes,
         made_by={"made_s": 0.0},
     )
-    store.publish(key, claim, manifest)
+    opened = store.publish(key, claim, manifest)
+    assert opened is not None
+    assert not store.remove(key), "it is in use from the moment on in which it is there"
+    opened.close()
     return key
 
 
@@ -146,6 +149,35 @@ def test_a_cache_under_the_wrong_key_is_not_opened(store: Store) -> None:
     assert str(caught.value) == (
         f"{store.folder / 'another' / 'cache.json'}: found another cache's manifest; expected that of another"
     )
+
+
+def test_a_folder_without_a_manifest_is_a_broken_cache(store: Store) -> None:
+    published(store)
+    (store.folder / KEY / "cache.json").unlink()
+    with pytest.raises(BrokenError) as caught:
+        store.open(KEY)
+    assert str(caught.value).endswith("cache.json: found no manifest; expected the one that a complete cache has")
+    assert [entry.manifest for entry in store.entries()] == [None]
+    assert store.remove(KEY, broken=caught.value.inode)
+    assert store.open(KEY) is None
+
+
+def test_only_the_broken_folder_is_removed_and_not_what_has_taken_its_place(store: Store) -> None:
+    published(store)
+    inode = (store.folder / KEY).stat().st_ino
+    (store.folder / KEY).rename(store.folder / "aside.gone.1")
+    published(store)
+    assert store.remove(KEY, broken=inode)
+    assert (store.folder / KEY).is_dir()
+    assert store.remove("of another run, which has removed it")
+
+
+def test_what_is_being_filled_or_removed_is_no_entry(store: Store) -> None:
+    published(store)
+    for name in ("x.filling", "x.gone.1"):
+        (store.folder / name).mkdir()
+        (store.folder / name / "cache.json").write_text((store.folder / KEY / "cache.json").read_text())
+    assert [entry.key for entry in store.entries()] == [KEY]
 
 
 def test_one_fills_at_a_time(store: Store) -> None:

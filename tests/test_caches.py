@@ -59,6 +59,7 @@ def test_ls_tells_what_there_is(caches: Path, capsys: Captured) -> None:
 
 def test_why_finds_a_hit_and_names_the_first_difference(tiny: Path, caches: Path, capsys: Captured) -> None:
     words = emulated(tiny, "cache=disk", f"cache.dir={caches}")
+    made = emulated(tiny, "cache=disk", f"cache.dir={caches}", "transform.resize.size=[32,32]")
     hits = say(capsys, "why", *words).splitlines()
     assert [re.sub(r"[0-9a-f]{20}", "KEY", line) for line in hits] == [
         f"train      hit   KEY  38 examples, 0.1 MB, used {hits[0].rsplit('used ')[1]}",
@@ -67,10 +68,7 @@ def test_why_finds_a_hit_and_names_the_first_difference(tiny: Path, caches: Path
     lines = say(capsys, "why", *words, "transform.resize.method=area").splitlines()
     assert [re.sub(r"[0-9a-f]{20}", "KEY", line).strip() for line in lines[:3]] == [
         "train      miss  KEY",
-        (
-            f"nearest is KEY (tiny_pictures/1.2.0 train[:80%], made by 32 with {' '.join(words)} "
-            "transform.resize.size=[32,32])"
-        ),
+        (f"nearest is KEY (tiny_pictures/1.2.0 train[:80%], made by 32 with {' '.join(made)})"),
         "it differs in transform.resize.method: bilinear there, area here",
     ]
 

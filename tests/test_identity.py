@@ -128,6 +128,7 @@ def test_an_edit_of_the_code_that_makes_the_examples_is_another_cache(
         "code etlrun.graph.datasets",
         "code etlrun.graph.source",
         "code etlrun.graph.steps",
+        "code etlrun.stages.transform",
     }
 
 

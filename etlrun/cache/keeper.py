@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -47,11 +48,12 @@ class Keeper:
         failure: Why reading had to end; None while all is well.
     """
 
-    def __init__(self, store: Store, kept: Kept, *, waits: bool, say: Callable[[str], None]) -> None:
+    def __init__(self, store: Store, kept: Kept, *, count: int | None, waits: bool, say: Callable[[str], None]) -> None:
+        """`count` is how many examples a whole pass has; None where that is not known before."""
         self.key = key_of(kept.identity)
         self.passes: list[str] = []
         self.failure: WorldError | None = None
-        self._store, self._kept, self._waits, self._say = store, kept, waits, say
+        self._store, self._kept, self._whole, self._waits, self._say = store, kept, count, waits, say
         self._opened: Opened | None = None
         self._claim: Claim | None = None
         self._writer: Writer | None = None
@@ -79,63 +81,72 @@ class Keeper:
         manifest = self._opened.reader.manifest if self._opened else None
         return manifest.payload_bytes + _LABEL_BYTES * manifest.count if manifest else 0
 
+    @property
+    def is_to_fill(self) -> bool:
+        """Whether this run has the right to fill the cache, which is not there."""
+        return self._claim is not None and self._opened is None
+
     def prepare(self) -> None:
         """Open the cache or claim it; where another run fills it, wait if that is asked for."""
         told = False
-        while not self._open() and not self._store.is_claimed_here(self.key):
-            self._claim = self._store.claim(self.key)
-            if self._claim is not None and self._open():  # published a moment ago
-                self._claim.release()
-                self._claim = None
-            if self._claim is not None or not self._waits or self._opened:
-                return
+        while not self._open_or_claim() and self._waits and not self._store.is_claimed_here(self.key):
             if not told:
                 self._say(f"another run fills the cache {self.key}; waiting for it")
                 told = True
             self._store.wait(self.key, _LOOKS_APART_S)
+
+    def _open_or_claim(self) -> bool:
+        """Whether one of the two was possible, or will never be."""
+        try:
+            if not self._open() and self._claim is None and not self._store.is_claimed_here(self.key):
+                self._claim = self._store.claim(self.key)
+                if self._claim is not None and self._open():  # published a moment ago
+                    self._release()
+        except OSError as error:
+            self._give_up(error)
+        return self._given_up or self._opened is not None or self._claim is not None
 
     def _open(self) -> bool:
         if self._opened is None:
             try:
                 self._opened = self._store.open(self.key)
             except BrokenError as error:
-                self._store.remove(self.key, even_in_use=True)
+                self._store.remove(self.key, broken=error.inode)
                 self._say(f"the cache {self.key} was broken, and is filled anew: {error}")
         return self._opened is not None
+
+    def _release(self) -> None:
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
 
     def begin(self) -> np.int64:
         """What the pass that begins now is to do."""
         with self._lock:
             self._leave_unfinished()
-            if not self._open() and not self._given_up:
+            if self._opened is None and not self._given_up:
                 self._start()
-            if self._writer is not None:
-                self.passes.append("filling")
-                return np.int64(self._fill)
-            self.passes.append("read" if self._opened else "uncached")
-            return np.int64(READ if self._opened else UNCACHED)
+            kind = "filling" if self._writer is not None else ("read" if self._opened else "uncached")
+            self.passes.append(kind)
+            return np.int64({"filling": self._fill, "read": READ, "uncached": UNCACHED}[kind])
 
     def _start(self) -> None:
         """A fill, if nobody else is at it."""
-        if self._claim is None and not self._store.is_claimed_here(self.key):
-            self._claim = self._store.claim(self.key)
-            if self._claim is not None and self._open():
-                self._claim.release()
-                self._claim = None
+        self._open_or_claim()
         if self._claim is not None:
             self._writer = Writer(self._claim.folder)
             self._fill += 1
-        elif not self._opened:
-            self._say(f"another run fills the cache {self.key}: this pass goes without it")
+        elif not self._opened and not self._given_up:
+            who = "this run" if self._store.is_claimed_here(self.key) else "another run"
+            self._say(f"{who} fills the cache {self.key}: this pass goes without it")
 
     def _leave_unfinished(self) -> None:
         """A pass that was not read to its end has filled nothing."""
         if self._writer is not None:
             self._writer.abandon()
             self._writer = None
-        if self._fill and self._claim is not None:
-            self._claim.release()
-            self._claim = None
+        if self._fill:
+            self._release()
 
     def add(self, fill: np.int64, picture: Any, label: np.int64) -> np.int64:
         """Write an example of that fill; where the disk takes no more, go on without the cache, and say so."""
@@ -152,8 +163,11 @@ class Keeper:
         with self._lock:
             if self._writer is None or self._claim is None or fill != self._fill:
                 return np.int64(0)
+            if self._whole is not None and self._writer.count != self._whole:  # an example failed, and others went on
+                self._leave_unfinished()
+                return np.int64(0)
             try:
-                self._store.publish(self.key, self._claim, self._manifest(self._writer))
+                self._opened = self._store.publish(self.key, self._claim, self._manifest(self._writer))
             except OSError as error:
                 self._give_up(error)
             else:
@@ -168,8 +182,9 @@ class Keeper:
 
     def _give_up(self, error: OSError) -> None:
         self._leave_unfinished()
+        self._release()
         self._given_up = True
-        self.passes[-1] = "uncached"
+        self.passes[-1:] = ["uncached"] if self.passes else []
         reason = error.strerror or error
         self._say(f"the cache {self.key} could not be written in {self._store.folder}: {reason}; passes go without it")
 
@@ -188,16 +203,19 @@ class Keeper:
         try:
             return work(opened)
         except BrokenError as error:
-            with self._lock:
-                if self.failure is None:
-                    self._store.remove(self.key, even_in_use=True)
-                    self.failure = WorldError(
-                        where=str(error.path),
-                        found=error.found,
-                        expected=error.expected,
-                        remedy="resume the run, or start it again: the cache has been removed, and is filled anew",
-                    )
+            self._fail(opened, str(error.path), error.found, error.expected)
             raise
+        except OSError as error:
+            self._fail(opened, str(opened.reader.folder), str(error.strerror or error), "files that can be read")
+            raise
+
+    def _fail(self, opened: Opened, where: str, found: str, expected: str) -> None:
+        with self._lock:
+            if self.failure is None:
+                remedy = "resume the run, or start it again: the cache has been removed, and is filled anew"
+                self.failure = WorldError(where=where, found=found, expected=expected, remedy=remedy)
+                with contextlib.suppress(OSError):
+                    self._store.remove(self.key, broken=opened.inode)
 
     def close(self) -> None:
         """The run ends: what is not complete goes, what is stays for others."""
@@ -206,9 +224,7 @@ class Keeper:
             if self._writer is not None:
                 self._writer.abandon()
                 self._writer = None
-            if self._claim is not None:
-                self._claim.release()
-                self._claim = None
+            self._release()
             if self._opened is not None:
                 self._opened.close()
                 self._opened = None

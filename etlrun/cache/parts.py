@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import dataclass
@@ -23,10 +24,16 @@ Labels = npt.NDArray[np.int64]
 
 
 class BrokenError(Exception):
-    """A cache whose files are not what was written."""
+    """A cache whose files are not what was written.
+
+    Attributes:
+        path: Of the file; `found` and `expected` are for a message.
+        inode: Of the cache's folder, by which it is told from one that has taken its place.
+    """
 
     def __init__(self, path: Path, found: str, expected: str) -> None:
         self.path, self.found, self.expected = path, found, expected
+        self.inode: int | None = None
         super().__init__(f"{path}: found {found}; expected {expected}")
 
 
@@ -90,9 +97,10 @@ class Writer:
         return {**sizes, INDEX: {"bytes": len(index), "checksum": checksum(index)}}
 
     def abandon(self) -> None:
-        """Close without an index."""
+        """Close without an index; a full disk may refuse even that."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):
+                self._file.close()
 
 
 @dataclass(frozen=True, kw_only=True)

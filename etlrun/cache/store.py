@@ -33,7 +33,7 @@ Identity = list[list[Any]]
 
 def _lock(path: Path) -> FileLock:
     """Of a process, not of a thread: TensorFlow's threads take what others give back."""
-    return FileLock(path, thread_local=False)
+    return FileLock(path, thread_local=False, fallback_to_soft=False)
 
 
 _claimed_here: set[Path] = set()
@@ -80,10 +80,10 @@ class Claim:
 
 
 class Opened:
-    """A published cache in use. `close` lets others remove it."""
+    """A published cache in use, in a folder of that inode. `close` lets others remove it."""
 
-    def __init__(self, reader: Reader, lock: FileLock) -> None:
-        self.reader, self._lock = reader, lock
+    def __init__(self, reader: Reader, lock: FileLock, inode: int) -> None:
+        self.reader, self._lock, self.inode = reader, lock, inode
 
     def close(self) -> None:
         """Use it no longer."""
@@ -92,11 +92,16 @@ class Opened:
         Path(self._lock.lock_file).unlink(missing_ok=True)
 
 
-class Store:
-    """The caches below `folder`; None for the user's cache folder. `WorldError` where it can't be written to."""
+def folder_of(cache_dir: str | Path | None) -> Path:
+    """Of all caches; the user's cache folder where `cache_dir` is None."""
+    return Path(cache_dir).expanduser() if cache_dir else platformdirs.user_cache_path("etlrun")
 
-    def __init__(self, folder: str | Path | None) -> None:
-        self.folder = Path(folder).expanduser() if folder else platformdirs.user_cache_path("etlrun")
+
+class Store:
+    """The caches below a folder. `WorldError` where it can't be written to."""
+
+    def __init__(self, cache_dir: str | Path | None) -> None:
+        self.folder = folder_of(cache_dir)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with self._alone():
@@ -116,17 +121,31 @@ class Store:
     def open(self, key: str) -> Opened | None:
         """The published cache of `key`, in use from now on, or None; `BrokenError` where it is broken."""
         with self._alone():
-            path = self.folder / key / MANIFEST
-            if not path.is_file():
-                return None
-            manifest = Manifest.read(path)
-            if key_of(manifest.identity) != key:
-                raise BrokenError(path, "another cache's manifest", f"that of {key}")
-            reader = Reader(path.parent, manifest)
-            lock = _lock(self.folder / f"{key}.in_use.{os.getpid()}.{uuid.uuid4().hex[:8]}")
-            lock.acquire()
-            os.utime(path)
-        return Opened(reader, lock)
+            return self._opened(key)
+
+    def _opened(self, key: str) -> Opened | None:
+        folder = self.folder / key
+        if not folder.is_dir():
+            return None
+        inode = folder.stat().st_ino
+        try:
+            reader = self._reader(folder)
+        except BrokenError as error:
+            error.inode = inode
+            raise
+        lock = _lock(self.folder / f"{key}.in_use.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+        lock.acquire()
+        os.utime(folder / MANIFEST)
+        return Opened(reader, lock, inode)
+
+    def _reader(self, folder: Path) -> Reader:
+        path = folder / MANIFEST
+        if not path.is_file():
+            raise BrokenError(path, "no manifest", "the one that a complete cache has")
+        manifest = Manifest.read(path)
+        if key_of(manifest.identity) != folder.name:
+            raise BrokenError(path, "another cache's manifest", f"that of {folder.name}")
+        return Reader(folder, manifest)
 
     def claim(self, key: str) -> Claim | None:
         """The right to fill the cache of `key`, with an empty folder; None while another run holds it."""
@@ -152,29 +171,32 @@ class Store:
             return
         lock.release()
 
-    def publish(self, key: str, claim: Claim, manifest: Manifest) -> None:
-        """Make what was filled a cache that others trust, in one step."""
+    def publish(self, key: str, claim: Claim, manifest: Manifest) -> Opened | None:
+        """Make what was filled a cache that others trust, in one step; it is in use from then on."""
         (claim.folder / MANIFEST).write_text(manifest.text(), encoding="utf-8")
         with self._alone():
             claim.folder.rename(self.folder / key)
+            opened = self._opened(key)
         claim.release(keep=True)
+        return opened
 
     def entries(self) -> list[Entry]:
         """All published caches, the one that was used last first."""
         with self._alone():
-            found = [self._entry(path) for path in self.folder.iterdir() if (path / MANIFEST).is_file()]
+            found = [self._entry(path) for path in self.folder.iterdir() if path.is_dir() and "." not in path.name]
         return sorted(found, key=lambda entry: -entry.used_s)
 
     def _entry(self, folder: Path) -> Entry:
+        path = folder / MANIFEST
         try:
-            manifest = Manifest.read(folder / MANIFEST)
-        except BrokenError:
+            manifest = Manifest.read(path)
+        except (BrokenError, OSError):
             manifest = None
         return Entry(
             key=folder.name,
             manifest=manifest,
             bytes=sum(path.stat().st_size for path in folder.iterdir()),
-            used_s=(folder / MANIFEST).stat().st_mtime,
+            used_s=(path if path.exists() else folder).stat().st_mtime,
             in_use=self._is_used(folder.name),
         )
 
@@ -192,13 +214,19 @@ class Store:
                 path.unlink(missing_ok=True)
         return held
 
-    def remove(self, key: str, *, even_in_use: bool = False) -> bool:
-        """Remove a published cache; False where it is in use. Its readers keep the files that they have open."""
+    def remove(self, key: str, *, broken: int | None = None) -> bool:
+        """Remove a published cache; False where it is in use. One that is gone already is no fault.
+
+        `broken` is the inode of a folder that is to go even if it is in use, and only if it is still that folder.
+        """
         with self._alone():
-            if self._is_used(key) and not even_in_use:
+            folder = self.folder / key
+            if not folder.is_dir() or (broken is not None and folder.stat().st_ino != broken):
+                return True
+            if broken is None and self._is_used(key):
                 return False
             gone = self.folder / f"{key}.gone.{uuid.uuid4().hex[:8]}"
-            (self.folder / key).rename(gone)
+            folder.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
         return True
 

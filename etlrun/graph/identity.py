@@ -6,6 +6,7 @@ nor is the seed, since nothing random may come before a cache.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import mmap
 import struct
@@ -16,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
+import tensorflow_datasets as tfds
 
 from etlrun.cache.store import Identity
 from etlrun.graph import datasets, source
@@ -24,6 +26,9 @@ from etlrun.graph.datasets import DATASET_STAGES
 from etlrun.graph.source import Shard
 from etlrun.graph.steps import STEPS
 from etlrun.plan import PlannedStage, changes_data, data_values
+from etlrun.stages.base import Stage
+from etlrun.stages.extract import Interleave, Tfds
+from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.transform import Map, Parse
 
 _FORMAT = 1
@@ -44,11 +49,27 @@ def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
     flat = [inner for outer in before for inner in (outer, *outer.steps)]
     pairs.append(["stages", [planned.stage.path for planned in flat if changes_data(planned.stage)]])
     for planned in flat:
-        pairs += [[name, _plain(value)] for name, value in data_values(planned.stage, "").items()]
-    pairs += [[f"file {Path(shard.path).name}", _content(shard)] for shard in context.split.shards]
+        values = data_values(_canonical(planned.stage, len(context.split.shards)), "")
+        pairs += [[name, _plain(value)] for name, value in values.items()]
+    # A damaged record is skipped, though its checksum says nothing of the damage.
+    by_checksums = not any(isinstance(planned.stage, SkipCorrupt) for planned in before)
+    pairs += [[f"file {Path(shard.path).name}", _content(shard, by_checksums)] for shard in context.split.shards]
     if context.backbone is not None:
         pairs += context.backbone.identity
     return [*pairs, ["kept", str(before[-1].gives)], *_makers(flat)]
+
+
+def _canonical(stage: Stage, shards: int) -> Stage:
+    """The same stage for all that mean the same: no more shards are open than there are."""
+    if not isinstance(stage, Interleave):
+        return stage
+    cycle_length = min(stage.cycle_length, shards)
+    return dataclasses.replace(
+        stage,
+        cycle_length=cycle_length,
+        block_length=1 if cycle_length == 1 else stage.block_length,
+        num_parallel_calls="autotune",
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -62,27 +83,31 @@ def _makers(flat: Sequence[PlannedStage]) -> Identity:
     for planned in flat:
         stage = planned.stage
         if type(stage) in STEPS:
-            modules.add(sys.modules[STEPS[type(stage)].__module__])
+            modules |= {sys.modules[STEPS[type(stage)].__module__], sys.modules[type(stage).__module__]}
             computes = computes or not isinstance(stage, Parse)
         elif not isinstance(stage, Map):
             modules.add(sys.modules[DATASET_STAGES[type(stage)].__module__])
     computes = computes or any(getattr(planned.stage, "decode", False) for planned in flat)
     code = [["code " + module.__name__, _text_hash(module)] for module in sorted(modules, key=lambda m: m.__name__)]
-    return [*code, *([["tensorflow", tf.__version__]] if computes else [])]
+    versions = [["tensorflow", tf.__version__]] if computes else []
+    if any(isinstance(planned.stage, Tfds) for planned in flat):  # its order is that library's
+        versions.append(["tensorflow-datasets", tfds.__version__])
+    return [*code, *versions]
 
 
 def _text_hash(module: ModuleType) -> str:
-    return hashlib.sha256(Path(module.__file__ or "").read_bytes()).hexdigest()[:16]
+    text = Path(module.__file__).read_bytes() if module.__file__ else b""
+    return hashlib.sha256(text).hexdigest()[:16]
 
 
-def _content(shard: Shard) -> list[Any]:
+def _content(shard: Shard, by_checksums: bool) -> list[Any]:  # noqa: FBT001 - of one call
     """Size, records that are read, and a hash over all checksums that the file holds of its records.
 
     A record whose data has changed and whose checksum has not can't be read. Files of other kinds are hashed whole.
     """
     path = Path(shard.path)
     digest = hashlib.sha256()
-    if ".tfrecord" not in path.name:
+    if not by_checksums or ".tfrecord" not in path.name:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256")
     elif path.stat().st_size:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import psutil
-
+from etlrun.cache.limits import free_memory_bytes
 from etlrun.measure.stage_costs import StageCost
 from etlrun.plan import Plan
 from etlrun.stages.cache import MemoryCache, NoCache
@@ -87,7 +86,7 @@ def _cache(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
 
 
 def _fits(conditions: Mapping[str, Any]) -> bool:
-    return bool(conditions["cached_bytes"] < _MEMORY_SHARE * psutil.virtual_memory().available)
+    return bool(conditions["cached_bytes"] < _MEMORY_SHARE * free_memory_bytes())
 
 
 def _megabytes(size: int) -> str:
