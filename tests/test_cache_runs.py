@@ -31,7 +31,7 @@ def digests(summary: dict[str, Any]) -> list[list[str]]:
 
 
 def test_one_run_fills_what_the_next_one_reads(tiny: Path, tmp_path: Path) -> None:
-    words = small(tiny, "trainer.epochs=2", "model.trainable=true", "model.batch_norm_momentum=0.8")
+    words = small(tiny, "trainer.epochs=2", "trainer.learning_rate=0.1")
     runs = {
         "none": run_here(tmp_path / "none", [*words, "cache=none"]),
         "filled": run_here(tmp_path / "filled", [*words, *on_disk(tmp_path)]),
@@ -43,6 +43,7 @@ def test_one_run_fills_what_the_next_one_reads(tiny: Path, tmp_path: Path) -> No
     assert passes(runs["read"][1]) == {"train": ["read", "read"], "validation": ["read", "read"]}
     for _, summary in runs.values():
         assert losses(summary) == losses(runs["none"][1])
+    assert losses(runs["none"][1])[0] != losses(runs["none"][1])[1]
     held = 38 * (32 * 32 * 3 + 8)
     assert runs["read"][1]["cache"]["pipelines"]["train"]["held_bytes"] == held
     assert (
@@ -109,9 +110,9 @@ def test_a_full_disk_ends_the_cache_and_not_the_run(side: int, limit: int, tiny:
     size = f"transform.resize.size=[{side},{side}]"
     words = emulated(tiny, size, "measure.digest=true", "trainer.epochs=2")
     _, sound = run_here(tmp_path / "sound", [*words, "cache=none"])
-    limit = f"import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({400_000}, {400_000}));"
+    first = f"import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}));"
     command = (
-        f"{limit} sys.argv[1:] = {[*words, *on_disk(tmp_path)]!r}; runpy.run_module('etlrun', run_name='__main__')"
+        f"{first} sys.argv[1:] = {[*words, *on_disk(tmp_path)]!r}; runpy.run_module('etlrun', run_name='__main__')"
     )
     done = subprocess.run(
         [sys.executable, "-c", f"{command}"],
