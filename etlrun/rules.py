@@ -64,7 +64,7 @@ def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
                 "cache.at",
                 f"{cache.at}, which is after {step.path}",
                 "a place before the first random step, of which later epochs would repeat the first one's result",
-                f"set cache.at={_name_after(steps[:place])}, or cache=none",
+                f"set cache.at={name_after(steps[:place])}, or cache=none",
             )
             break
     gives = before[-1].gives
@@ -86,7 +86,7 @@ def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
         yield from _features(spec)
 
 
-def _name_after(steps: Sequence[Stage]) -> str:
+def name_after(steps: Sequence[Stage]) -> str:
     """How `cache.at` calls the point after these steps."""
     if not steps or isinstance(steps[-1], Parse):
         return "source"

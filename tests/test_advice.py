@@ -18,6 +18,11 @@ from tests.configs import plan_of
         (["transform.num_parallel_calls=1"], "transform.map", "transform.num_parallel_calls=4"),
         ([], "load.shuffle", "load.shuffle_buffer=128"),
         (["cache=disk"], "cache.disk", "cache=memory"),
+        (
+            ["transform.steps=[decode,resize,random_flip,scale_minus_one_one]"],
+            "transform.decode",
+            "cache=disk cache.at=resize",
+        ),
     ],
 )
 def test_advice_can_be_pasted(overrides: list[str], stage: str, expected: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from etlrun.cache.limits import free_memory_bytes
 from etlrun.measure.stage_costs import StageCost
 from etlrun.plan import Plan
+from etlrun.rules import name_after
 from etlrun.stages.cache import MemoryCache, NoCache
 from etlrun.stages.extract import Interleave, Tfds
 
@@ -79,8 +80,10 @@ def _cache(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
     """A cache, where there is none, one may stand, and later epochs would read it."""
     if not isinstance(plan.spec.cache, NoCache) or conditions["epochs"] == 1:
         return None
-    if any(step.random for step in plan.spec.transform.steps):
-        return None
+    steps = plan.spec.transform.steps
+    first = next((place for place, step in enumerate(steps) if step.random), None)
+    if first is not None:
+        return f"Try cache=disk cache.at={name_after(steps[:first])}: later epochs then begin there."
     target = "memory" if _fits(conditions) else "disk"
     return f"Try cache={target}: later epochs then read {_megabytes(conditions['cached_bytes'])} that are ready."
 
