@@ -19,28 +19,22 @@ from etlrun.record import Record
 from etlrun.stages.cache import DiskCache, NoCache
 
 
-class Notes:
-    """Says what happened to a cache: on the screen at once, in the events, and in the remarks of the report."""
-
-    def __init__(self, record: Record) -> None:
-        self._record = record
-
-    def __call__(self, text: str) -> None:
-        """Say it."""
-        Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
-        self._record.event("cache", text=text)
-        self._record.remark(f"{text[0].upper()}{text[1:]}.")
+def note(record: Record, text: str) -> None:
+    """Say what happened to a cache: on the screen at once, in the events, and in the remarks of the report."""
+    Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
+    record.event("cache", text=text)
+    record.remark(f"{text[0].upper()}{text[1:]}.")
 
 
 def keepers_of(
     plan: Plan, contexts: Mapping[str, Context], made_by: dict[str, Any], say: Callable[[str], None]
 ) -> dict[str, Keeper]:
     """Of the caches on disk, by pipeline; empty where there are none. They are neither opened nor claimed."""
-    cache, stages, keepers = plan.spec.cache, {"train": plan.train, "validation": plan.evaluation}, {}
+    cache, keepers = plan.spec.cache, {}
     if not isinstance(cache, DiskCache):
         return {}
     for name, context in contexts.items():
-        before, _, _ = at_cache(stages[name])
+        before, _, _ = at_cache(plan.pipelines[name])
         flow = before[-1].gives
         shape = shape_of(flow)
         kept = Kept(

@@ -9,6 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from etlrun.cache import limits
+from etlrun.cache.limits import megabytes
+from etlrun.cache.parts import LABEL_BYTES
 from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps
@@ -20,7 +22,6 @@ from etlrun.stages.transform import Decode, Map, Parse
 
 _SAMPLE = 64
 """Pictures from which the mean size is taken where sizes differ."""
-_LABEL_BYTES = 8
 _ROW_BYTES = 64
 """Of the index of a cache on disk for each example, at most."""
 
@@ -58,7 +59,7 @@ def fits(pipelines: Mapping[str, Pipeline], cache: MemoryCache | DiskCache, fold
     share = f"{space.share:.0%}" + (" (the training needs some, too)" if cache.path == "cache.memory" else "")
     raise WorldError(
         where=f"{cache.path} at {cache.at}",
-        found=f"{_mb(size)} to keep, with {_mb(space.free_bytes)} free in {space.where}",
+        found=f"{megabytes(size)} to keep, with {megabytes(space.free_bytes)} free in {space.where}",
         expected=f"at most {share} of what is free",
         remedy=f"these fit: {'; '.join(others)}" if others else "set cache=none",
     )
@@ -75,7 +76,8 @@ def _that_fit(
     for target, space in spaces.items():
         for point, bytes_there in points.items():
             if space.takes(bytes_there):
-                yield f"cache={target} cache.at={point} ({_mb(bytes_there)} of {_mb(space.free_bytes)} free)"
+                free = f"{megabytes(bytes_there)} of {megabytes(space.free_bytes)} free"
+                yield f"cache={target} cache.at={point} ({free})"
 
 
 def _steps(pipeline: Pipeline) -> list[Any]:
@@ -113,7 +115,7 @@ def _bytes_at(pipeline: Pipeline, point: str | None) -> int:
         flow = _steps(pipeline)[count - 1].gives
     each = _fixed_bytes(flow)
     each = _sampled_bytes(pipeline, count) if each is None else each
-    return int(pipeline.split.num_examples * (each + _LABEL_BYTES + _ROW_BYTES))
+    return int(pipeline.split.num_examples * (each + LABEL_BYTES + _ROW_BYTES))
 
 
 def _fixed_bytes(flow: Flow) -> float | None:
@@ -140,7 +142,3 @@ def _sampled_bytes(pipeline: Pipeline, count: int) -> float:
         for picture, _ in sample.apply(tf.data.Dataset.ignore_errors).take(_SAMPLE).as_numpy_iterator()
     ]
     return sum(sizes) / max(len(sizes), 1)
-
-
-def _mb(size: float) -> str:
-    return f"{size / 1e6:,.0f} MB"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
 from etlrun.backend import seed_all
-from etlrun.caching import Notes, describe_caches, keepers_of, open_caches
+from etlrun.caching import describe_caches, keepers_of, note, open_caches
 from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Backbone, Context
@@ -68,12 +69,9 @@ def prepared(
     """Build the pipelines, and open their caches; `WorldError` where data is missing or too little, or space is."""
     contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
     _enough(plan, contexts["train"].split.num_examples)
-    notes = Notes(record)
-    keepers = keepers_of(
-        plan, contexts, {"folder": str(record.folder), "overrides": record.summary["overrides"]}, notes
-    )
-    stages = {"train": plan.train, "validation": plan.evaluation}
-    pipelines = {name: Pipeline(stages[name], context, keepers.get(name)) for name, context in contexts.items()}
+    made_by = {"folder": str(record.folder), "overrides": record.summary["overrides"]}
+    keepers = keepers_of(plan, contexts, made_by, partial(note, record))
+    pipelines = {name: Pipeline(plan.pipelines[name], context, keepers.get(name)) for name, context in contexts.items()}
     open_caches(plan, record, pipelines)
     sizes = {name: context.split.num_examples for name, context in contexts.items()}
     record.event("dataset", name=source.builder.info.full_name, examples=sizes)

@@ -59,6 +59,11 @@ class Plan:
     remarks: tuple[str, ...]
 
     @property
+    def pipelines(self) -> dict[str, tuple[PlannedStage, ...]]:
+        """The stages by the name of their pipeline."""
+        return {"train": self.train, "validation": self.evaluation}
+
+    @property
     def fingerprint(self) -> str:
         """16 hex digits of a SHA-256 over all that decides the numbers of a run, speed left out.
 
@@ -67,6 +72,11 @@ class Plan:
         """
         text = json.dumps(self.decisive, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def pictures_of(stages: Sequence[PlannedStage]) -> Flow:
+    """The last pictures of a pipeline: features are made of them."""
+    return [planned.gives for planned in stages if planned.gives.content != "features"][-1]
 
 
 def sections(spec: RunSpec) -> Iterator[Stage]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from etlrun.errors import ConfigError, Fault, did_you_mean
-from etlrun.plan import Plan, PlannedStage, decisive_values
+from etlrun.plan import Plan, PlannedStage, decisive_values, pictures_of
 from etlrun.rules import remarks, rules, validates
 from etlrun.spec import RunSpec
 from etlrun.stages.base import Stage
@@ -45,11 +45,6 @@ def plan(spec: RunSpec) -> Plan:
 Stages = tuple[PlannedStage, ...]
 
 
-def _pictures(stages: Stages) -> Flow:
-    """The last ones: features are made of them."""
-    return [planned.gives for planned in stages if planned.gives.content != "features"][-1]
-
-
 class _Planner:
     """Collects faults while it goes on."""
 
@@ -62,11 +57,11 @@ class _Planner:
         """The stages of training and of validation, and the steps that the model does."""
         train = self._pipeline(self.spec.transform, evaluation=False)
         evaluation = self._pipeline(self.spec.eval_transform, evaluation=True) if validates(self.spec) else ()
-        return train, evaluation, self._steps(self.by_model, _pictures(train))
+        return train, evaluation, self._steps(self.by_model, pictures_of(train))
 
     def model_sees(self, train: Stages, by_model: Stages) -> Flow:
         """What the base of the model is given."""
-        return by_model[-1].gives if by_model else _pictures(train)
+        return by_model[-1].gives if by_model else pictures_of(train)
 
     def _add(self, where: str, found: object, expected: str, remedy: str) -> None:
         fault = Fault(where=where, found=str(found), expected=expected, remedy=remedy)

@@ -26,12 +26,11 @@ from etlrun.graph.source import Source
 from etlrun.measure.meter import Loop, Meter
 from etlrun.measure.watched import Watch, Watched
 from etlrun.pipelines import Work, at_work, batches_in_pass, contexts_of, opened, prepared
-from etlrun.plan import Plan
+from etlrun.plan import Plan, pictures_of
 from etlrun.record import Record, read_summary
 from etlrun.resume import PreviousRun, checkpoint_path
 from etlrun.rules import windows_past
 from etlrun.stages.cache import NoCache
-from etlrun.stages.dataset import Dataset
 from etlrun.stages.measure import Trace
 from etlrun.stages.trainer import Trainer
 from etlrun.stages.transform import Scaling
@@ -47,7 +46,7 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
         WorldError: Data or weights are missing or broken, or there are too few examples.
     """
     source = opened(plan)
-    whole = _whole(plan, source, previous, trainer)
+    whole = whole_model(plan, source, previous, trainer)
     from_features = _reads_features(plan)
     work = prepared(plan, record, source, backbone=models.backbone(whole) if from_features else None)
     with at_work(work):
@@ -63,17 +62,14 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
 def keepers(plan: Plan) -> dict[str, Keeper]:
     """Of the caches on disk that a run of `plan` would use; neither data nor caches are made for it."""
     spec = plan.spec
-    source = opened(dataclasses.replace(plan, spec=dataclasses.replace(spec, dataset=_as_it_is(spec.dataset))))
+    as_it_is = dataclasses.replace(spec.dataset, download=False)
+    source = opened(dataclasses.replace(plan, spec=dataclasses.replace(spec, dataset=as_it_is)))
     backbone = None
     if _reads_features(plan) and isinstance(spec.trainer, Trainer):
-        backbone = models.backbone(_whole(plan, source, None, spec.trainer))
+        backbone = models.backbone(whole_model(plan, source, None, spec.trainer))
     with_validation = isinstance(spec.trainer, Trainer)
     contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
     return keepers_of(plan, contexts, {}, lambda _: None)
-
-
-def _as_it_is(dataset: Dataset) -> Dataset:
-    return dataclasses.replace(dataset, download=False)
 
 
 def _reads_features(plan: Plan) -> bool:
@@ -87,14 +83,13 @@ def _profile_fits(work: Work, trainer: Trainer) -> None:
             raise ConfigError(faults)
 
 
-def _whole(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
+def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
     """The model from pictures to probabilities, compiled."""
     if previous is not None:
         return keras.models.load_model(previous.checkpoint)
     stage = plan.spec.model
-    pictures = [planned.gives for planned in plan.train if planned.gives.content == "decoded"][-1]
     scaling = [planned.stage for planned in plan.by_model if isinstance(planned.stage, Scaling)]
-    model = models.build(stage, pictures, scaling, source.num_classes)
+    model = models.build(stage, pictures_of(plan.train), scaling, source.num_classes)
     models.compile_for(model, stage, trainer)
     return model
 

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.cache.parts import BrokenError, Labels, Manifest, Pictures, Writer
+from etlrun.cache.parts import LABEL_BYTES, BrokenError, Labels, Manifest, Pictures, Writer
 from etlrun.cache.store import Claim, Identity, Opened, Store, key_of
 from etlrun.errors import WorldError
 
 READ, UNCACHED = 0, -1
 """What a pass does; a number above 0 names the attempt to fill that it is."""
 _LOOKS_APART_S = 0.5
-_LABEL_BYTES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,31 +43,23 @@ class Keeper:
 
     Attributes:
         key: Of the cache.
+        kept: What the cache holds.
+        store: Where it is.
         passes: What each pass so far did: `filled`, `read`, `uncached`, or `filling` where it did not come to its end.
         failure: Why reading had to end; None while all is well.
     """
 
     def __init__(self, store: Store, kept: Kept, *, count: int | None, waits: bool, say: Callable[[str], None]) -> None:
         """`count` is how many examples a whole pass has; None where that is not known before."""
-        self.key = key_of(kept.identity)
+        self.key, self.kept, self.store = key_of(kept.identity), kept, store
         self.passes: list[str] = []
         self.failure: WorldError | None = None
-        self._store, self._kept, self._whole, self._waits, self._say = store, kept, count, waits, say
+        self._whole, self._waits, self._say = count, waits, say
         self._opened: Opened | None = None
         self._claim: Claim | None = None
         self._writer: Writer | None = None
         self._fill, self._given_up = 0, False
         self._lock = threading.RLock()
-
-    @property
-    def kept(self) -> Kept:
-        """What the cache holds."""
-        return self._kept
-
-    @property
-    def store(self) -> Store:
-        """Where it is."""
-        return self._store
 
     @property
     def count(self) -> int:
@@ -79,7 +70,7 @@ class Keeper:
     def held_bytes(self) -> int:
         """Of the examples that can be read."""
         manifest = self._opened.reader.manifest if self._opened else None
-        return manifest.payload_bytes + _LABEL_BYTES * manifest.count if manifest else 0
+        return manifest.payload_bytes + LABEL_BYTES * manifest.count if manifest else 0
 
     @property
     def is_to_fill(self) -> bool:
@@ -89,17 +80,17 @@ class Keeper:
     def prepare(self) -> None:
         """Open the cache or claim it; where another run fills it, wait if that is asked for."""
         told = False
-        while not self._open_or_claim() and self._waits and not self._store.is_claimed_here(self.key):
+        while not self._open_or_claim() and self._waits and not self.store.is_claimed_here(self.key):
             if not told:
                 self._say(f"another run fills the cache {self.key}; waiting for it")
                 told = True
-            self._store.wait(self.key, _LOOKS_APART_S)
+            self.store.wait(self.key, _LOOKS_APART_S)
 
     def _open_or_claim(self) -> bool:
         """Whether one of the two was possible, or will never be."""
         try:
-            if not self._open() and self._claim is None and not self._store.is_claimed_here(self.key):
-                self._claim = self._store.claim(self.key)
+            if not self._open() and self._claim is None and not self.store.is_claimed_here(self.key):
+                self._claim = self.store.claim(self.key)
                 if self._claim is not None and self._open():  # published a moment ago
                     self._release()
         except OSError as error:
@@ -109,9 +100,9 @@ class Keeper:
     def _open(self) -> bool:
         if self._opened is None:
             try:
-                self._opened = self._store.open(self.key)
+                self._opened = self.store.open(self.key)
             except BrokenError as error:
-                self._store.remove(self.key, broken=error.inode)
+                self.store.remove(self.key, broken=error.inode)
                 self._say(f"the cache {self.key} was broken, and is filled anew: {error}")
         return self._opened is not None
 
@@ -120,10 +111,18 @@ class Keeper:
             self._claim.release()
             self._claim = None
 
+    def _abandon(self) -> None:
+        """What is filled by now, if anything."""
+        if self._writer is not None:
+            self._writer.abandon()
+            self._writer = None
+        self._release()
+
     def begin(self) -> np.int64:
         """What the pass that begins now is to do."""
         with self._lock:
-            self._leave_unfinished()
+            if self._writer is not None:  # a pass that was not read to its end has filled nothing
+                self._abandon()
             if self._opened is None and not self._given_up:
                 self._start()
             kind = "filling" if self._writer is not None else ("read" if self._opened else "uncached")
@@ -137,16 +136,8 @@ class Keeper:
             self._writer = Writer(self._claim.folder)
             self._fill += 1
         elif not self._opened and not self._given_up:
-            who = "this run" if self._store.is_claimed_here(self.key) else "another run"
+            who = "this run" if self.store.is_claimed_here(self.key) else "another run"
             self._say(f"{who} fills the cache {self.key}: this pass goes without it")
-
-    def _leave_unfinished(self) -> None:
-        """A pass that was not read to its end has filled nothing."""
-        if self._writer is not None:
-            self._writer.abandon()
-            self._writer = None
-        if self._fill:
-            self._release()
 
     def add(self, fill: np.int64, picture: Any, label: np.int64) -> np.int64:
         """Write an example of that fill; where the disk takes no more, go on without the cache, and say so."""
@@ -164,10 +155,10 @@ class Keeper:
             if self._writer is None or self._claim is None or fill != self._fill:
                 return np.int64(0)
             if self._whole is not None and self._writer.count != self._whole:  # an example failed, and others went on
-                self._leave_unfinished()
+                self._abandon()
                 return np.int64(0)
             try:
-                self._opened = self._store.publish(self.key, self._claim, self._manifest(self._writer))
+                self._opened = self.store.publish(self.key, self._claim, self._manifest(self._writer))
             except OSError as error:
                 self._give_up(error)
             else:
@@ -177,16 +168,15 @@ class Keeper:
 
     def _manifest(self, writer: Writer) -> Manifest:
         files = writer.close()
-        kept = {**self._kept.__dict__, "made_by": {**self._kept.made_by, "made_s": time.time()}}
+        kept = {**self.kept.__dict__, "made_by": {**self.kept.made_by, "made_s": time.time()}}
         return Manifest(**kept, count=writer.count, payload_bytes=writer.payload_bytes, files=files)
 
     def _give_up(self, error: OSError) -> None:
-        self._leave_unfinished()
-        self._release()
+        self._abandon()
         self._given_up = True
         self.passes[-1:] = ["uncached"] if self.passes else []
         reason = error.strerror or error
-        self._say(f"the cache {self.key} could not be written in {self._store.folder}: {reason}; passes go without it")
+        self._say(f"the cache {self.key} could not be written in {self.store.folder}: {reason}; passes go without it")
 
     def one(self, number: np.int64) -> tuple[Any, np.int64]:
         """See `Reader.one`."""
@@ -215,16 +205,13 @@ class Keeper:
                 remedy = "resume the run, or start it again: the cache has been removed, and is filled anew"
                 self.failure = WorldError(where=where, found=found, expected=expected, remedy=remedy)
                 with contextlib.suppress(OSError):
-                    self._store.remove(self.key, broken=opened.inode)
+                    self.store.remove(self.key, broken=opened.inode)
 
     def close(self) -> None:
         """The run ends: what is not complete goes, what is stays for others."""
         with self._lock:
             self._given_up = True
-            if self._writer is not None:
-                self._writer.abandon()
-                self._writer = None
-            self._release()
+            self._abandon()
             if self._opened is not None:
                 self._opened.close()
                 self._opened = None

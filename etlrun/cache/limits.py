@@ -29,6 +29,11 @@ def free_disk_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
+def megabytes(size: float) -> str:
+    """A size in bytes, for a message."""
+    return f"{size / 1e6:,.0f} MB"
+
+
 def _group_rooms(root: Path) -> list[int]:
     rooms = []
     for mount, name, limit, usage in (

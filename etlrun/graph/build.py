@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +12,7 @@ from etlrun.cache.keeper import READ, Keeper
 from etlrun.graph import disk
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import DATASET_STAGES
+from etlrun.graph.passes import Passes
 from etlrun.graph.source import Split
 from etlrun.plan import PlannedStage, at_cache
 from etlrun.stages.cache import Cache
@@ -54,7 +55,7 @@ class Pipeline:
         self._number = 0
         batches = self._build(self._build(self._before, after), self._ahead)
         _check(batches, stages[-1].gives)
-        self.dataset: tf.data.Dataset = _Passes(batches, self._next_pass)
+        self.dataset: tf.data.Dataset = Passes(batches, lambda: iter(self._next_pass()))
 
     @property
     def split(self) -> Split:
@@ -79,8 +80,7 @@ class Pipeline:
         if self.keeper is not None:
             mode = int(self.keeper.begin())
             if mode == READ:
-                batches = self._read(self._after, self.keeper.count, context)
-                return self._build(batches, self._ahead)
+                return self._read([*self._after, *self._ahead], self.keeper.count, context)
             dataset = disk.written(dataset, self.keeper, tf.constant(mode, tf.int64))
         return self._build(self._build(dataset, self._after, context), self._ahead)
 
@@ -107,11 +107,14 @@ class Pipeline:
         """`stages` over the numbers of the examples, which are read as late as can be."""
         numbers = tf.data.Dataset.range(count).with_options(_as_written())
         shuffling = [planned for planned in stages if isinstance(planned.stage, Shuffle)]
-        others = [planned for planned in stages if planned not in shuffling]
+        ahead = [planned for planned in stages if isinstance(planned.stage, Prefetch)]
+        others = [planned for planned in stages if planned not in (*shuffling, *ahead)]
         numbers = self._build(numbers, shuffling, context)
         if any(isinstance(planned.stage, AfterCache) for planned in others):
-            return self._build(disk.read_each(numbers, self.keeper, self._kept), others, context)  # type: ignore[arg-type]
-        return disk.read_batches(self._build(numbers, others, context), self.keeper, self._kept)  # type: ignore[arg-type]
+            batches = self._build(disk.read_each(numbers, self.keeper, self._kept), others, context)  # type: ignore[arg-type]
+        else:
+            batches = disk.read_batches(self._build(numbers, others, context), self.keeper, self._kept)  # type: ignore[arg-type]
+        return self._build(batches, ahead)
 
     def _build(
         self, dataset: tf.data.Dataset | None, stages: Stages, context: Context | None = None
@@ -133,31 +136,8 @@ class Pipeline:
         if from_cache and self._has_memory:
             return self._build(self._before, after)
         if from_cache and self.keeper is not None and self.keeper.count:
-            ahead = [planned for planned in after if isinstance(planned.stage, Prefetch)]
-            batches = self._read(
-                [planned for planned in after if planned not in ahead], self.keeper.count, self.context
-            )
-            return self._build(batches, ahead)
+            return self._read(after, self.keeper.count, self.context)
         return self._build(None, [*before, *after]).with_options(_as_written())
-
-
-class _Passes(tf.data.Dataset):  # type: ignore[misc]
-    """Each iteration is one over another dataset, of the same elements as `first`."""
-
-    def __init__(self, first: tf.data.Dataset, following: Callable[[], tf.data.Dataset]) -> None:
-        self._first, self._following = first, following
-        super().__init__(first._variant_tensor)  # noqa: SLF001 - what tf.data's own wrappers pass on
-
-    def _inputs(self) -> list[tf.data.Dataset]:
-        return [self._first]
-
-    @property
-    def element_spec(self) -> Any:
-        """As that of the first."""
-        return self._first.element_spec
-
-    def __iter__(self) -> Any:
-        return iter(self._following())
 
 
 def _as_written() -> tf.data.Options:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from etlrun.cache.keeper import READ, Keeper
 from etlrun.stages.flow import Flow
-
-Build = Callable[[tf.data.Dataset], tf.data.Dataset]
 
 
 def decided(keeper: Keeper) -> tuple[tf.Tensor, tf.Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etlrun.cache.limits import free_memory_bytes
+from etlrun.cache.limits import free_memory_bytes, megabytes
 from etlrun.measure.stage_costs import StageCost
 from etlrun.plan import Plan
 from etlrun.rules import name_after
@@ -55,9 +55,7 @@ def _target(stage: str, plan: Plan, conditions: Mapping[str, Any]) -> str | None
     if stage == "model.backbone" and isinstance(plan.spec.cache, MemoryCache):
         return "Try cache=disk: later runs on the same data then read the features."
     if stage == "cache.disk" and _fits(conditions):
-        return (
-            f"Try cache=memory: the examples take {_megabytes(conditions['cached_bytes'])}, and memory has the space."
-        )
+        return f"Try cache=memory: the examples take {megabytes(conditions['cached_bytes'])}, and memory has the space."
     return None
 
 
@@ -85,12 +83,8 @@ def _cache(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
     if first is not None:
         return f"Try cache=disk cache.at={name_after(steps[:first])}: later epochs then begin there."
     target = "memory" if _fits(conditions) else "disk"
-    return f"Try cache={target}: later epochs then read {_megabytes(conditions['cached_bytes'])} that are ready."
+    return f"Try cache={target}: later epochs then read {megabytes(conditions['cached_bytes'])} that are ready."
 
 
 def _fits(conditions: Mapping[str, Any]) -> bool:
     return bool(conditions["cached_bytes"] < _MEMORY_SHARE * free_memory_bytes())
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.0f} MB"

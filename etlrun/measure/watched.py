@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from etlrun.graph.passes import Passes
 from etlrun.measure.digest import Digest
 from etlrun.measure.meter import Meter
 
@@ -96,23 +97,11 @@ def _depth(model: Any) -> int:
     return below(model.output)
 
 
-class Watched(tf.data.Dataset):  # type: ignore[misc]
+class Watched(Passes):
     """`dataset`, whose passes are noted in `watch`; its elements are the same."""
 
     def __init__(self, dataset: tf.data.Dataset, watch: Watch) -> None:
-        self._dataset, self._watch = dataset, watch
-        super().__init__(dataset._variant_tensor)  # noqa: SLF001 - what tf.data's own wrappers pass on
-
-    def _inputs(self) -> list[tf.data.Dataset]:
-        return [self._dataset]
-
-    @property
-    def element_spec(self) -> Any:
-        """As that of the dataset."""
-        return self._dataset.element_spec
-
-    def __iter__(self) -> _Pass:
-        return _Pass(self._dataset, self._watch)
+        super().__init__(dataset, lambda: _Pass(dataset, watch))
 
 
 class _Pass:
