@@ -16,11 +16,11 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
-from etlrun import model as models
 from etlrun.compose import Request, planned
 from etlrun.pipelines import opened, prepared
 from etlrun.record import Record
 from etlrun.stages import STAGES
+from etlrun.training import whole_model
 
 
 class _FirstStep(keras.callbacks.Callback):  # type: ignore[misc]
@@ -40,9 +40,7 @@ def main() -> None:
     plan: Any = planned(Request(overrides=words), STAGES)
     spec, loading_s = plan.spec, 0.0
     source = opened(plan)
-    scaling = [step.stage for step in plan.by_model]
-    model = models.build(spec.model, plan.train[-1].gives, scaling, source.num_classes)
-    models.compile_for(model, spec.model, spec.trainer)
+    model = whole_model(plan, source, None, spec.trainer)
     with tempfile.TemporaryDirectory() as folder:
         record = Record.create(Path(folder) / "run", {}, [], remarks=[])
         began_s = time.time()

@@ -60,6 +60,11 @@ def summary_of(folder: Path) -> dict[str, Any]:
     return summary
 
 
+def losses_of(summary: dict[str, Any]) -> list[list[float]]:
+    """Loss and accuracy of training and validation, by epoch."""
+    return [[epoch[key] for key in ("loss", "accuracy", "val_loss", "val_accuracy")] for epoch in summary["epochs"]]
+
+
 def events_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
 

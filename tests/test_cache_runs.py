@@ -9,13 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.runs import emulated, events_of, finish, run_here, small, start, summary_of
-
-LOSSES = ("loss", "accuracy", "val_loss", "val_accuracy")
-
-
-def losses(summary: dict[str, Any]) -> list[list[float]]:
-    return [[epoch[key] for key in LOSSES] for epoch in summary["epochs"]]
+from tests.runs import emulated, events_of, finish, losses_of, run_here, small, start, summary_of
 
 
 def passes(summary: dict[str, Any]) -> dict[str, list[str]]:
@@ -42,8 +36,8 @@ def test_one_run_fills_what_the_next_one_reads(tiny: Path, tmp_path: Path) -> No
     assert passes(runs["filled"][1]) == {"train": ["filled", "read"], "validation": ["filled", "read"]}
     assert passes(runs["read"][1]) == {"train": ["read", "read"], "validation": ["read", "read"]}
     for _, summary in runs.values():
-        assert losses(summary) == losses(runs["none"][1])
-    assert losses(runs["none"][1])[0] != losses(runs["none"][1])[1]
+        assert losses_of(summary) == losses_of(runs["none"][1])
+    assert losses_of(runs["none"][1])[0] != losses_of(runs["none"][1])[1]
     held = 38 * (32 * 32 * 3 + 8)
     assert runs["read"][1]["cache"]["pipelines"]["train"]["held_bytes"] == held
     assert (
@@ -58,7 +52,7 @@ def test_steps_without_end_fill_and_read_a_cache_as_well(tiny: Path, tmp_path: P
     status, summary = run_here(tmp_path / "disk", [*words, *on_disk(tmp_path)])
     assert status == 0
     assert passes(summary)["train"][:2] == ["filled", "read"]
-    assert losses(summary) == losses(without)
+    assert losses_of(summary) == losses_of(without)
 
 
 def part_of(folder: Path) -> Path:

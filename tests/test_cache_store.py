@@ -192,14 +192,19 @@ def test_one_fills_at_a_time(store: Store) -> None:
     second.release()
 
 
-def test_the_claim_of_a_killed_process_is_free_and_its_files_go(store: Store) -> None:
-    code = (
-        f"from etlrun.cache.store import Store; claim = Store({str(store.folder)!r}).claim({KEY!r}); "
-        "(claim.folder / 'part_00000.bin').write_bytes(b'half'); print('claimed', flush=True); input()"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def started(code: str) -> subprocess.Popen[str]:
+    """A process that runs `code` and then waits, to be killed."""
+    lines = f"from etlrun.cache.store import Store; {code}; print('there', flush=True); input()"
+    process = subprocess.Popen([sys.executable, "-c", lines], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    assert process.stdout.readline() == "claimed\n"
+    assert process.stdout.readline() == "there\n"
+    return process
+
+
+def test_the_claim_of_a_killed_process_is_free_and_its_files_go(store: Store) -> None:
+    process = started(
+        f"claim = Store({str(store.folder)!r}).claim({KEY!r}); (claim.folder / 'part_00000.bin').write_bytes(b'half')"
+    )
     assert store.claim(KEY) is None
     assert list(store.leftovers()) == []
     process.kill()
@@ -233,13 +238,7 @@ def test_a_cache_in_use_is_not_removed(store: Store) -> None:
 
 def test_the_mark_of_a_killed_reader_protects_nothing(store: Store) -> None:
     published(store)
-    code = (
-        f"from etlrun.cache.store import Store; opened = Store({str(store.folder)!r}).open({KEY!r}); "
-        "print('open', flush=True); input()"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "open\n"
+    process = started(f"opened = Store({str(store.folder)!r}).open({KEY!r})")
     assert not store.remove(KEY)
     process.kill()
     process.communicate()

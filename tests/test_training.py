@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.runs import events_of, run_here, small
+from tests.runs import events_of, losses_of, run_here, small
 
 
 @pytest.fixture(scope="module")
@@ -15,10 +15,6 @@ def done(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, di
     status, summary = run_here(folder, small(tiny, "trainer.epochs=2", "trainer.tensorboard=true"))
     assert status == 0
     return folder, summary
-
-
-def losses(summary: dict[str, Any]) -> list[list[float]]:
-    return [[epoch[key] for key in ("loss", "accuracy", "val_loss", "val_accuracy")] for epoch in summary["epochs"]]
 
 
 def test_a_run_leaves_its_folder_complete(done: tuple[Path, dict[str, Any]]) -> None:
@@ -89,7 +85,7 @@ def test_the_same_config_and_seed_give_the_same_numbers_whatever_the_speed(
 ) -> None:
     faster = ("cache=none", "load.prefetch=0", "transform.num_parallel_calls=2", "extract.num_parallel_calls=null")
     _, summary = run_here(tmp_path, small(tiny, "trainer.epochs=2", *faster))
-    assert losses(summary) == losses(done[1])
+    assert losses_of(summary) == losses_of(done[1])
     assert summary["plan_fingerprint"] == done[1]["plan_fingerprint"]
     before = keras.models.load_model(done[0] / "model.keras").get_weights()
     after = keras.models.load_model(tmp_path / "model.keras").get_weights()
@@ -98,7 +94,7 @@ def test_the_same_config_and_seed_give_the_same_numbers_whatever_the_speed(
 
 def test_another_seed_gives_other_numbers(done: tuple[Path, dict[str, Any]], tiny: Path, tmp_path: Path) -> None:
     _, summary = run_here(tmp_path, small(tiny, "trainer.epochs=2", "trainer.seed=1"))
-    assert losses(summary) != losses(done[1])
+    assert losses_of(summary) != losses_of(done[1])
 
 
 def test_steps_per_epoch_go_on_through_the_passes(tiny: Path, tmp_path: Path) -> None:
@@ -139,4 +135,4 @@ def test_a_run_that_prepares_its_data_has_the_numbers_of_one_that_finds_it(tmp_p
     words = small(tmp_path / "data", "dataset.download=true", "model.trainable=true")
     runs = [run_here(tmp_path / name, words) for name in ("prepares", "finds")]
     assert [status for status, _ in runs] == [0, 0]
-    assert losses(runs[0][1]) == losses(runs[1][1])
+    assert losses_of(runs[0][1]) == losses_of(runs[1][1])

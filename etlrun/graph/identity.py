@@ -12,6 +12,7 @@ import mmap
 import struct
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -105,12 +106,23 @@ def _content(shard: Shard, by_checksums: bool) -> list[Any]:  # noqa: FBT001 - o
 
     A record whose data has changed and whose checksum has not can't be read. Files of other kinds are hashed whole.
     """
-    path = Path(shard.path)
+    stat = Path(shard.path).stat()
+    return [
+        stat.st_size,
+        shard.skip,
+        shard.take,
+        _digest(Path(shard.path), by_checksums, stat.st_size, stat.st_mtime_ns),
+    ]
+
+
+@lru_cache
+def _digest(path: Path, by_checksums: bool, size: int, _mtime_ns: int) -> str:  # noqa: FBT001 - see `_content`
+    """Once for the splits that share a file, as long as it is the same."""
     digest = hashlib.sha256()
     if not by_checksums or ".tfrecord" not in path.name:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256")
-    elif path.stat().st_size:
+    elif size:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             place = 0
             while place + _HEAD <= len(data):
@@ -118,4 +130,4 @@ def _content(shard: Shard, by_checksums: bool) -> list[Any]:  # noqa: FBT001 - o
                 foot = place + _HEAD + length
                 digest.update(data[place : place + _HEAD] + data[foot : foot + _FOOT])
                 place = foot + _FOOT
-    return [path.stat().st_size, shard.skip, shard.take, digest.hexdigest()[:16]]
+    return digest.hexdigest()[:16]
