@@ -28,10 +28,11 @@ from typing import Any
 import tensorflow as tf
 
 from etlrun.caching import keepers_of
-from etlrun.compose import Request, planned
+from etlrun.compose import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.source import Source
 from etlrun.graph.steps import STEPS
+from etlrun.grid import planned
 from etlrun.pipelines import contexts_of
 from etlrun.stages import STAGES
 

@@ -16,7 +16,8 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
-from etlrun.compose import Request, planned
+from etlrun.compose import Request
+from etlrun.grid import planned
 from etlrun.pipelines import opened, prepared
 from etlrun.record import Record
 from etlrun.stages import STAGES

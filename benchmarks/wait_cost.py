@@ -22,10 +22,11 @@ import keras
 import tensorflow as tf
 
 from etlrun import model as models
-from etlrun.compose import Request, planned
+from etlrun.compose import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
 from etlrun.graph.source import Source
+from etlrun.grid import planned
 from etlrun.measure.sampler import Sampler
 from etlrun.measure.watched import Watch, Watched
 from etlrun.stages import STAGES

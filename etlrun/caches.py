@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from etlrun import compose
+from etlrun import compose, grid
 from etlrun.cache.store import Entry, Store, first_difference, nearest
 from etlrun.errors import ConfigError, Fault, WorldError, did_you_mean
 from etlrun.plan import Plan
@@ -118,7 +118,7 @@ def _remove(store: Store, known: argparse.Namespace) -> None:
 
 
 def _why(overrides: list[str], config_dir: str | None) -> None:
-    plan = compose.planned(compose.Request(overrides=overrides, config_dir=config_dir), STAGES)
+    plan = grid.planned(compose.Request(overrides=overrides, config_dir=config_dir), STAGES)
     if not isinstance(plan.spec.cache, DiskCache):
         found = f"{plan.spec.cache.path}, which keeps nothing for other runs"
         remedy = "add cache=disk to see what a cache on disk would do"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from etlrun import caches, compose, freeze, launch, render, report, resume
+from etlrun import caches, compose, freeze, grid, launch, render, report, resume
 from etlrun.errors import EtlrunError, describe
 from etlrun.stages import STAGES
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(words: list[str]) -> None:
     if not any(word.split("=")[0] in HYDRA_ANSWERS for word in words):
         words = resume.with_overrides_of_resumed_run(words)
-        compose.check(compose.Request.of(words), STAGES)
+        grid.of(compose.Request.of(words), STAGES)
     sys.argv[1:] = words
     launch.launch()
 
@@ -60,7 +60,7 @@ def _plan(words: list[str]) -> None:
         config_dir=known.config_dir or (own[0] if own else None),
         config_name=known.config_name,
     )
-    sys.stdout.write(render.FORMATS[known.format](compose.planned(request, STAGES)))
+    sys.stdout.write(render.FORMATS[known.format](grid.planned(request, STAGES)))
 
 
 def _report(words: list[str]) -> None:

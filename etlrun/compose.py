@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +14,17 @@ import hydra
 from hydra import version
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from etlrun.errors import ConfigError, Fault, did_you_mean
-from etlrun.plan import Plan
-from etlrun.planning import plan
-from etlrun.spec import parse
-from etlrun.stages import Stages
+from etlrun.errors import ConfigError, Fault
+from etlrun.overrides import one_line
 
 VERSION_BASE = "1.3"
-MOST_JOBS_CHECKED = 256
-"""Jobs of a multirun whose configs are checked before the first one starts."""
-
-_ABSENT = object()
 
 
 def config_dir() -> Path:
@@ -75,100 +66,17 @@ class Request:
         )
 
 
-def planned(request: Request, stages: Stages) -> Plan:
-    """The plan of the one config that `request` asks for; `ConfigError` with all its faults."""
-    plans = _plans(request, stages)
-    if len(plans) > 1:
-        fault = Fault(
-            where="overrides",
-            found="a sweep",
-            expected="one config",
-            remedy="give each key one value, or run the sweep with -m",
-        )
-        raise ConfigError([fault])
-    return plans[0]
-
-
 def composed(request: Request) -> dict[str, Any]:
     """The config of `request` as Hydra composes it, neither parsed nor checked."""
-    with _loader(request):
-        return _composed(request, request.overrides)
-
-
-def check(request: Request, stages: Stages) -> None:
-    """Refuse a wrong config, or any wrong config of a multirun, with `ConfigError` and all faults."""
-    if request.multirun:
-        _plans(request, stages)
-    else:
-        planned(request, stages)
-
-
-def _plans(request: Request, stages: Stages) -> list[Plan]:
-    faults: dict[str, Fault] = {}
-    plans, axes = [], []
-    with _loader(request) as loader:
-        overrides, ungrammatical = _parsed(request.overrides, loader)
-        faults |= {str(fault): fault for fault in ungrammatical}
-        for override in overrides:
-            options = loader.get_group_options(override.key_or_group)
-            fault = _group_fault(override, options)
-            if fault is None:
-                axes.append(_Axis(override, is_group=bool(options)))
-            else:
-                faults[str(fault)] = fault
-        for job in islice(product(*(axis.words() for axis in axes)), MOST_JOBS_CHECKED):
-            try:
-                plans.append(plan(parse(_composed(request, job), stages)))
-            except ConfigError as error:
-                faults |= {str(fault): fault for fault in error.faults}
-        if not faults:
-            faults = {str(fault): fault for fault in _unlisted(request, axes)}
-    if faults:
-        raise ConfigError(list(faults.values()))
-    return plans
-
-
-def _unlisted(request: Request, axes: list[_Axis]) -> Iterator[Fault]:
-    """Keys that are right, but that Hydra does not take without a `+`, since no file of this config has them."""
-    words = [axis.words()[0] for axis in axes if not axis.is_plain]
-    config = OmegaConf.to_container(_by_hydra(request, words))
-    for axis in axes:
-        key = axis.override.get_key_element()
-        block: Any = config
-        for part in key.split(".") if axis.is_plain else ():
-            block = block.get(part, _ABSENT) if isinstance(block, dict) else _ABSENT
-        if block is _ABSENT:
-            yield Fault(
-                where=key,
-                found="a key that no file of this config sets",
-                expected="a key to change",
-                remedy=f"write +{axis.override.input_line} to add it",
-            )
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """An override, and whether it chooses an option of a group."""
-
-    override: Override
-    is_group: bool
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it sets a value that Hydra expects to be there."""
-        key = self.override.get_key_element()
-        return not (self.is_group or key.startswith(("+", "~", "hydra.")))
-
-    def words(self) -> list[str]:
-        """Once for each value. Keys that may be absent are added, for the strict parser to report."""
-        if self.override.is_delete():
-            return [self.override.input_line or ""]
-        prefix = "++" if self.is_plain else ""
-        return [f"{prefix}{self.override.get_key_element()}={value}" for value in _values(self.override)]
+    with loader(request):
+        try:
+            return plain(by_hydra(request, request.overrides))
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError([refusal(error)]) from error
 
 
 @contextmanager
-def _loader(request: Request) -> Iterator[ConfigLoader]:
+def loader(request: Request) -> Iterator[ConfigLoader]:
     """Hydra's view of the config folders, for as long as the block lasts."""
     version.setbase(VERSION_BASE)
     search_path = create_config_search_path(str(config_dir()))
@@ -190,62 +98,35 @@ def _loader(request: Request) -> Iterator[ConfigLoader]:
         GlobalHydra.instance().clear()
 
 
-def _parsed(overrides: list[str], loader: ConfigLoader) -> tuple[list[Override], list[Fault]]:
-    """The overrides that are in Hydra's grammar, and a fault for each that is not."""
-    parser, parsed, faults = OverridesParser.create(config_loader=loader), [], []
-    for word in overrides:
-        try:
-            parsed += parser.parse_overrides([word if word.partition("=")[0] else ""])
-        except HydraException as error:
-            key, _, value = word.partition("=")
-            quoted = f"""quote the value, once for Hydra and once for the shell: '{key}="{value}"'"""
-            remedy = quoted if value else f"write {key}=VALUE"
-            found = _one_line(error).split(" See http")[0]
-            faults.append(Fault(where=word, found=found, expected="KEY=VALUE in Hydra's grammar", remedy=remedy))
-    return parsed, faults
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-def _group_fault(override: Override, options: list[str]) -> Fault | None:
-    """The fault of an override that chooses an option which its group lacks; lists are left to Hydra."""
-    for value in _values(override):
-        if options and not override.is_delete() and value not in options and value[:1] != "[":
-            return Fault(
-                where=override.key_or_group,
-                found=f"the unknown option '{value}'",
-                expected=f"one of {', '.join(options)}",
-                remedy=did_you_mean(value, options, f"{override.key_or_group}={{}}"),
-            )
-    return None
-
-
-def _values(override: Override) -> list[str]:
-    """The values of an override, one for each job that it makes; as texts in Hydra's grammar."""
-    if override.is_discrete_sweep():
-        return [str(value) for value in override.sweep_string_iterator()]
-    return [override.get_value_element_as_str()]
-
-
-def _by_hydra(request: Request, overrides: Sequence[str]) -> DictConfig:
-    config: DictConfig = hydra.compose(config_name=request.config_name or "config", overrides=list(overrides))
+def by_hydra(request: Request, overrides: Sequence[str]) -> DictConfig:
+    """With Hydra's own config in it."""
+    name = request.config_name or "config"
+    config: DictConfig = hydra.compose(config_name=name, overrides=list(overrides), return_hydra_config=True)
     return config
 
 
-def _composed(request: Request, overrides: Sequence[str]) -> dict[str, Any]:
-    try:
-        return plain(_by_hydra(request, overrides))
-    except (HydraException, OmegaConfBaseException) as error:
-        fault = Fault(where="config", found=_one_line(error), expected="a config that Hydra can compose")
-        raise ConfigError([fault]) from error
+def refusal(error: Exception) -> Fault:
+    """The fault of a config that Hydra or OmegaConf has refused."""
+    return Fault(where="config", found=one_line(error), expected="a config that Hydra can compose")
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """A config as plain values, every reference resolved; what is left as `???` is missing."""
-    values = _without_missing(OmegaConf.to_container(config, resolve=True))
-    return {str(key): value for key, value in values.items() if key != "hydra"}
+    """A job's config as plain values, every reference resolved; what is left as `???` is missing."""
+    without_hydra = copy.copy(config)
+    with open_dict(without_hydra):
+        without_hydra.pop("hydra", None)
+    return of_job(resolved(without_hydra))
+
+
+def resolved(config: DictConfig) -> dict[str, Any]:
+    """Plain values, every reference resolved, without what is missing."""
+    values: dict[str, Any] = _without_missing(OmegaConf.to_container(config, resolve=True))
+    return values
+
+
+def of_job(values: dict[str, Any]) -> dict[str, Any]:
+    """How a sweep goes is no part of its jobs' configs."""
+    return {str(key): value for key, value in values.items() if key != "sweep"}
 
 
 def _without_missing(value: Any) -> Any:

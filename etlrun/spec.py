@@ -11,6 +11,7 @@ import json
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -23,6 +24,7 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure, NoProfile, Trace
 from etlrun.stages.model import Emulated, MobileNetV2
+from etlrun.stages.sweep import Sweep
 from etlrun.stages.trainer import Drain, Trainer
 from etlrun.stages.transform import Map
 
@@ -67,6 +69,15 @@ def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
     if parser.faults or spec is None:
         raise ConfigError(parser.faults)
     return spec
+
+
+def parse_sweep(block: object) -> Sweep:
+    """The `sweep` group of a composed config, which is no part of a run; `ConfigError` with all its faults."""
+    parser = _Parser({})
+    sweep = parser.stage("sweep", parser.group({"sweep": block}, "sweep"), Sweep)
+    if parser.faults or sweep is None:
+        raise ConfigError(parser.faults)
+    return sweep
 
 
 class _Parser:
@@ -129,7 +140,7 @@ class _Parser:
         if block is None:
             return None
         try:
-            stage = TypeAdapter(stage_type).validate_json(json.dumps(block))
+            stage: StageT = _adapter(stage_type).validate_json(json.dumps(block))  # type: ignore[arg-type] # as in field_metadata
         except ValidationError as error:
             self.validation(path, block, stage_type, error)
             return None
@@ -196,6 +207,11 @@ class _Parser:
             self.add(f"transform.{name}", show(block), "a mapping of the step's parameters")
             return None
         return self.stage(f"transform.{name}", block or {}, step_type)
+
+
+@cache
+def _adapter(stage_type: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(stage_type)
 
 
 def show(value: object) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from etlrun import compose
+from etlrun import compose, grid
 from etlrun.compose import Request
 from etlrun.errors import ConfigError
 from etlrun.plan import Plan
@@ -63,7 +63,7 @@ def refusal_of_request(*overrides: str, config_dir: Path | None = None) -> str:
     """The whole message with which a run of `overrides` is refused."""
     folder = None if config_dir is None else str(config_dir)
     with pytest.raises(ConfigError) as caught:
-        compose.check(Request(overrides=list(overrides), config_dir=folder), STAGES)
+        grid.of(Request(overrides=list(overrides), config_dir=folder), STAGES)
     return str(caught.value)
 
 

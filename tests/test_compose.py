@@ -2,8 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.compose import Request, check, planned
+from etlrun import grid
+from etlrun.compose import Request
 from etlrun.errors import ConfigError
+from etlrun.grid import planned
 from etlrun.stages import STAGES
 from tests.configs import plan_of, refusal_of_request
 
@@ -42,7 +44,7 @@ def own_configs(tmp_path: Path) -> Path:
             ),
         ),
         ("cache=xyz", "cache: found the unknown option 'xyz'; expected one of disk, memory, none"),
-        ("hydra/launcher=xyz", "hydra/launcher: found the unknown option 'xyz'; expected one of basic"),
+        ("hydra/output=xyz", "hydra/output: found the unknown option 'xyz'; expected one of default"),
     ],
 )
 def test_an_unknown_option_of_a_group_is_told_with_the_known_ones(override: str, message: str) -> None:
@@ -141,7 +143,7 @@ def test_a_sweep_is_checked_in_its_combinations() -> None:
     "override", ["trainer.epochs=1,2", "trainer.epochs=range(1,4)", "cache=none,disk,memory", "cache=glob(*)"]
 )
 def test_a_sweep_of_right_jobs_passes(override: str) -> None:
-    check(Request(overrides=[override], multirun=True), STAGES)
+    grid.of(Request(overrides=[override], multirun=True), STAGES)
 
 
 def test_a_plan_is_of_one_config() -> None:
@@ -163,7 +165,7 @@ def test_an_own_option_of_a_group_is_among_the_known_ones(own_configs: Path) -> 
 
 
 def test_own_configs_are_forgotten_by_the_next_request(own_configs: Path) -> None:
-    check(Request(overrides=["transform=small_96"], config_dir=str(own_configs)), STAGES)
+    grid.of(Request(overrides=["transform=small_96"], config_dir=str(own_configs)), STAGES)
     assert refusal_of_request("transform=small_96").splitlines()[0] == (
         "transform: found the unknown option 'small_96'; expected one of augmented_224, imagenet_224, small_64"
     )
@@ -200,7 +202,7 @@ def test_a_request_is_found_among_the_options_of_hydra(arguments: list[str]) -> 
 
 
 def test_a_dataset_with_a_name_is_planned() -> None:
-    check(Request(overrides=["dataset=tfds", "dataset.name=tf_flowers"]), STAGES)
+    grid.of(Request(overrides=["dataset=tfds", "dataset.name=tf_flowers"]), STAGES)
 
 
 def test_a_dataset_without_a_name_is_refused() -> None:

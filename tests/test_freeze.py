@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from etlrun import freeze
-from etlrun.compose import Request, planned
+from etlrun.compose import Request
 from etlrun.errors import WorldError
+from etlrun.grid import planned
 from etlrun.stages import STAGES
 from tests.runs import emulated, run_here, summary_of
 

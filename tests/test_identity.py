@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from etlrun.caching import keepers_of
-from etlrun.compose import Request, planned
+from etlrun.compose import Request
 from etlrun.graph import identity as identities
 from etlrun.graph.build import Pipeline
 from etlrun.graph.source import Source
+from etlrun.grid import planned
 from etlrun.pipelines import contexts_of
 from etlrun.stages import STAGES
 from tests.runs import small

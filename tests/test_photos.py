@@ -3,10 +3,11 @@
 import shutil
 from pathlib import Path
 
-from etlrun.compose import Request, planned
+from etlrun.compose import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
 from etlrun.graph.source import Source
+from etlrun.grid import planned
 from etlrun.stages import STAGES
 from tests.conftest import SHARED
 from tests.runs import finish, start, summary_of

@@ -16,7 +16,8 @@ from etlrun.sample.draw import CLASSES, picture
 
 PREPARE = """
 import sys
-from etlrun.compose import Request, planned
+from etlrun.compose import Request
+from etlrun.grid import planned
 from etlrun.graph.source import Source
 from etlrun.stages import STAGES
 Source(planned(Request(overrides=["dataset.data_dir=" + sys.argv[1]]), STAGES).spec.dataset)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.compose import Request, planned
+from etlrun.compose import Request
+from etlrun.grid import planned
 from etlrun.measure.settled import settled_values, with_settled
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.watched import Watch, Watched

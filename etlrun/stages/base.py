@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
@@ -94,6 +95,11 @@ class Parameter:
 
 def field_metadata(stage_type: type[Any]) -> dict[str, tuple[object, ...]]:
     """For each field of a stage type what its annotation carries: `Kind`, `Expected` and limits."""
+    return _field_metadata(stage_type)  # type: ignore[arg-type] # mypy confuses a class with its instances
+
+
+@functools.cache
+def _field_metadata(stage_type: Any) -> dict[str, tuple[object, ...]]:
     hints = typing.get_type_hints(stage_type, include_extras=True)
     return {
         field.name: tuple(getattr(hints[field.name], "__metadata__", ())) for field in dataclasses.fields(stage_type)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from etlrun import compose, render
+from etlrun import compose, grid, render
 from etlrun.stages import STAGES
 
 PLANS = Path(__file__).resolve().parent / "plans"
@@ -13,7 +13,7 @@ def golden_texts() -> dict[str, str]:
     names = sorted(path.stem for path in (compose.config_dir() / "experiment").glob("*.yaml"))
     overrides = {"default": [], **{name: [f"experiment={name}"] for name in names}}
     return {
-        f"{name}.txt": render.text(compose.planned(compose.Request(overrides=words), STAGES))
+        f"{name}.txt": render.text(grid.planned(compose.Request(overrides=words), STAGES))
         for name, words in overrides.items()
     }
 

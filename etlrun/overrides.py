@@ -1,0 +1,180 @@
+"""Overrides in Hydra's grammar: what a command line's words set, with which values, in which combinations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+
+from etlrun.errors import Fault, did_you_mean
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of an override.
+
+    Attributes:
+        text: As Hydra's grammar writes it.
+        plain: As Python has it.
+    """
+
+    text: str
+    plain: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """An override with its values, and whether it chooses an option of a group."""
+
+    override: Override
+    is_group: bool
+    values: tuple[Value, ...]
+
+    @classmethod
+    def of(cls, override: Override, loader: ConfigLoader) -> Axis:
+        """The axis of an override, with one value where it is no sweep."""
+        options = loader.get_group_options(override.key_or_group)
+        if override.is_discrete_sweep():
+            texts, plain = override.sweep_string_iterator(), override.sweep_iterator()
+            values = tuple(Value(str(text), value) for text, value in zip(texts, plain, strict=True))
+        else:
+            values = (Value(override.get_value_element_as_str(), override.value()),)
+        return cls(override, bool(options), values)
+
+    @property
+    def key(self) -> str:
+        """As it was written, with its `+` or `~`."""
+        return str(self.override.get_key_element())
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it sets a value that Hydra expects to be there."""
+        return not (self.is_group or self.key.startswith(("+", "~", "hydra.")))
+
+    @property
+    def is_of_sweep(self) -> bool:
+        """Whether it says how the sweep goes, and nothing about a job."""
+        return f"{self.key.lstrip('+')}.".startswith("sweep.")
+
+    def word(self, value: Value) -> str:
+        """The override with one of its values."""
+        return self.override.input_line or "" if self.override.is_delete() else f"{self.key}={value.text}"
+
+    def fault(self, options: Sequence[str]) -> Fault | None:
+        """The fault of an axis without values, or with an option that its group lacks; lists are left to Hydra."""
+        if not self.values:
+            remedy = f"give {self.key} a value, or leave it out"
+            return Fault(where=self.key, found="no value", expected="a value for each job", remedy=remedy)
+        if self.is_of_sweep and len(self.values) > 1:
+            found = f"{len(self.values)} values"
+            return Fault(where=self.key, found=found, expected="one value: it is of the sweep, not of a job")
+        for value in self.values:
+            if options and not self.override.is_delete() and value.text not in options and value.text[:1] != "[":
+                return Fault(
+                    where=self.override.key_or_group,
+                    found=f"the unknown option '{value.text}'",
+                    expected=f"one of {', '.join(options)}",
+                    remedy=did_you_mean(value.text, options, f"{self.override.key_or_group}={{}}"),
+                )
+        return None
+
+
+def parsed(words: Sequence[str], loader: ConfigLoader) -> tuple[list[Override], list[Fault]]:
+    """The overrides that are in Hydra's grammar, and a fault for each that is not."""
+    parser, overrides, faults = OverridesParser.create(config_loader=loader), [], []
+    for word in words:
+        try:
+            overrides += parser.parse_overrides([word if word.partition("=")[0] else ""])
+        except HydraException as error:
+            key, _, value = word.partition("=")
+            quoted = f"""quote the value, once for Hydra and once for the shell: '{key}="{value}"'"""
+            remedy = quoted if value else f"write {key}=VALUE"
+            found = one_line(error).split(" See http")[0]
+            faults.append(Fault(where=word, found=found, expected="KEY=VALUE in Hydra's grammar", remedy=remedy))
+    return overrides, faults
+
+
+def one_line(error: Exception) -> str:
+    """The message of a library's error without its line breaks."""
+    return " ".join(str(error).split())
+
+
+Chosen = dict[Axis, Value]
+
+
+class Combinations:
+    """The combinations of the values of some axes, in order: those of the last axis change fastest.
+
+    Attributes:
+        faults: Of the zipped keys and the rules, by `sweep.zip` and `sweep.exclude`.
+    """
+
+    def __init__(self, axes: Sequence[Axis], zipped: Sequence[Sequence[str]], exclude: Sequence[str]) -> None:
+        self.axes = axes
+        self.faults: list[Fault] = []
+        self._by_key = {axis.key.lstrip("+"): axis for axis in axes}
+        self._groups = self._zipped(zipped)
+        self._rules = [self._rule(rule) for rule in exclude]
+
+    def __iter__(self) -> Iterator[Chosen]:
+        """What each axis is in each combination that no rule leaves out."""
+        steps = [[dict(zip(group, row, strict=True)) for row in self._rows(group)] for group in self._groups]
+        for parts in product(*steps):
+            together = {axis: value for part in parts for axis, value in part.items()}
+            chosen = {axis: together[axis] for axis in self.axes}
+            if not any(self._holds(rule, chosen) for rule in self._rules):
+                yield chosen
+
+    @staticmethod
+    def _rows(group: Sequence[Axis]) -> Iterator[tuple[Value, ...]]:
+        return zip(*(axis.values for axis in group), strict=True)
+
+    def _zipped(self, zipped: Sequence[Sequence[str]]) -> list[list[Axis]]:
+        """The axes that go together, each group at the place of its first axis."""
+        found: dict[str, list[Axis]] = {}
+        for place, keys in enumerate(zipped):
+            where = f"sweep.zip[{place}]"
+            axes = [self._axis(key, where) for key in keys]
+            lengths = [len(axis.values) for axis in axes if axis]
+            if None in axes:
+                continue
+            if len(set(lengths)) > 1 or any(key in found for key in keys):
+                counts = ", ".join(f"{key} with {length}" for key, length in zip(keys, lengths, strict=True))
+                self._fault(where, counts, "as many values of each, and each key in one list")
+                continue
+            group = [axis for axis in axes if axis]
+            found |= dict.fromkeys(keys, group)
+        groups = [found.get(axis.key.lstrip("+"), [axis]) for axis in self.axes]
+        return [group for place, group in enumerate(groups) if group not in groups[:place]]
+
+    def _rule(self, rule: str) -> list[tuple[Axis, bool, set[str]]]:
+        """The terms of a rule: an axis, whether it has to be one of the values, and these."""
+        terms = []
+        for term in rule.split():
+            key, equals, values = term.partition("=")
+            axis = self._axis(key.removesuffix("!"), f"sweep.exclude: {rule}") if equals else None
+            if not equals:
+                self._fault(f"sweep.exclude: {rule}", term, "terms KEY=VALUE or KEY!=VALUE, | between several values")
+            if axis is not None:
+                terms.append((axis, not key.endswith("!"), set(values.split("|"))))
+        return terms
+
+    @staticmethod
+    def _holds(rule: list[tuple[Axis, bool, set[str]]], chosen: Chosen) -> bool:
+        return bool(rule) and all((chosen[axis].text in values) is wanted for axis, wanted, values in rule)
+
+    def _axis(self, key: str, where: str) -> Axis | None:
+        if key not in self._by_key:
+            known = list(self._by_key)
+            expected = f"one of {', '.join(known)}" if known else "a key that is on the command line"
+            self._fault(where, f"the key {key}, which is not on the command line", expected, did_you_mean(key, known))
+        return self._by_key.get(key)
+
+    def _fault(self, where: str, found: str, expected: str, remedy: str = "") -> None:
+        self.faults.append(Fault(where=where, found=found, expected=expected, remedy=remedy))

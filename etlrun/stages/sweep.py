@@ -1,0 +1,55 @@
+"""How the jobs of a multirun are made, ordered and run. No part of a job's own config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from etlrun.stages.base import Expected, Flag, Natural, OptionalText, Positive, PositiveNumber, Seed, Stage, Text
+
+Objective = Literal["throughput", "utilisation", "peak_memory"]
+_OBJECTIVES = "a list of throughput, utilisation, peak_memory"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Stage):
+    """The `sweep` group.
+
+    Attributes:
+        repeats: Runs of each config. From 3 on configs are compared, and the first one runs twice as often: its
+            pairs tell the noise of the machine.
+        seed: Of the order in which repeated runs are shuffled.
+        prune: Whether to leave out configs that the verdicts so far show can't win.
+        resume: The folder of a sweep to go on with; null for a new one.
+        on_error: Whether the other jobs run when one has failed.
+        retries: Further attempts of a job that failed.
+        timeout_s: Seconds after which a job has failed; null for no limit.
+        max_jobs_in_flight: Jobs at a time. Timings want the machine alone.
+        exclude: Rules such as `cache!=disk cache.dir!=null`: combinations of which all terms are true are left out.
+        zip: Lists of keys whose values go together, the first with the first.
+        objectives: What a search (`hydra/sweeper=optuna`) is given of each job, in the order of its directions.
+    """
+
+    path: ClassVar[str] = "sweep"
+
+    repeats: Positive
+    seed: Seed
+    prune: Flag
+    resume: OptionalText
+    on_error: Annotated[Literal["continue", "stop"], Expected("continue or stop")]
+    retries: Natural
+    timeout_s: Annotated[PositiveNumber | None, Expected("a number of seconds above 0, or null")]
+    max_jobs_in_flight: Positive
+    exclude: Annotated[tuple[Text, ...], Expected("a list of rules, for example ['cache!=disk cache.dir!=null']")]
+    zip: Annotated[
+        tuple[Annotated[tuple[Text, ...], Field(min_length=2)], ...],
+        Expected("a list of lists of two swept keys or more, for example [[load.prefetch,load.batch_size]]"),
+    ]
+    objectives: Annotated[Annotated[tuple[Objective, ...], Field(min_length=1)], Expected(_OBJECTIVES)]
+
+    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        if len(set(self.objectives)) < len(self.objectives):
+            yield "objectives", str(list(self.objectives)), "each objective once", "remove one of the two"
