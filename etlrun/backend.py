@@ -50,7 +50,7 @@ def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
     device = fit.device if fit else "cpu"
     if device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
-    with _native_messages_kept():
+    with native_messages_kept():
         import keras
         import tensorflow as tf
 
@@ -125,7 +125,7 @@ def _host(found: list[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def _native_messages_kept() -> Iterator[None]:
+def native_messages_kept() -> Iterator[None]:
     """Hold back what native libraries write to stderr while they load; show it if the block fails.
 
     TensorFlow reports missing CUDA drivers there on every machine without a GPU, before any log level

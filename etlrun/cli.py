@@ -7,9 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from etlrun import caches, compose, freeze, grid, launch, render, report, resume
+from etlrun import caches, compose, freeze, grid, launch, multirun, render, report, resume
 from etlrun.errors import EtlrunError, describe
+from etlrun.record import read_summary
 from etlrun.stages import STAGES
+from etlrun.sweep import report as sweep_report
 
 HYDRA_ANSWERS = (
     "--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i",
@@ -37,7 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(words: list[str]) -> None:
     if not any(word.split("=")[0] in HYDRA_ANSWERS for word in words):
         words = resume.with_overrides_of_resumed_run(words)
-        grid.of(compose.Request.of(words), STAGES)
+        request = compose.Request.of(words)
+        if request.multirun:
+            multirun.multirun(words)
+        grid.planned(request, STAGES)
     sys.argv[1:] = words
     launch.launch()
 
@@ -68,7 +73,12 @@ def _report(words: list[str]) -> None:
         prog="etlrun report", description="Print the table of a run, or of a folder of runs."
     )
     parser.add_argument("folder", type=Path)
-    report.show(parser.parse_args(words).folder)
+    folder = parser.parse_args(words).folder
+    summary = read_summary(folder)
+    if summary is None:
+        sweep_report.show(folder)
+    else:
+        report.show(folder, summary)
 
 
 def _freeze(words: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ import hydra
 from hydra import version
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
-from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -96,6 +97,15 @@ def loader(request: Request) -> Iterator[ConfigLoader]:
         yield GlobalHydra.instance().config_loader()
     finally:
         GlobalHydra.instance().clear()
+
+
+def files_digest(request: Request) -> str:
+    """16 hex digits of a SHA-256 over all config files that `request` could read."""
+    digest = hashlib.sha256()
+    for folder in (config_dir(), *([Path(request.config_dir)] if request.config_dir else [])):
+        for path in sorted(folder.rglob("*.yaml")):
+            digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def by_hydra(request: Request, overrides: Sequence[str]) -> DictConfig:

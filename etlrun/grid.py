@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.errors import HydraException
@@ -14,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from etlrun.compose import Request, by_hydra, loader, of_job, refusal, resolved
 from etlrun.errors import ConfigError, Fault
-from etlrun.overrides import Axis, Chosen, Combinations, parsed
+from etlrun.overrides import Axis, Chosen, Combinations, one_by_one, parsed
 from etlrun.plan import Plan
 from etlrun.planning import plan
 from etlrun.spec import parse, parse_sweep
@@ -40,28 +41,61 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Multirun:
+    """What Hydra's own config says of a multirun.
+
+    Attributes:
+        dir: Of the sweep.
+        subdir: Of a job in it, unresolved.
+        sweeper: Its class, which chooses the jobs.
+        launcher: Its class, which runs them.
+    """
+
+    dir: str
+    subdir: str
+    sweeper: str
+    launcher: str
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether all jobs are known at the start."""
+        return self.sweeper == "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+
+    @property
+    def is_basic(self) -> bool:
+        """Whether no launcher of a plugin runs the jobs."""
+        return self.launcher == "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Grid:
     """What a command line asks for, as a whole.
 
     Attributes:
         jobs: Every config, in the order of the grid.
         sweep: How they are run.
-        hydra: What Hydra's own config says of a multirun: `dir`, `subdir`, and the targets `sweeper` and `launcher`.
+        multirun: What Hydra's own config says.
     """
 
     jobs: list[Job]
     sweep: Sweep
-    hydra: dict[str, str]
+    multirun: Multirun
 
 
 def of(request: Request, stages: Stages) -> Grid:
-    """All configs that `request` asks for, composed and checked; `ConfigError` with all faults of all of them."""
-    with loader(request) as configs:
-        composer = _Composer(request, stages, configs)
-        found = composer.grid()
-    if composer.faults or found is None:
-        raise ConfigError(list(composer.faults.values()))
-    return found
+    """All configs that `request` asks for, composed and checked; `ConfigError` with all faults of all of them.
+
+    For a search, whose jobs are not known: the first value of each key, and each other value beside first ones.
+    """
+    with loader(request) as configs, _Composer(request, stages, configs) as composer:
+        sweep, multirun = composer.settings()
+        return Grid(jobs=composer.jobs(sweep, multirun), sweep=sweep, multirun=multirun)
+
+
+def settings(request: Request, stages: Stages) -> tuple[Sweep, Multirun]:
+    """How the jobs that `request` asks for are run; `ConfigError` with all faults that show without composing them."""
+    with loader(request) as configs, _Composer(request, stages, configs) as composer:
+        return composer.settings()
 
 
 class _Composer:
@@ -76,38 +110,59 @@ class _Composer:
         self.faults: dict[str, Fault] = {}
         self._bases: dict[tuple[str, ...], DictConfig] = {}
 
-    def grid(self) -> Grid | None:
-        axes = self._axes(self.request.overrides)
-        first = {axis: axis.values[0] for axis in axes}
+    def __enter__(self) -> Self:
+        self.axes = self._axes(self.request.overrides)
+        self.first = {axis: axis.values[0] for axis in self.axes}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Refuse what is wrong, all at once."""
+        if isinstance(error, ConfigError):
+            self._add(error.faults)
+        if self.faults and (error is None or isinstance(error, ConfigError)):
+            raise ConfigError(list(self.faults.values())) from None
+
+    def settings(self) -> tuple[Sweep, Multirun]:
+        """How the jobs are run."""
+        own = self._base(self.first).hydra
+        raw: Any = OmegaConf.to_container(own.sweep, resolve=False)
+        multirun = Multirun(
+            dir=str(own.sweep.dir),
+            subdir=str(raw["subdir"]),
+            sweeper=own.sweeper["_target_"],
+            launcher=own.launcher["_target_"],
+        )
+        return parse_sweep(self._container(self.first)["sweep"]), multirun
+
+    def jobs(self, sweep: Sweep, multirun: Multirun) -> list[Job]:
+        """All of them, composed."""
+        params = self._base(self.first).hydra.sweeper.get("params") or {}
+        axes = [*self._axes([f"{key}={value}" for key, value in params.items()]), *self.axes]
+        axes = [axis for axis in axes if not axis.is_of_sweep]
+        if multirun.is_grid:
+            self._add(fault for axis in axes for fault in axis.faults_of_grid())
+        combinations = Combinations(axes, sweep.zip, sweep.exclude)
+        self._add(combinations.faults)
+        if combinations.faults:
+            return []
+        chosen: Iterable[Chosen] = combinations if multirun.is_grid else one_by_one(axes)
+        jobs = [job for each in chosen if (job := self._job(each)) is not None]
+        if not self.faults and not jobs:
+            expected = "at least one combination of the overrides' values"
+            self._add([Fault(where="sweep.exclude", found="rules that leave out every job", expected=expected)])
+        if not self.faults:
+            self._add(_unlisted(self._base(self.first), axes))
+        return jobs
+
+    def _job(self, chosen: Chosen) -> Job | None:
         try:
-            base = self._base(first)
-            sweep = parse_sweep(self._container(first)["sweep"])
+            config = of_job(self._container(chosen))
+            job_plan = plan(parse(config, self.stages))
         except ConfigError as error:
             self._add(error.faults)
             return None
-        params = base.hydra.sweeper.get("params") or {}
-        axes = [*self._axes([f"{key}={value}" for key, value in params.items()]), *axes]
-        jobs = list(self._jobs(axes, sweep))
-        if not self.faults:
-            self._add(_unlisted(base, axes))
-        return Grid(jobs=jobs, sweep=sweep, hydra=_of_multirun(base))
-
-    def _jobs(self, axes: Sequence[Axis], sweep: Sweep) -> Iterator[Job]:
-        combinations = Combinations([axis for axis in axes if not axis.is_of_sweep], sweep.zip, sweep.exclude)
-        self._add(combinations.faults)
-        chosen = None
-        for chosen in [] if combinations.faults else combinations:
-            try:
-                config = of_job(self._container(chosen))
-                job_plan = plan(parse(config, self.stages))
-            except ConfigError as error:
-                self._add(error.faults)
-                continue
-            words = [axis.word(value) for axis, value in chosen.items() if not axis.key.startswith("hydra")]
-            yield Job(overrides=words, config=config, plan=job_plan)
-        if chosen is None and not combinations.faults:
-            expected = "at least one combination of the overrides' values"
-            self._add([Fault(where="sweep.exclude", found="rules that leave out every job", expected=expected)])
+        words = [axis.word(value) for axis, value in chosen.items() if not axis.key.startswith("hydra")]
+        return Job(overrides=words, config=config, plan=job_plan)
 
     def _add(self, faults: Iterable[Fault]) -> None:
         self.faults |= {str(fault): fault for fault in faults}
@@ -164,19 +219,12 @@ def _unlisted(base: DictConfig, axes: Sequence[Axis]) -> Iterator[Fault]:
             )
 
 
-def _of_multirun(base: DictConfig) -> dict[str, str]:
-    own = base.hydra
-    raw: Any = OmegaConf.to_container(own.sweep, resolve=False)
-    return {
-        "dir": str(own.sweep.dir),
-        "subdir": str(raw["subdir"]),
-        "sweeper": str(own.sweeper._target_),
-        "launcher": str(own.launcher._target_),
-    }
-
-
 def planned(request: Request, stages: Stages) -> Plan:
     """The plan of the one config that `request` asks for; `ConfigError` with all its faults."""
+    own = [word.partition("=")[0] for word in request.overrides if word.lstrip("+").startswith("sweep.")]
+    if own:
+        told = {"found": "a setting of sweeps", "expected": "those of a run", "remedy": "add -m, or leave it out"}
+        raise ConfigError([Fault(where=key, **told) for key in own])
     jobs = of(request, stages).jobs
     if len(jobs) > 1:
         fault = Fault(

@@ -1,26 +1,32 @@
-"""Starts runs with Hydra: one in this process, or each job of a multirun in a process of its own.
+"""What Hydra starts: one run in this process, and of a multirun each job in a process of its own.
 
-command line --hydra.main--> `job`, once for a run and once a job of a multirun
+A grid is run by `etlrun.multirun`; where `hydra/launcher` names another launcher, or `hydra/sweeper` another sweeper,
+such as Optuna's, they call `job`.
 """
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra._internal.callbacks import Callbacks
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
 from hydra.experimental.callback import Callback
-from hydra.types import RunMode
+from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig
 
-from etlrun import report, run
-from etlrun.compose import VERSION_BASE, config_dir, plain
+from etlrun import run
+from etlrun.compose import VERSION_BASE, Request, config_dir, loader, plain
 from etlrun.errors import EtlrunError, describe
+from etlrun.spec import parse_sweep
+from etlrun.stages.sweep import Sweep
+from etlrun.sweep import report
+from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
+from etlrun.sweep.outcome import Outcome, outcome_of
+from etlrun.sweep.process import started
 
 
 def launch() -> None:
@@ -31,35 +37,66 @@ def launch() -> None:
     main()
 
 
-def job(config: DictConfig) -> None:
-    """One run: in this process, or for a job of a multirun in a fresh one, from the config frozen in its folder."""
+def by_launcher(ledger: Ledger, runs: Sequence[RunKey], request: Request) -> None:
+    """Have the launcher that the command line names run the jobs of a sweep; it calls `job` for each."""
+    words = [*request.overrides, f"hydra.sweep.dir='{ledger.folder}'"]
+    jobs = [[*ledger.configs[run.config].overrides, f"hydra.sweep.subdir='{ledger.start(run).name}'"] for run in runs]
+    with loader(request) as configs:
+        config = configs.load_configuration(request.config_name or "config", words, run_mode=RunMode.MULTIRUN)
+        context = HydraContext(config_loader=configs, callbacks=Callbacks(config))
+        launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
+        launcher.launch(jobs, initial_job_idx=0)
+
+
+def job(config: DictConfig) -> Any:
+    """One run: in this process, or for a job of a multirun in a fresh one, from the config frozen in its folder.
+
+    A job of a sweep with a ledger runs with the config that was frozen as the sweep began, whatever Hydra composes now.
+
+    Returns:
+        Of a multirun's job its objectives, for a search.
+    """
     settings = HydraConfig.get()
     folder = Path(settings.runtime.output_dir)
     own_configs = [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
-    try:
-        run.freeze(folder, plain(config), list(settings.overrides.task), own_configs[0] if own_configs else None)
-    except EtlrunError as error:
-        raise SystemExit(describe(error)) from None
+    if settings.mode == RunMode.RUN or not (Path(settings.sweep.dir) / SWEEP).exists():
+        try:
+            run.freeze(folder, plain(config), list(settings.overrides.task), own_configs[0] if own_configs else None)
+        except EtlrunError as error:
+            raise SystemExit(describe(error)) from None
     if settings.mode == RunMode.RUN:
         raise SystemExit(run.run(folder))
-    # A session of its own: Ctrl-C reaches this process alone, which hands it on, once.
-    process = subprocess.Popen([sys.executable, "-m", "etlrun.run", str(folder)], start_new_session=True)
+    process = started(folder)
     try:
         with run.terminated_as_interrupted():
-            process.wait()
+            process.join()
     except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)
-        run.settle(folder, process.wait())
-        report.sweep(Path(settings.sweep.dir))
+        process.terminate()
+        process.join()
+        run.settle(folder, process.exitcode or 0)
+        report.conclude(Path(settings.sweep.dir))
         raise SystemExit(run.INTERRUPTED) from None
-    run.settle(folder, process.returncode)
+    run.settle(folder, process.exitcode or 0)
+    return _objectives(outcome_of(folder), parse_sweep(config.sweep))
+
+
+def _objectives(outcome: Outcome | None, sweep: Sweep) -> float | tuple[float, ...]:
+    """What a search is given of a run: the worst there is of one that did not complete."""
+    figures = {
+        "throughput": outcome.examples_per_s if outcome else None,
+        "utilisation": outcome.au if outcome else None,
+        "peak_memory": outcome.peak_rss_bytes if outcome else None,
+    }
+    worst = {"throughput": 0.0, "utilisation": 0.0, "peak_memory": float("inf")}
+    values = tuple(worst[name] if (value := figures[name]) is None else float(value) for name in sweep.objectives)
+    return values[0] if len(values) == 1 else values
 
 
 class SweepTable(Callback):  # type: ignore[misc]
-    """Ends a multirun with its table and an exit status that tells whether all jobs went well."""
+    """Ends a multirun of another sweeper with its report, and an exit status that tells whether all jobs went well."""
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
-        """Print and write the table; status 1 where a job was not completed, 3 where one was below its pass mark."""
-        statuses = report.sweep(Path(config.hydra.sweep.dir))
-        if statuses:
-            raise SystemExit(min(statuses))
+        """Print and write the report; status 1 where a job was not completed, 3 where one was below its pass mark."""
+        status = report.conclude(Path(config.hydra.sweep.dir))
+        if status:
+            raise SystemExit(status)

@@ -40,7 +40,10 @@ class Axis:
     def of(cls, override: Override, loader: ConfigLoader) -> Axis:
         """The axis of an override, with one value where it is no sweep."""
         options = loader.get_group_options(override.key_or_group)
-        if override.is_discrete_sweep():
+        if override.is_interval_sweep():
+            ends = override.value()
+            values = tuple(Value(str(end), end) for end in (ends.start, ends.end))
+        elif override.is_discrete_sweep():
             texts, plain = override.sweep_string_iterator(), override.sweep_iterator()
             values = tuple(Value(str(text), value) for text, value in zip(texts, plain, strict=True))
         else:
@@ -66,6 +69,12 @@ class Axis:
         """The override with one of its values."""
         return self.override.input_line or "" if self.override.is_delete() else f"{self.key}={value.text}"
 
+    def faults_of_grid(self) -> Iterator[Fault]:
+        """A grid has no place for an interval."""
+        if self.override.is_interval_sweep():
+            remedy = "list the values, or search: hydra/sweeper=optuna"
+            yield Fault(where=self.key, found="an interval", expected="values for a grid", remedy=remedy)
+
     def fault(self, options: Sequence[str]) -> Fault | None:
         """The fault of an axis without values, or with an option that its group lacks; lists are left to Hydra."""
         if not self.values:
@@ -83,6 +92,15 @@ class Axis:
                     remedy=did_you_mean(value.text, options, f"{self.override.key_or_group}={{}}"),
                 )
         return None
+
+
+def one_by_one(axes: Sequence[Axis]) -> Iterator[Chosen]:
+    """The first value of each axis, and each other value with the first ones of the others."""
+    first = {axis: axis.values[0] for axis in axes}
+    yield first
+    for axis in axes:
+        for value in axis.values[1:]:
+            yield {**first, axis: value}
 
 
 def parsed(words: Sequence[str], loader: ConfigLoader) -> tuple[list[Override], list[Fault]]:

@@ -18,7 +18,7 @@ import yaml
 
 from etlrun.errors import WorldError
 
-RUNNING, COMPLETED, FAILED, INTERRUPTED = "running", "completed", "failed", "interrupted"
+RUNNING, COMPLETED, FAILED, INTERRUPTED, PRUNED = "running", "completed", "failed", "interrupted", "pruned"
 
 SUMMARY, EVENTS, CONFIG, REPORT = "summary.json", "events.jsonl", "config.yaml", "report.md"
 
@@ -54,10 +54,26 @@ def is_too_slow(summary: Mapping[str, Any]) -> bool:
     return mark is not None and summary["status"] == COMPLETED and (summary.get("au") or 0.0) < mark
 
 
+def digests(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    """Of all epochs, training and validation; empty where they were not asked for."""
+    keys = ("digest", "validation_digest")
+    return tuple(epoch[key] for epoch in summary.get("epochs", []) for key in keys if epoch.get(key))
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The composed config of a run; `OSError` where there is none."""
     config: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
     return config
+
+
+def unwritable(folder: Path, error: OSError) -> WorldError:
+    """What is told where a folder of runs can't be written to."""
+    return WorldError(
+        where=str(folder),
+        found=str(error),
+        expected="a folder that can be written to",
+        remedy="choose another hydra.run.dir or hydra.sweep.dir, or make space",
+    )
 
 
 class Record:
@@ -93,14 +109,9 @@ class Record:
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(folder / CONFIG, text)
             record = cls(folder)
-            record.update(status=RUNNING, overrides=overrides, epochs=[], **details)
+            record.update(status=RUNNING, overrides=overrides, epochs=[], created_s=time.time(), **details)
         except OSError as error:
-            raise WorldError(
-                where=str(folder),
-                found=str(error),
-                expected="a folder that can be written to",
-                remedy="choose another hydra.run.dir or hydra.sweep.dir, or make space",
-            ) from error
+            raise unwritable(folder, error) from error
         return record
 
     def elapsed_s(self) -> float:
@@ -129,7 +140,7 @@ class Record:
 
     def epoch(self, epoch: Mapping[str, Any]) -> None:
         """Add an epoch, and the totals that follow; the rate leaves out a process's first step, which compiles."""
-        epochs = [*self.summary["epochs"], dict(epoch)]
+        epochs = [*self.summary["epochs"], {**epoch, "ended_s": time.time()}]
         examples = sum(entry["examples"] for entry in epochs)
         steady_s = sum(entry["wall_s"] - entry["startup_s"] for entry in epochs)
         steady = sum(entry["examples"] - entry["startup_examples"] for entry in epochs)

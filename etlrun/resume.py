@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,14 @@ def with_overrides_of_resumed_run(words: list[str]) -> list[str]:
     summary = records.read_summary(Path(options[-1].removeprefix(_OPTION).strip("'\"")))
     if summary is None:
         return words
-    given = {_key(word) for word in words}
     own_configs = [f"--config-dir={summary['config_dir']}"] if summary.get("config_dir") else []
-    return [*(word for word in summary["overrides"] if _key(word) not in given), *own_configs, *words]
+    return merged(summary["overrides"], [*own_configs, *words])
+
+
+def merged(before: Iterable[str], now: Sequence[str]) -> list[str]:
+    """The overrides of a command line that went before, and those of this one, which win."""
+    given = {_key(word) for word in now}
+    return [*(word for word in before if _key(word) not in given), *now]
 
 
 def _key(word: str) -> str:

@@ -1,8 +1,7 @@
-"""One run, from the config in its folder to the report beside it. `python -m etlrun.run FOLDER` is a sweep's job."""
+"""One run, from the config in its folder to the report beside it."""
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -59,7 +58,7 @@ def run(folder: Path, stages: Stages = STAGES) -> int:
         _say(f"  {fault}", "failed")
         _traceback_if_asked(error)
         return FAILED
-    report.show(folder)
+    report.show(folder, record.summary)
     return TOO_SLOW if is_too_slow(record.summary) else OK
 
 
@@ -134,8 +133,3 @@ def terminated_as_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-if __name__ == "__main__":
-    logging.basicConfig(level=logging.WARNING)
-    sys.exit(run(Path(sys.argv[1])))

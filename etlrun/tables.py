@@ -11,8 +11,18 @@ from rich.table import Table
 Rows = Sequence[Sequence[str]]
 
 _TEXTS = {
-    "overrides", "status", "reason", "stage", "bound by", "set by", "data", "key", "of", "at", "state",
+    "overrides", "status", "reason", "stage", "call", "bound by", "set by", "data", "key", "of", "at", "state",
 }  # fmt: skip
+
+
+def megabytes(size: float | None) -> str:
+    """A size in bytes, or `-`."""
+    return "-" if size is None else f"{size / 1e6:,.1f} MB"
+
+
+def number(value: float | None, digits: int) -> str:
+    """A figure, or `-`."""
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _filled(header: Sequence[str], rows: Rows) -> list[int]:

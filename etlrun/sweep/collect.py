@@ -1,0 +1,227 @@
+"""From the runs in a sweep's folder to its results."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from etlrun import record as records
+from etlrun.sweep.compare import Gain, Rates, gains, noise_of
+from etlrun.sweep.decision import decide, tied_with_best
+from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger
+from etlrun.sweep.outcome import WARM, Outcome, outcome, outcome_of
+from etlrun.sweep.results import BASELINE, MISSING, TOO_SLOW, ConfigResult, Effect, Results, Run
+
+MEDIANS = (
+    "examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s", "val_accuracy",
+)  # fmt: skip
+"""Of what an `Outcome` holds, what a config has the median of."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of a config before it runs."""
+
+    overrides: tuple[str, ...]
+    fingerprint: str
+
+
+def collect(folder: Path) -> Results | None:
+    """The results of the sweep in `folder`, or of the runs below it where no ledger is; None where there is nothing."""
+    if (folder / SWEEP).exists():
+        ledger = Ledger.open(folder)
+        configs = [_Known(config.overrides, config.fingerprint) for config in ledger.configs]
+        runs = [
+            Run(name=key.name, config=key.config, repeat=key.repeat, outcome=outcome_of(ledger.folder_of(key)))
+            for key in sorted(ledger.runs)
+        ]
+        return _Collector(
+            folder, configs, runs, pairs=ledger.is_paired, in_flight=ledger.sweep.max_jobs_in_flight
+        ).results()
+    configs, runs = _scanned(folder)
+    return _Collector(folder, configs, runs, pairs=False, in_flight=1).results() if runs else None
+
+
+def _scanned(folder: Path) -> tuple[list[_Known], list[Run]]:
+    """Each run below `folder` as a config of its own."""
+    configs: list[_Known] = []
+    runs: list[Run] = []
+    for path in sorted(folder.rglob(records.SUMMARY), key=lambda path: _natural(path.parent.relative_to(folder))):
+        summary = records.read_summary(path.parent)
+        name = path.parent.relative_to(folder)
+        if summary is not None and name.parts[:1] != (ATTEMPTS,):
+            configs.append(_Known(tuple(summary["overrides"]), summary.get("plan_fingerprint") or ""))
+            runs.append(Run(name=str(name), config=len(runs), repeat=0, outcome=outcome(summary)))
+    return configs, runs
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """2 before 10."""
+    return [(int(part) if part.isdigit() else 0, part) for part in path.parts]
+
+
+class _Collector:
+    """What the runs of one sweep come to."""
+
+    def __init__(
+        self, folder: Path, configs: Sequence[_Known], runs: Sequence[Run], *, pairs: bool, in_flight: int
+    ) -> None:
+        self.folder, self.configs, self.runs = folder, configs, runs
+        self.pairs, self.in_flight = pairs, in_flight
+        self.of: dict[int, list[Run]] = {number: [] for number in range(len(configs))}
+        for run in runs:
+            self.of[run.config].append(run)
+        self.shared = set.intersection(*(set(config.overrides) for config in configs)) if len(configs) > 1 else set()
+        self.keys = _swept(configs)
+        self.counted = {number: _counted(of) for number, of in self.of.items()}
+
+    def results(self) -> Results:
+        rates = {number: self._rates(number) for number in self.of}
+        twins = [(one, other) for one, other in self._twins(self.counted[BASELINE]).values() if one and other]
+        noise = noise_of(twins)
+        over_baseline = gains(rates, rates[BASELINE], noise)
+        letters = _letters_of({number: of[0][1].digests for number, of in self.counted.items() if of})
+        configs = [self._config(number, over_baseline[number], letters) for number in self.of]
+        configs.sort(key=lambda config: (config.examples_per_s is None, -(config.examples_per_s or 0.0)))
+        tied = tied_with_best(configs, rates, noise)
+        return Results(
+            folder=str(self.folder),
+            decision=decide(configs, tied),
+            configs=tuple(configs),
+            runs=tuple(self.runs),
+            noise=noise,
+            ceiling_examples_per_s=self._ceiling(),
+            frontier=_frontier(configs),
+            effects=tuple(self._effects(configs)),
+            remarks=tuple(self._remarks(configs)),
+        )
+
+    def _rates(self, number: int) -> Rates:
+        """By round; of the baseline's two in a round the mean."""
+        if number == BASELINE and self.pairs:
+            rounds = {turn: [rate for rate in pair if rate] for turn, pair in self._twins(self.counted[number]).items()}
+            return {turn: statistics.geometric_mean(pair) for turn, pair in rounds.items() if pair}
+        return {run.repeat: of.examples_per_s for run, of in self.counted[number] if of.examples_per_s}
+
+    def _twins(self, counted: Sequence[tuple[Run, Outcome]]) -> dict[int, tuple[float | None, float | None]]:
+        rates = {run.repeat: of.examples_per_s for run, of in counted} if self.pairs else {}
+        return {turn: (rates.get(2 * turn), rates.get(2 * turn + 1)) for turn in {repeat // 2 for repeat in rates}}
+
+    def _config(self, number: int, gain: Gain, letters: Mapping[tuple[str, ...], str]) -> ConfigResult:
+        known, counted = self.configs[number], [of for _, of in self.counted[number]]
+        ended = [(run, run.outcome) for run in self.of[number] if run.outcome is not None]
+        completed = [(run, of) for run, of in ended if of.status == records.COMPLETED]
+        unfinished = [of for _, of in ended if of.status != records.COMPLETED]
+        status = records.COMPLETED if completed else unfinished[-1].status if unfinished else MISSING
+        medians = {figure: _median(getattr(of, figure) for of in counted) for figure in MEDIANS}
+        return ConfigResult(
+            number=number,
+            overrides=known.overrides,
+            own=tuple(word for word in known.overrides if word not in self.shared),
+            swept=_values(known.overrides, self.keys),
+            status=TOO_SLOW if any(of.is_too_slow for _, of in completed) else status,
+            runs=tuple(run.name for run, _ in completed),
+            state=counted[0].state if counted else "",
+            first_examples_per_s=_median(of.first_examples_per_s for _, of in completed),
+            gain=gain,
+            bound_by=statistics.mode([of.bound_by for of in counted]) if counted else "",
+            data=letters.get(counted[0].digests, "") if counted else "",
+            fingerprint=known.fingerprint,
+            error=unfinished[-1].error if unfinished else "",
+            **medians,
+        )
+
+    def _ceiling(self) -> float | None:
+        """The median over all runs of what their verdicts allow."""
+        return _median(
+            of.examples_per_s * of.max_gain
+            for counted in self.counted.values()
+            for _, of in counted
+            if of.examples_per_s and of.max_gain
+        )
+
+    def _effects(self, configs: Sequence[ConfigResult]) -> Iterator[Effect]:
+        for key in self.keys:
+            rates: dict[str, list[float]] = {}
+            for config in configs:
+                if config.examples_per_s is not None:
+                    rates.setdefault(config.swept[key], []).append(config.examples_per_s)
+            for value, of in sorted(rates.items(), key=lambda item: -statistics.median(item[1])):
+                yield Effect(key=key, value=value, configs=len(of), examples_per_s=statistics.median(of))
+
+    def _remarks(self, configs: Sequence[ConfigResult]) -> Iterator[str]:
+        if self.in_flight > 1:
+            yield f"{self.in_flight} jobs ran at a time: their times hold each other's (sweep.max_jobs_in_flight)"
+        left_out = [
+            str(number)
+            for number, of in self.of.items()
+            if len(self.counted[number]) < sum(is_completed(run) for run in of)
+        ]
+        if left_out:
+            yield f"of configs {', '.join(left_out)} only the runs count that read a filled cache from the start"
+        if len({config.state for config in configs if config.state}) > 1:
+            yield "some rates are of first epochs without a filled cache (cold), others of later ones (warm)"
+        several = [
+            str(config.number) for config in configs if len({of.digests for _, of in self.counted[config.number]}) > 1
+        ]
+        if several:
+            yield f"the runs of configs {', '.join(several)} have not all seen the same data"
+
+
+def is_completed(run: Run) -> bool:
+    """Whether a run came to its end."""
+    return run.outcome is not None and run.outcome.status == records.COMPLETED
+
+
+def _counted(runs: Sequence[Run]) -> list[tuple[Run, Outcome]]:
+    """The completed runs whose rates tell of the same: of warm epochs, where there are some."""
+    completed = [(run, run.outcome) for run in runs if run.outcome is not None and is_completed(run)]
+    warm = [(run, of) for run, of in completed if of.state == WARM]
+    return warm or completed
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _swept(configs: Sequence[_Known]) -> list[str]:
+    """The keys that have not the same value everywhere, in the order of the command line."""
+    values: dict[str, set[str]] = {}
+    for config in configs:
+        for word in config.overrides:
+            key, _, value = word.partition("=")
+            values.setdefault(key, set()).add(value)
+    return [key for key, found in values.items() if len(found) > 1]
+
+
+def _values(overrides: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
+    given = {key: value for key, _, value in (word.partition("=") for word in overrides)}
+    return {key: given.get(key, "") for key in keys}
+
+
+def _letters_of(digests: Mapping[int, tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+    """A word for each sequence of digests: `same` where there is one; else a letter, so that what differs is marked."""
+    found = [of for of in digests.values() if of]
+    distinct = list(dict.fromkeys(found))
+    if len(distinct) == 1:
+        return {distinct[0]: "same" if len(found) > 1 else ""}
+    return {of: f"differs: {_letters(number)}" for number, of in enumerate(distinct)}
+
+
+def _letters(number: int) -> str:
+    """A to Z, then AA, AB and so on."""
+    head, last = divmod(number, 26)
+    return (_letters(head - 1) if head else "") + chr(ord("A") + last)
+
+
+def _frontier(configs: Sequence[ConfigResult]) -> tuple[int, ...]:
+    """Those that no other has more throughput than with as little memory; the fastest first."""
+    frontier, least = [], float("inf")
+    for config in configs:
+        if config.peak_rss_bytes is not None and config.examples_per_s and config.peak_rss_bytes < least:
+            frontier.append(config.number)
+            least = config.peak_rss_bytes
+    return tuple(frontier)

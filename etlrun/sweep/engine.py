@@ -1,0 +1,187 @@
+"""Runs what is left of a sweep: a process a job, so many at a time, with retries, a time limit and one live line."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+
+from etlrun import record as records
+from etlrun import run as runs
+from etlrun.errors import Fault, WorldError
+from etlrun.record import Record
+from etlrun.sweep.ledger import Ledger, RunKey
+from etlrun.sweep.outcome import Outcome, outcome_of
+from etlrun.sweep.process import started
+from etlrun.sweep.progress import Progress
+from etlrun.sweep.pruning import Pruning
+
+_LOOK_S = 0.25
+"""Between two looks at the clock."""
+_GRACE_S = 30.0
+"""For a job that is told to end, before it is killed."""
+
+
+def unfinished(ledger: Ledger) -> list[RunKey]:
+    """The runs that are not completed yet."""
+    outcomes = ((run, outcome_of(ledger.folder_of(run))) for run in ledger.runs)
+    return [run for run, outcome in outcomes if outcome is None or not outcome.is_final]
+
+
+def run_all(ledger: Ledger, progress: Progress) -> bool:
+    """Run what is not completed yet; whether it came to its end, and was not interrupted.
+
+    Raises:
+        WorldError: The sweep's folder can't be written to. What is done stays done.
+    """
+    engine = _Engine(ledger, progress)
+    with _interrupts(engine):
+        try:
+            engine.work()
+        except OSError as error:
+            raise records.unwritable(ledger.folder, error) from error
+        finally:
+            engine.end_running()
+    return not engine.interrupts
+
+
+class _Engine:
+    """Attributes tell how far it is.
+
+    Attributes:
+        interrupts: Ctrl-C so far: with the first no job is started any more, with the second the running ones end.
+    """
+
+    def __init__(self, ledger: Ledger, progress: Progress) -> None:
+        self.ledger, self.progress, self.interrupts = ledger, progress, 0
+        outcomes = {run: outcome_of(ledger.folder_of(run)) for run in ledger.runs}
+        self.waiting = deque(run for run, outcome in outcomes.items() if outcome is None or not outcome.is_final)
+        self.pruning = Pruning(ledger)
+        for run, outcome in outcomes.items():
+            if outcome is not None and outcome.is_final:
+                self._note(run, outcome)
+        self.running: dict[int, _Running] = {}
+        self.attempts: dict[RunKey, int] = {}
+
+    def work(self) -> None:
+        """Until nothing is left, or it is told to stop."""
+        while self.running or (self.waiting and not self.interrupts):
+            while self.waiting and not self.interrupts and len(self.running) < self.ledger.sweep.max_jobs_in_flight:
+                self._start(self.waiting.popleft())
+            self.progress.show([job.run for job in self.running.values()])
+            sentinels = connection.wait(list(self.running), timeout=_LOOK_S) if self.running else []
+            for sentinel in [number for number in self.running if number in sentinels]:
+                self._ended(self.running.pop(sentinel))
+            for job in self.running.values():
+                job.hold_to(self.ledger.sweep.timeout_s, at_once=self.interrupts > 1)
+
+    def _start(self, run: RunKey) -> None:
+        reason = self.pruning.reason(run) if self.ledger.sweep.prune else None
+        folder = self.ledger.start(run)
+        if reason is not None:
+            Record(folder).update(status=records.PRUNED, error=reason)
+            self._done(run)
+            return
+        process = started(folder)
+        self.running[process.sentinel] = _Running(run, folder, process)
+
+    def _ended(self, job: _Running) -> None:
+        job.process.join()
+        status = job.process.exitcode
+        runs.settle(job.folder, 0 if status is None else status)
+        if job.is_late:
+            job.tell_late(self.ledger.sweep.timeout_s)
+        self._done(job.run)
+
+    def _done(self, run: RunKey) -> None:
+        outcome = outcome_of(self.ledger.folder_of(run))
+        if outcome is None:
+            raise WorldError(
+                where=str(self.ledger.folder_of(run)),
+                found="no summary of a job that has ended",
+                expected="what the job wrote",
+                remedy=f"see that nothing else writes there, and go on: -m sweep.resume={self.ledger.folder}",
+            )
+        has_failed = outcome.status == records.FAILED
+        self.attempts[run] = self.attempts.get(run, 0) + 1
+        if has_failed and self.attempts[run] <= self.ledger.sweep.retries and not self.interrupts:
+            self.progress.say(f"{run.name} failed, attempt {self.attempts[run] + 1} follows")
+            self.waiting.appendleft(run)
+            return
+        self._note(run, outcome)
+        self.progress.ended(run, outcome)
+        if has_failed and self.ledger.sweep.on_error == "stop":
+            self.progress.say("stops after a failed job, as sweep.on_error=stop asks")
+            self.waiting.clear()
+
+    def _note(self, run: RunKey, outcome: Outcome) -> None:
+        self.progress.note(run, outcome)
+        self.pruning.note(run, outcome)
+
+    def end_running(self) -> None:
+        """End the jobs that still run, politely, since the sweep itself can't go on."""
+        for job in self.running.values():
+            job.process.terminate()
+        for job in self.running.values():
+            job.process.join(_GRACE_S)
+            if job.process.exitcode is None:
+                job.process.kill()
+                job.process.join()
+            runs.settle(job.folder, job.process.exitcode or 0)
+
+
+class _Running:
+    """A job's process.
+
+    Attributes:
+        is_late: Whether it was told to end since its time was up.
+    """
+
+    def __init__(self, run: RunKey, folder: Path, process: BaseProcess) -> None:
+        self.run, self.folder, self.process = run, folder, process
+        self.is_late = False
+        self._started_s = time.monotonic()
+        self._told_s: float | None = None
+
+    def hold_to(self, limit_s: float | None, *, at_once: bool) -> None:
+        """Tell it to end when its time is up, or at once; kill it where it doesn't."""
+        now_s = time.monotonic()
+        is_late = limit_s is not None and now_s - self._started_s > limit_s
+        if self._told_s is None and (is_late or at_once):
+            self._told_s, self.is_late = now_s, is_late and not at_once
+            self.process.terminate()
+        elif self._told_s is not None and now_s - self._told_s > _GRACE_S:
+            self.process.kill()
+
+    def tell_late(self, limit_s: float | None) -> None:
+        """Have its summary say why it has ended."""
+        fault = Fault(
+            where="sweep.timeout_s",
+            found=f"a job of more than {limit_s:g} s",
+            expected="its end before that",
+            remedy="give it more time, or less to do",
+        )
+        Record(self.folder).update(status=records.FAILED, error=str(fault))
+
+
+@contextmanager
+def _interrupts(engine: _Engine) -> Iterator[None]:
+    """Ctrl-C counts; a polite kill (SIGTERM) counts as two."""
+
+    def interrupted(number: int, _frame: FrameType | None) -> None:
+        engine.interrupts += 2 if number == signal.SIGTERM else 1
+        if engine.interrupts == 1:
+            engine.progress.say("ends after the running job; Ctrl-C again ends it at once")
+
+    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,275 @@
+"""What a sweep is made of and how far it is, in files that a kill at any moment leaves whole.
+
+SWEEP/sweep.json      the command line, the settings
+SWEEP/configs.jsonl   a line for each config: its identity, its overrides, and all its values, frozen
+SWEEP/lock            held by the process that runs the sweep
+SWEEP/3, SWEEP/3.1    the first and the second run of config 3; the summary in it says how far it is
+SWEEP/attempts/       what is left of runs that were made again
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from etlrun import record as records
+from etlrun.errors import WorldError
+from etlrun.grid import Job
+from etlrun.spec import parse_sweep
+from etlrun.stages.sweep import Sweep
+
+SWEEP, CONFIGS, LOCK, ATTEMPTS = "sweep.json", "configs.jsonl", "lock", "attempts"
+FEWEST_REPEATS = 3
+"""From which on configs are compared, and the baseline runs in pairs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A config of a sweep, as it was when the sweep was started.
+
+    Attributes:
+        number: Its place in the grid, from 0; 0 is the baseline.
+        identity: 16 hex digits of a SHA-256 over all its values.
+        fingerprint: Of its plan: the same for configs that differ in speed alone.
+        overrides: With which it was made.
+        line: The line of `configs.jsonl`, in which its values are.
+    """
+
+    number: int
+    identity: str
+    fingerprint: str
+    overrides: tuple[str, ...]
+    line: str
+
+    @classmethod
+    def of(cls, number: int, job: Job) -> Config:
+        """The config of a job of the grid."""
+        text = json.dumps(job.config, sort_keys=True, default=str)
+        identity = hashlib.sha256(text.encode()).hexdigest()[:16]
+        known = {"identity": identity, "fingerprint": job.plan.fingerprint, "overrides": job.overrides}
+        return cls._from(number, json.dumps({**known, "config": job.config}, default=str))
+
+    @classmethod
+    def _from(cls, number: int, line: str) -> Config:
+        values = json.loads(line)
+        return cls(
+            number=number,
+            identity=values["identity"],
+            fingerprint=values["fingerprint"],
+            overrides=tuple(values["overrides"]),
+            line=line,
+        )
+
+    @classmethod
+    def all_in(cls, folder: Path) -> list[Config]:
+        """The configs of the sweep in `folder`."""
+        lines = (folder / CONFIGS).read_text(encoding="utf-8").splitlines()
+        return [cls._from(number, line) for number, line in enumerate(lines)]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """As it was composed."""
+        config: dict[str, Any] = json.loads(self.line)["config"]
+        return config
+
+
+@dataclass(frozen=True, order=True)
+class RunKey:
+    """One run of a config.
+
+    Attributes:
+        config: Its number.
+        repeat: From 0. The baseline of a repeated sweep has two to each one of the others.
+    """
+
+    config: int
+    repeat: int
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"{self.config}.{self.repeat}" if self.repeat else str(self.config)
+
+
+class Ledger:
+    """A sweep in its folder.
+
+    Attributes:
+        folder: Of the sweep.
+        sweep: Its settings.
+        configs: By number.
+        request: What the command line asked for: `overrides`, `config_dir`, `config_name`, and `files`, the digest of
+            the config files as they were.
+    """
+
+    def __init__(self, folder: Path, sweep: Sweep, configs: Sequence[Config], request: Mapping[str, Any]) -> None:
+        self.folder, self.sweep, self.configs, self.request = folder, sweep, list(configs), dict(request)
+
+    @classmethod
+    def create(cls, folder: Path, sweep: Sweep, jobs: Sequence[Job], request: Mapping[str, Any]) -> Ledger:
+        """A new sweep of `jobs`, of which those with the same values are one; refused where there is one already."""
+        if (folder / SWEEP).exists():
+            raise WorldError(
+                where=str(folder),
+                found="a sweep",
+                expected="a folder of its own for each sweep, so that nothing is lost",
+                remedy=f"go on with it: -m sweep.resume={folder}, or choose another hydra.sweep.dir",
+            )
+        ledger = cls(folder, sweep, _distinct(jobs), request)
+        ledger.save()
+        return ledger
+
+    @classmethod
+    def open(cls, folder: Path) -> Ledger:
+        """The sweep in `folder`; `WorldError` where there is none."""
+        try:
+            known = json.loads((folder / SWEEP).read_text(encoding="utf-8"))
+            return cls(folder, parse_sweep(known["sweep"]), Config.all_in(folder), known["request"])
+        except (OSError, ValueError, KeyError) as error:
+            raise WorldError(
+                where=str(folder),
+                found=f"no sweep ({type(error).__name__}: {error})",
+                expected=f"the folder of a sweep, with its {SWEEP} and {CONFIGS}",
+                remedy="give the folder that the sweep printed, or start a new one without sweep.resume",
+            ) from error
+
+    def save(self) -> None:
+        """Write what the sweep is made of; each file in one step."""
+        known = {"request": self.request, "sweep": asdict(replace(self.sweep, resume=None))}
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            records.write_atomically(self.folder / CONFIGS, "".join(f"{config.line}\n" for config in self.configs))
+            records.write_atomically(self.folder / SWEEP, json.dumps(known, indent=2) + "\n")
+        except OSError as error:
+            raise records.unwritable(self.folder, error) from error
+
+    def extended(self, jobs: Sequence[Job]) -> Iterator[str]:
+        """Take over further configs; what is there stays as it is, and what differs now is said."""
+        known = {config.overrides: config for config in self.configs}
+        identities = {config.identity for config in self.configs}
+        now = _distinct(jobs)
+        if not any(config.overrides in known or config.identity in identities for config in now):
+            raise WorldError(
+                where=f"sweep.resume={self.folder}",
+                found=f"another sweep: {' '.join(self.request['overrides']) or 'of the default config'}",
+                expected="one of which some job is on this command line",
+                remedy="leave out all overrides but those of `sweep`, or start a new sweep without sweep.resume",
+            )
+        for config in now:
+            before = known.get(config.overrides)
+            if before is not None and before.identity != config.identity:
+                changes = ", ".join(_differences(before.values, config.values))
+                yield f"config {before.number} has changed since: {changes}; the sweep goes on with its own"
+            elif before is None and config.identity not in identities:
+                self.configs.append(replace(config, number=len(self.configs)))
+                yield f"config {self.configs[-1].number} is new: {' '.join(config.overrides)}"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The sweep is this process's for as long as the block lasts; `WorldError` where it is another's."""
+        lock = FileLock(self.folder / LOCK, fallback_to_soft=False)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise WorldError(
+                where=str(self.folder),
+                found="a sweep that another process runs now",
+                expected="one process for a sweep",
+                remedy="wait for its end, or stop it",
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @property
+    def runs(self) -> list[RunKey]:
+        """Every run in the order in which it is made: by the grid, or repeated rounds, shuffled each on its own."""
+        if self.sweep.repeats == 1:
+            return [RunKey(config.number, 0) for config in self.configs]
+        shuffle, runs = random.Random(self.sweep.seed), []  # noqa: S311 - an order, no secret
+        for turn in range(self.sweep.repeats):
+            turns = [RunKey(config.number, turn) for config in self.configs if config.number or not self.is_paired]
+            turns += [RunKey(0, 2 * turn + twin) for twin in (0, 1)] if self.is_paired else []
+            shuffle.shuffle(turns)
+            runs += turns
+        return runs
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether the baseline runs twice in each round."""
+        return self.sweep.repeats >= FEWEST_REPEATS
+
+    def own_words(self, config: int) -> list[str]:
+        """The overrides of a config that not all others have, too."""
+        return [word for word in self.configs[config].overrides if word not in self._shared]
+
+    @cached_property
+    def _shared(self) -> set[str]:
+        if len(self.configs) == 1:
+            return set()
+        return set.intersection(*(set(config.overrides) for config in self.configs))
+
+    def folder_of(self, run: RunKey) -> Path:
+        """Where a run is."""
+        return self.folder / run.name
+
+    def start(self, run: RunKey) -> Path:
+        """The folder of a run that is to start, its config frozen in it; what is left of an earlier attempt is kept."""
+        folder, config = self.folder_of(run), self.configs[run.config]
+        if folder.exists():
+            with _nobodys(folder):
+                attempts = self.folder / ATTEMPTS
+                attempts.mkdir(exist_ok=True)
+                free = (attempts / f"{run.name}-{number}" for number in count(1))
+                shutil.move(folder, next(path for path in free if not path.exists()))
+        records.Record.create(folder, config.values, list(config.overrides), config_dir=self.request.get("config_dir"))
+        return folder
+
+
+def _distinct(jobs: Iterable[Job]) -> list[Config]:
+    """The configs of `jobs`, numbered; of several with the same values the first."""
+    found: dict[str, Config] = {}
+    for job in jobs:
+        config = Config.of(len(found), job)
+        found.setdefault(config.identity, config)
+    return list(found.values())
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    for key in [*before, *(key for key in now if key not in before)]:
+        was, is_now = before.get(key), now.get(key)
+        if isinstance(was, Mapping) and isinstance(is_now, Mapping):
+            yield from _differences(was, is_now, f"{path}{key}.")
+        elif was != is_now:
+            yield f"{path}{key} {json.dumps(was)} -> {json.dumps(is_now)}"
+
+
+@contextmanager
+def _nobodys(folder: Path) -> Iterator[None]:
+    """Wait until the process of a killed sweep's run, which notices that it is alone, has ended."""
+    lock = FileLock(folder / LOCK, fallback_to_soft=False)
+    try:
+        lock.acquire(timeout=60)
+    except Timeout:
+        raise WorldError(
+            where=str(folder),
+            found="a run that still goes on",
+            expected="a run that ended with its sweep",
+            remedy="wait for its end, or stop it",
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()

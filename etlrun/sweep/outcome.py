@@ -1,0 +1,132 @@
+"""What one run of a sweep came to: of its summary what comparisons and reports need, and no more."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from etlrun import record as records
+
+WARM, COLD = "warm", "cold"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epoch:
+    """One epoch of a run.
+
+    Attributes:
+        ended_s: In seconds since 1970.
+        examples_per_s: Of its training steps, without the first one of a process, which compiles.
+        wait_share: Part of its time spent waiting for data, from 0 to 1.
+    """
+
+    ended_s: float
+    examples_per_s: float
+    wait_share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A run.
+
+    Attributes:
+        status: Of its summary.
+        error: Why it did not complete; empty where it did.
+        created_s: When it was started, in seconds since 1970.
+        wall_s: Of the whole run.
+        examples_per_s: The median of its warm epochs: those after the first that fill no cache. Of a run without one
+            its only epoch's; see `state`. None where nothing was trained.
+        state: Of what `examples_per_s` tells: `warm`, or `cold` where the one epoch was a first one without a cache.
+        first_examples_per_s: Of a first epoch that found no cache filled.
+        is_too_slow: Whether it was below its pass mark.
+        au: Part of the time that the accelerator worked, from 0 to 1.
+        max_gain: How much faster any pipeline could make it, at most.
+        bound_by: The stage, or what else, that bounds it.
+        peak_rss_bytes: Of its process.
+        cores_used: On average.
+        cpu_s: Of its process.
+        val_accuracy: After its last epoch.
+        digests: Of its epochs, training and validation; empty where they were not asked for.
+        epochs: In order.
+        stages: Rows of its stage table, as in `summary.json`.
+        remarks: What a reader should know.
+    """
+
+    status: str
+    error: str
+    created_s: float
+    wall_s: float
+    examples_per_s: float | None
+    state: str
+    first_examples_per_s: float | None
+    is_too_slow: bool
+    au: float | None
+    max_gain: float | None
+    bound_by: str
+    peak_rss_bytes: int | None
+    cores_used: float | None
+    val_accuracy: float | None
+    digests: tuple[str, ...]
+    epochs: tuple[Epoch, ...]
+    stages: tuple[Mapping[str, Any], ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def is_final(self) -> bool:
+        """Whether a sweep that goes on leaves it as it is."""
+        return self.status in {records.COMPLETED, records.PRUNED}
+
+
+def outcome_of(folder: Path) -> Outcome | None:
+    """What the run in `folder` came to so far; None where there is none."""
+    summary = records.read_summary(folder)
+    return None if summary is None else outcome(summary)
+
+
+def outcome(summary: Mapping[str, Any]) -> Outcome:
+    """What a run with this summary came to so far."""
+    epochs = [_epoch(epoch) for epoch in summary.get("epochs", [])]
+    passes = _passes(summary)
+    first_reads = passes[:1] == ["read"]
+    every = [epoch.examples_per_s for epoch in epochs]
+    warm = [rate for number, rate in enumerate(every) if number and passes[number : number + 1] != ["filled"]]
+    verdict, used = summary.get("verdict") or {}, summary.get("resources") or {}
+    return Outcome(
+        status=summary["status"],
+        error=summary.get("error") or "",
+        created_s=summary.get("created_s") or 0.0,
+        wall_s=summary.get("wall_s") or 0.0,
+        examples_per_s=statistics.median(warm or every) if every else None,
+        state=WARM if warm or first_reads else COLD,
+        first_examples_per_s=every[0] if every and not first_reads else None,
+        is_too_slow=records.is_too_slow(summary),
+        au=summary.get("au"),
+        max_gain=verdict.get("max_gain"),
+        bound_by=str(verdict.get("stage") or verdict.get("kind") or ""),
+        peak_rss_bytes=used.get("peak_rss_bytes"),
+        cores_used=used.get("cores_used"),
+        val_accuracy=(summary.get("epochs") or [{}])[-1].get("val_accuracy"),
+        digests=records.digests(summary),
+        epochs=tuple(epochs),
+        stages=tuple(summary.get("stages") or ()),
+        remarks=tuple(summary.get("remarks") or ()),
+    )
+
+
+def _epoch(epoch: Mapping[str, Any]) -> Epoch:
+    waited_s = epoch["fill_wait_s"] + epoch["input_wait_s"]
+    steady_s, steady = epoch["wall_s"] - epoch["startup_s"], epoch["examples"] - epoch["startup_examples"]
+    return Epoch(
+        ended_s=epoch.get("ended_s") or 0.0,
+        examples_per_s=steady / steady_s if steady > 0 and steady_s > 0 else epoch["examples_per_s"],
+        wait_share=waited_s / epoch["wall_s"] if epoch["wall_s"] else 0.0,
+    )
+
+
+def _passes(summary: Mapping[str, Any]) -> list[str]:
+    """What each pass of training did with a cache on disk: `filled`, `read` or another word."""
+    pipelines = (summary.get("cache") or {}).get("pipelines") or {}
+    return list((pipelines.get("train") or {}).get("passes") or [])

@@ -1,0 +1,64 @@
+"""Configs that can't win, by what the runs so far have shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from etlrun import record as records
+from etlrun.sweep.ledger import Ledger, RunKey
+from etlrun.sweep.outcome import Outcome
+
+MARGIN = 1.05
+"""By which a config would have to win to be worth a run."""
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """What no pipeline can be faster than, and the run that has shown it."""
+
+    examples_per_s: float
+    run: RunKey
+    rate: float
+    max_gain: float
+
+
+class Pruning:
+    """Learns from each run that ends.
+
+    A verdict's gain holds for any pipeline that feeds the same training. Configs of one fingerprint differ in the speed
+    of their pipelines alone, so the run of one of them bounds all others.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._limits: dict[str, _Limit] = {}
+        self._best: tuple[float, RunKey] | None = None
+        self._seen: set[int] = set()
+
+    def note(self, run: RunKey, outcome: Outcome) -> None:
+        """Learn from a run that has ended."""
+        rate = outcome.examples_per_s
+        if outcome.status != records.PRUNED:
+            self._seen.add(run.config)
+        if outcome.status != records.COMPLETED or rate is None:
+            return
+        if self._best is None or rate > self._best[0]:
+            self._best = rate, run
+        if outcome.max_gain is not None:
+            limit = _Limit(rate * outcome.max_gain, run, rate, outcome.max_gain)
+            fingerprint = self.ledger.configs[run.config].fingerprint
+            known = self._limits.get(fingerprint)
+            self._limits[fingerprint] = limit if known is None or limit.examples_per_s > known.examples_per_s else known
+
+    def reason(self, run: RunKey) -> str | None:
+        """Why `run` can't win; None where it can, where its config has run before, or for the baseline."""
+        limit = self._limits.get(self.ledger.configs[run.config].fingerprint)
+        if limit is None or self._best is None or run.config == 0 or run.config in self._seen:
+            return None
+        best, best_run = self._best
+        if limit.examples_per_s > best * MARGIN:
+            return None
+        return (
+            f"can't win: run {limit.run.name} had {limit.rate:.1f} examples/s and {limit.max_gain:.2f} times that at "
+            f"most with any pipeline; run {best_run.name} has {best:.1f}"
+        )

@@ -1,0 +1,163 @@
+"""What a sweep has shown: on the terminal, and as files in its folder.
+
+report.html for a browser, report.md for a pull request, results.json and results.csv for everything else
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from etlrun import record as records
+from etlrun.errors import WorldError
+from etlrun.sweep import hparams, page
+from etlrun.sweep.collect import collect
+from etlrun.sweep.compare import UNTOLD
+from etlrun.sweep.decision import times
+from etlrun.sweep.results import BASELINE, TOO_SLOW, ConfigResult, Results
+from etlrun.tables import Rows, as_markdown, number, print_table
+
+HTML, MARKDOWN, CSV, JSON = "report.html", "report.md", "results.csv", "results.json"
+HEADER = (
+    "config", "overrides", "status", "runs", "examples/s", "first epoch", "gain", "call", "MB", "cores", "au",
+    "bound by", "at most", "seconds", "val accuracy", "data", "reason",
+)  # fmt: skip
+
+
+def conclude(folder: Path) -> int:
+    """Write all reports of the sweep in `folder`, print the table, and return the exit status that its jobs ask for.
+
+    1 where a config has no completed run or a run has failed, 3 where one was below its pass mark, else 0.
+    """
+    results = collect(folder)
+    if results is None:
+        return 0
+    try:
+        write(folder, results)
+    except OSError as error:
+        raise records.unwritable(folder, error) from error
+    _print(results)
+    Console(soft_wrap=True).print(f"report    {folder / HTML}", highlight=False, markup=False)
+    ends = {run.outcome.status for run in results.runs if run.outcome is not None}
+    if ends & {records.FAILED, records.INTERRUPTED} or any(run.outcome is None for run in results.runs):
+        return 1
+    return 3 if any(config.status == TOO_SLOW for config in results.configs) else 0
+
+
+def show(folder: Path) -> None:
+    """Print the table of the sweep in `folder`, its reports written anew; `WorldError` where there is no run."""
+    results = collect(folder)
+    if results is None:
+        raise WorldError(
+            where=str(folder),
+            found="no run" if folder.is_dir() else "no such folder",
+            expected=f"a folder with a {records.SUMMARY}, or one of such folders",
+            remedy="give the folder that a run or a multirun printed at its end",
+        )
+    write(folder, results)
+    _print(results)
+    Console(soft_wrap=True).print(f"report    {folder / HTML}", highlight=False, markup=False)
+
+
+def write(folder: Path, results: Results) -> None:
+    """Write the four files, each in one step, and what TensorBoard's HParams tab reads."""
+    plain = results.plain()
+    records.write_atomically(folder / JSON, json.dumps(plain, indent=1) + "\n")
+    records.write_atomically(folder / CSV, as_csv(results))
+    records.write_atomically(folder / MARKDOWN, markdown(results))
+    records.write_atomically(folder / HTML, page.html(plain))
+    hparams.write(folder, results)
+
+
+def markdown(results: Results) -> str:
+    """The decision and the table, as a pull request shows them."""
+    lines = [f"# Sweep\n\n{decision(results)}\n"]
+    lines += [as_markdown(HEADER, _rows(results))]
+    lines += [f"- {line}" for line in remarks(results)]
+    return "\n".join(lines) + "\n"
+
+
+def decision(results: Results) -> str:
+    """What to take, the overrides to copy, and whether the data is the same."""
+    decided = results.decision
+    if decided.config is None:
+        return f"**{decided.words}**\n"
+    data = decided.same_data[:1].upper() + decided.same_data[1:]
+    return f"**{decided.words}** {data}.\n\n    {' '.join(decided.overrides)}\n"
+
+
+def remarks(results: Results) -> Iterator[str]:
+    """Noise of the machine, what no pipeline can be faster than, and all else that a reader should know."""
+    noise = results.noise
+    if noise.median is not None and noise.largest is not None:
+        yield (
+            f"noise of the machine: two runs of the baseline differ by {noise.median:.1%} in the median, "
+            f"{noise.largest:.1%} at most, over {noise.pairs} pairs"
+        )
+    if results.ceiling_examples_per_s is not None:
+        yield f"no pipeline can be faster than about {results.ceiling_examples_per_s:,.0f} examples/s with this model"
+    yield from results.remarks
+
+
+def as_csv(results: Results) -> str:
+    """A line for each run."""
+    text = io.StringIO()
+    known = {config.number: config for config in results.configs}
+    keys = list(results.configs[0].swept) if results.configs else []
+    figures = (
+        "status", "examples_per_s", "state", "first_examples_per_s", "au", "max_gain", "bound_by", "peak_rss_bytes",
+        "cores_used", "wall_s", "val_accuracy", "created_s", "error",
+    )  # fmt: skip
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["run", "config", "repeat", *keys, *figures])
+    for run in results.runs:
+        values = [getattr(run.outcome, figure) if run.outcome is not None else None for figure in figures]
+        writer.writerow([run.name, run.config, run.repeat, *known[run.config].swept.values(), *values])
+    return text.getvalue()
+
+
+def _print(results: Results) -> None:
+    print_table(HEADER, _rows(results))
+    console = Console(soft_wrap=True)
+    decided = results.decision
+    console.print(f"decision  {decided.words}", highlight=False, markup=False)
+    if decided.config is not None:
+        console.print(f"data      {decided.same_data}", highlight=False, markup=False)
+    for line in remarks(results):
+        console.print(f"remark    {line}", highlight=False, markup=False)
+
+
+def _rows(results: Results) -> Rows:
+    is_repeated = any(config.gain.call != UNTOLD for config in results.configs)
+    return [
+        [
+            str(config.number) + ("*" if config.number == results.decision.config else ""),
+            " ".join(config.own),
+            config.status,
+            str(len(config.runs)) if is_repeated else "",
+            number(config.examples_per_s, 1),
+            number(config.first_examples_per_s, 1) if config.first_examples_per_s else "",
+            *_gain(config, is_repeated=is_repeated),
+            number(config.peak_rss_bytes and config.peak_rss_bytes / 1e6, 0),
+            number(config.cores_used, 1),
+            number(config.au, 2),
+            config.bound_by,
+            number(config.max_gain, 2),
+            number(config.wall_s, 1),
+            number(config.val_accuracy, 3),
+            config.data,
+            " ".join(config.error.split()),
+        ]
+        for config in results.configs
+    ]
+
+
+def _gain(config: ConfigResult, *, is_repeated: bool) -> tuple[str, str]:
+    if not is_repeated:
+        return "", ""
+    return times(config.gain), "baseline" if config.number == BASELINE else config.gain.call

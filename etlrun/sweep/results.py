@@ -1,0 +1,152 @@
+"""What a sweep has shown, as plain values: everything that its reports say stands in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from etlrun import record as records
+from etlrun.sweep.compare import Gain, Noise
+from etlrun.sweep.outcome import Outcome
+
+BASELINE = 0
+"""The first config of the grid, with which the others are compared."""
+MISSING, TOO_SLOW = "missing", "too slow"
+"""What a config can be beside what a run can be: not run yet, or below its pass mark."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of a config.
+
+    Attributes:
+        name: Of its folder.
+        config: Its number.
+        repeat: From 0.
+        outcome: What it came to; None where it is missing.
+    """
+
+    name: str
+    config: int
+    repeat: int
+    outcome: Outcome | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigResult:
+    """What the runs of a config come to, each figure a median of those that completed.
+
+    Attributes:
+        number: Of the config.
+        overrides: With which it was made.
+        own: Those that not all configs have.
+        swept: The value of each swept key.
+        status: `completed` where some run did, else how the last one ended, or `missing`.
+        runs: Names of those that completed.
+        examples_per_s: Of warm epochs; see `Outcome`.
+        state: `warm` or `cold`: of what the rate tells.
+        first_examples_per_s: Of first epochs without a filled cache.
+        gain: Over the baseline.
+        au: Part of the time that the accelerator worked.
+        max_gain: How much faster any pipeline could make it, at most.
+        bound_by: What bounds most of its runs.
+        peak_rss_bytes: Of a run's process.
+        cores_used: On average.
+        wall_s: Of a run.
+        val_accuracy: After the last epoch.
+        data: `same`, or a letter for each group of configs with the same digests; empty without digests.
+        fingerprint: Of its plan.
+        error: Of its last run that failed or was pruned.
+    """
+
+    number: int
+    overrides: tuple[str, ...]
+    own: tuple[str, ...]
+    swept: Mapping[str, str]
+    status: str
+    runs: tuple[str, ...]
+    examples_per_s: float | None
+    state: str
+    first_examples_per_s: float | None
+    gain: Gain
+    au: float | None
+    max_gain: float | None
+    bound_by: str
+    peak_rss_bytes: float | None
+    cores_used: float | None
+    wall_s: float | None
+    val_accuracy: float | None
+    data: str
+    fingerprint: str
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What one value of a swept key goes with.
+
+    Attributes:
+        key: That is swept.
+        value: Of it.
+        configs: With this value that completed.
+        examples_per_s: Median of theirs.
+    """
+
+    key: str
+    value: str
+    configs: int
+    examples_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What to do.
+
+    Attributes:
+        config: The cheapest of those tied with the best, by memory, then cores; None without a run that completed.
+        overrides: To copy.
+        gain: Over the baseline.
+        tied: The numbers of all configs tied with the best, the best first.
+        same_data: `proved`, `by plan`, or what is not known or not so.
+        words: In a sentence.
+    """
+
+    config: int | None
+    overrides: tuple[str, ...]
+    gain: Gain | None
+    tied: tuple[int, ...]
+    same_data: str
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """A sweep.
+
+    Attributes:
+        folder: Of the sweep.
+        decision: What to do.
+        configs: Best first; those without a completed run come last.
+        runs: In the order of their names.
+        noise: Of the machine.
+        ceiling_examples_per_s: What no pipeline can be faster than, with the model that is there.
+        frontier: Numbers of configs of which no other has more throughput with less memory.
+        effects: Of swept values.
+        remarks: What a reader should know.
+    """
+
+    folder: str
+    decision: Decision
+    configs: tuple[ConfigResult, ...]
+    runs: tuple[Run, ...]
+    noise: Noise
+    ceiling_examples_per_s: float | None
+    frontier: tuple[int, ...]
+    effects: tuple[Effect, ...]
+    remarks: tuple[str, ...]
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        values: dict[str, Any] = records.finite(asdict(self))
+        return values
