@@ -42,9 +42,9 @@ def _run(words: list[str]) -> None:
         request = compose.Request.of(words)
         if request.multirun:
             multirun.multirun(words)
+            return
         grid.planned(request, STAGES)
-    sys.argv[1:] = words
-    launch.launch()
+    launch.launch(words)
 
 
 def _plan(words: list[str]) -> None:

@@ -6,6 +6,7 @@ such as Optuna's, they call `job`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig
 
 from etlrun import run
-from etlrun.compose import VERSION_BASE, Request, config_dir, loader, plain
+from etlrun.compose import VERSION_BASE, Request, config_dir, loader, plain, resolved
 from etlrun.errors import EtlrunError, describe
 from etlrun.spec import parse_sweep
 from etlrun.stages.sweep import Sweep
@@ -29,8 +30,9 @@ from etlrun.sweep.outcome import Outcome, outcome_of
 from etlrun.sweep.process import started
 
 
-def launch() -> None:
+def launch(words: Sequence[str]) -> None:
     """Hand the command line to Hydra, which composes each job's config and calls `job` with it."""
+    sys.argv[1:] = words
     main: Callable[[], Any] = hydra.main(
         version_base=VERSION_BASE, config_path=str(config_dir()), config_name="config"
     )(job)
@@ -77,7 +79,7 @@ def job(config: DictConfig) -> Any:
         report.conclude(Path(settings.sweep.dir))
         raise SystemExit(run.INTERRUPTED) from None
     run.settle(folder, process.exitcode or 0)
-    return _objectives(outcome_of(folder), parse_sweep(config.sweep))
+    return _objectives(outcome_of(folder), parse_sweep(resolved(config)["sweep"]))
 
 
 def _objectives(outcome: Outcome | None, sweep: Sweep) -> float | tuple[float, ...]:

@@ -35,10 +35,11 @@ def multirun(words: Sequence[str]) -> None:
     resumed = [word.removeprefix(RESUME).strip("'\"") for word in request.overrides if word.startswith(RESUME)]
     if resumed and resumed[-1] != "null":
         _go_on(request, Path(resumed[-1]))
+        return
     found = grid.of(request, STAGES)
     if not found.multirun.is_grid:
-        sys.argv[1:] = list(words)
-        launch.launch()
+        launch.launch(words)
+        return
     _refuse_unfit(found.sweep, found.multirun)
     known = {**dataclasses.asdict(request), "files": files_digest(request)}
     ledger = Ledger.create(Path(found.multirun.dir), found.sweep, found.jobs, known)

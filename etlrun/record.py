@@ -26,8 +26,12 @@ SUMMARY, EVENTS, CONFIG, REPORT = "summary.json", "events.jsonl", "config.yaml",
 def write_atomically(path: Path, text: str) -> None:
     """Replace `path` in one step: a reader sees the old text or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def finite(value: Any) -> Any:

@@ -45,7 +45,12 @@ def run_all(ledger: Ledger, progress: Progress) -> bool:
         try:
             engine.work()
         except OSError as error:
-            raise records.unwritable(ledger.folder, error) from error
+            raise WorldError(
+                where=str(ledger.folder),
+                found=str(error),
+                expected="a folder that can be written to",
+                remedy=f"make space, and go on: etlrun -m sweep.resume={ledger.folder}",
+            ) from error
         finally:
             engine.end_running()
     return not engine.interrupts

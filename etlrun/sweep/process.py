@@ -33,6 +33,9 @@ def started(folder: Path) -> BaseProcess:
 
 
 def _context() -> ForkServerContext:
+    if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
+        # A worker of joblib: the method that it names is one of its own, which a job would not find.
+        multiprocessing.set_start_method("forkserver", force=True)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["etlrun.sweep.preload"])
     return context
