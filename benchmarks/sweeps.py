@@ -40,7 +40,7 @@ WORDS = (
 
 def disturb(seed: int) -> None:
     """Take a core away for some tenths of a second, again and again, for a quarter of the time."""
-    moments = random.Random(seed)
+    moments = random.Random(seed)  # noqa: S311 - a disturbance, no secret
     while True:
         until_s = time.perf_counter() + moments.expovariate(1 / 0.4)
         while time.perf_counter() < until_s:
@@ -67,10 +67,13 @@ def swept(seed: int, folder: Path) -> dict[str, Any]:
 
 def table(calls: dict[int, Counter[str]], errors: dict[int, list[float]], noises: list[float], sweeps: int) -> str:
     """What was called what, in Markdown."""
-    lines = [
+    head = (
         f"{sweeps} sweeps of {len(RATIOS)} configs, {REPEATS} repeats and as many pairs of the baseline, on "
         f"{os.cpu_count()} cores; two runs of the baseline differed by {sorted(noises)[len(noises) // 2]:.1%} in the "
-        f"median of the sweeps' medians, {max(noises):.1%} in the worst sweep.",
+        f"median of the sweeps' medians, {max(noises):.1%} in the worst sweep."
+    )
+    lines = [
+        head,
         "",
         "| true ratio | better | tied | worse | interval holds the true ratio |",
         "| --- | --- | --- | --- | --- |",

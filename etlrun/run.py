@@ -124,12 +124,19 @@ def _traceback_if_asked(error: Exception) -> None:
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
     """A polite kill (SIGTERM) ends a run as Ctrl-C does."""
+    is_told = False
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal is_told
+        is_told = True
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
+    except Exception as error:
+        if is_told:  # what a library has made of it
+            raise KeyboardInterrupt from error
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from etlrun import report
+from etlrun.sweep import report
+from etlrun.sweep.collect import collect
 from tests.configs import plan_of
 from tests.runs import emulated, events_of, run_here, small
 
@@ -95,7 +96,7 @@ def test_a_pass_mark_that_is_not_reached_sets_the_exit_status(tiny: Path, tmp_pa
     assert status == 3
     assert summary["status"] == "completed"
     assert "below the mark of 0.99" in (tmp_path / "0" / "report.md").read_text()
-    assert report.sweep(tmp_path) == {3}
+    assert report.conclude(tmp_path) == 3
 
 
 def test_a_pass_mark_that_is_reached_does_not(tiny: Path, tmp_path: Path) -> None:
@@ -192,11 +193,10 @@ def test_runs_of_one_sweep_whose_data_differ_are_marked(tiny: Path, tmp_path: Pa
     words = ("measure.digest=true", "dataset.eval_split=null")
     for name, extra in (("0", "load.prefetch=0"), ("1", "load.prefetch=2"), ("2", "transform.resize.antialias=true")):
         run_here(tmp_path / name, emulated(tiny, *words, extra))
-    report.sweep(tmp_path)
-    rows = [line.split(" | ") for line in (tmp_path / "report.md").read_text().splitlines()[2:]]
-    column = next(number for number, cell in enumerate(rows[0]) if cell.strip(" |") == "data")
-    marks = {row[0].strip("| "): row[column].strip("| ") for row in rows[2:]}
-    assert marks == {"0": "differs: A", "1": "differs: A", "2": "differs: B"}
+    results = collect(tmp_path)
+    assert results is not None
+    marks = {config.runs: config.data for config in results.configs}
+    assert marks == {("0",): "differs: A", ("1",): "differs: A", ("2",): "differs: B"}
 
 
 def test_a_window_past_the_run_is_refused_before_training(tiny: Path, tmp_path: Path) -> None:

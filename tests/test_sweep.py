@@ -1,20 +1,52 @@
+"""Sweeps in processes of their own; what the parts of a sweep do alone is in test_ledger and test_engine."""
+
+import json
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.runs import events_of, finish, small, start, summary_of
+from tests.runs import emulated, events_of, finish, small, start, summary_of
 
-AXIS = "model.weights=null,missing.h5"
+QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1")
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, tuple[int, str, str]]:
     folder = tmp_path_factory.mktemp("sweep") / "sweep"
-    words = [*small(tiny, "cache=none,memory", AXIS), f"hydra.sweep.dir={folder}"]
+    words = [*emulated(tiny, "cache=none,memory", "dataset.version=null,9.9.9", *QUICK)]
+    words.append(f"hydra.sweep.dir={folder}")
     return folder, finish(start(["-m", *words], folder.parent))
+
+
+def wait_for(process: subprocess.Popen[str], is_there: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline and process.poll() is None:
+        if is_there():
+            return
+        time.sleep(0.005)
+    pytest.fail(f"it did not come: {process.communicate()}")
+
+
+def has_begun(folder: Path) -> Callable[[], bool]:
+    """Whether a run's process is at work."""
+    events = folder / "events.jsonl"
+    return lambda: events.exists() and '"started"' in events.read_text()
+
+
+def pid_of(folder: Path) -> int:
+    pid: int = next(event["pid"] for event in events_of(folder) if event["event"] == "started")
+    return pid
+
+
+def results_of(folder: Path) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads((folder / "results.json").read_text())
+    return results
 
 
 def test_one_job_that_fails_stops_no_other(swept: tuple[Path, tuple[int, str, str]]) -> None:
@@ -24,28 +56,43 @@ def test_one_job_that_fails_stops_no_other(swept: tuple[Path, tuple[int, str, st
     assert states == ["completed", "failed", "completed", "failed"]
 
 
-def test_each_job_has_a_fresh_process(swept: tuple[Path, tuple[int, str, str]]) -> None:
+def test_each_job_has_a_process_of_its_own_and_its_output_is_kept(swept: tuple[Path, tuple[int, str, str]]) -> None:
     folder, _ = swept
-    starts = [event for job in range(4) for event in events_of(folder / str(job)) if event["event"] == "started"]
-    assert len({event["pid"] for event in starts}) == 4
+    assert len({pid_of(folder / str(job)) for job in (0, 2)}) == 2
+    assert "epoch 1/1" in (folder / "0" / "output.txt").read_text()
+    assert "dataset.name: found tiny_pictures:9.9.9 in " in (folder / "1" / "output.txt").read_text()
 
 
-def test_the_table_has_a_row_a_job_best_first_and_stands_in_the_folder(
+def test_a_line_tells_of_each_job_as_it_ends(swept: tuple[Path, tuple[int, str, str]]) -> None:
+    folder, (_, out, _) = swept
+    lines = out.splitlines()
+    assert lines[0] == f"sweep     4 jobs of 4 configs, 4 to run, in {folder}"
+    assert lines[1].startswith("1/4 0 cache=none dataset.version=null: completed, ")
+
+    assert lines[2].startswith("2/4 1 cache=none dataset.version=9.9.9: failed, ")
+
+
+def test_the_table_has_a_row_a_config_best_first_and_stands_in_the_folder(
     swept: tuple[Path, tuple[int, str, str]],
 ) -> None:
     folder, (_, out, _) = swept
     lines = (folder / "report.md").read_text().splitlines()
-    head = "| job | overrides | status | examples/s | seconds | au | bound by | gain | val accuracy | reason |"
-    assert lines[:3] == ["# Sweep", "", head]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[4:]]
-    assert [row[2] for row in rows] == ["completed", "completed", "failed", "failed"]
-    rates = [float(row[3]) for row in rows[:2]]
+    assert lines[0] == "# Sweep"
+    assert lines[2].startswith("**Fastest: cache=")
+    head = next(number for number, line in enumerate(lines) if line.startswith("| config |"))
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[head : head + 6]]
+    table = [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
+    assert [row["status"] for row in table] == ["completed", "completed", "failed", "failed"]
+    rates = [float(row["examples/s"]) for row in table[:2]]
     assert rates == sorted(rates, reverse=True)
-    assert rows[2][-1].startswith("model.weights: found no file missing.h5; expected `imagenet`, null, or the path")
-    table = out[out.rindex("job  overrides") :]
-    assert [line.split()[0] for line in table.splitlines()[1:3]] == [row[0] for row in rows[:2]]
-    assert {row[1] for row in rows[:2]} == {"cache=none model.weights=null", "cache=memory model.weights=null"}
-    assert out.endswith(f"report    {folder}/report.md\n")
+    assert table[2]["reason"].startswith("dataset.name: found tiny_pictures:9.9.9 in ")
+    assert {row["overrides"] for row in table[:2]} == {
+        "cache=none dataset.version=null",
+        "cache=memory dataset.version=null",
+    }
+    printed = out[out.rindex("config  overrides") :].splitlines()
+    assert [line.split()[0] for line in printed[1:3]] == [row["config"] for row in table[:2]]
+    assert out.endswith(f"report    {folder}/report.html\n")
 
 
 def test_report_prints_the_table_again(swept: tuple[Path, tuple[int, str, str]]) -> None:
@@ -59,29 +106,85 @@ def test_a_wrong_value_anywhere_in_the_grid_refuses_the_whole_sweep(tiny: Path, 
     words = [*small(tiny, "cache=none,memory", "load.prefetch=0,-1"), f"hydra.sweep.dir={tmp_path / 'sweep'}"]
     status, _, err = finish(start(["-m", *words], tmp_path))
     assert status == 2
-    assert err == ("etlrun: 1 fault\n  load.prefetch: found -1; expected an integer of at least 0, or autotune\n")
+    assert err == "etlrun: 1 fault\n  load.prefetch: found -1; expected an integer of at least 0, or autotune\n"
     assert not (tmp_path / "sweep").exists()
+
+
+def test_a_killed_sweep_goes_on_with_the_configs_that_it_began_with(tiny: Path, tmp_path: Path) -> None:
+    """Kill -9 while its second job runs, and edit the file of that job's config."""
+    (tmp_path / "mine" / "load").mkdir(parents=True)
+    option = tmp_path / "mine" / "load" / "mine.yaml"
+    option.write_text("# Mine.\ndefaults: [shuffled, _self_]\nprefetch: 1\n", encoding="utf-8")
+    folder = tmp_path / "sweep"
+    words = [*emulated(tiny, "trainer.seed=0,1,2", "load=mine", *QUICK), "--config-dir", str(tmp_path / "mine")]
+    process = start(["-m", *words, f"hydra.sweep.dir={folder}"], tmp_path)
+    wait_for(process, has_begun(folder / "1"))
+    option.write_text("# Mine.\ndefaults: [shuffled, _self_]\nprefetch: 2\n", encoding="utf-8")
+    process.kill()
+    assert finish(process)[0] == -signal.SIGKILL
+    kept = (folder / "0" / "events.jsonl").read_text()
+    half = pid_of(folder / "1")
+    status, out, err = finish(start(["-m", f"sweep.resume={folder}"], tmp_path))
+    assert status == 0, err
+    assert out.splitlines()[0] == f"sweep     3 jobs of 3 configs, 2 to run, in {folder}"
+    assert err.splitlines()[0] == ("config 0 has changed since: load.prefetch 1 -> 2; the sweep goes on with its own")
+    assert (folder / "0" / "events.jsonl").read_text() == kept
+    assert pid_of(folder / "attempts" / "1-1") == half
+    with pytest.raises(ProcessLookupError):
+        os.kill(half, 0)
+    frozen = [(folder / str(job) / "config.yaml").read_text() for job in range(3)]
+    assert all("\n  prefetch: 1\n" in text for text in frozen)
+    assert [run["name"] for run in results_of(folder)["runs"]] == ["0", "1", "2"]
+    assert {run["outcome"]["status"] for run in results_of(folder)["runs"]} == {"completed"}
+
+
+def test_ctrl_c_once_ends_after_the_running_job_and_twice_at_once(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    words = [
+        *emulated(tiny, "load.prefetch=0,1,2", "model.step_ms=40", "trainer.epochs=3"),
+        f"hydra.sweep.dir={folder}",
+    ]
+    process = start(["-m", *words], tmp_path)
+    wait_for(process, has_begun(folder / "0"))
+    os.killpg(process.pid, signal.SIGINT)
+    status, out, err = finish(process)
+    assert status == 130
+    assert "ends after the running job; Ctrl-C again ends it at once" in out
+    assert err == f"etlrun: interrupted; go on with: etlrun -m sweep.resume={folder}\n"
+    assert summary_of(folder / "0")["status"] == "completed"
+    assert not (folder / "1").exists()
+
+    process = start(["-m", f"sweep.resume={folder}"], tmp_path)
+    wait_for(
+        process,
+        lambda: (folder / "1" / "output.txt").exists() and "epoch 1" in (folder / "1" / "output.txt").read_text(),
+    )
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.stdout is not None
+    while "ends after the running job" not in process.stdout.readline():
+        pass
+    os.killpg(process.pid, signal.SIGINT)
+    status, _, _ = finish(process)
+    assert status == 130
+    assert summary_of(folder / "1")["status"] == "interrupted"
+
+    status, out, _ = finish(start(["-m", f"sweep.resume={folder}"], tmp_path))
+    assert status == 0
+    assert out.splitlines()[0] == f"sweep     3 jobs of 3 configs, 2 to run, in {folder}"
+    assert [summary_of(folder / str(job))["status"] for job in range(3)] == ["completed"] * 3
 
 
 def test_a_job_that_is_killed_is_a_row_that_says_so(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
-    words = [*small(tiny, "trainer.seed=0,1", "trainer.epochs=200"), f"hydra.sweep.dir={folder}"]
-    process = start(["-m", *words], tmp_path)
-    for job, with_signal in ((0, signal.SIGKILL), (1, signal.SIGINT)):
-        events = folder / str(job) / "events.jsonl"
-        deadline = time.monotonic() + 240
-        while time.monotonic() < deadline and not (events.exists() and '"epoch"' in events.read_text()):
-            time.sleep(0.01)
-        pid = next(event["pid"] for event in events_of(events.parent) if event["event"] == "started")
-        if with_signal == signal.SIGKILL:
-            os.kill(pid, with_signal)
-        else:
-            os.killpg(process.pid, with_signal)
+    words = [*emulated(tiny, "model.step_ms=50", "trainer.epochs=200", "trainer.seed=0,1"), f"hydra.sweep.dir={folder}"]
+    process = start(["-m", *words, "sweep.on_error=stop"], tmp_path)
+    wait_for(process, has_begun(folder / "0"))
+    os.kill(pid_of(folder / "0"), signal.SIGKILL)
     status, out, _ = finish(process)
-    assert status == 130
+    assert status == 1
     assert summary_of(folder / "0")["error"] == (
         "the job's process: found SIGKILL; expected an ordinary end\n"
         "    -> the kernel kills what needs too much memory; see its log"
     )
-    assert summary_of(folder / "1")["status"] == "interrupted"
-    assert out.endswith(f"report    {folder}/report.md\n")
+    assert "stops after a failed job, as sweep.on_error=stop asks" in out
+    assert not (folder / "1").exists()

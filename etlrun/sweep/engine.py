@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections import deque
@@ -24,8 +25,8 @@ from etlrun.sweep.pruning import Pruning
 
 _LOOK_S = 0.25
 """Between two looks at the clock."""
-_GRACE_S = 30.0
-"""For a job that is told to end, before it is killed."""
+_GRACE_S, _AGAIN_S = 30.0, 5.0
+"""A job that is told to end is told again, since libraries swallow interrupts, and killed in the end."""
 
 
 def unfinished(ledger: Ledger) -> list[RunKey]:
@@ -152,17 +153,22 @@ class _Running:
         self.run, self.folder, self.process = run, folder, process
         self.is_late = False
         self._started_s = time.monotonic()
-        self._told_s: float | None = None
+        self._first_told_s: float | None = None
+        self._told_s = -math.inf
 
     def hold_to(self, limit_s: float | None, *, at_once: bool) -> None:
         """Tell it to end when its time is up, or at once; kill it where it doesn't."""
         now_s = time.monotonic()
         is_late = limit_s is not None and now_s - self._started_s > limit_s
-        if self._told_s is None and (is_late or at_once):
-            self._told_s, self.is_late = now_s, is_late and not at_once
-            self.process.terminate()
-        elif self._told_s is not None and now_s - self._told_s > _GRACE_S:
+        if self._first_told_s is None and (is_late or at_once):
+            self._first_told_s, self.is_late = now_s, is_late and not at_once
+        if self._first_told_s is None:
+            return
+        if now_s - self._first_told_s > _GRACE_S:
             self.process.kill()
+        elif now_s - self._told_s > _AGAIN_S:
+            self._told_s = now_s
+            self.process.terminate()
 
     def tell_late(self, limit_s: float | None) -> None:
         """Have its summary say why it has ended."""
@@ -172,7 +178,9 @@ class _Running:
             expected="its end before that",
             remedy="give it more time, or less to do",
         )
-        Record(self.folder).update(status=records.FAILED, error=str(fault))
+        record = Record(self.folder)
+        if record.summary["status"] != records.COMPLETED:
+            record.update(status=records.FAILED, error=str(fault))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from etlrun import record as records
@@ -25,8 +26,8 @@ class _Limit:
 class Pruning:
     """Learns from each run that ends.
 
-    A verdict's gain holds for any pipeline that feeds the same training. Configs of one fingerprint differ in the speed
-    of their pipelines alone, so the run of one of them bounds all others.
+    A verdict's gain holds for any pipeline that feeds the same model and trainer. Configs of one fingerprint, whose
+    blocks for these are the same, differ in the speed of their pipelines alone: the run of one bounds all others.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -46,13 +47,18 @@ class Pruning:
             self._best = rate, run
         if outcome.max_gain is not None:
             limit = _Limit(rate * outcome.max_gain, run, rate, outcome.max_gain)
-            fingerprint = self.ledger.configs[run.config].fingerprint
-            known = self._limits.get(fingerprint)
-            self._limits[fingerprint] = limit if known is None or limit.examples_per_s > known.examples_per_s else known
+            training = self._training(run)
+            known = self._limits.get(training)
+            self._limits[training] = limit if known is None or limit.examples_per_s > known.examples_per_s else known
+
+    def _training(self, run: RunKey) -> str:
+        """The same for configs that differ in the speed of their pipelines alone."""
+        config = self.ledger.configs[run.config]
+        return json.dumps([config.fingerprint, config.values["model"], config.values["trainer"]])
 
     def reason(self, run: RunKey) -> str | None:
         """Why `run` can't win; None where it can, where its config has run before, or for the baseline."""
-        limit = self._limits.get(self.ledger.configs[run.config].fingerprint)
+        limit = self._limits.get(self._training(run))
         if limit is None or self._best is None or run.config == 0 or run.config in self._seen:
             return None
         best, best_run = self._best

@@ -1,0 +1,175 @@
+"""Sweeps in this process, so that all their jobs are forked from one server that has imported TensorFlow."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun.errors import ConfigError, WorldError
+from etlrun.multirun import multirun
+from etlrun.sweep.ledger import Ledger
+from tests.runs import emulated, summary_of
+
+QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1", "dataset.eval_split=null")
+Sweep = Callable[..., int]
+
+
+@pytest.fixture
+def sweep(tiny: Path, tmp_path: Path) -> Sweep:
+    """Runs a sweep of small runs in `tmp_path / "sweep"`; gives its exit status."""
+
+    def run(*overrides: str, base: Sequence[str] = QUICK) -> int:
+        given = {word.split("=")[0] for word in overrides}
+        words = [word for word in base if word.split("=")[0] not in given]
+        return ended([*emulated(tiny, *words, *overrides), f"hydra.sweep.dir={tmp_path / 'sweep'}"])
+
+    return run
+
+
+def ended(words: list[str]) -> int:
+    with pytest.raises(SystemExit) as caught:
+        multirun(["-m", *words])
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+def results_of(tmp_path: Path) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads((tmp_path / "sweep" / "results.json").read_text())
+    return results
+
+
+def test_repeats_come_in_shuffled_rounds_with_pairs_of_the_baseline(sweep: Sweep, tmp_path: Path) -> None:
+    assert sweep("load.prefetch=0,1", "sweep.repeats=3", "sweep.seed=7") == 0
+    results = results_of(tmp_path)
+    created = {run["name"]: run["outcome"]["created_s"] for run in results["runs"]}
+    order = sorted(created, key=lambda name: created[name])
+    rounds = [set(order[start : start + 3]) for start in (0, 3, 6)]
+    assert rounds == [{"0", "0.1", "1"}, {"0.2", "0.3", "1.1"}, {"0.4", "0.5", "1.2"}]
+    assert order == [run.name for run in Ledger.open(tmp_path / "sweep").runs]
+    assert results["noise"]["pairs"] == 3
+    known = {config["number"]: config for config in results["configs"]}
+    assert (known[1]["gain"]["rounds"], known[0]["gain"]["rounds"]) == (3, 3)
+    assert known[1]["gain"]["call"] in {"better", "tied", "worse"}
+    assert known[1]["gain"]["low"] <= known[1]["gain"]["ratio"] <= known[1]["gain"]["high"]
+    assert json.loads((tmp_path / "sweep" / "sweep.json").read_text())["sweep"]["seed"] == 7
+
+
+def test_a_failed_job_is_tried_again_and_what_it_left_is_kept(
+    sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep("dataset.version=9.9.9,null", "sweep.retries=1") == 1
+    assert [summary_of(tmp_path / "sweep" / name)["status"] for name in ("0", "1", "attempts/0-1")] == [
+        "failed",
+        "completed",
+        "failed",
+    ]
+    assert "0 failed, attempt 2 follows\n" in capsys.readouterr().out
+    assert [run["name"] for run in results_of(tmp_path)["runs"]] == ["0", "1"]
+
+
+def test_a_job_has_its_time(sweep: Sweep, tmp_path: Path) -> None:
+    assert sweep("model.step_ms=5000,1", "sweep.timeout_s=8") == 1
+    assert summary_of(tmp_path / "sweep" / "0")["error"] == (
+        "sweep.timeout_s: found a job of more than 8 s; expected its end before that\n"
+        "    -> give it more time, or less to do"
+    )
+    assert [summary_of(tmp_path / "sweep" / name)["status"] for name in ("0", "1")] == ["failed", "completed"]
+
+
+def test_jobs_at_a_time_are_said_to_share_the_machine(sweep: Sweep, tmp_path: Path) -> None:
+    assert sweep("load.prefetch=0,1", "sweep.max_jobs_in_flight=2", "model.step_ms=20") == 0
+    runs = [run["outcome"] for run in results_of(tmp_path)["runs"]]
+    assert max(run["created_s"] for run in runs) < min(run["created_s"] + run["wall_s"] for run in runs)
+    assert results_of(tmp_path)["remarks"] == [
+        "2 jobs ran at a time: their times hold each other's (sweep.max_jobs_in_flight)"
+    ]
+
+
+def test_what_can_not_win_is_left_out_with_the_reason(sweep: Sweep, tmp_path: Path) -> None:
+    """Another prefetch buffer does not make the slow model of config 1 faster than config 0."""
+    zipped = ("model.step_ms=1,100,100", "load.prefetch=2,2,3", "sweep.zip=[[model.step_ms,load.prefetch]]")
+    assert sweep(*zipped, "sweep.prune=true") == 0
+    folder = tmp_path / "sweep"
+    assert [summary_of(folder / name)["status"] for name in "012"] == ["completed", "completed", "pruned"]
+    reason = summary_of(folder / "2")["error"]
+    assert reason.startswith("can't win: run 1 had ")
+    assert " times that at most with any pipeline; run 0 has " in reason
+    assert not (folder / "2" / "events.jsonl").exists()
+    assert [config["error"] for config in results_of(tmp_path)["configs"] if config["number"] == 2] == [reason]
+
+
+def test_a_cold_cache_is_told_from_a_warm_one(sweep: Sweep, tmp_path: Path) -> None:
+    """Two configs share a cache on disk: the first fills it in its first epoch, the second only reads it."""
+    disk = ("cache=disk", f"cache.dir={tmp_path / 'caches'}", "load.prefetch=0,1")
+    assert sweep(*disk, "trainer.epochs=3") == 0
+    filled, read = (run["outcome"] for run in results_of(tmp_path)["runs"])
+    assert (filled["state"], read["state"]) == ("warm", "warm")
+    assert filled["first_examples_per_s"] == filled["epochs"][0]["examples_per_s"]
+    assert read["first_examples_per_s"] is None
+    later = sorted(epoch["examples_per_s"] for epoch in filled["epochs"][1:])
+    assert filled["examples_per_s"] == pytest.approx(sum(later) / 2)
+    assert results_of(tmp_path)["remarks"] == []
+
+
+def test_configs_that_mean_the_same_are_one(sweep: Sweep, tmp_path: Path) -> None:
+    assert sweep("load.prefetch=0,0") == 0
+    assert [run["name"] for run in results_of(tmp_path)["runs"]] == ["0"]
+
+
+def test_a_sweep_grows_and_what_is_done_stays(sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep("load.prefetch=0,1") == 0
+    before = (tmp_path / "sweep" / "0" / "events.jsonl").read_text()
+    capsys.readouterr()
+    assert ended([f"sweep.resume={tmp_path / 'sweep'}", "load.prefetch=1,2", "sweep.on_error=stop"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[0].startswith("config 2 is new: dataset=tfds ")
+    assert captured.out.splitlines()[0] == f"sweep     3 jobs of 3 configs, 1 to run, in {tmp_path / 'sweep'}"
+    assert (tmp_path / "sweep" / "0" / "events.jsonl").read_text() == before
+    assert Ledger.open(tmp_path / "sweep").sweep.on_error == "stop"
+
+    with pytest.raises(WorldError) as caught:
+        multirun(["-m", f"sweep.resume={tmp_path / 'sweep'}", "load.batch_size=7"])
+    assert str(caught.value).startswith(f"sweep.resume={tmp_path / 'sweep'}: found another sweep: dataset=tfds ")
+    assert str(caught.value).endswith(
+        "; expected one of which some job is on this command line\n"
+        "    -> leave out all overrides but those of `sweep`, or start a new sweep without sweep.resume"
+    )
+
+
+def test_a_sweep_is_one_process_and_its_folder_one_sweep(sweep: Sweep, tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    assert sweep("load.prefetch=0,1") == 0
+    with pytest.raises(WorldError) as caught:
+        sweep("load.prefetch=0,1")
+    assert str(caught.value) == (
+        f"{folder}: found a sweep; expected a folder of its own for each sweep, so that nothing is lost\n"
+        f"    -> go on with it: -m sweep.resume={folder}, or choose another hydra.sweep.dir"
+    )
+    with Ledger.open(folder).held(), pytest.raises(WorldError) as caught:
+        multirun(["-m", f"sweep.resume={folder}"])
+    assert str(caught.value) == (
+        f"{folder}: found a sweep that another process runs now; expected one process for a sweep\n"
+        "    -> wait for its end, or stop it"
+    )
+
+
+def test_a_path_without_a_sweep_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WorldError) as caught:
+        multirun(["-m", f"sweep.resume={tmp_path}"])
+    missing = f"[Errno 2] No such file or directory: '{tmp_path / 'sweep.json'}'"
+    assert str(caught.value) == (
+        f"{tmp_path}: found no sweep (FileNotFoundError: {missing}); expected the folder of a sweep, with its "
+        "sweep.json and configs.jsonl\n"
+        "    -> give the folder that the sweep printed, or start a new one without sweep.resume"
+    )
+
+
+def test_the_names_of_runs_are_the_ledgers(tiny: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        multirun(["-m", *emulated(tiny, "hydra.sweep.subdir=mine")])
+    assert str(caught.value) == (
+        "hydra.sweep.subdir: found mine; expected ${hydra.job.num}: a sweep names the folders of its runs\n"
+        "    -> leave it as it is, and choose hydra.sweep.dir"
+    )

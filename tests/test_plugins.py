@@ -1,0 +1,54 @@
+"""Hydra's own launchers and searches, where the extras with them are installed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs import emulated, finish, start, summary_of
+
+QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1", "dataset.eval_split=null")
+
+
+def needs(plugin: str) -> None:
+    pytest.importorskip(f"hydra_plugins.hydra_{plugin}", reason=f"hydra_{plugin} is not installed")
+
+
+def results_of(folder: Path) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads((folder / "results.json").read_text())
+    return results
+
+
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_other_launchers_run_the_jobs_of_a_sweep_that_goes_on(launcher: str, tiny: Path, tmp_path: Path) -> None:
+    needs(f"{launcher.partition('_')[0]}_launcher")
+    folder = tmp_path / "sweep"
+    words = [*emulated(tiny, "load.prefetch=0,1", f"hydra/launcher={launcher}", *QUICK), f"hydra.sweep.dir={folder}"]
+    status, _, err = finish(start(["-m", *words], tmp_path))
+    assert status == 0, err
+    assert [run["outcome"]["status"] for run in results_of(folder)["runs"]] == ["completed"] * 2
+    assert summary_of(folder / "1")["overrides"][-3:-1] == ["trainer.epochs=1", "dataset.eval_split=null"]
+
+    status, out, _ = finish(start(["-m", f"sweep.resume={folder}", "load.prefetch=0,1,2"], tmp_path))
+    assert status == 0
+    assert out.splitlines()[0] == f"sweep     3 jobs of 3 configs, 1 to run, in {folder}"
+
+    status, _, err = finish(start(["-m", *words, "sweep.retries=2"], tmp_path))
+    assert status == 2
+    assert err.startswith("etlrun: 1 fault\n  sweep.retries: found 2; expected 0, since ")
+    assert err.endswith("    -> set what the launcher has for it, or leave hydra/launcher as it is\n")
+
+
+def test_a_search_is_given_its_objectives(tiny: Path, tmp_path: Path) -> None:
+    needs("optuna_sweeper")
+    folder = tmp_path / "sweep"
+    search = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.direction=[maximize,minimize]")
+    words = [*emulated(tiny, "load.prefetch=choice(0,1)", "sweep.objectives=[throughput,peak_memory]", *QUICK)]
+    status, out, err = finish(start(["-m", *words, *search, f"hydra.sweep.dir={folder}"], tmp_path))
+    assert status == 0, err
+    found = (folder / "optimization_results.yaml").read_text()
+    outcomes = [run["outcome"] for run in results_of(folder)["runs"]]
+    assert len(outcomes) == 2
+    assert any(str(of["examples_per_s"]) in found and str(float(of["peak_rss_bytes"])) in found for of in outcomes)
+    assert out.endswith(f"report    {folder}/report.html\n")
