@@ -16,6 +16,7 @@ from etlrun.stages.sweep import Sweep
 from etlrun.sweep import report
 from etlrun.sweep.engine import run_all, unfinished
 from etlrun.sweep.ledger import Ledger
+from etlrun.sweep.outcome import outcome_of
 from etlrun.sweep.progress import Progress
 
 RESUME = "sweep.resume="
@@ -81,13 +82,14 @@ def _changes(ledger: Ledger, request: Request, *, is_strict: bool) -> Iterator[s
 
 
 def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
-    total, left = len(ledger.runs), len(unfinished(ledger))
-    print(f"sweep     {total} jobs of {len(ledger.configs)} configs, {left} to run, in {ledger.folder}", flush=True)
+    outcomes = {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs}
+    left, jobs = unfinished(outcomes), f"{len(outcomes)} jobs of {len(ledger.configs)} configs"
+    print(f"sweep     {jobs}, {len(left)} to run, in {ledger.folder}", flush=True)
     if config.is_basic:
         with Progress(ledger) as progress:
-            came_to_end = run_all(ledger, progress)
+            came_to_end = run_all(ledger, outcomes, progress)
     else:
-        launch.by_launcher(ledger, unfinished(ledger), request)
+        launch.by_launcher(ledger, left, request)
         came_to_end = True
     status = report.conclude(ledger.folder)
     if not came_to_end:

@@ -6,7 +6,7 @@ import math
 import signal
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
@@ -29,19 +29,22 @@ _GRACE_S, _AGAIN_S = 30.0, 5.0
 """A job that is told to end is told again, since libraries swallow interrupts, and killed in the end."""
 
 
-def unfinished(ledger: Ledger) -> list[RunKey]:
+Outcomes = Mapping[RunKey, Outcome | None]
+"""Of all runs of a sweep, in the order in which they are made; None of one that has not started."""
+
+
+def unfinished(outcomes: Outcomes) -> list[RunKey]:
     """The runs that are not completed yet."""
-    outcomes = ((run, outcome_of(ledger.folder_of(run))) for run in ledger.runs)
-    return [run for run, outcome in outcomes if outcome is None or not outcome.is_final]
+    return [run for run, outcome in outcomes.items() if outcome is None or not outcome.is_final]
 
 
-def run_all(ledger: Ledger, progress: Progress) -> bool:
+def run_all(ledger: Ledger, outcomes: Outcomes, progress: Progress) -> bool:
     """Run what is not completed yet; whether it came to its end, and was not interrupted.
 
     Raises:
         WorldError: The sweep's folder can't be written to. What is done stays done.
     """
-    engine = _Engine(ledger, progress)
+    engine = _Engine(ledger, outcomes, progress)
     with _interrupts(engine):
         try:
             engine.work()
@@ -64,10 +67,9 @@ class _Engine:
         interrupts: Ctrl-C so far: with the first no job is started any more, with the second the running ones end.
     """
 
-    def __init__(self, ledger: Ledger, progress: Progress) -> None:
+    def __init__(self, ledger: Ledger, outcomes: Outcomes, progress: Progress) -> None:
         self.ledger, self.progress, self.interrupts = ledger, progress, 0
-        outcomes = {run: outcome_of(ledger.folder_of(run)) for run in ledger.runs}
-        self.waiting = deque(run for run, outcome in outcomes.items() if outcome is None or not outcome.is_final)
+        self.waiting = deque(unfinished(outcomes))
         self.pruning = Pruning(ledger)
         for run, outcome in outcomes.items():
             if outcome is not None and outcome.is_final:

@@ -23,6 +23,8 @@ from etlrun.sweep.results import BASELINE, TOO_SLOW, ConfigResult, Results
 from etlrun.tables import Rows, as_markdown, number, print_table
 
 HTML, MARKDOWN, CSV, JSON = "report.html", "report.md", "results.csv", "results.json"
+MOST_ROWS = 50
+"""On the terminal."""
 HEADER = (
     "config", "overrides", "status", "runs", "examples/s", "first epoch", "gain", "call", "MB", "cores", "au",
     "bound by", "at most", "seconds", "val accuracy", "data", "reason",
@@ -66,11 +68,11 @@ def show(folder: Path) -> None:
 
 def write(folder: Path, results: Results) -> None:
     """Write the four files, each in one step, and what TensorBoard's HParams tab reads."""
-    plain = results.plain()
-    records.write_atomically(folder / JSON, json.dumps(plain, indent=1) + "\n")
+    text = results.as_json()
+    records.write_atomically(folder / JSON, text + "\n")
     records.write_atomically(folder / CSV, as_csv(results))
     records.write_atomically(folder / MARKDOWN, markdown(results))
-    records.write_atomically(folder / HTML, page.html(plain))
+    records.write_atomically(folder / HTML, page.html(json.loads(text)))
     hparams.write(folder, results)
 
 
@@ -122,8 +124,11 @@ def as_csv(results: Results) -> str:
 
 
 def _print(results: Results) -> None:
-    print_table(HEADER, _rows(results))
+    rows = _rows(results)
+    print_table(HEADER, rows[:MOST_ROWS])
     console = Console(soft_wrap=True)
+    if len(rows) > MOST_ROWS:
+        console.print(f"{len(rows) - MOST_ROWS} more, all of them in {CSV} and {HTML}", highlight=False)
     decided = results.decision
     console.print(f"decision  {decided.words}", highlight=False, markup=False)
     if decided.config is not None:

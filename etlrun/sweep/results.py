@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from etlrun import record as records
 from etlrun.sweep.compare import Gain, Noise
 from etlrun.sweep.outcome import Outcome
 
@@ -146,7 +145,6 @@ class Results:
     effects: tuple[Effect, ...]
     remarks: tuple[str, ...]
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
-        values: dict[str, Any] = records.finite(asdict(self))
-        return values
+    def as_json(self) -> str:
+        """All of it, as JSON; the names are those of the attributes."""
+        return json.dumps(self, default=vars, allow_nan=False)
