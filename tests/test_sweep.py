@@ -1,11 +1,12 @@
 """Sweeps in processes of their own; what the parts of a sweep do alone is in test_ledger and test_engine."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +189,40 @@ def test_a_job_that_is_killed_is_a_row_that_says_so(tiny: Path, tmp_path: Path) 
     )
     assert "stops after a failed job, as sweep.on_error=stop asks" in out
     assert not (folder / "1").exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3M", "tmpfs", folder], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_in_the_middle_loses_nothing(small_disk: Path, tiny: Path, tmp_path: Path) -> None:
+    folder, filler = small_disk / "sweep", small_disk / "filler"
+    words = [*emulated(tiny, "load.prefetch=0,1,2", "model.step_ms=30"), f"hydra.sweep.dir={folder}"]
+    process = start(["-m", *words], tmp_path)
+    wait_for(process, has_begun(folder / "1"))
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    status, _, err = finish(process)
+    assert status == 1
+    assert err == (
+        f"etlrun: 1 fault\n  {folder}: found [Errno 28] No space left on device; expected a folder that can be "
+        f"written to\n    -> make space, and go on: etlrun -m sweep.resume={folder}\n"
+    )
+    kept = (folder / "0" / "summary.json").read_text()
+    filler.unlink()
+    status, out, err = finish(start(["-m", f"sweep.resume={folder}"], tmp_path))
+    assert status == 0, err
+    assert out.splitlines()[0] == f"sweep     3 jobs of 3 configs, 2 to run, in {folder}"
+    assert (folder / "0" / "summary.json").read_text() == kept
+    assert [run["outcome"]["status"] for run in results_of(folder)["runs"]] == ["completed"] * 3

@@ -1,0 +1,45 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from etlrun import grid
+from etlrun.compose import Request
+from etlrun.stages import STAGES
+from etlrun.sweep.ledger import Ledger, RunKey
+from etlrun.sweep.outcome import outcome
+from etlrun.sweep.progress import Progress
+
+DONE = outcome({"status": "completed", "overrides": [], "wall_s": 60.0})
+
+
+@pytest.fixture
+def progress(tmp_path: Path) -> Progress:
+    request = Request(overrides=["model=emulated", "load.prefetch=0,1,2,3,4", "sweep.max_jobs_in_flight=2"])
+    found = grid.of(request, STAGES)
+    return Progress(Ledger.create(tmp_path / "sweep", found.sweep, found.jobs, {}))
+
+
+def test_before_the_first_job_has_ended_there_is_no_time_left_to_tell(progress: Progress) -> None:
+    assert progress.line([RunKey(0, 0)]) == "sweep 0/5 | running 0: load.prefetch=0"
+
+
+def test_the_line_tells_done_running_failed_best_and_time_left(progress: Progress) -> None:
+    progress.note(RunKey(0, 0), dataclasses.replace(DONE, examples_per_s=100.0))
+    progress.note(RunKey(1, 0), dataclasses.replace(DONE, examples_per_s=130.0, wall_s=120.0))
+    progress.note(RunKey(2, 0), dataclasses.replace(DONE, status="failed", wall_s=1.0))
+    assert progress.line([RunKey(3, 0), RunKey(4, 0)]) == (
+        "sweep 3/5 | running 3: load.prefetch=3, 4: load.prefetch=4 | 1 failed | "
+        "best 130.0 examples/s (load.prefetch=1) | 0:01:30 left"
+    )
+
+
+def test_where_there_is_no_terminal_a_line_stays_for_each_job(
+    progress: Progress, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with progress:
+        ended = dataclasses.replace(DONE, examples_per_s=100.0)
+        progress.note(RunKey(1, 0), ended)
+        progress.show([RunKey(2, 0)])
+        progress.ended(RunKey(1, 0), ended)
+    assert capsys.readouterr().out == "1/5 1 load.prefetch=1: completed, 100.0 examples/s, 60.0 s\n"
