@@ -28,7 +28,10 @@ def show(folder: Path, summary: dict[str, Any]) -> None:
 def write(folder: Path) -> None:
     """Write `report.md` of the run in `folder`."""
     summary = records.read_summary(folder) or {}
-    tables = [as_markdown(EPOCH_HEADER, _epoch_rows(summary)), as_markdown(STAGE_HEADER, stage_rows(summary.get("stages", [])))]
+    tables = [
+        as_markdown(EPOCH_HEADER, _epoch_rows(summary)),
+        as_markdown(STAGE_HEADER, stage_rows(summary.get("stages", []))),
+    ]
     text = "\n".join([*tables, *(f"- {line}" for line in _lines(summary, folder))])
     records.write_atomically(folder / records.REPORT, f"# Run\n\n{text}\n")
 

@@ -14,7 +14,7 @@ from etlrun.sweep.results import BASELINE, ConfigResult, Effect, Results
 from etlrun.sweep.svg import COLOURS, STYLE, svg
 
 MOST_LABELS, MOST_DOTS, MOST_BARS = 40, 2000, 12
-_OTHER = {"marker": "o", "color": COLOURS["dot"], "markersize": 6}
+_OTHER = {"marker": "o", "color": COLOURS["dot"], "markersize": 7}
 _TAKEN = {"marker": "o", "color": COLOURS["accent"], "markersize": 9}
 _BASE = {"marker": "D", "color": COLOURS["mark"], "markersize": 7}
 
@@ -45,7 +45,7 @@ def throughput(results: Results) -> Plot | None:
     special = {BASELINE, results.decision.config, *results.frontier}
     drawn = _thinned(known, special)
     with mpl.rc_context(dict(STYLE)):
-        figure = Figure(figsize=_inches(540, 380), dpi=72, layout="constrained")
+        figure = Figure(figsize=_inches(480, 360), dpi=72, layout="constrained")
         axes = figure.add_subplot(xlabel="memory, MB", ylabel="examples/s")
         labelled = drawn if len(known) <= MOST_LABELS else [config for config in known if config.number in special]
         _intervals(axes, labelled)
@@ -55,9 +55,9 @@ def throughput(results: Results) -> Plot | None:
         _frontier(axes, [_dot(config) for config in known if config.number in results.frontier])
         _ceiling(axes, results.ceiling_examples_per_s, max(dot.y for dot in dots))
         _thousands(axes)
-        figure.legend(loc="outside upper left", ncols=4, handletextpad=0.3, columnspacing=1.4)
+        figure.legend(loc="outside upper left", ncols=4, handletextpad=0.4, handlelength=1.4, columnspacing=1.2)
         figure.draw_without_rendering()
-        _labels(axes, [_dot(config) for config in labelled][:MOST_LABELS], dots, special)
+        _labels(axes, [_dot(config) for config in labelled[:MOST_LABELS]], dots, special)
         picture = svg(figure, "throughput", "Throughput against memory", _told(results, known))
     left_out = f"{len(drawn):,} of {len(known):,} configs are drawn. " if len(drawn) < len(known) else ""
     if len(labelled) < len(known):
@@ -94,18 +94,20 @@ def epochs(results: Results) -> Plot | None:
     drawn = ended[:: -(-len(ended) // MOST_DOTS)]
     at = [(epoch.ended_s - started_s) / unit_s for epoch, _ in drawn]
     with mpl.rc_context(dict(STYLE)):
-        figure = Figure(figsize=_inches(540, 380), dpi=72, layout="constrained")
+        figure = Figure(figsize=_inches(480, 360), dpi=72, layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
         rates = [epoch.examples_per_s for epoch, _ in drawn]
         waits = [100 * epoch.wait_share for epoch, _ in drawn]
         for axes, values in ((upper, rates), (lower, waits)):
             dots = [_Dot(x, y, config) for x, y, (_, config) in zip(at, values, drawn, strict=True)]
-            _dots(axes, dots, results.decision.config, size=0.65)
+            _dots(axes, dots, results.decision.config, size=0.75)
         upper.set(ylabel="examples/s", ylim=(0, None))
         lower.set(ylabel="waiting, %", ylim=(0, max(5.0, 1.15 * max(waits))), xlabel=f"{unit} since the sweep began")
         upper.set_ylim(top=1.1 * max(rates))
         _thousands(upper)
-        figure.legend(*upper.get_legend_handles_labels(), loc="outside upper left", ncols=3, handletextpad=0.3)
+        figure.legend(
+            *upper.get_legend_handles_labels(), loc="outside upper left", ncols=3, handletextpad=0.4, handlelength=1.4
+        )
         told = (
             f"{len(ended):,} epochs over {at[-1]:.1f} {unit}; {min(rates):,.0f} to {max(rates):,.0f} examples/s; "
             f"{min(waits):.0f} to {max(waits):.0f} % of an epoch spent waiting for data."
@@ -175,24 +177,28 @@ def _ceiling(axes: Axes, ceiling: float | None, fastest: float) -> None:
 
 
 def _labels(axes: Axes, wanted: Sequence[_Dot], dots: Sequence[_Dot], special: set[int | None]) -> None:
-    """The number of each config beside its dot, where there is room; the special ones first, and in any case."""
-    places = axes.transData.transform([(dot.x, dot.y) for dot in [*wanted, *dots]])
-    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in places[len(wanted) :]]
-    for place, dot in sorted(zip(places[: len(wanted)].tolist(), wanted, strict=True), key=lambda item: item[1].config not in special):
-        half = 3.6 * len(str(dot.config))
-        offsets = [(0, 12), (9 + half, 0), (-9 - half, 0), (0, -12), (7 + half, 9), (-7 - half, 9), (7 + half, -9)]
-        for dx, dy in offsets:
-            x, y = place[0] + dx, place[1] + dy
-            box = (x - half, y - 5, x + half, y + 5)
+    """The number of each config beside its dot, where there is room; the special ones first."""
+    centres = axes.transData.transform([(dot.x, dot.y) for dot in dots]).tolist()
+    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in centres]
+    taken += [text.get_window_extent().extents.tolist() for text in axes.texts]
+    look = {"ha": "center", "va": "center", "fontsize": 11, "zorder": 4, "textcoords": "offset points"}
+    for dot in sorted(wanted, key=lambda dot: dot.config not in special):
+        text, half = str(dot.config), 3.6 * len(str(dot.config))
+        x, y = axes.transData.transform((dot.x, dot.y)).tolist()
+        for dx, dy in _around(half, 3 if dot.config in special else 1):
+            box = (x + dx - half, y + dy - 5, x + dx + half, y + dy + 5)
             if not any(_overlap(box, other) for other in taken):
+                taken.append(box)
+                axes.annotate(text, (dot.x, dot.y), xytext=(dx, dy), **look)
                 break
-        else:
-            if dot.config not in special:
-                continue
-            (dx, dy), box = offsets[0], (0, 0, 0, 0)
-        taken.append(box)
-        look = {"ha": "center", "va": "center", "fontsize": 11, "zorder": 4, "textcoords": "offset points"}
-        axes.annotate(str(dot.config), (dot.x, dot.y), xytext=(dx, dy), **look)
+
+
+def _around(half: float, rings: int) -> Iterator[tuple[float, float]]:
+    """Places around a dot for a label of half this width, the nearest first."""
+    for ring in range(rings):
+        far = 1 + 0.7 * ring
+        for across, up in ((0, 1), (1, 0), (-1, 0), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)):
+            yield far * across * (half + (6 if up else 9)), far * up * (9 if across else 12)
 
 
 def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:

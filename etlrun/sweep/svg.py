@@ -24,6 +24,7 @@ STYLE: Mapping[str, Any] = {
     "text.color": COLOURS["ink"],
     "axes.labelcolor": COLOURS["soft"],
     "axes.edgecolor": COLOURS["line"],
+    "figure.facecolor": "none",
     "axes.facecolor": "none",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -36,6 +37,7 @@ STYLE: Mapping[str, Any] = {
     "ytick.color": COLOURS["line"],
     "xtick.labelcolor": COLOURS["soft"],
     "ytick.labelcolor": COLOURS["soft"],
+    "lines.markeredgewidth": 0.6,
     "legend.frameon": False,
     "legend.labelcolor": COLOURS["soft"],
 }
