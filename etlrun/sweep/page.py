@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from etlrun import record as records
 from etlrun import report as run_report
-from etlrun.sweep import shown
+from etlrun.sweep import plots, shown
 from etlrun.sweep.results import BASELINE, ConfigResult, Results, Run
 from etlrun.sweep.shown import HEADER, Cell
 from etlrun.tables import TEXTS
@@ -56,8 +56,6 @@ class Unfinished(NamedTuple):
 
 def html(results: Results) -> str:
     """The page."""
-    from etlrun.sweep import plots  # matplotlib takes half a second, and much that imports this module draws nothing
-
     environment = Environment(
         loader=FunctionLoader(_file), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

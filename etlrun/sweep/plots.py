@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 from markupsafe import Markup
@@ -14,9 +14,12 @@ from etlrun.sweep.results import BASELINE, ConfigResult, Effect, Results
 from etlrun.sweep.svg import COLOURS, STYLE, svg
 
 MOST_LABELS, MOST_DOTS, MOST_BARS = 40, 2000, 12
-_OTHER = {"marker": "o", "color": COLOURS["dot"], "markersize": 7}
-_TAKEN = {"marker": "o", "color": COLOURS["accent"], "markersize": 9}
-_BASE = {"marker": "D", "color": COLOURS["mark"], "markersize": 7}
+_LOOKS = {
+    "other configs": ("o", COLOURS["dot"], 7),
+    "baseline": ("D", COLOURS["mark"], 7),
+    "recommended": ("*", COLOURS["accent"], 14),
+}
+"""Marker, colour and size, the last on top: no two of the same shape."""
 
 
 class Plot(NamedTuple):
@@ -44,7 +47,7 @@ def throughput(results: Results) -> Plot | None:
         return None
     special = {BASELINE, results.decision.config, *results.frontier}
     drawn = _thinned(known, special)
-    with mpl.rc_context(dict(STYLE)):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=_inches(480, 360), dpi=72, layout="constrained")
         axes = figure.add_subplot(xlabel="memory, MB", ylabel="examples/s")
         labelled = drawn if len(known) <= MOST_LABELS else [config for config in known if config.number in special]
@@ -93,7 +96,7 @@ def epochs(results: Results) -> Plot | None:
     unit, unit_s = _unit(ended[-1][0].ended_s - started_s)
     drawn = ended[:: -(-len(ended) // MOST_DOTS)]
     at = [(epoch.ended_s - started_s) / unit_s for epoch, _ in drawn]
-    with mpl.rc_context(dict(STYLE)):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=_inches(480, 360), dpi=72, layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
         rates = [epoch.examples_per_s for epoch, _ in drawn]
@@ -127,18 +130,16 @@ def _dot(config: ConfigResult) -> _Dot:
 
 
 def _dots(axes: Axes, dots: Sequence[_Dot], chosen: int | None, size: float = 1.0) -> None:
-    """The baseline and the recommended config on top of the others, and of another shape, not of colour alone."""
-    roles = [
-        ("other configs", _OTHER, lambda config: config not in (BASELINE, chosen)),
-        ("baseline", _BASE, lambda config: config == BASELINE),
-        ("recommended", _TAKEN, lambda config: config == chosen != BASELINE),
-    ]
-    for label, style, belongs in roles:
-        own = [dot for dot in dots if belongs(dot.config)]
+    for role, (marker, colour, points) in _LOOKS.items():
+        own = [dot for dot in dots if _role(dot.config, chosen) == role]
         if own:
-            look = {**style, "markersize": style["markersize"] * size}
             xs, ys = [dot.x for dot in own], [dot.y for dot in own]
-            axes.plot(xs, ys, linestyle="none", label=label, markeredgecolor=COLOURS["paper"], zorder=3, **look)
+            (drawn,) = axes.plot(xs, ys, marker, color=colour, markersize=points * size, label=role, zorder=3)
+            drawn.set_markeredgecolor(COLOURS["paper"])
+
+
+def _role(config: int, chosen: int | None) -> str:
+    return "baseline" if config == BASELINE else "recommended" if config == chosen else "other configs"
 
 
 def _intervals(axes: Axes, configs: Sequence[ConfigResult]) -> None:
@@ -179,14 +180,14 @@ def _ceiling(axes: Axes, ceiling: float | None, fastest: float) -> None:
 def _labels(axes: Axes, wanted: Sequence[_Dot], dots: Sequence[_Dot], special: set[int | None]) -> None:
     """The number of each config beside its dot, where there is room; the special ones first."""
     centres = axes.transData.transform([(dot.x, dot.y) for dot in dots]).tolist()
-    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in centres]
-    taken += [text.get_window_extent().extents.tolist() for text in axes.texts]
-    look = {"ha": "center", "va": "center", "fontsize": 11, "zorder": 4, "textcoords": "offset points"}
+    taken = [[x - 4, y - 4, x + 4, y + 4] for x, y in centres]
+    taken += [list(text.get_window_extent().extents) for text in axes.texts]
+    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 11, "zorder": 4, "textcoords": "offset points"}
     for dot in sorted(wanted, key=lambda dot: dot.config not in special):
         text, half = str(dot.config), 3.6 * len(str(dot.config))
-        x, y = axes.transData.transform((dot.x, dot.y)).tolist()
+        ((x, y),) = axes.transData.transform([(dot.x, dot.y)]).tolist()
         for dx, dy in _around(half, 3 if dot.config in special else 1):
-            box = (x + dx - half, y + dy - 5, x + dx + half, y + dy + 5)
+            box = [x + dx - half, y + dy - 5, x + dx + half, y + dy + 5]
             if not any(_overlap(box, other) for other in taken):
                 taken.append(box)
                 axes.annotate(text, (dot.x, dot.y), xytext=(dx, dy), **look)
@@ -214,8 +215,8 @@ def _bars(values: Sequence[Effect], name: str, key: str) -> Markup:
         axes.set_yticks(places, [_short(of.value) for of in values])
         axes.tick_params(length=0, labelcolor=COLOURS["ink"])
         for place, of in zip(places, values, strict=True):
-            look = {"textcoords": "offset points", "va": "center", "color": COLOURS["soft"]}
-            axes.annotate(f"{of.examples_per_s:,.0f}", (of.examples_per_s, place), xytext=(5, 0), **look)
+            at, text = (of.examples_per_s, place), f"{of.examples_per_s:,.0f}"
+            axes.annotate(text, at, (5, 0), textcoords="offset points", va="center", color=COLOURS["soft"])
         axes.set(xlim=(0, 1.3 * max(of.examples_per_s for of in values)), xticks=[])
         axes.invert_yaxis()
         told = "; ".join(f"{of.value}: {of.examples_per_s:,.0f} ({of.configs} configs)" for of in values)

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from etlrun import record as records
 from etlrun.errors import WorldError
-from etlrun.sweep import hparams, page
+from etlrun.sweep import hparams
 from etlrun.sweep.collect import collect
 from etlrun.sweep.results import TOO_SLOW, Results
 from etlrun.sweep.shown import HEADER, remarks, rows
@@ -60,6 +60,8 @@ def show(folder: Path) -> None:
 
 def write(folder: Path, results: Results) -> None:
     """Write the four files, each in one step, and what TensorBoard's HParams tab reads."""
+    from etlrun.sweep import page  # which imports matplotlib: half a second that only who writes a page should pay
+
     records.write_atomically(folder / JSON, json.dumps(results.plain(), indent=1) + "\n")
     records.write_atomically(folder / CSV, as_csv(results))
     records.write_atomically(folder / MARKDOWN, markdown(results))

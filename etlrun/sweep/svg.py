@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import matplotlib as mpl
 from markupsafe import Markup
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 COLOURS = {
@@ -17,7 +15,7 @@ COLOURS = {
     "accent": "#010106", "mark": "#010107",
 }  # fmt: skip
 """What stands in a figure for each variable of the page's style sheet."""
-STYLE: Mapping[str, Any] = {
+STYLE: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # a dollar sign in a path is a dollar sign
     "font.size": 12,
@@ -51,10 +49,10 @@ def svg(figure: Figure, name: str, title: str, told: str) -> Markup:
     """
     file = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": name}):
-        FigureCanvasSVG(figure).print_svg(file, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+        figure.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = file.getvalue()
     text = re.sub(r"<!--.*?-->|<style.*?</style>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    head, _, body = text.partition(">")
+    body = text.partition(">")[2]
     width, height = figure.get_size_inches() * figure.dpi
     opened = Markup(
         '<svg role="img" aria-labelledby="{0}-title {0}-told" viewBox="0 0 {1:g} {2:g}">'
