@@ -1,10 +1,15 @@
 """What the page of a sweep has to show, from results.json alone, and what a browser shows of it."""
 
+from pathlib import Path
 from typing import Any
 
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.tensorflow_stub.errors import OutOfRangeError
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
+from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin_data
 
 DIGITS = {"examples/s": 1, "first epoch": 1, "cores": 1, "au": 2, "at most": 2, "seconds": 1}
 KEYS = {
@@ -98,3 +103,24 @@ def luminance(colour: tuple[int, ...]) -> float:
     parts = [part / 255 for part in colour]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def hparams_of(folder: Path) -> tuple[str, dict[str, str | float], dict[str, float]]:
+    """The group, the values and the metrics of a run, as TensorBoard reads them; its usual reader wants TensorFlow."""
+    (file,) = folder.iterdir()
+    reader, group = PyRecordReader_New(str(file)), ""
+    values: dict[str, str | float] = {}
+    metrics: dict[str, float] = {}
+    while True:
+        try:
+            reader.GetNext()
+        except OutOfRangeError:
+            return group, values, metrics
+        for value in Event.FromString(reader.record()).summary.value:
+            content = value.metadata.plugin_data.content
+            if content:
+                info = parse_session_start_info_plugin_data(content)
+                group = info.group_name
+                values = {key: getattr(of, of.WhichOneof("kind")) for key, of in info.hparams.items()}
+            else:
+                metrics[value.tag] = value.simple_value
