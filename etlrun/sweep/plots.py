@@ -53,7 +53,7 @@ def throughput(results: Results) -> Plot | None:
         labelled = drawn if len(known) <= MOST_LABELS else [config for config in known if config.number in special]
         _intervals(axes, labelled)
         dots = [_dot(config) for config in drawn]
-        _dots(axes, dots, results.decision.config)
+        _dots(axes, dots, results.decision.config, size=1.0 if len(dots) <= 5 * MOST_LABELS else 0.6)
         axes.margins(0.09, 0.12)
         _frontier(axes, [_dot(config) for config in known if config.number in results.frontier])
         _ceiling(axes, results.ceiling_examples_per_s, max(dot.y for dot in dots))
