@@ -71,9 +71,8 @@ def turn(after_s: float, folder: Path) -> tuple[str, list[str]]:
     killed = process.wait() == -signal.SIGKILL
     has_ledger = (folder / "sweep.json").exists()
     kept = completed(folder)
-    if not killed:
-        when = "after its end"
-    else:
+    when = "after its end"
+    if killed:
         when = f"with {len(kept)} done" if has_ledger else "before the ledger"
     gone_s = time.monotonic() + 5
     while at_work(folder) and time.monotonic() < gone_s:

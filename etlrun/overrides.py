@@ -44,7 +44,8 @@ class Axis:
             ends = override.value()
             values = tuple(Value(str(end), end) for end in (ends.start, ends.end))
         elif override.is_discrete_sweep():
-            texts, plain = override.sweep_string_iterator(), override.sweep_iterator()
+            convert = Override._convert_value  # noqa: SLF001 - what `value()` does with one value: it takes off quotes
+            texts, plain = override.sweep_string_iterator(), map(convert, override.sweep_iterator())
             values = tuple(Value(str(text), value) for text, value in zip(texts, plain, strict=True))
         else:
             values = (Value(override.get_value_element_as_str(), override.value()),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ STAGE_HEADER = ("stage", "ms/example", "examples", "parallelism", "buffer", "buf
 def show(folder: Path, summary: dict[str, Any]) -> None:
     """Print the table of the run in `folder`."""
     print_table(EPOCH_HEADER, _epoch_rows(summary))
-    print_table(STAGE_HEADER, _stage_rows(summary))
+    print_table(STAGE_HEADER, stage_rows(summary.get("stages", [])))
     for line in _lines(summary, folder):
         Console(soft_wrap=True).print(line, markup=False, highlight=False)
 
@@ -28,7 +28,10 @@ def show(folder: Path, summary: dict[str, Any]) -> None:
 def write(folder: Path) -> None:
     """Write `report.md` of the run in `folder`."""
     summary = records.read_summary(folder) or {}
-    tables = [as_markdown(EPOCH_HEADER, _epoch_rows(summary)), as_markdown(STAGE_HEADER, _stage_rows(summary))]
+    tables = [
+        as_markdown(EPOCH_HEADER, _epoch_rows(summary)),
+        as_markdown(STAGE_HEADER, stage_rows(summary.get("stages", []))),
+    ]
     text = "\n".join([*tables, *(f"- {line}" for line in _lines(summary, folder))])
     records.write_atomically(folder / records.REPORT, f"# Run\n\n{text}\n")
 
@@ -47,7 +50,8 @@ def _epoch_rows(summary: dict[str, Any]) -> Rows:
     ]
 
 
-def _stage_rows(summary: dict[str, Any]) -> Rows:
+def stage_rows(stages: Iterable[Mapping[str, Any]]) -> Rows:
+    """The table of stages, from how `summary.json` holds them."""
     return [
         [
             row["stage"],
@@ -58,7 +62,7 @@ def _stage_rows(summary: dict[str, Any]) -> Rows:
             megabytes(row["buffered_bytes"]),
             row["set_by"],
         ]
-        for row in summary.get("stages", [])
+        for row in stages
     ]
 
 

@@ -10,9 +10,10 @@ from rich.table import Table
 
 Rows = Sequence[Sequence[str]]
 
-_TEXTS = {
+TEXTS = {
     "overrides", "status", "reason", "stage", "call", "bound by", "set by", "data", "key", "of", "at", "state",
 }  # fmt: skip
+"""Columns of words, which stand on the left."""
 
 
 def megabytes(size: float | None) -> str:
@@ -39,7 +40,7 @@ def print_table(header: Sequence[str], rows: Rows) -> None:
     for index in columns:
         table.add_column(
             header[index],
-            justify="left" if header[index] in _TEXTS else "right",
+            justify="left" if header[index] in TEXTS else "right",
             overflow="fold",
             no_wrap=header[index] not in {"overrides", "reason"},
         )

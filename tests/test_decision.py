@@ -49,27 +49,28 @@ def config(number: int, rate: float | None, call: str = "tied", ratio: float = 1
             [1, 2],
             2,
             ("Take load.prefetch=2: 1.30 (1.28 to 1.32) times as fast as the baseline. "
-            "1 other is tied with the best, and not cheaper."),
+            "It is the cheapest of 2 that are tied with the best."),
         ),
         (
             [config(1, 131.0, "better", 1.31), config(2, 130.0, "better", 1.3, cores_used=0.5), config(0, 100.0)],
             [1, 2],
             2,
             ("Take load.prefetch=2: 1.30 (1.28 to 1.32) times as fast as the baseline. "
-            "1 other is tied with the best, and not cheaper."),
+            "It is the cheapest of 2 that are tied with the best."),
         ),
         (
             [config(1, 101.0), config(0, 100.0, peak_rss_bytes=8e8), config(2, 99.0)],
             [1, 0, 2],
             0,
-            "Keep the baseline, load.prefetch=0: nothing is better. 2 others are tied with the best, and not cheaper.",
+            ("Keep the baseline, load.prefetch=0: nothing is better. "
+            "It is the cheapest of 3 that are tied with the best."),
         ),
         (
             [config(1, 101.0, ratio=1.01, peak_rss_bytes=8e8), config(0, 100.0)],
             [1, 0],
             1,
             ("Nothing is better than the baseline; load.prefetch=1 is tied with it, at 1.01 (0.99 to 1.03), and "
-            "cheaper. 1 other is tied with the best, and not cheaper."),
+            "cheaper. It is the cheapest of 2 that are tied with the best."),
         ),
         (
             [config(1, 130.0, "untold", 1.3), config(0, 100.0, "untold")],

@@ -56,7 +56,7 @@ def _words(chosen: ConfigResult, others: int) -> str:
         return f"Fastest: {name}. So few runs tell no difference from noise; sweep.repeats=3 or more does."
     tied = ""
     if others:
-        tied = f" {others} other{'s are' if others > 1 else ' is'} tied with the best, and not cheaper."
+        tied = f" It is the cheapest of {others + 1} that are tied with the best."
     if chosen.number == BASELINE:
         return f"Keep the baseline, {name}: nothing is better.{tied}"
     if call == BETTER:

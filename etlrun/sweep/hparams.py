@@ -36,13 +36,22 @@ def _write_run(folder: Path, config: ConfigResult, outcome: Outcome) -> None:
     temporary = folder.with_name(f".{FOLDER}.{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
-    swept = hparams_pb(dict(config.swept), trial_id=f"config {config.number}", start_time_secs=outcome.created_s)
+    values = {key: _figure(value) for key, value in config.swept.items()}
+    swept = hparams_pb(values, trial_id=f"config {config.number}", start_time_secs=outcome.created_s)
     figures = {metric: getattr(outcome, metric) for metric in METRICS}
-    values = [Summary.Value(tag=tag, simple_value=value) for tag, value in figures.items() if value is not None]
+    metrics = [Summary.Value(tag=tag, simple_value=value) for tag, value in figures.items() if value is not None]
     at = outcome.created_s
     with (temporary / f"events.out.tfevents.{round(at)}.etlrun").open("wb") as file:
         writer = RecordWriter(file)
         writer.write(Event(wall_time=at, file_version="brain.Event:2").SerializeToString())
-        for summary in (Summary.FromString(swept.SerializeToString()), Summary(value=values)):
+        for summary in (Summary.FromString(swept.SerializeToString()), Summary(value=metrics)):
             writer.write(Event(wall_time=at, step=0, summary=summary).SerializeToString())
     temporary.replace(folder)
+
+
+def _figure(value: str) -> str | float:
+    """A figure as one, so that it has an axis; TensorBoard takes a key's values for words where one of them is one."""
+    try:
+        return float(value)
+    except ValueError:
+        return value

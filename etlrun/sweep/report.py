@@ -7,28 +7,22 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-from collections.abc import Iterator
+import shlex
 from pathlib import Path
 
 from rich.console import Console
 
 from etlrun import record as records
 from etlrun.errors import WorldError
-from etlrun.sweep import hparams, page
+from etlrun.sweep import hparams
 from etlrun.sweep.collect import collect
-from etlrun.sweep.compare import UNTOLD
-from etlrun.sweep.decision import times
-from etlrun.sweep.results import BASELINE, TOO_SLOW, ConfigResult, Results
-from etlrun.tables import Rows, as_markdown, number, print_table
+from etlrun.sweep.results import TOO_SLOW, Results
+from etlrun.sweep.shown import HEADER, remarks, rows
+from etlrun.tables import Rows, as_markdown, print_table
 
 HTML, MARKDOWN, CSV, JSON = "report.html", "report.md", "results.csv", "results.json"
 MOST_ROWS = 50
 """On the terminal."""
-HEADER = (
-    "config", "overrides", "status", "runs", "examples/s", "first epoch", "gain", "call", "MB", "cores", "au",
-    "bound by", "at most", "seconds", "val accuracy", "data", "reason",
-)  # fmt: skip
 
 
 def conclude(folder: Path) -> int:
@@ -68,11 +62,12 @@ def show(folder: Path) -> None:
 
 def write(folder: Path, results: Results) -> None:
     """Write the four files, each in one step, and what TensorBoard's HParams tab reads."""
-    text = results.as_json()
-    records.write_atomically(folder / JSON, text + "\n")
+    from etlrun.sweep import page  # which imports matplotlib: half a second that only who writes a page should pay
+
+    records.write_atomically(folder / JSON, results.as_json() + "\n")
     records.write_atomically(folder / CSV, as_csv(results))
     records.write_atomically(folder / MARKDOWN, markdown(results))
-    records.write_atomically(folder / HTML, page.html(json.loads(text)))
+    records.write_atomically(folder / HTML, page.html(results))
     hparams.write(folder, results)
 
 
@@ -90,20 +85,7 @@ def decision(results: Results) -> str:
     if decided.config is None:
         return f"**{decided.words}**\n"
     data = decided.same_data[:1].upper() + decided.same_data[1:]
-    return f"**{decided.words}** {data}.\n\n    {' '.join(decided.overrides)}\n"
-
-
-def remarks(results: Results) -> Iterator[str]:
-    """Noise of the machine, what no pipeline can be faster than, and all else that a reader should know."""
-    noise = results.noise
-    if noise.median is not None and noise.largest is not None:
-        yield (
-            f"noise of the machine: two runs of the baseline differ by {noise.median:.1%} in the median, "
-            f"{noise.largest:.1%} at most, over {noise.pairs} pairs"
-        )
-    if results.ceiling_examples_per_s is not None:
-        yield f"no pipeline can be faster than about {results.ceiling_examples_per_s:,.0f} examples/s with this model"
-    yield from results.remarks
+    return f"**{decided.words}** {data}.\n\n    {shlex.join(decided.overrides)}\n"
 
 
 def as_csv(results: Results) -> str:
@@ -124,11 +106,11 @@ def as_csv(results: Results) -> str:
 
 
 def _print(results: Results) -> None:
-    rows = _rows(results)
-    print_table(HEADER, rows[:MOST_ROWS])
+    table = _rows(results)
+    print_table(HEADER, table[:MOST_ROWS])
     console = Console(soft_wrap=True)
-    if len(rows) > MOST_ROWS:
-        console.print(f"{len(rows) - MOST_ROWS} more, all of them in {CSV} and {HTML}", highlight=False)
+    if len(table) > MOST_ROWS:
+        console.print(f"{len(table) - MOST_ROWS} more, all of them in {CSV} and {HTML}", highlight=False)
     decided = results.decision
     console.print(f"decision  {decided.words}", highlight=False, markup=False)
     if decided.config is not None:
@@ -138,31 +120,4 @@ def _print(results: Results) -> None:
 
 
 def _rows(results: Results) -> Rows:
-    is_repeated = any(config.gain.call != UNTOLD for config in results.configs)
-    return [
-        [
-            str(config.number) + ("*" if config.number == results.decision.config else ""),
-            " ".join(config.own),
-            config.status,
-            str(len(config.runs)) if is_repeated else "",
-            number(config.examples_per_s, 1),
-            number(config.first_examples_per_s, 1) if config.first_examples_per_s else "",
-            *_gain(config, is_repeated=is_repeated),
-            number(config.peak_rss_bytes and config.peak_rss_bytes / 1e6, 0),
-            number(config.cores_used, 1),
-            number(config.au, 2),
-            config.bound_by,
-            number(config.max_gain, 2),
-            number(config.wall_s, 1),
-            number(config.val_accuracy, 3),
-            config.data,
-            " ".join(config.error.split()),
-        ]
-        for config in results.configs
-    ]
-
-
-def _gain(config: ConfigResult, *, is_repeated: bool) -> tuple[str, str]:
-    if not is_repeated:
-        return "", ""
-    return times(config.gain), "baseline" if config.number == BASELINE else config.gain.call
+    return [[cell.text for cell in row] for row in rows(results)]

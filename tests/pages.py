@@ -1,0 +1,126 @@
+"""What the page of a sweep has to show, from results.json alone, and what a browser shows of it."""
+
+from pathlib import Path
+from typing import Any
+
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.tensorflow_stub.errors import OutOfRangeError
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
+from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin_data
+
+DIGITS = {"examples/s": 1, "first epoch": 1, "cores": 1, "au": 2, "at most": 2, "seconds": 1}
+KEYS = {
+    "config": "number", "examples/s": "examples_per_s", "first epoch": "first_examples_per_s", "MB": "peak_rss_bytes",
+    "cores": "cores_used", "au": "au", "at most": "max_gain", "seconds": "wall_s",
+}  # fmt: skip
+
+
+def log(page: Chrome, kind: str) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = page.get_log(kind)  # type: ignore[no-untyped-call]
+    return entries
+
+
+def screen(width: int) -> dict[str, Any]:
+    return {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+
+
+def heads(page: Chrome) -> list[WebElement]:
+    return page.find_elements(By.CSS_SELECTOR, "#configs thead th")
+
+
+def shown(page: Chrome) -> list[int]:
+    rows = page.find_elements(By.CSS_SELECTOR, "#configs tbody tr")
+    return [int(str(row.get_attribute("data-config"))) for row in rows if row.is_displayed()]
+
+
+def value(cell: WebElement) -> float | None:
+    value = cell.get_attribute("data-value")
+    return None if value is None else float(value)
+
+
+def texts(config: dict[str, Any], results: dict[str, Any]) -> dict[str, str]:
+    """What a row shows, from results.json alone."""
+    gain, is_chosen = config["gain"], config["number"] == results["decision"]["config"]
+    interval = "-" if gain["ratio"] is None else f"{gain['ratio']:.2f} ({gain['low']:.2f} to {gain['high']:.2f})"
+    memory, first = config["peak_rss_bytes"], config["first_examples_per_s"]
+    return {
+        **{name: rounded(config[KEYS[name]], digits) for name, digits in DIGITS.items()},
+        "config": f"{config['number']}{'*' * is_chosen}",
+        "overrides": " ".join(config["own"]),
+        "status": config["status"],
+        "runs": str(len(config["runs"])),
+        "first epoch": rounded(first, 1) if first else "",
+        "gain": interval,
+        "call": "baseline" if config["number"] == 0 else gain["call"],
+        "MB": rounded(memory and memory / 1e6, 0),
+        "bound by": config["bound_by"],
+        "reason": " ".join(config["error"].split()),
+    }
+
+
+def rounded(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def stages(side: WebElement) -> list[list[str]]:
+    rows = side.find_elements(By.CSS_SELECTOR, "tr:not(.absent)")
+    return [[cell.text for cell in row.find_elements(By.CSS_SELECTOR, "th, td")] for row in rows]
+
+
+def stage_texts(run: dict[str, Any]) -> list[list[str]]:
+    header = ["stage", "ms/example", "examples", "parallelism", "buffer", "buffered", "set by"]
+    rows = [
+        [
+            stage["stage"],
+            f"{stage['cost_ms']:.3f}",
+            str(stage["examples"]),
+            rounded(stage["parallelism"], 0),
+            rounded(stage["buffer_size"], 0),
+            f"{stage['buffered_bytes'] / 1e6:,.1f} MB",
+            stage["set_by"],
+        ]
+        for stage in run["outcome"]["stages"]
+    ]
+    return [header, *rows]
+
+
+def colour(page: Chrome, what: str, part: str) -> tuple[int, ...]:
+    script = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]].match(/[0-9]+/g).map(Number)"
+    red_green_blue: list[int] = page.execute_script(script, what, part)
+    return tuple(red_green_blue[:3])
+
+
+def contrast(one: tuple[int, ...], other: tuple[int, ...]) -> float:
+    """As WCAG 2.2 has it."""
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: tuple[int, ...]) -> float:
+    parts = [part / 255 for part in colour]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def hparams_of(folder: Path) -> tuple[str, dict[str, str | float], dict[str, float]]:
+    """The group, the values and the metrics of a run, as TensorBoard reads them; its usual reader wants TensorFlow."""
+    (file,) = folder.iterdir()
+    reader, group = PyRecordReader_New(str(file)), ""
+    values: dict[str, str | float] = {}
+    metrics: dict[str, float] = {}
+    while True:
+        try:
+            reader.GetNext()
+        except OutOfRangeError:
+            return group, values, metrics
+        for value in Event.FromString(reader.record()).summary.value:
+            content = value.metadata.plugin_data.content
+            if content:
+                info = parse_session_start_info_plugin_data(content)
+                group = info.group_name
+                values = {key: getattr(of, of.WhichOneof("kind")) for key, of in info.hparams.items()}
+            else:
+                metrics[value.tag] = value.simple_value
