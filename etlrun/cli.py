@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from etlrun import caches, compose, freeze, grid, launch, multirun, render, report, resume
+from etlrun.eject import program
 from etlrun.errors import EtlrunError, describe
+from etlrun.plan import Plan
 from etlrun.record import read_summary
 from etlrun.stages import STAGES
 from etlrun.sweep import report as sweep_report
@@ -23,7 +25,7 @@ HYDRA_ANSWERS = (
 def main(arguments: Sequence[str] | None = None) -> None:
     """`etlrun` and `python -m etlrun`; ends the process with status 0, 1 (failed), 2 (refused), 3 (slow) or 130."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands = {"plan": _plan, "report": _report, "freeze": _freeze, "cache": caches.main}
+    commands = {"plan": _plan, "eject": _eject, "report": _report, "freeze": _freeze, "cache": caches.main}
     try:
         if words and words[0] in commands:
             commands[words[0]](words[1:])
@@ -48,13 +50,25 @@ def _run(words: list[str]) -> None:
 
 
 def _plan(words: list[str]) -> None:
-    parser = argparse.ArgumentParser(
-        prog="etlrun plan",
-        description="Print what a run would do, without doing it.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
+    parser = argparse.ArgumentParser(prog="etlrun plan", description="Print what a run would do, without doing it.")
     parser.add_argument("--format", choices=sorted(render.FORMATS), default="text")
+    known, plan = _planned(parser, words)
+    sys.stdout.write(render.FORMATS[known.format](plan))
+
+
+def _eject(words: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="etlrun eject",
+        description="Print a Python program that does what a run would do, on tf.data, TFDS and Keras alone.",
+    )
+    _, plan = _planned(parser, words)
+    sys.stdout.write(program.ejected(plan, words, program.versions()))
+
+
+def _planned(parser: argparse.ArgumentParser, words: list[str]) -> tuple[argparse.Namespace, Plan]:
+    """What `parser` finds in `words`, and the plan of the config that they ask for."""
+    parser.allow_abbrev = False
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_argument("--config-dir", "-cd", metavar="DIR")
     parser.add_argument("--config-name", "-cn", metavar="NAME")
     known = parser.parse_intermixed_args(words)
@@ -65,7 +79,7 @@ def _plan(words: list[str]) -> None:
         config_dir=known.config_dir or (own[0] if own else None),
         config_name=known.config_name,
     )
-    sys.stdout.write(render.FORMATS[known.format](grid.planned(request, STAGES)))
+    return known, grid.planned(request, STAGES)
 
 
 def _report(words: list[str]) -> None:

@@ -79,6 +79,11 @@ def pictures_of(stages: Sequence[PlannedStage]) -> Flow:
     return [planned.gives for planned in stages if planned.gives.content != "features"][-1]
 
 
+def reads_features(plan: Plan) -> bool:
+    """Whether the head of the model is trained alone, on what a cache keeps of its base."""
+    return plan.spec.cache.at == "features" and not isinstance(plan.spec.cache, NoCache)
+
+
 def sections(spec: RunSpec) -> Iterator[Stage]:
     """The parts of a run that are no pipeline, in the order in which they are shown."""
     yield spec.model

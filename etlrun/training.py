@@ -26,11 +26,10 @@ from etlrun.graph.source import Source
 from etlrun.measure.meter import Loop, Meter
 from etlrun.measure.watched import Watch, Watched
 from etlrun.pipelines import Work, at_work, batches_in_pass, contexts_of, opened, prepared
-from etlrun.plan import Plan, pictures_of
+from etlrun.plan import Plan, pictures_of, reads_features
 from etlrun.record import Record, read_summary
 from etlrun.resume import PreviousRun, checkpoint_path
 from etlrun.rules import windows_past
-from etlrun.stages.cache import NoCache
 from etlrun.stages.measure import Trace
 from etlrun.stages.trainer import Trainer
 from etlrun.stages.transform import Scaling
@@ -47,7 +46,7 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
     """
     source = opened(plan)
     whole = whole_model(plan, source, previous, trainer)
-    from_features = _reads_features(plan)
+    from_features = reads_features(plan)
     work = prepared(plan, record, source, backbone=models.backbone(whole) if from_features else None)
     with at_work(work):
         _profile_fits(work, trainer)
@@ -65,15 +64,11 @@ def keepers(plan: Plan) -> dict[str, Keeper]:
     as_it_is = dataclasses.replace(spec.dataset, download=False)
     source = opened(dataclasses.replace(plan, spec=dataclasses.replace(spec, dataset=as_it_is)))
     backbone = None
-    if _reads_features(plan) and isinstance(spec.trainer, Trainer):
+    if reads_features(plan) and isinstance(spec.trainer, Trainer):
         backbone = models.backbone(whole_model(plan, source, None, spec.trainer))
     with_validation = isinstance(spec.trainer, Trainer)
     contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
     return keepers_of(plan, contexts, {}, lambda _: None)
-
-
-def _reads_features(plan: Plan) -> bool:
-    return plan.spec.cache.at == "features" and not isinstance(plan.spec.cache, NoCache)
 
 
 def _profile_fits(work: Work, trainer: Trainer) -> None:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from etlrun import render
+from etlrun.eject import program
 from tests.configs import composed, plan_of
 
 FRAMEWORKS = {"tensorflow", "keras", "tensorflow_datasets"}
@@ -42,6 +43,7 @@ def without_import_times(stderr: str) -> str:
     ("words", "status"),
     [
         (["plan"], 0),
+        (["eject", "experiment=parallel"], 0),
         (["plan", "experiment=cats_vs_dogs", "--format", "json"], 0),
         (["--help"], 0),
         (["--cfg", "job"], 0),
@@ -59,7 +61,7 @@ def test_no_framework_is_imported_to_answer(words: list[str], status: int, tmp_p
     assert modules & FRAMEWORKS == set()
 
 
-@pytest.mark.parametrize("command", [["plan"], [], ["--multirun"]], ids=["plan", "run", "multirun"])
+@pytest.mark.parametrize("command", [["plan"], ["eject"], [], ["--multirun"]], ids=["plan", "eject", "run", "multirun"])
 def test_a_wrong_config_is_refused_with_status_2_and_leaves_no_trace(command: list[str], tmp_path: Path) -> None:
     answer = etlrun(*command, "cache=disc", "load.batch_size=0", cwd=tmp_path)
     assert (answer.returncode, answer.stdout, answer.stderr) == (2, "", REFUSED_CACHE)
@@ -78,6 +80,13 @@ def test_a_plan_is_text_unless_told_otherwise(tmp_path: Path) -> None:
     assert etlrun("plan", cwd=tmp_path).stdout == render.text(plan_of())
 
 
+def test_a_program_is_printed(tmp_path: Path) -> None:
+    answer = etlrun("eject", "trainer.epochs=2", cwd=tmp_path)
+    plan = plan_of("trainer.epochs=2")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout == program.ejected(plan, ["trainer.epochs=2"], program.versions())
+
+
 def test_a_format_that_is_not_there_is_refused(tmp_path: Path) -> None:
     answer = etlrun("plan", "--format", "xml", cwd=tmp_path)
     assert (answer.returncode, answer.stdout) == (2, "")
@@ -87,7 +96,7 @@ def test_a_format_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_help_names_the_commands(tmp_path: Path) -> None:
     answer = etlrun("--help", cwd=tmp_path)
     assert (answer.returncode, answer.stderr) == (0, "")
-    for command in ("etlrun [OVERRIDE...]", "etlrun -m ", "etlrun plan ", "etlrun report FOLDER"):
+    for command in ("etlrun [OVERRIDE...]", "etlrun -m ", "etlrun plan ", "etlrun eject ", "etlrun report FOLDER"):
         assert f"\n{command}" in answer.stdout
 
 

@@ -1,11 +1,14 @@
-"""Rewrites the golden plans: `python tests/golden/update.py`."""
+"""Rewrites the golden plans and the golden program: `python tests/golden/update.py`."""
 
 from pathlib import Path
 
 from etlrun import compose, grid, render
+from etlrun.eject.program import ejected
 from etlrun.stages import STAGES
 
 PLANS = Path(__file__).resolve().parent / "plans"
+PROGRAM = PLANS.with_name("parallel.py")
+_PACKAGES = {"tensorflow": "2.21.0", "keras": "3.15.1", "tensorflow-datasets": "4.9.10"}
 
 
 def golden_texts() -> dict[str, str]:
@@ -18,6 +21,12 @@ def golden_texts() -> dict[str, str]:
     }
 
 
+def golden_program() -> str:
+    """The program that `experiment=parallel` is now."""
+    words = ["experiment=parallel"]
+    return ejected(grid.planned(compose.Request(overrides=words), STAGES), words, _PACKAGES)
+
+
 def main() -> None:
     """Write them all, and remove those of experiments that are gone."""
     texts = golden_texts()
@@ -26,6 +35,7 @@ def main() -> None:
             path.unlink()
     for name, text in texts.items():
         (PLANS / name).write_text(text, encoding="utf-8")
+    PROGRAM.write_text(golden_program(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,245 @@
+"""What each stage of a pipeline is in a program: an expression that makes a dataset of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from etlrun.eject.steps import STEP_TEXTS, unpacked
+from etlrun.eject.text import call, function, parallel, quoted
+from etlrun.plan import Plan, PlannedStage
+from etlrun.stages.cache import DiskCache, MemoryCache, NoCache
+from etlrun.stages.extract import Interleave, Sequential, Tfds
+from etlrun.stages.flow import Flow
+from etlrun.stages.load import Batch, Prefetch, Shuffle
+from etlrun.stages.model import Backbone
+from etlrun.stages.skip import SkipCorrupt
+from etlrun.stages.trainer import Trainer
+from etlrun.stages.transform import AfterCache, Map
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a stage stands in a program.
+
+    Attributes:
+        plan: Of the run.
+        pipeline: `train` or `validation`.
+        planned: The stage with its steps.
+        incoming: What it is given.
+        dataset: The expression of what it is given.
+    """
+
+    plan: Plan
+    pipeline: str
+    planned: PlannedStage
+    incoming: Flow
+    dataset: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expression:
+    """A stage in a program.
+
+    Attributes:
+        text: Of the dataset.
+        functions: That the text needs, each a whole one.
+    """
+
+    text: str
+    functions: tuple[str, ...] = ()
+
+
+_READ = "read(split: str) -> tf.data.Dataset"
+_RECORDS = function(
+    "records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset",
+    "`take` records of a shard, after the first `skip`; a `take` of -1 means all.",
+    "return tf.data.TFRecordDataset(path).skip(skip).take(take)",
+)
+
+
+def _read(says: str, result: str) -> tuple[str, ...]:
+    body = (
+        "parts = builder().info.splits[split].file_instructions",
+        "shards = tf.data.Dataset.from_tensor_slices(",
+        "    (",
+        "        [str(part.filename) for part in parts],",
+        "        tf.constant([part.skip for part in parts], tf.int64),",
+        "        tf.constant([part.take for part in parts], tf.int64),",
+        "    )",
+        ")",
+        f"return {result}",
+    )
+    return _RECORDS, function(_READ, says, *body)
+
+
+def tfds(stage: Tfds, place: Place) -> Expression:
+    """Without TFDS's own cache."""
+    dataset = place.plan.spec.dataset
+    image, label = quoted(dataset.image_key), quoted(dataset.label_key)
+    skip = () if stage.decode else (f"decoders={{{image}: tfds.decode.SkipDecoding()}}",)
+    load = call(
+        "return builder().as_dataset",
+        "split=split",
+        "decoders=" + call("tfds.decode.PartialDecoding", f"{{{image}: True, {label}: True}}", *skip),
+        "read_config=tfds.ReadConfig(try_autocache=False, assert_cardinality=False)",
+    )
+    pictures = "decoded" if stage.decode else "still encoded"
+    says = f"Features of the examples of `split`, as `tfds.load` reads them; pictures are {pictures}."
+    return Expression(text=_of_split(place), functions=(function(_READ, says, load),))
+
+
+def _of_split(place: Place) -> str:
+    return f"read({place.pipeline.upper()}_SPLIT)"
+
+
+def sequential(_stage: Sequential, place: Place) -> Expression:
+    """Shard by shard."""
+    says = "Serialised examples of `split`, one shard after the other."
+    return Expression(text=_of_split(place), functions=_read(says, "shards.flat_map(records)"))
+
+
+def interleave(stage: Interleave, place: Place) -> Expression:
+    """Several shards in turn."""
+    block = "one" if stage.block_length == 1 else str(stage.block_length)
+    says = f"Serialised examples of `split`, {block} from each of {stage.cycle_length} shards in turn."
+    calls = _calls(stage.num_parallel_calls, deterministic=stage.deterministic)
+    sizes = f"cycle_length={stage.cycle_length}", f"block_length={stage.block_length}"
+    return Expression(
+        text=_of_split(place), functions=_read(says, call("shards.interleave", "records", *sizes, *calls))
+    )
+
+
+def _calls(num_parallel_calls: int | str | None, *, deterministic: bool) -> tuple[str, ...]:
+    if num_parallel_calls is None:
+        return ()
+    return f"num_parallel_calls={parallel(num_parallel_calls)}", f"deterministic={deterministic}"
+
+
+def map_steps(stage: Map, place: Place) -> Expression:
+    """All steps in one function, which also refuses labels that are no class."""
+    name, flow, dataset = _name(place), place.incoming, place.plan.spec.dataset
+    given = _given(place)
+    lines = list(unpacked(dataset)) if "features" in given else []
+    for step in place.planned.steps:
+        lines += STEP_TEXTS[type(step.stage)](step.stage, flow, dataset)
+        flow = step.gives
+    if not isinstance(stage, AfterCache):
+        lines.append(
+            "label = tf.gather(tf.range(num_classes(), dtype=tf.int64), label)  # an error for what is no class"
+        )
+    arguments = given | ({"seed": "tf.Tensor"} if place.planned.is_random else {})
+    typed = ", ".join(f"{argument}: {kind}" for argument, kind in arguments.items())
+    mapped = name if arguments == given else f"lambda {', '.join(given)}: {name}({', '.join(arguments)})"
+    says = f"From {place.incoming} to {flow}."
+    calls = _calls(stage.num_parallel_calls, deterministic=stage.deterministic)
+    return Expression(
+        text=call(f"{place.dataset}.map", mapped, *calls),
+        functions=(function(f"{name}({typed}) -> tuple[tf.Tensor, tf.Tensor]", says, *lines, "return image, label"),),
+    )
+
+
+def _given(place: Place) -> dict[str, str]:
+    """The arguments of the steps' function, with their types."""
+    if isinstance(place.planned.stage, AfterCache):
+        return {"image": "tf.Tensor", "label": "tf.Tensor"}
+    is_record = place.incoming.content == "record"
+    return {"record": "tf.Tensor"} if is_record else {"features": "dict[str, tf.Tensor]"}
+
+
+def _name(place: Place) -> str:
+    """One for both pipelines where they do the same."""
+    name = "transform_cached" if isinstance(place.planned.stage, AfterCache) else "transform"
+    same = not place.plan.evaluation or all(place.planned in stages for stages in place.plan.pipelines.values())
+    return name if same else f"{name}_for_{place.pipeline}"
+
+
+def skip_corrupt(_stage: SkipCorrupt, place: Place) -> Expression:
+    """What raises is dropped."""
+    return Expression(text=f"{place.dataset}.ignore_errors()")
+
+
+def backbone(stage: Backbone, place: Place) -> Expression:
+    """Computed before the first epoch, and so in no need of a cache."""
+    trainer = place.plan.spec.trainer
+    is_mixed = isinstance(trainer, Trainer) and trainer.mixed_precision is not None
+    computed = "compute(images, training=False)"
+    features = f"tf.cast({computed}, tf.float32)" if is_mixed else computed
+    return Expression(
+        text=f"features_of(base, {place.dataset})",
+        functions=(
+            function(
+                "features_of(base: keras.Model, pictures: tf.data.Dataset) -> tf.data.Dataset",
+                "(features, label) of each picture: what the frozen `base` makes of it, computed once, kept in memory.",
+                "compute = tf.function(base, reduce_retracing=True)",
+                f"batches = [({features}, labels) for images, labels in pictures.batch({stage.pictures_at_once})]",
+                "kept, labels = (tf.concat(column, axis=0) for column in zip(*batches, strict=True))",
+                "return tf.data.Dataset.from_tensor_slices((kept, labels))",
+            ),
+        ),
+    )
+
+
+def no_cache(_stage: NoCache, place: Place) -> Expression:
+    """No plan has it."""
+    return Expression(text=place.dataset)
+
+
+def cache_memory(_stage: MemoryCache, place: Place) -> Expression:
+    """tf.data's, unless these are features."""
+    return Expression(text=place.dataset if place.incoming.content == "features" else f"{place.dataset}.cache()")
+
+
+def cache_disk(stage: DiskCache, place: Place) -> Expression:
+    """tf.data's, in a folder that no other program sees: it can't tell a cache that is stale, broken or in use."""
+    if place.incoming.content == "features":
+        return Expression(text=place.dataset)
+    own = ('folder = tempfile.mkdtemp(prefix="pipeline_")',)
+    given = (
+        "pathlib.Path(CACHE_DIR).mkdir(parents=True, exist_ok=True)",
+        'folder = tempfile.mkdtemp(prefix="pipeline_", dir=CACHE_DIR)',
+    )
+    folder = function(
+        "cache_folder() -> str",
+        "For this process alone: tf.data can't tell when a cache on disk is stale, broken, or in use.",
+        *(given if stage.dir else own),
+        "atexit.register(shutil.rmtree, folder, ignore_errors=True)",
+        "return folder",
+        decorator="@functools.cache",
+    )
+    return Expression(text=f'{place.dataset}.cache(f"{{cache_folder()}}/{place.pipeline}")', functions=(folder,))
+
+
+def shuffle(stage: Shuffle, place: Place) -> Expression:
+    """By `seed`, that of the pass."""
+    return Expression(text=f"{place.dataset}.shuffle({stage.buffer_size}, seed=seed, reshuffle_each_iteration=False)")
+
+
+def batch(stage: Batch, place: Place) -> Expression:
+    """With what remains, unless told otherwise."""
+    remainder = ["drop_remainder=True"] if stage.drop_remainder else []
+    return Expression(text=call(f"{place.dataset}.batch", "BATCH_SIZE", *remainder))
+
+
+def prefetch(stage: Prefetch, place: Place) -> Expression:
+    """From pass to pass."""
+    return Expression(text=f"{place.dataset}.prefetch({parallel(stage.buffer_size)})")
+
+
+DATASET_TEXTS: dict[type, Callable[[Any, Place], Expression]] = {
+    Tfds: tfds,
+    Sequential: sequential,
+    Interleave: interleave,
+    Map: map_steps,
+    AfterCache: map_steps,
+    SkipCorrupt: skip_corrupt,
+    Backbone: backbone,
+    NoCache: no_cache,
+    MemoryCache: cache_memory,
+    DiskCache: cache_disk,
+    Shuffle: shuffle,
+    Batch: batch,
+    Prefetch: prefetch,
+}
+"""The expression of each kind of stage."""

@@ -1,0 +1,146 @@
+"""The loop that reads the batches, in a program: Keras's, or one of the program's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from etlrun.eject.text import call, function, listed, quoted
+from etlrun.plan import Plan, reads_features
+from etlrun.stages.load import Shuffle
+from etlrun.stages.model import Emulated
+from etlrun.stages.trainer import Drain, EarlyStopping, Trainer
+
+Lines = Sequence[str]
+
+_OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop", "sgd": "SGD"}
+
+_ON_CPU = ('tf.config.set_visible_devices([], "GPU")',)
+_ON_GPU = ('if not tf.config.list_physical_devices("GPU"):', '    raise SystemExit("no GPU was found")')
+_DEVICES: dict[str, Lines] = {"auto": (), "cpu": _ON_CPU, "gpu": _ON_GPU}
+
+_HEAD = (
+    "top = classifier.layers[-1]",
+    "base = keras.Model(classifier.input, top.input)",
+    "head = keras.Sequential([keras.Input(top.input.shape[1:]), top])",
+)
+_QUIET = (
+    "# Keras can't know how long a pass of the validation is, and warns at its end as if it had run short.",
+    'warnings.filterwarnings("ignore", message="Your input ran out of data")',
+)
+
+
+def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
+    """Keras's loop; an emulated model has one of its own."""
+    if isinstance(plan.spec.model, Emulated):
+        return ()
+    model, base = ("head", "base") if reads_features(plan) else ("classifier", "")
+    policy = f"keras.config.set_dtype_policy({quoted(stage.mixed_precision or '')})"
+    body = (
+        *_DEVICES[stage.device],
+        *([policy] if stage.mixed_precision else []),
+        "builder()  # before the seeds are set: TFDS draws random numbers while it prepares a data set",
+        "keras.utils.set_random_seed(SEED)",
+        *_seeded(plan),
+        "classifier = model()",
+        *(_HEAD if reads_features(plan) else ()),
+        call(
+            f"{model}.compile",
+            f"optimizer=keras.optimizers.{_OPTIMIZERS[stage.optimizer]}(learning_rate={stage.learning_rate})",
+            'loss="sparse_categorical_crossentropy"',
+            'metrics=["accuracy"]',
+            f"jit_compile={quoted(stage.jit_compile) if isinstance(stage.jit_compile, str) else stage.jit_compile}",
+        ),
+        *(_QUIET if plan.evaluation else ()),
+        call(
+            f"history = {model}.fit",
+            f"train_dataset({base})",
+            "epochs=EPOCHS",
+            f"steps_per_epoch={_steps(plan)}",
+            *([f"validation_data=validation_dataset({base})"] if plan.evaluation else []),
+            *_callbacks(stage),
+            "shuffle=False",
+            "verbose=2",
+        ),
+        'classifier.save("model.keras")',
+        "return history",
+    )
+    says = "Train, and leave the model as model.keras in the working directory."
+    return (function("train() -> keras.callbacks.History", says, *body),)
+
+
+def _seeded(plan: Plan) -> Lines:
+    if not any(isinstance(planned.stage, Shuffle) for planned in plan.train):
+        return ()
+    return ("tf.random.set_seed(SEED + 1)  # of shuffling; with 0, tf.data takes no seed that is a tensor",)
+
+
+def _callbacks(stage: Trainer) -> Lines:
+    callbacks = [] if stage.early_stopping.patience is None else [_stopping(stage.early_stopping)]
+    if stage.tensorboard:
+        callbacks.append('keras.callbacks.TensorBoard("tensorboard", write_graph=False)')
+    return [f"callbacks={listed(*callbacks)}"] if callbacks else []
+
+
+def _stopping(rule: EarlyStopping) -> str:
+    return call(
+        "keras.callbacks.EarlyStopping",
+        f"monitor={quoted(rule.monitor)}",
+        f"patience={rule.patience}",
+        f"min_delta={rule.min_delta}",
+        f"mode={quoted('max' if rule.monitor.endswith('accuracy') else 'min')}",
+    )
+
+
+def _steps(plan: Plan) -> str:
+    """Of an epoch: as many as are asked for, or those of a pass, which are counted where records are left out."""
+    trainer = plan.spec.trainer
+    if isinstance(trainer, Trainer) and trainer.steps_per_epoch is not None:
+        return str(trainer.steps_per_epoch)
+    if plan.spec.dataset.on_corrupt == "skip":
+        return f"sum(1 for _ in train_dataset({'base, ' if reads_features(plan) else ''}passes=1))"
+    examples = "builder().info.splits[TRAIN_SPLIT].num_examples"
+    return f"{examples} // BATCH_SIZE" if plan.spec.load.drop_remainder else f"math.ceil({examples} / BATCH_SIZE)"
+
+
+def emulated(stage: Emulated, plan: Plan) -> tuple[str, ...]:
+    """A loop that sleeps."""
+    trainer = plan.spec.trainer
+    validation = ("    for _ in validation:", f"        time.sleep({stage.eval_step_ms / 1000})")
+    body = (
+        *(_DEVICES[trainer.device] if isinstance(trainer, Trainer) else ()),
+        *_seeded(plan),
+        f"steps = {_steps(plan)}",
+        "batches = iter(train_dataset())",
+        *(["validation = validation_dataset()"] if plan.evaluation else []),
+        "for epoch in range(1, EPOCHS + 1):",
+        "    began_s, examples = time.perf_counter(), 0",
+        "    for images, _ in itertools.islice(batches, steps):",
+        f"        time.sleep({stage.step_ms / 1000})",
+        "        examples += len(images)",
+        "    wall_s = time.perf_counter() - began_s",
+        *(validation if plan.evaluation else ()),
+        '    print(f"epoch {epoch}: {wall_s:.2f} s, {examples / wall_s:.1f} examples/s")',
+    )
+    says = "Take each batch for as long as the accelerator would, and tell how many examples a second that allows."
+    return (function("train() -> None", says, *body),)
+
+
+def drain(stage: Drain, plan: Plan) -> tuple[str, ...]:
+    """A loop that only reads."""
+    is_late = () if stage.seconds is None else ("if time.perf_counter() > end_s:", "    break")
+    body = (
+        *_ON_CPU,
+        *_seeded(plan),
+        f"steps = {_steps(plan)}",
+        "batches = iter(train_dataset())",
+        *([] if stage.seconds is None else [f"end_s = time.perf_counter() + {stage.seconds}"]),
+        f"for number in {'itertools.count(1)' if stage.epochs is None else 'range(1, EPOCHS + 1)'}:",
+        "    began_s, examples = time.perf_counter(), 0",
+        "    for images, _ in itertools.islice(batches, steps):",
+        "        examples += len(images)",
+        *(f"        {line}" for line in is_late),
+        "    wall_s = time.perf_counter() - began_s",
+        '    print(f"pass {number}: {wall_s:.2f} s, {examples / wall_s:.1f} examples/s")',
+        *(f"    {line}" for line in is_late),
+    )
+    return (function("drain() -> None", "Read the batches, and tell how fast they come.", *body),)

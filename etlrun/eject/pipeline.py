@@ -1,0 +1,94 @@
+"""A pipeline in a program: a function that makes a dataset, one line for each stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from etlrun.eject.datasets import DATASET_TEXTS, Place
+from etlrun.eject.text import function
+from etlrun.plan import Plan, PlannedStage, reads_features
+from etlrun.stages.flow import Flow
+from etlrun.stages.load import Prefetch
+from etlrun.stages.trainer import Trainer
+
+
+def pipeline(plan: Plan, name: str) -> tuple[str, ...]:
+    """`train_dataset` or `validation_dataset`, after the functions that it needs."""
+    writer = _Writer(plan, name)
+    body = writer.body(plan.pipelines[name])
+    arguments = ["base: keras.Model"] if reads_features(plan) else []
+    if name == "train":
+        gives = f"Batches of all epochs, one pass after the other: {writer.flow}."
+        if plan.spec.dataset.on_corrupt == "skip":
+            arguments.append(f"passes: int = {_passes(plan) or -1}")
+    else:
+        gives = f"Batches of a pass: {writer.flow}."
+    made = function(f"{name}_dataset({', '.join(arguments)}) -> tf.data.Dataset", gives, *body)
+    return (*writer.needed, made)
+
+
+def _passes(plan: Plan) -> str:
+    """How many there are; empty for passes without end."""
+    trainer = plan.spec.trainer
+    is_endless = trainer.epochs is None or (isinstance(trainer, Trainer) and trainer.steps_per_epoch is not None)
+    return "" if is_endless else "EPOCHS"
+
+
+class _Writer:
+    """Writes stage after stage.
+
+    The training's passes follow each other in one dataset, and Keras reads so many steps of it in each epoch. Where it
+    has to find the end of a pass by itself, it counts one step of the optimizer too many (Keras 3.15).
+
+    Attributes:
+        flow: What comes out of the last one.
+        needed: The functions that the stages call.
+    """
+
+    def __init__(self, plan: Plan, name: str) -> None:
+        self.plan, self.name = plan, name
+        self.flow = Flow()
+        self.needed: list[str] = []
+
+    def body(self, stages: Sequence[PlannedStage]) -> list[str]:
+        """The lines of the function. What is random is made for each pass; prefetching goes on from pass to pass."""
+        ahead = [planned for planned in stages if isinstance(planned.stage, Prefetch)]
+        in_pass = [planned for planned in stages if planned not in ahead]
+        place = next((place for place, planned in enumerate(in_pass) if planned.is_random), None)
+        passes = "passes" if self.plan.spec.dataset.on_corrupt == "skip" else _passes(self.plan)
+        if place is not None:
+            count = f".take({passes})" if passes else ""
+            lines = [
+                *self._chain(in_pass[:place], "", "examples"),
+                "",
+                self._one_pass(in_pass[place:]),
+                "",
+                f"dataset = tf.data.Dataset.counter(1){count}.flat_map(one_pass)",
+            ]
+        else:
+            lines = self._chain(in_pass, "", "dataset")
+            lines += [f"dataset = dataset.repeat({passes})"] if self.name == "train" else []
+        return [*lines, *self._chain(ahead, "dataset", "dataset"), "return dataset.with_options(AS_WRITTEN)"]
+
+    def _one_pass(self, stages: Sequence[PlannedStage]) -> str:
+        *lines, last = self._chain(stages, "examples", "dataset")
+        return function(
+            "one_pass(number: tf.Tensor) -> tf.data.Dataset",
+            "What is random in it follows from SEED and `number`, which counts from 1.",
+            "seed = number + SEED * 1_000_003",
+            *lines,
+            f"return {last.removeprefix('dataset = ')}",
+        )
+
+    def _chain(self, stages: Sequence[PlannedStage], dataset: str, name: str) -> list[str]:
+        """An assignment to `name` for each stage; the first one takes `dataset`."""
+        lines = []
+        for planned in stages:
+            place = Place(plan=self.plan, pipeline=self.name, planned=planned, incoming=self.flow, dataset=dataset)
+            made = DATASET_TEXTS[type(planned.stage)](planned.stage, place)
+            self.needed += made.functions
+            self.flow = planned.gives
+            if made.text != dataset:
+                lines.append(f"{name} = {made.text}")
+                dataset = name
+        return lines

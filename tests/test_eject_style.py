@@ -1,0 +1,59 @@
+"""Ejected programs read as the project's own code does: ruff and a strict mypy find nothing in them."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from etlrun.eject.program import ejected, versions
+from tests.configs import CONF, EXPERIMENTS, plan_of
+
+FLIP = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
+PROGRAMS = {
+    "default": (),
+    **{name: (f"experiment={name}",) for name in EXPERIMENTS},
+    "on_disk": ("extract=tfds", "cache=disk", "cache.at=decoded", FLIP, "cache.dir='~/a'", "dataset.data_dir='~/b'"),
+    "features": ("model.trainable=false", "cache.at=features", "dataset.on_corrupt=skip", "model.weights='~/w.h5'"),
+    "callbacks": ("trainer.early_stopping.patience=2", "trainer.tensorboard=true", "trainer.device=gpu"),
+    "steps": ("trainer.steps_per_epoch=7", "dataset.eval_split=null", "load=plain", "trainer.jit_compile=auto"),
+    "drained": ("trainer=drain", "trainer.seconds=3", "trainer.epochs=null", "dataset.on_corrupt=skip"),
+    "long": (
+        "dataset=tfds", "extract=tfds", "dataset.name=my_pictures", "dataset.image_key='a \"b\"'",
+        f"dataset.label_key={'label_' * 9}", f"dataset.data_dir=/{'long/' * 20}",
+        f"dataset.split='{'train[:1%]+' * 12}train'",
+        "transform.steps=[decode,center_crop,resize,rescale]", "transform.eval_steps=[decode,resize,rescale]",
+        "+transform.rescale.scale=0.00784313725490196", "+transform.rescale.offset=-1",
+    ),
+}  # fmt: skip
+
+pytestmark = pytest.mark.skipif(
+    not all(importlib.util.find_spec(tool) for tool in ("ruff", "mypy")), reason="the extra `dev` is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All programs, each a file."""
+    found = tmp_path_factory.mktemp("programs")
+    for name, words in PROGRAMS.items():
+        (found / f"{name}.py").write_text(ejected(plan_of(*words), words, versions()), encoding="utf-8")
+    return found
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        ["ruff", "format", "--diff"],
+        ["ruff", "check", "--quiet", "--ignore", "E501,D301,INP001"],  # a value may be long, or have a backslash
+        ["mypy", "--no-incremental", "--no-error-summary"],
+    ],
+    ids=lambda check: " ".join(check[:2]),
+)
+def test_a_check_finds_nothing(check: list[str], folder: Path) -> None:
+    config = "--config-file" if check[0] == "mypy" else "--config"
+    command = [sys.executable, "-m", *check, config, str(CONF.parent / "pyproject.toml")]
+    paths = sorted(str(path) for path in folder.glob("*.py"))
+    answer = subprocess.run([*command, *paths], cwd=folder, capture_output=True, text=True, check=False)
+    assert (answer.stdout, answer.returncode) == ("", 0), answer.stderr
