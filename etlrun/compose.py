@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-import hydra
 from hydra import version
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
@@ -20,9 +19,10 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import OmegaConf
 
+from etlrun.composer import Composer, one_line
+from etlrun.composer import plain as plain  # noqa: PLC0414 - for `launch`
 from etlrun.errors import ConfigError, Fault, did_you_mean
 from etlrun.plan import Plan
 from etlrun.planning import plan
@@ -91,8 +91,8 @@ def planned(request: Request, stages: Stages) -> Plan:
 
 def composed(request: Request) -> dict[str, Any]:
     """The config of `request` as Hydra composes it, neither parsed nor checked."""
-    with _loader(request):
-        return _composed(request, request.overrides)
+    with composer(request) as files:
+        return files.values(request.overrides)
 
 
 def check(request: Request, stages: Stages) -> None:
@@ -106,7 +106,8 @@ def check(request: Request, stages: Stages) -> None:
 def _plans(request: Request, stages: Stages) -> list[Plan]:
     faults: dict[str, Fault] = {}
     plans, axes = [], []
-    with _loader(request) as loader:
+    with composer(request) as files:
+        loader = files.loader
         overrides, ungrammatical = _parsed(request.overrides, loader)
         faults |= {str(fault): fault for fault in ungrammatical}
         for override in overrides:
@@ -118,20 +119,20 @@ def _plans(request: Request, stages: Stages) -> list[Plan]:
                 faults[str(fault)] = fault
         for job in islice(product(*(axis.words() for axis in axes)), MOST_JOBS_CHECKED):
             try:
-                plans.append(plan(parse(_composed(request, job), stages)))
+                plans.append(plan(parse(files.values(job), stages)))
             except ConfigError as error:
                 faults |= {str(fault): fault for fault in error.faults}
         if not faults:
-            faults = {str(fault): fault for fault in _unlisted(request, axes)}
+            faults = {str(fault): fault for fault in _unlisted(files, axes)}
     if faults:
         raise ConfigError(list(faults.values()))
     return plans
 
 
-def _unlisted(request: Request, axes: list[_Axis]) -> Iterator[Fault]:
+def _unlisted(files: Composer, axes: list[_Axis]) -> Iterator[Fault]:
     """Keys that are right, but that Hydra does not take without a `+`, since no file of this config has them."""
     words = [axis.words()[0] for axis in axes if not axis.is_plain]
-    config = OmegaConf.to_container(_by_hydra(request, words))
+    config = OmegaConf.to_container(files.config(words))
     for axis in axes:
         key = axis.override.get_key_element()
         block: Any = config
@@ -168,8 +169,8 @@ class _Axis:
 
 
 @contextmanager
-def _loader(request: Request) -> Iterator[ConfigLoader]:
-    """Hydra's view of the config folders, for as long as the block lasts."""
+def composer(request: Request) -> Iterator[Composer]:
+    """Composes configs of the folders of `request`, for as long as the block lasts."""
     version.setbase(VERSION_BASE)
     search_path = create_config_search_path(str(config_dir()))
     if request.config_dir is not None:
@@ -185,7 +186,7 @@ def _loader(request: Request) -> Iterator[ConfigLoader]:
         search_path.prepend("command-line", f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
     Hydra.create_main_hydra2(task_name="etlrun", config_search_path=search_path)
     try:
-        yield GlobalHydra.instance().config_loader()
+        yield Composer(GlobalHydra.instance().config_loader(), request.config_name or "config")
     finally:
         GlobalHydra.instance().clear()
 
@@ -200,13 +201,9 @@ def _parsed(overrides: list[str], loader: ConfigLoader) -> tuple[list[Override],
             key, _, value = word.partition("=")
             quoted = f"""quote the value, once for Hydra and once for the shell: '{key}="{value}"'"""
             remedy = quoted if value else f"write {key}=VALUE"
-            found = _one_line(error).split(" See http")[0]
+            found = one_line(error).split(" See http")[0]
             faults.append(Fault(where=word, found=found, expected="KEY=VALUE in Hydra's grammar", remedy=remedy))
     return parsed, faults
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _group_fault(override: Override, options: list[str]) -> Fault | None:
@@ -227,28 +224,3 @@ def _values(override: Override) -> list[str]:
     if override.is_discrete_sweep():
         return [str(value) for value in override.sweep_string_iterator()]
     return [override.get_value_element_as_str()]
-
-
-def _by_hydra(request: Request, overrides: Sequence[str]) -> DictConfig:
-    config: DictConfig = hydra.compose(config_name=request.config_name or "config", overrides=list(overrides))
-    return config
-
-
-def _composed(request: Request, overrides: Sequence[str]) -> dict[str, Any]:
-    try:
-        return plain(_by_hydra(request, overrides))
-    except (HydraException, OmegaConfBaseException) as error:
-        fault = Fault(where="config", found=_one_line(error), expected="a config that Hydra can compose")
-        raise ConfigError([fault]) from error
-
-
-def plain(config: DictConfig) -> dict[str, Any]:
-    """A config as plain values, every reference resolved; what is left as `???` is missing."""
-    values = _without_missing(OmegaConf.to_container(config, resolve=True))
-    return {str(key): value for key, value in values.items() if key != "hydra"}
-
-
-def _without_missing(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return {key: _without_missing(item) for key, item in value.items() if item != "???"}

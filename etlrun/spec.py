@@ -28,6 +28,9 @@ from etlrun.stages.transform import Map
 
 StageT = TypeVar("StageT", bound=Stage)
 
+_ADAPTERS: dict[type[Stage], TypeAdapter[Any]] = {}
+"""Made once for each type: to make one takes longer than to use it."""
+
 GROUPS = ("dataset", "extract", "transform", "cache", "load", "model", "trainer", "profile", "measure")
 
 
@@ -129,7 +132,9 @@ class _Parser:
         if block is None:
             return None
         try:
-            stage = TypeAdapter(stage_type).validate_json(json.dumps(block))
+            if stage_type not in _ADAPTERS:
+                _ADAPTERS[stage_type] = TypeAdapter(stage_type)
+            stage: StageT = _ADAPTERS[stage_type].validate_json(json.dumps(block))
         except ValidationError as error:
             self.validation(path, block, stage_type, error)
             return None

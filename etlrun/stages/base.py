@@ -92,12 +92,18 @@ class Parameter:
     kind: Kind
 
 
+_METADATA: dict[type[Any], dict[str, tuple[object, ...]]] = {}
+
+
 def field_metadata(stage_type: type[Any]) -> dict[str, tuple[object, ...]]:
     """For each field of a stage type what its annotation carries: `Kind`, `Expected` and limits."""
-    hints = typing.get_type_hints(stage_type, include_extras=True)
-    return {
-        field.name: tuple(getattr(hints[field.name], "__metadata__", ())) for field in dataclasses.fields(stage_type)
-    }
+    if stage_type not in _METADATA:
+        hints = typing.get_type_hints(stage_type, include_extras=True)
+        _METADATA[stage_type] = {
+            field.name: tuple(getattr(hints[field.name], "__metadata__", ()))
+            for field in dataclasses.fields(stage_type)
+        }
+    return _METADATA[stage_type]
 
 
 def parameters(stage: object) -> list[Parameter]:
