@@ -49,12 +49,14 @@ class Request:
 
     Attributes:
         overrides: In Hydra's grammar.
+        base_dir: The project's configs; None for those of this installation.
         config_dir: A person's own configs, searched after the project's; None for none.
         config_name: Of the primary config.
         multirun: Whether overrides may have several values, one for each job.
     """
 
     overrides: list[str]
+    base_dir: str | None = None
     config_dir: str | None = None
     config_name: str | None = None
     multirun: bool = False
@@ -172,7 +174,7 @@ class _Axis:
 def composer(request: Request) -> Iterator[Composer]:
     """Composes configs of the folders of `request`, for as long as the block lasts."""
     version.setbase(VERSION_BASE)
-    search_path = create_config_search_path(str(config_dir()))
+    search_path = create_config_search_path(request.base_dir or str(config_dir()))
     if request.config_dir is not None:
         folder = Path(request.config_dir).resolve()
         if not folder.is_dir():

@@ -68,8 +68,12 @@ class Composer:
             return config
 
     def layers(self, overrides: Sequence[str]) -> tuple[Layer, ...]:
-        """The files of a config, in the order in which they are laid over each other."""
-        return tuple(Layer(self._path(default), _package(default)) for default in self._defaults(overrides).defaults)
+        """The files of a config, in the order in which they are laid over each other; none if only Hydra can tell."""
+        try:
+            defaults = self._defaults(overrides).defaults
+        except (HydraException, OmegaConfBaseException, yaml.YAMLError):
+            return ()
+        return tuple(Layer(self._path(default), _package(default)) for default in defaults)
 
     def options(self, group: str) -> list[str]:
         """The options of a group."""

@@ -214,6 +214,11 @@ def show(value: object) -> str:
     return repr(value) if isinstance(value, str) else str(value)
 
 
+def bare(value: object) -> str:
+    """The same without the quotes that a message puts around texts."""
+    return value if isinstance(value, str) else show(value)
+
+
 def _found(block: Mapping[str, Any], keys: list[str]) -> str:
     value: Any = block
     for key in keys:
