@@ -9,7 +9,7 @@ from pathlib import Path
 
 from etlrun import caches, compose, freeze, launch, render, report, resume
 from etlrun.errors import EtlrunError, describe
-from etlrun.review import diff
+from etlrun.review import check, diff
 from etlrun.stages import STAGES
 
 HYDRA_ANSWERS = (
@@ -22,7 +22,14 @@ HYDRA_ANSWERS = (
 def main(arguments: Sequence[str] | None = None) -> None:
     """`etlrun` and `python -m etlrun`; ends the process with status 0, 1 (failed), 2 (refused), 3 (slow) or 130."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands = {"plan": _plan, "report": _report, "freeze": _freeze, "cache": caches.main, "diff": diff.main}
+    commands = {
+        "plan": _plan,
+        "report": _report,
+        "freeze": _freeze,
+        "cache": caches.main,
+        "diff": diff.main,
+        "check": check.main,
+    }
     try:
         if words and words[0] in commands:
             commands[words[0]](words[1:])

@@ -48,6 +48,7 @@ class Composer:
         self._parser = OverridesParser.create()
         self._blocks: dict[str, dict[str, Any]] = {}
         self._lists: dict[tuple[str, ...], DefaultsList] = {}
+        self._configs: dict[tuple[str, ...], DictConfig] = {}
 
     def values(self, overrides: Sequence[str]) -> dict[str, Any]:
         """The config as plain values, references resolved, without what is left as `???`; `ConfigError` if none."""
@@ -61,8 +62,11 @@ class Composer:
 
     def config(self, overrides: Sequence[str]) -> DictConfig:
         """As Hydra composes it. What does not work without Hydra's own config is done again with it."""
+        key = tuple(overrides)
         try:
-            return self._without_hydra(overrides)
+            if key not in self._configs:
+                self._configs[key] = self._without_hydra(overrides)
+            return self._configs[key]
         except (HydraException, OmegaConfBaseException, yaml.YAMLError, _NotPlainError):
             config: DictConfig = hydra.compose(config_name=self._name, overrides=list(overrides))
             return config
@@ -74,6 +78,10 @@ class Composer:
         except (HydraException, OmegaConfBaseException, yaml.YAMLError):
             return ()
         return tuple(Layer(self._path(default), _package(default)) for default in defaults)
+
+    def missing(self, overrides: Sequence[str]) -> list[str]:
+        """The dotted keys of what is left as `???`."""
+        return _missing(OmegaConf.to_container(self.config(overrides), resolve=False), "")
 
     def options(self, group: str) -> list[str]:
         """The options of a group."""
@@ -155,6 +163,12 @@ def plain(config: DictConfig) -> dict[str, Any]:
     """A config as plain values, every reference resolved; what is left as `???` is missing."""
     values = _without_missing(OmegaConf.to_container(config, resolve=True))
     return {str(key): value for key, value in values.items() if key != "hydra"}
+
+
+def _missing(value: Any, key: str) -> list[str]:
+    if isinstance(value, dict):
+        return [found for name, item in value.items() for found in _missing(item, f"{key}.{name}".lstrip("."))]
+    return [key] if value == MISSING else []
 
 
 def _without_missing(value: Any) -> Any:

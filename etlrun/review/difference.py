@@ -59,11 +59,17 @@ class Comparison:
     notes: tuple[str, ...]
 
     @property
+    def is_unsure(self) -> bool:
+        """Whether data differ from run to run, whatever the config; see the notes."""
+        return DATA in self.kinds and all(difference.kind != DATA for difference in self.differences)
+
+    @property
     def headline(self) -> str:
         """In one line what changes."""
         if self.kinds == (SPEED,):
             return "changes only the speed"
-        words = [f"the data, from {self.since} on" if kind == DATA else f"the {kind}" for kind in self.kinds]
+        data = f"{'perhaps ' if self.is_unsure else ''}the data, from {self.since} on"
+        words = [data if kind == DATA else f"the {kind}" for kind in self.kinds]
         if not words:
             return "changes nothing"
         *first, last = words

@@ -35,12 +35,16 @@ class Variant:
         config: As composed; None where it can't be.
         plan: None where the config has faults.
         faults: With files and lines.
-        files: That it is made of, as messages call them.
+        fits: Whether its values are right one by one; what faults there are then lie between stages.
+        layers: The files that it is made of.
+        files: The same, as messages call them.
     """
 
     config: Mapping[str, Any] | None
     plan: Plan | None
     faults: tuple[Fault, ...] = ()
+    fits: bool = True
+    layers: tuple[Layer, ...] = ()
     files: tuple[str, ...] = ()
 
 
@@ -120,19 +124,29 @@ def variant_of(name: str, files: Composer, folders: Folders) -> Variant:
     return composed([] if name == DEFAULT else [f"experiment={name}"], files, folders)
 
 
-def composed(words: list[str], files: Composer, folders: Folders) -> Variant:
-    """The config of `words`."""
+def composed(words: list[str], files: Composer, folders: Folders, given: Mapping[str, Any] | None = None) -> Variant:
+    """The config of `words`. What a person has yet to give is taken from `given`, by dotted keys."""
     config: Mapping[str, Any] | None = None
-    layers: tuple[Layer, ...] = ()
+    made: Plan | None = None
+    faults: tuple[Fault, ...] = ()
+    layers, fits = files.layers(words), False
     try:
         config = files.values(words)
-        layers = files.layers(words)
-        names = tuple(dict.fromkeys(folders.name(layer.path) for layer in layers))
-        return Variant(config=config, plan=plan(parse(config, STAGES)), files=names)
+        for key in files.missing(words) if given else ():
+            _fill(config, key.split("."), (given or {}).get(key))
+        spec = parse(config, STAGES)
+        fits = True
+        made = plan(spec)
     except ConfigError as error:
         faults = tuple(located(fault, layers, folders) for fault in error.faults)
-        names = tuple(dict.fromkeys(folders.name(layer.path) for layer in layers))
-        return Variant(config=config, plan=None, faults=faults, files=names)
+    names = tuple(dict.fromkeys(folders.name(layer.path) for layer in layers))
+    return Variant(config=config, plan=made, faults=faults, fits=fits, layers=layers, files=names)
+
+
+def _fill(config: Any, keys: list[str], value: Any) -> None:
+    for key in keys[:-1]:
+        config = config.setdefault(key, {})
+    config.setdefault(keys[-1], value)
 
 
 def _of_file(word: str, path: Path, now: Folders) -> Side:
