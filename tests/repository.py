@@ -29,15 +29,25 @@ resize:
 
 
 class Repository:
-    """Of git, in `folder`; configs are in `folder / "mine"`."""
+    """Of git, in `folder`, with its files in one commit; configs are in its folder `name`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.configs = folder, folder / "mine"
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.configs = folder, folder / name
         self.git("init", "--quiet", "--initial-branch=main")
-        self.write("experiment/small.yaml", SMALL)
-        self.write("experiment/other.yaml", OTHER)
-        self.write("transform/small_48.yaml", TRANSFORM)
-        self.commit("Three configs")
+        self.commit("The beginning")
+
+    @classmethod
+    def small(cls, folder: Path) -> "Repository":
+        """With three configs in `mine`."""
+        for name, text in (
+            ("experiment/small.yaml", SMALL),
+            ("experiment/other.yaml", OTHER),
+            ("transform/small_48.yaml", TRANSFORM),
+        ):
+            path = folder / "mine" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return cls(folder, "mine")
 
     def git(self, *words: str) -> str:
         who = ("-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")

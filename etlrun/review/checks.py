@@ -124,6 +124,8 @@ def _judge(checked: Checked) -> None:
 def _unreached(checked: Checked, folders: Folders, own: list[str]) -> Iterator[Fault]:
     """Files that are part of no config."""
     reached = {name for variant in checked.configs.values() for name in variant.files}
+    shown = Path(folders.shown[folders.own or folders.base])
+    reached |= {f"{(shown / word.replace('=', '/')).as_posix()}.yaml" for words in checked.configs for word in words}
     for name in own:
         if name not in reached:
             yield Fault(

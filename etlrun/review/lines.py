@@ -50,10 +50,10 @@ def _keys(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int]]:
             yield from _keys(value, f"{prefix}{key.value}.")
 
 
-def located(fault: Fault, layers: Sequence[Layer], folders: Folders) -> Fault:
+def located(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequence[str]) -> Fault:
     """The same fault, with the file and the line of its key: the last file that sets it, or the block around it."""
     if fault.where == "config":
-        return _of_hydra(fault, folders)
+        return _of_hydra(fault, folders, words)
     found = [
         entry
         for layer in layers
@@ -69,17 +69,19 @@ def located(fault: Fault, layers: Sequence[Layer], folders: Folders) -> Fault:
     return fault if not folders.revision else replace(fault, where=f"{_side(folders)}{fault.where}")
 
 
-def _of_hydra(fault: Fault, folders: Folders) -> Fault:
-    """A fault that Hydra tells with the name of the file, and with what that file asks for."""
-    config = re.match(r"In '([^']+)': ", fault.found)
-    for file, text in folders.files.items() if config else ():
-        if config and file.endswith(f"/{config[1]}.yaml"):
-            asked = re.findall(r"'([^']+)'", fault.found[config.end() :])
-            words = {asked[0], asked[0].rpartition("/")[2]} if asked else set()
-            lines = text.decode(errors="replace").splitlines()
-            line = next((number for number, line in enumerate(lines, 1) if any(word in line for word in words)), 1)
-            return replace(fault, where=f"{_side(folders)}{file}:{line}", found=fault.found[config.end() :])
-    return replace(fault, where=f"{_side(folders)}{fault.where}")
+def _of_hydra(fault: Fault, folders: Folders, words: Sequence[str]) -> Fault:
+    """A fault that Hydra tells of a name: the line that names it, in files that `words` choose before others."""
+    teller = re.match(r"In '([^']+)': ", fault.found)
+    found = fault.found[teller.end() if teller else 0 :].split(" Config search path:")[0]
+    asked = re.search(r"'([^']+)'", found)
+    first = [f"{word.replace('=', '/')}.yaml" for word in words] + ([f"{teller[1]}.yaml"] if teller else [])
+    files = sorted(folders.files, key=lambda file: not any(file.endswith(f"/{name}") for name in first))
+    pattern = ".*".join(rf"\b{re.escape(part)}\b" for part in asked[1].split("/")) if asked else "$^"
+    for file in files:
+        for number, line in enumerate(folders.files[file].decode(errors="replace").splitlines(), 1):
+            if re.search(pattern, line.partition("#")[0]):
+                return replace(fault, where=f"{_side(folders)}{file}:{number}", found=found)
+    return replace(fault, where=f"{_side(folders)}{' '.join(words) or fault.where}", found=found)
 
 
 def _side(folders: Folders) -> str:

@@ -138,7 +138,7 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Mapping
         fits = True
         made = plan(spec)
     except ConfigError as error:
-        faults = tuple(located(fault, layers, folders) for fault in error.faults)
+        faults = tuple(located(fault, layers, folders, words) for fault in error.faults)
     names = tuple(dict.fromkeys(folders.name(layer.path) for layer in layers))
     return Variant(config=config, plan=made, faults=faults, fits=fits, layers=layers, files=names)
 
