@@ -19,6 +19,8 @@ from etlrun.tables import as_markdown
 FORMAT_VERSION = 1
 _COLOURS = {"data": "bold red", "order": "yellow", "training": "magenta", "speed": "green", "nothing": "dim"}
 _FILLS = {"data": "#f8c8c8", "order": "#f8ecc0", "training": "#e8d0f0", "speed": "#cdebd0"}
+_MOST_PICTURES = 5
+"""In one comment, which may not be of any length."""
 _HEADER = ("what", "from", "to", "changes")
 
 
@@ -98,7 +100,7 @@ def _file(file: File, review: Review) -> str:
 def markdown(review: Review) -> str:
     """For a comment: a line and a table for each experiment, with a picture of its new plan."""
     parts = [f"### etlrun: `{review.old}` → `{review.new}`\n"]
-    for names, reviewed in groups(review):
+    for number, (names, reviewed) in enumerate(groups(review)):
         title = f"**{', '.join(names)}** " if names != [""] else "This "
         parts.append(f"{title}{reviewed.headline}.\n")
         rows = [
@@ -110,7 +112,7 @@ def markdown(review: Review) -> str:
         points += [f"measured {measured}" for measured in reviewed.measured]
         points += [" ".join(str(fault).split()) for fault in reviewed.faults]
         parts += ["".join(f"- {point}\n" for point in points)] if points else []
-        if reviewed.new is not None and reviewed.changes:
+        if reviewed.new is not None and reviewed.changes and number < _MOST_PICTURES:
             picture = f"```mermaid\n{mermaid(reviewed.new, reviewed.comparison.differences)}```"
             parts.append(f"<details><summary>The new plan</summary>\n\n{picture}\n\n</details>\n")
     rest = unchanged(review)
