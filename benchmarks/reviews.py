@@ -64,7 +64,7 @@ def make(folder: Path) -> None:
 def timed(folder: Path, *words: str) -> tuple[float, float]:
     """Of a whole command: seconds, and seconds of a CPU, which other work on the machine does not change as much."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    began = time.perf_counter()
+    began, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
         [sys.executable, "-m", "etlrun", *words], cwd=folder, env=environment, check=True, capture_output=True
     )

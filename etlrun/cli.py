@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from etlrun import caches, compose, freeze, launch, render, report, resume
+from etlrun import compose, freeze, launch, render, report, resume
 from etlrun.errors import EtlrunError, describe
 from etlrun.review import check, diff
 from etlrun.stages import STAGES
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "plan": _plan,
         "report": _report,
         "freeze": _freeze,
-        "cache": caches.main,
+        "cache": _cache,
         "diff": diff.main,
         "check": check.main,
     }
@@ -40,6 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(error.status) from None
     except BrokenPipeError:
         raise SystemExit(1) from None
+
+
+def _cache(words: list[str]) -> None:
+    from etlrun import caches  # imports NumPy, which the other commands do without
+
+    caches.main(words)
 
 
 def _run(words: list[str]) -> None:

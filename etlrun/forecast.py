@@ -9,8 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from etlrun.cache import limits
-from etlrun.cache.limits import megabytes
-from etlrun.cache.parts import kept_bytes
+from etlrun.cache.limits import kept_bytes, megabytes
 from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps

@@ -16,9 +16,6 @@ import xxhash
 INDEX = "index.npz"
 PART_BYTES = 256 * 2**20
 """Of a part, at least: another one is begun after that."""
-LABEL_BYTES = 8
-_ROW_BYTES = 64
-"""Of the index for each example, at most."""
 _ALIGNMENT = 64
 """Bytes at which TensorFlow takes memory over instead of copying it."""
 
@@ -38,11 +35,6 @@ class BrokenError(Exception):
         self.path, self.found, self.expected = path, found, expected
         self.inode: int | None = None
         super().__init__(f"{path}: found {found}; expected {expected}")
-
-
-def kept_bytes(examples: int, each_bytes: float) -> int:
-    """That a cache of so many examples takes, with labels and index."""
-    return int(examples * (each_bytes + LABEL_BYTES + _ROW_BYTES))
 
 
 def checksum(data: Any) -> int:

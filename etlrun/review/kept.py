@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.cache.limits import megabytes
-from etlrun.cache.parts import kept_bytes
+from etlrun.cache.limits import kept_bytes, megabytes
 from etlrun.plan import Plan, at_cache, changes_data, data_values
 from etlrun.review.examples import examples
 from etlrun.stages.cache import DiskCache, MemoryCache

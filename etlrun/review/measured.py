@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from etlrun import record as records
 from etlrun.errors import ConfigError, WorldError
@@ -39,7 +38,7 @@ class Measured:
     interval: tuple[float, float] | None
 
     def __str__(self) -> str:
-        sides = " -> ".join(f"{np.median(runs):,.4g} ({_count(runs)})" for runs in (self.old, self.new))
+        sides = " -> ".join(f"{statistics.median(runs):,.4g} ({_count(runs)})" for runs in (self.old, self.new))
         if self.ratio is None:
             return f"{self.measure}: {sides}"
         if self.interval is None:
@@ -89,14 +88,16 @@ class Runs:
 
 
 def _measured(measure: str, old: tuple[float, ...], new: tuple[float, ...]) -> Measured:
-    base = float(np.median(old))
-    ratio = float(np.median(new)) / base if base else None
+    base = statistics.median(old)
+    ratio = statistics.median(new) / base if base else None
     interval = ratio_interval(old, new) if ratio is not None and min(len(old), len(new)) > 1 else None
     return Measured(measure=measure, old=old, new=new, ratio=ratio, interval=interval)
 
 
 def ratio_interval(old: Sequence[float], new: Sequence[float]) -> tuple[float, float]:
     """A 95% bootstrap interval of the ratio of medians, new to old."""
+    import numpy as np  # which takes its time, and which most diffs do without
+
     rng = np.random.default_rng(0)
     medians = [np.median(rng.choice(np.asarray(runs), size=(_RESAMPLES, len(runs))), axis=1) for runs in (old, new)]
     ratios = medians[1] / np.where(medians[0] == 0, np.nan, medians[0])
