@@ -67,7 +67,7 @@ def test_the_action_comments_what_a_pull_request_changes_and_checks_it(repositor
     assert (tmp_path / "calls").read_text() == (
         f"api --method POST repos/me/mine/issues/7/comments --field body=@{tmp_path}/etlrun-diff.md --silent\n"
     )
-    assert re.fullmatch(r"checked 9 configs, 2 experiments in [\d.]+ s: no fault\n", answers[2].stdout)
+    assert re.fullmatch(r"checked 9 configs of 2 experiments and of options in [\d.]+ s: no fault\n", answers[2].stdout)
 
 
 def test_the_action_writes_its_comment_anew(repository: Repository, tmp_path: Path) -> None:

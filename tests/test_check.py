@@ -46,7 +46,7 @@ def test_own_configs_that_are_sound_are_told_so(mine: Path, capsys: pytest.Captu
     write(mine / "mine.yaml", "# Mine.\ndefaults: [config, _self_]\ntrainer: {epochs: 9}\n")
     check.main(["--config-dir", "mine"])
     line = capsys.readouterr().out
-    assert line.startswith("checked 10 configs, 2 experiments in ")
+    assert line.startswith("checked 10 configs of 2 experiments and of options in ")
     assert line.endswith(" s: no fault\n")
 
 

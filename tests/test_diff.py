@@ -196,11 +196,7 @@ def test_the_configs_of_a_project_are_found_beside_its_package(tmp_path: Path) -
     assert (answer.stdout, answer.stderr) == (
         (
             "parallel: changes the order\n"
-            "  load.shuffle_buffer  1024 -> 512  order\n"
-            "  cache of train: cache.memory at transformed is filled by each run "
-            "(602,184 bytes an example; the data set is not here to count them)\n"
-            "  cache of validation: cache.memory at transformed is filled by each run "
-            "(602,184 bytes an example; the data set is not here to count them)\n\n"
+            "  load.shuffle_buffer  1024 -> 512  order\n\n"
             "conf/load/shuffled.yaml: changed, reaches parallel\n"
         ),
         "",
@@ -275,9 +271,14 @@ def test_the_picture_marks_what_differs(word: str, nodes: list[str], told: Any) 
 
 
 def test_json_has_everything(told: Any) -> None:
-    document = json.loads(told("", "load.prefetch=1", "--format", "json"))
+    document = json.loads(told("cache=disk", "cache=disk load.prefetch=1", "--format", "json"))
     reviewed = document["experiments"][0]
-    assert (document["format"], document["old"], document["new"], document["files"]) == (1, "", "load.prefetch=1", [])
+    assert (document["format"], document["old"], document["new"], document["files"]) == (
+        1,
+        "cache=disk",
+        "cache=disk load.prefetch=1",
+        [],
+    )
     assert (reviewed["changes"], reviewed["state"]) == (["speed"], "compared")
     assert reviewed["fingerprints"][0] == reviewed["fingerprints"][1]
     assert reviewed["differences"] == [

@@ -242,7 +242,7 @@ KEPT = ["cache=disk", "cache.dir=/caches"]
 def test_caches_stay_valid_where_nothing_before_them_differs(
     old: list[str], new: list[str], expected: list[str]
 ) -> None:
-    found = [str(kept).split(" (")[0] for kept in caches(plan_of(*old), plan_of(*new))]
+    found = [f"{kept.pipeline}: {kept}".split(" (")[0] for kept in caches(plan_of(*old), plan_of(*new))]
     names = ("train", "validation")
     assert found == [text.replace("train:", f"{name}:") for name, text in zip(names, expected, strict=False)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from pathlib import Path
 
 from rich.console import Console
@@ -34,8 +34,9 @@ def main(words: list[str]) -> None:
     for line, style in _lines(checked):
         console.print(line, style=style, markup=False)
     took_s = time.perf_counter() - began
-    counts = f"{len(checked.configs)} configs, {len(checked.experiments)} experiments"
-    console.print(f"checked {counts} in {took_s:.1f} s: {_count(checked)}", markup=False)
+    counts = f"{_count(checked.configs, 'config')} of {_count(checked.experiments, 'experiment')} and of options"
+    faults = _count(checked.faults, "fault") if checked.faults else "no fault"
+    console.print(f"checked {counts} in {took_s:.1f} s: {faults}", markup=False)
     if checked.faults:
         raise ConfigError(list(checked.faults.values()))
 
@@ -58,9 +59,8 @@ def _lines(checked: Checked) -> Iterator[tuple[str, str]]:
         yield f"{', '.join(names)}: {item}", "dim" if item.reason else "yellow"
 
 
-def _count(checked: Checked) -> str:
-    count = len(checked.faults)
-    return f"{count} fault{'s' * (count != 1)}" if count else "no fault"
+def _count(things: Sized, name: str) -> str:
+    return f"{len(things)} {name}{'s' * (len(things) != 1)}"
 
 
 def _parser() -> argparse.ArgumentParser:

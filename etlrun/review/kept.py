@@ -39,11 +39,14 @@ class Kept:
         because = (
             f", since {', '.join(self.because)} {'differ' if self.because[1:] else 'differs'}" if self.because else ""
         )
-        return f"{self.pipeline}: {self.target} {self.state}{because}{f' ({self.size})' if self.size else ''}"
+        return f"{self.target} {self.state}{because}{f' ({self.size})' if self.size else ''}"
 
 
 def caches(old: Plan, new: Plan) -> tuple[Kept, ...]:
-    """Of both pipelines. What they hold is compared by what decides it: the data set and all stages before."""
+    """Of both pipelines. What they hold is compared by what decides it: the data set and all stages before.
+
+    A cache in memory that holds what it held is left out.
+    """
     found = []
     for name in new.pipelines.keys() | old.pipelines.keys():
         (was, before), (now, after) = (_content(plan, name) for plan in (old, new))
@@ -51,12 +54,16 @@ def caches(old: Plan, new: Plan) -> tuple[Kept, ...]:
             found += [Kept(pipeline=name, target=_target(was), state=UNUSED)] if isinstance(was, DiskCache) else []
             continue
         size_bytes, size = size_of(new, name)
-        state, because = EACH_RUN, tuple[str, ...]()
-        if isinstance(now, DiskCache):
+        differs = tuple(key for key in sorted(before | after) if before.get(key) != after.get(key))
+        because: tuple[str, ...] = ()
+        if isinstance(now, MemoryCache):
+            if isinstance(was, MemoryCache) and not differs:
+                continue  # each run fills it, with the same as before
+            state = EACH_RUN
+        elif isinstance(was, DiskCache) and was.dir == now.dir:
+            state, because = (ANEW if differs else VALID), differs
+        else:
             state = FIRST
-            if isinstance(was, DiskCache) and was.dir == now.dir:
-                because = tuple(key for key in sorted(before | after) if before.get(key) != after.get(key))
-                state = ANEW if because else VALID
         size = "" if state == VALID else size
         found.append(
             Kept(pipeline=name, target=_target(now), state=state, because=because, size_bytes=size_bytes, size=size)

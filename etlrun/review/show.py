@@ -83,12 +83,20 @@ def _body(reviewed: Reviewed) -> Iterator[Text]:
         yield Text.assemble(head, (_what(item), _COLOURS[str(item.kind or "nothing")]))
     for note in reviewed.comparison.notes:
         yield Text(f"  note: {note}")
-    for kept in reviewed.caches:
-        yield Text(f"  cache of {kept}")
+    for line in _cache_lines(reviewed):
+        yield Text(f"  {line}")
     for measured in reviewed.measured:
         yield Text(f"  measured {measured}")
     for fault in reviewed.faults:
         yield Text(f"  {fault}")
+
+
+def _cache_lines(reviewed: Reviewed) -> list[str]:
+    """Of the caches; pipelines of which the same is to be said, together."""
+    found: dict[str, list[str]] = {}
+    for kept in reviewed.caches:
+        found.setdefault(str(kept), []).append(kept.pipeline)
+    return [f"cache of {' and '.join(pipelines)}: {text}" for text, pipelines in found.items()]
 
 
 def _file(file: File, review: Review) -> str:
@@ -108,7 +116,7 @@ def markdown(review: Review) -> str:
             for item in reviewed.comparison.differences
         ]
         parts += [as_markdown(_HEADER, rows)] if rows else []
-        points = [*reviewed.comparison.notes, *(f"cache of {kept}" for kept in reviewed.caches)]
+        points = [*reviewed.comparison.notes, *_cache_lines(reviewed)]
         points += [f"measured {measured}" for measured in reviewed.measured]
         points += [" ".join(str(fault).split()) for fault in reviewed.faults]
         parts += ["".join(f"- {point}\n" for point in points)] if points else []
