@@ -233,6 +233,11 @@ KEPT = ["cache=disk", "cache.dir=/caches"]
             ["train: cache.disk at decoded is made anew, since extract.interleave.cycle_length differs"] * 2,
         ),
         (
+            [*KEPT, "cache.at=source"],
+            [*KEPT, "cache.at=decoded"],
+            ["train: cache.disk at decoded is made anew, since cache.at differs"] * 2,
+        ),
+        (
             [*KEPT, "cache.at=features", "model.trainable=false"],
             [*KEPT, "cache.at=features", "model.trainable=false", "model.alpha=0.5"],
             ["train: cache.disk at features is made anew, since model.mobilenet_v2.alpha differs"] * 2,

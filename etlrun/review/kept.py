@@ -61,7 +61,8 @@ def caches(old: Plan, new: Plan) -> tuple[Kept, ...]:
                 continue  # each run fills it, with the same as before
             state = EACH_RUN
         elif isinstance(was, DiskCache) and was.dir == now.dir:
-            state, because = (ANEW if differs else VALID), differs
+            state = ANEW if differs else VALID
+            because = tuple(key for key in differs if key != "cache.at") or differs
         else:
             state = FIRST
         size = "" if state == VALID else size
@@ -87,6 +88,7 @@ def _content(plan: Plan, name: str) -> tuple[DiskCache | MemoryCache | None, dic
     decides["the steps before it"] = [stage.path for stage in flat if changes_data(stage)]
     for stage in flat:
         decides |= data_values(stage, "")
+    decides["cache.at"] = str(before[-1].gives)  # to decode is no step that counts, yet what it gives is kept
     if any(stage.path == "model.backbone" for stage in flat):
         decides |= data_values(plan.spec.model, "")
     return cache, decides
