@@ -89,19 +89,28 @@ class Composer:
 
     def groups(self) -> list[str]:
         """The groups between which the primary config chooses, in its order."""
-        return list(reversed(self._defaults(()).overrides.known_choices))
+        found = reversed(self._defaults(()).overrides.known_choices)
+        return [group for group in found if not group.startswith("hydra/")]
 
     def _defaults(self, overrides: Sequence[str]) -> DefaultsList:
         key = tuple(overrides)
         if key not in self._lists:
-            self._lists[key] = create_defaults_list(
-                repo=self._files,
-                config_name=self._name,
-                overrides_list=self._parser.parse_overrides(list(overrides)),
-                prepend_hydra=False,
-                skip_missing=False,
-            )
+            try:
+                self._lists[key] = self._listed(key, with_hydra=False)
+            except HydraException:  # it may choose options of Hydra's own groups
+                self._lists[key] = self._listed(key, with_hydra=True)
         return self._lists[key]
+
+    def _listed(self, overrides: tuple[str, ...], *, with_hydra: bool) -> DefaultsList:
+        found = create_defaults_list(
+            repo=self._files,
+            config_name=self._name,
+            overrides_list=self._parser.parse_overrides(list(overrides)),
+            prepend_hydra=with_hydra,
+            skip_missing=False,
+        )
+        found.defaults = [default for default in found.defaults if not default.config_path.startswith("hydra/")]
+        return found
 
     def _without_hydra(self, overrides: Sequence[str]) -> DictConfig:
         primary = self._files.load_config(self._name)

@@ -41,6 +41,8 @@ def test_so_is_one_that_needs_the_config_of_hydra_itself(text: str, tmp_path: Pa
     (tmp_path / "own.yaml").write_text(text)
     with composer(Request(overrides=[], config_dir=str(tmp_path), config_name="own")) as files:
         assert files.values([]) == plain(hydra.compose("own"))
+        assert files.layers([])[-1].path == tmp_path / "own.yaml"
+        assert files.groups()[:2] == ["dataset", "extract"]
 
 
 def test_a_config_tells_its_files_in_the_order_in_which_they_count() -> None:
