@@ -102,14 +102,14 @@ def _is_free(words: Words) -> bool:
 
 
 def _judge(checked: Checked) -> None:
-    """Tell faults of values, and faults between stages where nothing else could have been chosen."""
+    """Tell the faults of whole runs, and those of options that fit none of their neighbours."""
     met: dict[str, tuple[Fault, list[str]]] = {}
     fitting = {word for words, variant in checked.configs.items() if variant.plan is not None for word in words}
     for words, variant in checked.configs.items():
         name = DEFAULT if not words else words[0].removeprefix("experiment=")
         if variant.plan is not None and name in checked.experiments:
             checked.plans[name] = variant.plan
-        if variant.plan is None and variant.fits and _is_free(words) and all(word in fitting for word in words):
+        if variant.plan is None and _is_free(words) and all(word in fitting for word in words):
             alone = [checked.configs[(word,)].faults for word in words[1:] + words[:1] if (word,) in checked.configs]
             if len(words) == 1 or variant.faults not in alone:
                 checked.refused[words] = variant.faults[0]

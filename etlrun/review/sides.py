@@ -35,7 +35,6 @@ class Variant:
         config: As composed; None where it can't be.
         plan: None where the config has faults.
         faults: With files and lines.
-        fits: Whether its values are right one by one; what faults there are then lie between stages.
         layers: The files that it is made of.
         files: The same, as messages call them.
     """
@@ -43,7 +42,6 @@ class Variant:
     config: Mapping[str, Any] | None
     plan: Plan | None
     faults: tuple[Fault, ...] = ()
-    fits: bool = True
     layers: tuple[Layer, ...] = ()
     files: tuple[str, ...] = ()
 
@@ -129,18 +127,16 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Mapping
     config: Mapping[str, Any] | None = None
     made: Plan | None = None
     faults: tuple[Fault, ...] = ()
-    layers, fits = files.layers(words), False
+    layers = files.layers(words)
     try:
         config = files.values(words)
         for key in files.missing(words) if given else ():
             _fill(config, key.split("."), (given or {}).get(key))
-        spec = parse(config, STAGES)
-        fits = True
-        made = plan(spec)
+        made = plan(parse(config, STAGES))
     except ConfigError as error:
         faults = tuple(located(fault, layers, folders, words) for fault in error.faults)
     names = tuple(dict.fromkeys(folders.name(layer.path) for layer in layers))
-    return Variant(config=config, plan=made, faults=faults, fits=fits, layers=layers, files=names)
+    return Variant(config=config, plan=made, faults=faults, layers=layers, files=names)
 
 
 def _fill(config: Any, keys: list[str], value: Any) -> None:
