@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Mapping
 from typing import Any, Self
 
-from etlrun.backend import cores
 from etlrun.errors import WorldError
+from etlrun.machine import cores
 from etlrun.measure.advice import advice
 from etlrun.measure.meter import Loop, spread_ms
 from etlrun.measure.probes import ceiling_per_s, step_costs_ms

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 from etlrun.errors import WorldError
+from etlrun.machine import cores
 from etlrun.stages.trainer import Drain, Trainer
 
 _VERSIONED = (
@@ -108,11 +109,6 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return versions
-
-
-def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _host(found: list[str]) -> dict[str, Any]:

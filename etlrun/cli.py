@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from etlrun import caches, compose, freeze, grid, launch, multirun, render, report, resume
+from etlrun import compose, freeze, grid, launch, multirun, render, report, resume
 from etlrun.eject import program
 from etlrun.errors import EtlrunError, describe
 from etlrun.plan import Plan
 from etlrun.record import read_summary
+from etlrun.review import check, diff
 from etlrun.stages import STAGES
 from etlrun.sweep import report as sweep_report
 
@@ -25,7 +26,15 @@ HYDRA_ANSWERS = (
 def main(arguments: Sequence[str] | None = None) -> None:
     """`etlrun` and `python -m etlrun`; ends the process with status 0, 1 (failed), 2 (refused), 3 (slow) or 130."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands = {"plan": _plan, "eject": _eject, "report": _report, "freeze": _freeze, "cache": caches.main}
+    commands = {
+        "plan": _plan,
+        "eject": _eject,
+        "report": _report,
+        "freeze": _freeze,
+        "cache": _cache,
+        "diff": diff.main,
+        "check": check.main,
+    }
     try:
         if words and words[0] in commands:
             commands[words[0]](words[1:])
@@ -36,6 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(error.status) from None
     except BrokenPipeError:
         raise SystemExit(1) from None
+
+
+def _cache(words: list[str]) -> None:
+    from etlrun import caches  # imports NumPy, which the other commands do without
+
+    caches.main(words)
 
 
 def _run(words: list[str]) -> None:

@@ -1,9 +1,8 @@
-"""Composes configs with Hydra, and finds all faults of a command line before any job starts."""
+"""The config folders of a command line, and what Hydra makes of them."""
 
 from __future__ import annotations
 
 import argparse
-import copy
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,15 +14,12 @@ import hydra
 from hydra import version
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 
+from etlrun.composer import Composer
 from etlrun.errors import ConfigError, Fault
-from etlrun.overrides import one_line
 
 VERSION_BASE = "1.3"
 
@@ -41,12 +37,14 @@ class Request:
 
     Attributes:
         overrides: In Hydra's grammar.
+        base_dir: The project's configs; None for those of this installation.
         config_dir: A person's own configs, searched after the project's; None for none.
         config_name: Of the primary config.
         multirun: Whether overrides may have several values, one for each job.
     """
 
     overrides: list[str]
+    base_dir: str | None = None
     config_dir: str | None = None
     config_name: str | None = None
     multirun: bool = False
@@ -69,18 +67,15 @@ class Request:
 
 def composed(request: Request) -> dict[str, Any]:
     """The config of `request` as Hydra composes it, neither parsed nor checked."""
-    with loader(request):
-        try:
-            return plain(by_hydra(request, request.overrides))
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError([refusal(error)]) from error
+    with composer(request) as files:
+        return files.values(request.overrides)
 
 
 @contextmanager
-def loader(request: Request) -> Iterator[ConfigLoader]:
-    """Hydra's view of the config folders, for as long as the block lasts."""
+def composer(request: Request) -> Iterator[Composer]:
+    """Composes configs of the folders of `request`, for as long as the block lasts."""
     version.setbase(VERSION_BASE)
-    search_path = create_config_search_path(str(config_dir()))
+    search_path = create_config_search_path(request.base_dir or str(config_dir()))
     if request.config_dir is not None:
         folder = Path(request.config_dir).resolve()
         if not folder.is_dir():
@@ -94,7 +89,7 @@ def loader(request: Request) -> Iterator[ConfigLoader]:
         search_path.prepend("command-line", f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
     Hydra.create_main_hydra2(task_name="etlrun", config_search_path=search_path)
     try:
-        yield GlobalHydra.instance().config_loader()
+        yield Composer(GlobalHydra.instance().config_loader(), request.config_name or "config")
     finally:
         GlobalHydra.instance().clear()
 
@@ -113,33 +108,3 @@ def by_hydra(request: Request, overrides: Sequence[str]) -> DictConfig:
     name = request.config_name or "config"
     config: DictConfig = hydra.compose(config_name=name, overrides=list(overrides), return_hydra_config=True)
     return config
-
-
-def refusal(error: Exception) -> Fault:
-    """The fault of a config that Hydra or OmegaConf has refused."""
-    return Fault(where="config", found=one_line(error), expected="a config that Hydra can compose")
-
-
-def plain(config: DictConfig) -> dict[str, Any]:
-    """A job's config as plain values, every reference resolved; what is left as `???` is missing."""
-    without_hydra = copy.copy(config)
-    with open_dict(without_hydra):
-        without_hydra.pop("hydra", None)
-    return of_job(resolved(without_hydra))
-
-
-def resolved(config: DictConfig) -> dict[str, Any]:
-    """Plain values, every reference resolved, without what is missing."""
-    values: dict[str, Any] = _without_missing(OmegaConf.to_container(config, resolve=True))
-    return values
-
-
-def of_job(values: dict[str, Any]) -> dict[str, Any]:
-    """How a sweep goes is no part of its jobs' configs."""
-    return {str(key): value for key, value in values.items() if key != "sweep"}
-
-
-def _without_missing(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return {key: _without_missing(item) for key, item in value.items() if item != "???"}

@@ -9,21 +9,17 @@ from typing import Any
 import tensorflow as tf
 
 from etlrun.cache import limits
-from etlrun.cache.limits import megabytes
-from etlrun.cache.parts import LABEL_BYTES
+from etlrun.cache.limits import kept_bytes, megabytes
 from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps
 from etlrun.plan import at_cache
 from etlrun.stages.cache import DiskCache, MemoryCache
-from etlrun.stages.flow import Flow
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.transform import Decode, Map, Parse
 
 _SAMPLE = 64
 """Pictures from which the mean size is taken where sizes differ."""
-_ROW_BYTES = 64
-"""Of the index of a cache on disk for each example, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,19 +109,8 @@ def _bytes_at(pipeline: Pipeline, point: str | None) -> int:
     else:
         count = _count(pipeline, point)
         flow = _steps(pipeline)[count - 1].gives
-    each = _fixed_bytes(flow)
-    each = _sampled_bytes(pipeline, count) if each is None else each
-    return int(pipeline.split.num_examples * (each + LABEL_BYTES + _ROW_BYTES))
-
-
-def _fixed_bytes(flow: Flow) -> float | None:
-    """Of one example; None where examples differ in size."""
-    itemsize = 4 if flow.dtype == "float32" else 1
-    if flow.features is not None:
-        return flow.features * itemsize
-    if flow.content != "decoded" or flow.height is None or flow.width is None:
-        return None
-    return flow.height * flow.width * 3 * itemsize
+    each = flow.example_bytes
+    return kept_bytes(pipeline.split.num_examples, _sampled_bytes(pipeline, count) if each is None else each)
 
 
 def _sampled_bytes(pipeline: Pipeline, count: int) -> float:

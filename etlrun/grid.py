@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from hydra.core.config_loader import ConfigLoader
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from etlrun.compose import Request, by_hydra, loader, of_job, refusal, resolved
+from etlrun.compose import Request, by_hydra, composer
+from etlrun.composer import Composer, plain, refusal
 from etlrun.errors import ConfigError, Fault
 from etlrun.overrides import Axis, Chosen, Combinations, one_by_one, parsed
 from etlrun.plan import Plan
@@ -87,44 +87,76 @@ def of(request: Request, stages: Stages) -> Grid:
 
     For a search, whose jobs are not known: the first value of each key, and each other value beside first ones.
     """
-    with loader(request) as configs, _Composer(request, stages, configs) as composer:
-        sweep, multirun = composer.settings()
-        return Grid(jobs=composer.jobs(sweep, multirun), sweep=sweep, multirun=multirun)
+    with composer(request) as files, _Asked(request, stages, files) as asked:
+        sweep, multirun, params = asked.settings()
+        axes = [*asked.axes_of([f"{key}={value}" for key, value in params.items()]), *asked.axes]
+        axes = [axis for axis in axes if not axis.is_of_sweep]
+        if not multirun.is_grid:
+            return Grid(jobs=asked.jobs(one_by_one(axes)), sweep=sweep, multirun=multirun)
+        combinations = Combinations(axes, sweep.zip, sweep.exclude)
+        asked.add(combinations.faults)
+        asked.add(fault for axis in axes for fault in axis.faults_of_grid())
+        jobs = asked.jobs([] if combinations.faults else combinations)
+        if not asked.faults and not jobs:
+            expected = "at least one combination of the overrides' values"
+            asked.add([Fault(where="sweep.exclude", found="rules that leave out every job", expected=expected)])
+        return Grid(jobs=jobs, sweep=sweep, multirun=multirun)
 
 
 def settings(request: Request, stages: Stages) -> tuple[Sweep, Multirun]:
     """How the jobs that `request` asks for are run; `ConfigError` with all faults that show without composing them."""
-    with loader(request) as configs, _Composer(request, stages, configs) as composer:
-        return composer.settings()
+    with composer(request) as files, _Asked(request, stages, files) as asked:
+        return asked.settings()[:2]
 
 
-class _Composer:
-    """Collects faults while it goes on, each once.
+def planned(request: Request, stages: Stages) -> Plan:
+    """The plan of the one config that `request` asks for; `ConfigError` with all its faults."""
+    with composer(request) as files, _Asked(request, stages, files) as asked:
+        for axis in asked.axes:
+            if axis.is_of_sweep:
+                told = {
+                    "found": "a setting of sweeps",
+                    "expected": "those of a run",
+                    "remedy": "add -m, or leave it out",
+                }
+                asked.add([Fault(where=axis.key, **told)])
+            if len(axis.values) > 1:
+                remedy = "give each key one value, or run the sweep with -m"
+                asked.add([Fault(where="overrides", found="a sweep", expected="one config", remedy=remedy)])
+        jobs = asked.jobs(one_by_one(asked.axes))
+    return jobs[0].plan
+
+
+class _Asked:
+    """What a command line asks for. Collects faults while it goes on, each once, and refuses them in the end.
 
     Attributes:
+        axes: Its overrides that are without fault.
         faults: By their texts.
     """
 
-    def __init__(self, request: Request, stages: Stages, configs: ConfigLoader) -> None:
-        self.request, self.stages, self.configs = request, stages, configs
+    def __init__(self, request: Request, stages: Stages, files: Composer) -> None:
+        self.request, self.stages, self.files = request, stages, files
         self.faults: dict[str, Fault] = {}
-        self._bases: dict[tuple[str, ...], DictConfig] = {}
+        self.axes = self.axes_of(request.overrides)
 
     def __enter__(self) -> Self:
-        self.axes = self._axes(self.request.overrides)
-        self.first = {axis: axis.values[0] for axis in self.axes}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Refuse what is wrong, all at once."""
         if isinstance(error, ConfigError):
-            self._add(error.faults)
+            self.add(error.faults)
         if self.faults and (error is None or isinstance(error, ConfigError)):
             raise ConfigError(list(self.faults.values())) from None
 
-    def settings(self) -> tuple[Sweep, Multirun]:
-        """How the jobs are run."""
-        own = self._base(self.first).hydra
+    def settings(self) -> tuple[Sweep, Multirun, dict[str, Any]]:
+        """How the jobs are run, and the grid that stands in Hydra's own config."""
+        first = {axis: axis.values[0] for axis in self.axes}
+        try:
+            own = by_hydra(self.request, _words(first)).hydra
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError([refusal(error)]) from error
         raw: Any = OmegaConf.to_container(own.sweep, resolve=False)
         multirun = Multirun(
             dir=str(own.sweep.dir),
@@ -132,75 +164,60 @@ class _Composer:
             sweeper=own.sweeper["_target_"],
             launcher=own.launcher["_target_"],
         )
-        return parse_sweep(self._container(self.first)["sweep"]), multirun
+        sweep = OmegaConf.to_container(self._config(first).sweep, resolve=True)
+        return parse_sweep(sweep), multirun, own.sweeper.get("params") or {}
 
-    def jobs(self, sweep: Sweep, multirun: Multirun) -> list[Job]:
-        """All of them, composed."""
-        params = self._base(self.first).hydra.sweeper.get("params") or {}
-        axes = [*self._axes([f"{key}={value}" for key, value in params.items()]), *self.axes]
-        axes = [axis for axis in axes if not axis.is_of_sweep]
-        if multirun.is_grid:
-            self._add(fault for axis in axes for fault in axis.faults_of_grid())
-        combinations = Combinations(axes, sweep.zip, sweep.exclude)
-        self._add(combinations.faults)
-        if combinations.faults:
-            return []
-        chosen: Iterable[Chosen] = combinations if multirun.is_grid else one_by_one(axes)
-        jobs = [job for each in chosen if (job := self._job(each)) is not None]
-        if not self.faults and not jobs:
-            expected = "at least one combination of the overrides' values"
-            self._add([Fault(where="sweep.exclude", found="rules that leave out every job", expected=expected)])
-        if not self.faults:
-            self._add(_unlisted(self._base(self.first), axes))
+    def jobs(self, combinations: Iterable[Chosen]) -> list[Job]:
+        """A job for each of them that is right."""
+        jobs, chosen = [], None
+        for chosen in combinations:
+            try:
+                config = plain(self._config(chosen))
+                job_plan = plan(parse(config, self.stages))
+            except ConfigError as error:
+                self.add(error.faults)
+            except OmegaConfBaseException as error:
+                self.add([refusal(error)])
+            else:
+                words = [axis.word(value) for axis, value in chosen.items() if not axis.key.startswith("hydra")]
+                jobs.append(Job(overrides=words, config=config, plan=job_plan))
+        if chosen is not None and not self.faults:
+            self.add(_unlisted(self.files.config(_words(chosen)), list(chosen)))
         return jobs
 
-    def _job(self, chosen: Chosen) -> Job | None:
-        try:
-            config = of_job(self._container(chosen))
-            job_plan = plan(parse(config, self.stages))
-        except ConfigError as error:
-            self._add(error.faults)
-            return None
-        words = [axis.word(value) for axis, value in chosen.items() if not axis.key.startswith("hydra")]
-        return Job(overrides=words, config=config, plan=job_plan)
-
-    def _add(self, faults: Iterable[Fault]) -> None:
+    def add(self, faults: Iterable[Fault]) -> None:
         self.faults |= {str(fault): fault for fault in faults}
 
-    def _axes(self, words: Sequence[str]) -> list[Axis]:
+    def axes_of(self, words: Sequence[str]) -> list[Axis]:
         """The axes without fault; the others' faults are kept."""
-        overrides, faults = parsed(words, self.configs)
-        self._add(faults)
+        overrides, faults = parsed(words, self.files.loader)
+        self.add(faults)
         axes = []
         for override in overrides:
-            axis = Axis.of(override, self.configs)
-            fault = axis.fault(self.configs.get_group_options(override.key_or_group))
-            self._add([fault] if fault else [])
+            axis = Axis.of(override, self.files.loader)
+            fault = axis.fault(self.files.loader.get_group_options(override.key_or_group))
+            self.add([fault] if fault else [])
             axes += [] if fault else [axis]
         return axes
 
-    def _base(self, chosen: Chosen) -> DictConfig:
-        """What Hydra makes of all but plain values, which cost it as much again for each job."""
-        words = tuple(axis.word(value) for axis, value in chosen.items() if not axis.is_plain)
-        if words not in self._bases:
-            try:
-                self._bases[words] = by_hydra(self.request, words)
-            except (HydraException, OmegaConfBaseException) as error:
-                raise ConfigError([refusal(error)]) from error
-        return self._bases[words]
+    def _config(self, chosen: Chosen) -> DictConfig:
+        """Composed, plain values set as Hydra's `++` sets them: unknown ones are for the strict parser to report.
 
-    def _container(self, chosen: Chosen) -> dict[str, Any]:
-        """The config, plain values set as Hydra's `++` sets them: unknown ones are for the strict parser to report."""
-        config = copy.deepcopy(self._base(chosen))
+        So that configs which differ in plain values alone are composed once.
+        """
+        config = copy.deepcopy(self.files.config(_words(chosen)))
         try:
-            with open_dict(config):
-                del config["hydra"]
             for axis, value in chosen.items():
                 if axis.is_plain:
                     OmegaConf.update(config, axis.key, value.plain, merge=True, force_add=True)
-            return resolved(config)
         except OmegaConfBaseException as error:
             raise ConfigError([refusal(error)]) from error
+        return config
+
+
+def _words(chosen: Chosen) -> tuple[str, ...]:
+    """All overrides but plain values."""
+    return tuple(axis.word(value) for axis, value in chosen.items() if not axis.is_plain)
 
 
 def _unlisted(base: DictConfig, axes: Sequence[Axis]) -> Iterator[Fault]:
@@ -217,21 +234,3 @@ def _unlisted(base: DictConfig, axes: Sequence[Axis]) -> Iterator[Fault]:
                 expected="a key to change",
                 remedy=f"write +{axis.override.input_line} to add it",
             )
-
-
-def planned(request: Request, stages: Stages) -> Plan:
-    """The plan of the one config that `request` asks for; `ConfigError` with all its faults."""
-    own = [word.partition("=")[0] for word in request.overrides if word.lstrip("+").startswith("sweep.")]
-    if own:
-        told = {"found": "a setting of sweeps", "expected": "those of a run", "remedy": "add -m, or leave it out"}
-        raise ConfigError([Fault(where=key, **told) for key in own])
-    jobs = of(request, stages).jobs
-    if len(jobs) > 1:
-        fault = Fault(
-            where="overrides",
-            found="a sweep",
-            expected="one config",
-            remedy="give each key one value, or run the sweep with -m",
-        )
-        raise ConfigError([fault])
-    return jobs[0].plan

@@ -20,7 +20,8 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig
 
 from etlrun import run
-from etlrun.compose import VERSION_BASE, Request, config_dir, loader, plain, resolved
+from etlrun.compose import VERSION_BASE, Request, composer, config_dir
+from etlrun.composer import plain, resolved
 from etlrun.errors import EtlrunError, describe
 from etlrun.spec import parse_sweep
 from etlrun.stages.sweep import Sweep
@@ -43,9 +44,9 @@ def by_launcher(ledger: Ledger, runs: Sequence[RunKey], request: Request) -> Non
     """Have the launcher that the command line names run the jobs of a sweep; it calls `job` for each."""
     words = [*request.overrides, f"hydra.sweep.dir='{ledger.folder}'"]
     jobs = [[*ledger.configs[run.config].overrides, f"hydra.sweep.subdir='{ledger.start(run).name}'"] for run in runs]
-    with loader(request) as configs:
-        config = configs.load_configuration(request.config_name or "config", words, run_mode=RunMode.MULTIRUN)
-        context = HydraContext(config_loader=configs, callbacks=Callbacks(config))
+    with composer(request) as files:
+        config = files.loader.load_configuration(request.config_name or "config", words, run_mode=RunMode.MULTIRUN)
+        context = HydraContext(config_loader=files.loader, callbacks=Callbacks(config))
         launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
         launcher.launch(jobs, initial_job_idx=0)
 

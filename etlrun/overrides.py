@@ -12,6 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
+from etlrun.composer import one_line
 from etlrun.errors import Fault, did_you_mean
 
 
@@ -117,11 +118,6 @@ def parsed(words: Sequence[str], loader: ConfigLoader) -> tuple[list[Override], 
             found = one_line(error).split(" See http")[0]
             faults.append(Fault(where=word, found=found, expected="KEY=VALUE in Hydra's grammar", remedy=remedy))
     return overrides, faults
-
-
-def one_line(error: Exception) -> str:
-    """The message of a library's error without its line breaks."""
-    return " ".join(str(error).split())
 
 
 Chosen = dict[Axis, Value]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from etlrun.plan import Plan, PlannedStage, sections
-from etlrun.spec import show
+from etlrun.spec import bare
 from etlrun.stages.base import Stage, parameters
 from etlrun.stages.trainer import Trainer
 
@@ -45,13 +45,8 @@ def _step_lines(steps: tuple[PlannedStage, ...]) -> Iterator[str]:
 
 def _parameter_lines(stage: Stage, indent: str) -> Iterator[str]:
     for parameter in parameters(stage):
-        value = _bare(parameter.value)
+        value = bare(parameter.value)
         yield f"{indent}{parameter.name:<{_WIDTHS[0]}}{value:<{_WIDTHS[1]}} {parameter.kind}"
-
-
-def _bare(value: object) -> str:
-    """A value without the quotes that a message puts around texts."""
-    return value if isinstance(value, str) else show(value)
 
 
 def as_dict(plan: Plan) -> dict[str, Any]:
@@ -114,7 +109,7 @@ def mermaid(plan: Plan) -> str:
 
 def _chain(name: str, stages: tuple[PlannedStage, ...]) -> Iterator[str]:
     for number, planned in enumerate(stages, 1):
-        values = [f"{item.name}={_bare(item.value)}" for item in parameters(planned.stage)]
+        values = [f"{item.name}={bare(item.value)}" for item in parameters(planned.stage)]
         steps = [step.stage.path for step in planned.steps]
         yield f'  {name}_{number}["{_label(planned.stage.path, *steps, *values)}"]'
         yield f"  {name}_{number - 1} --> {name}_{number}"

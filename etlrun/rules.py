@@ -184,12 +184,19 @@ def remarks(spec: RunSpec) -> Iterator[str]:
         loose.append("transform.deterministic")
     if loose:
         yield f"{' and '.join(loose)} = false: the order of examples, and so every number, differs from run to run."
-    if not isinstance(spec.cache, MemoryCache | DiskCache):
-        return
-    if spec.trainer.epochs == 1 and getattr(spec.trainer, "steps_per_epoch", None) is None:
-        if isinstance(spec.cache, MemoryCache):
-            yield "cache.memory can't pay: with one epoch nothing reads what it keeps."
-        else:
-            yield "cache.disk can pay only in other runs: with one epoch this one reads nothing that it has kept."
-    if spec.cache.at == "features":
+    unread = unread_cache(spec)
+    if unread and "cache_unread" not in spec.measure.silence:
+        yield unread
+    if isinstance(spec.cache, MemoryCache | DiskCache) and spec.cache.at == "features":
         yield "cache.at = features: losses are those of a run without it within float tolerance, not to the bit."
+
+
+def unread_cache(spec: RunSpec) -> str | None:
+    """Why the cache of a run can't pay; None where it can, or where there is none."""
+    if spec.trainer.epochs != 1 or getattr(spec.trainer, "steps_per_epoch", None) is not None:
+        return None
+    if isinstance(spec.cache, MemoryCache):
+        return "cache.memory can't pay: with one epoch nothing reads what it keeps."
+    if isinstance(spec.cache, DiskCache):
+        return "cache.disk can pay only in other runs: with one epoch this one reads nothing that it has kept."
+    return None

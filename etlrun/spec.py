@@ -30,6 +30,9 @@ from etlrun.stages.transform import Map
 
 StageT = TypeVar("StageT", bound=Stage)
 
+_ADAPTERS: dict[type[Stage], TypeAdapter[Any]] = {}
+"""Made once for each type: to make one takes longer than to use it."""
+
 GROUPS = ("dataset", "extract", "transform", "cache", "load", "model", "trainer", "profile", "measure")
 
 
@@ -223,6 +226,11 @@ def show(value: object) -> str:
     if isinstance(value, tuple):
         return str(list(value))
     return repr(value) if isinstance(value, str) else str(value)
+
+
+def bare(value: object) -> str:
+    """The same without the quotes that a message puts around texts."""
+    return value if isinstance(value, str) else show(value)
 
 
 def _found(block: Mapping[str, Any], keys: list[str]) -> str:

@@ -2,6 +2,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,3 +40,21 @@ def photos() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real photos in {folder}; set ETLRUN_SHARED")
     return folder
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Any:
+    """What `etlrun diff` prints, and its exit status."""
+
+    def tell(*words: str, status: int = 0) -> str:
+        ended = 0
+        from etlrun.review import diff
+
+        try:
+            diff.main(list(words))
+        except SystemExit as end:
+            ended = int(end.code or 0)
+        assert ended == status
+        return capsys.readouterr().out
+
+    return tell

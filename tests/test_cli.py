@@ -47,6 +47,8 @@ def without_import_times(stderr: str) -> str:
         (["plan", "experiment=cats_vs_dogs", "--format", "json"], 0),
         (["--help"], 0),
         (["--cfg", "job"], 0),
+        (["diff", "cache=disk", "cache=disk load.prefetch=1"], 0),
+        (["check"], 0),
         (["report", "nowhere"], 1),
         (["load.batch_size=0"], 2),
         (["--multirun", "load.batch_size=0,1"], 2),

@@ -31,7 +31,6 @@ from etlrun.pipelines import contexts_of
 from etlrun.plan import Plan
 from etlrun.stages import STAGES
 from tests.configs import EXPERIMENTS, OTHER_VALUES, plan_of
-from tests.golden.update import PROGRAM, golden_program
 from tests.pictures import damaged, with_feature
 from tests.pipelines import training_pipeline
 from tests.runs import losses_of, run_here, small
@@ -138,11 +137,14 @@ def test_a_program_tells_its_command_and_versions() -> None:
 
 
 def test_a_program_reads_as_it_was_reviewed() -> None:
-    reviewed = PROGRAM.read_text(encoding="utf-8") if PROGRAM.exists() else ""
-    if golden_program() != reviewed:
-        pytest.fail(
-            f"{PROGRAM} is not the program of today; review what\n    python tests/golden/update.py\nmakes of it"
-        )
+    path = Path(__file__).parent / "golden" / "parallel.py"
+    words, packages = (
+        ["experiment=parallel"],
+        {"tensorflow": "2.21.0", "keras": "3.15.1", "tensorflow-datasets": "4.9.10"},
+    )
+    if ejected(plan_of(*words), words, packages) != path.read_text(encoding="utf-8"):
+        command = "python -m etlrun eject experiment=parallel > tests/golden/parallel.py"
+        pytest.fail(f"{path} is not the program of today; review what\n    {command}\nmakes of it")
 
 
 @pytest.mark.parametrize("parameter", sorted(OTHER_VALUES))

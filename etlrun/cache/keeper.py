@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.cache.parts import LABEL_BYTES, BrokenError, Labels, Manifest, Pictures, Writer
+from etlrun.cache.limits import LABEL_BYTES
+from etlrun.cache.parts import BrokenError, Labels, Manifest, Pictures, Writer
 from etlrun.cache.store import Claim, Identity, Opened, Store, key_of
 from etlrun.errors import WorldError
 

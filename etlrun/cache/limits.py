@@ -10,6 +10,10 @@ import psutil
 MEMORY_SHARE, DISK_SHARE = 0.8, 0.95
 """Of what is free, that caches may take: the training itself needs memory, too."""
 
+LABEL_BYTES = 8
+_ROW_BYTES = 64
+"""Of the index of a cache on disk for each example, at most."""
+
 _ROOT = Path("/")
 
 
@@ -27,6 +31,11 @@ def free_disk_bytes(folder: Path) -> int:
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
+
+
+def kept_bytes(examples: int, each_bytes: float) -> int:
+    """That a cache of so many examples takes, with labels and index."""
+    return int(examples * (each_bytes + LABEL_BYTES + _ROW_BYTES))
 
 
 def megabytes(size: float) -> str:

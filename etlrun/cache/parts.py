@@ -16,7 +16,6 @@ import xxhash
 INDEX = "index.npz"
 PART_BYTES = 256 * 2**20
 """Of a part, at least: another one is begun after that."""
-LABEL_BYTES = 8
 _ALIGNMENT = 64
 """Bytes at which TensorFlow takes memory over instead of copying it."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import typing
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
@@ -93,17 +92,18 @@ class Parameter:
     kind: Kind
 
 
+_METADATA: dict[type[Any], dict[str, tuple[object, ...]]] = {}
+
+
 def field_metadata(stage_type: type[Any]) -> dict[str, tuple[object, ...]]:
     """For each field of a stage type what its annotation carries: `Kind`, `Expected` and limits."""
-    return _field_metadata(stage_type)  # type: ignore[arg-type] # mypy confuses a class with its instances
-
-
-@functools.cache
-def _field_metadata(stage_type: Any) -> dict[str, tuple[object, ...]]:
-    hints = typing.get_type_hints(stage_type, include_extras=True)
-    return {
-        field.name: tuple(getattr(hints[field.name], "__metadata__", ())) for field in dataclasses.fields(stage_type)
-    }
+    if stage_type not in _METADATA:
+        hints = typing.get_type_hints(stage_type, include_extras=True)
+        _METADATA[stage_type] = {
+            field.name: tuple(getattr(hints[field.name], "__metadata__", ()))
+            for field in dataclasses.fields(stage_type)
+        }
+    return _METADATA[stage_type]
 
 
 def parameters(stage: object) -> list[Parameter]:

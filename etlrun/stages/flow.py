@@ -43,6 +43,16 @@ class Flow:
         """This flow with some attributes changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
+    @property
+    def example_bytes(self) -> int | None:
+        """Of one picture, or of its features; None where they differ in size."""
+        itemsize = 4 if self.dtype == "float32" else 1
+        if self.features is not None:
+            return self.features * itemsize
+        if self.content != "decoded" or self.height is None or self.width is None:
+            return None
+        return self.height * self.width * 3 * itemsize
+
     def __str__(self) -> str:
         if self.content == "record":
             return "serialised example"

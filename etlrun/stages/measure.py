@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from etlrun.errors import did_you_mean
 from etlrun.stages.base import SPEED, Expected, Flag, Stage
+
+ADVICE = {
+    "serial_map": "the steps run one example at a time, beside idle cores",
+    "no_prefetch": "no batch is prepared while the model works on another",
+    "cache_early": "steps after the cache are done again in each epoch, though they could be kept",
+    "cache_unread": "a cache that nothing reads",
+    "cache_above_memory": "a cache in memory that memory can't hold",
+    "parallelism_above_cores": "more parallel calls than cores",
+}
+"""What `etlrun check` looks for in slow configs, by the names with which a config silences it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +30,7 @@ class Measure(Stage):
         au_min: The least utilisation of the accelerator with which a run passes, from 0 to 1; below it the exit
             status is 3. null for no such mark. MLPerf Storage asks for 0.9 with ResNet-50.
         digest: Whether to prove which examples each epoch has seen: a digest that their order does not change.
+        silence: Advice of `etlrun check` that is not to be given, each with the reason; it changes nothing else.
     """
 
     path: ClassVar[str] = "measure"
@@ -29,6 +41,16 @@ class Measure(Stage):
         SPEED,
     ]
     digest: Annotated[Flag, SPEED]
+    silence: Annotated[dict[str, str], Expected("a mapping from names of advice to reasons")] = field(
+        default_factory=dict, compare=False
+    )
+
+    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        for name, reason in self.silence.items():
+            if name not in ADVICE:
+                yield f"silence.{name}", "an unknown advice", f"one of {', '.join(ADVICE)}", did_you_mean(name, ADVICE)
+            elif not reason.strip():
+                yield f"silence.{name}", "no reason", "the reason why the advice is not taken", "say it in a few words"
 
 
 Window = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]

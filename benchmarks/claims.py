@@ -1,0 +1,142 @@
+"""Is `etlrun diff` right about what changes the data? It classes random pairs of configs, whose pipelines then run.
+
+    python -m benchmarks.claims --pairs 300 --output benchmarks/results/claims.md [OVERRIDE...]
+
+Each pair is two configs that differ in one to three values. Both pipelines are read for two passes, training and
+validation, and the examples of each pass are hashed without regard to their order; caches on disk are opened by their
+keys. A claim is contradicted where digests differ and `diff` said neither that the data change, nor, of one order,
+another one or another seed, in a note that examples may differ from pass to pass; and where the key of a cache that
+"stays valid" differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.random_configs import random_pairs
+from etlrun.caching import keepers_of
+from etlrun.compose import Request, composed
+from etlrun.graph.build import Pipeline
+from etlrun.graph.source import Source
+from etlrun.measure.digest import Digest
+from etlrun.pipelines import contexts_of
+from etlrun.plan import Plan
+from etlrun.planning import plan
+from etlrun.review.difference import Comparison, compare
+from etlrun.review.kept import ANEW, VALID, caches
+from etlrun.spec import parse
+from etlrun.stages import STAGES
+from etlrun.stages.base import DATA, SPEED
+
+PASSES = 2
+NOTHING, SPEED_ONLY, OTHER_ORDER, UNSURE, OTHER_DATA = SAID = (
+    "changes nothing", "changes only the speed", "changes the order", "changes perhaps the data", "changes the data"
+)  # fmt: skip
+CACHES = (VALID, ANEW)
+Counts = Counter[tuple[str, bool]]
+
+
+def said(found: Comparison) -> str:
+    """The strongest of what a comparison says; another seed is an order here, since nothing is trained."""
+    if DATA in found.kinds:
+        return UNSURE if found.is_unsure else OTHER_DATA
+    return {(): NOTHING, (SPEED,): SPEED_ONLY}.get(found.kinds, OTHER_ORDER)
+
+
+class Reader:
+    """Reads pipelines of configs, each once."""
+
+    def __init__(self) -> None:
+        self._read_of: dict[str, tuple[list[str], dict[str, str]]] = {}
+
+    def read(self, config: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
+        """The digest of each pass, over training and over validation; the key of each cache on disk, by pipeline."""
+        name = yaml.safe_dump(config)
+        if name not in self._read_of:
+            self._read_of[name] = self._read(plan(parse(config, STAGES)))
+        return self._read_of[name]
+
+    def _read(self, planned: Plan) -> tuple[list[str], dict[str, str]]:
+        source = Source(planned.spec.dataset)
+        contexts = contexts_of(planned, source)
+        keepers = keepers_of(planned, contexts, {"folder": "-", "overrides": []}, lambda _text: None)
+        found = []
+        for name, context in contexts.items():
+            keeper = keepers.get(name)
+            if keeper is not None:
+                keeper.prepare()
+            pipeline, digest = Pipeline(planned.pipelines[name], context, keeper), Digest()
+            for _ in range(PASSES):
+                for images, labels in pipeline.dataset:
+                    digest.add(images.numpy(), labels.numpy())
+                found.append(f"{name} {digest.taken()}")
+            if keeper is not None:
+                keeper.close()
+        return found, {name: keeper.key for name, keeper in keepers.items()}
+
+
+def claims(base: dict[str, Any], seed: int, pairs: int) -> tuple[Counts, list[str]]:
+    """How often what was said, and whether digests, or keys of caches, were equal; and the pairs that contradict it."""
+    counts, wrong, reader = Counts(), [], Reader()
+    for old, new in random_pairs(base, seed, pairs):
+        plans = plan(parse(old, STAGES)), plan(parse(new, STAGES))
+        found = compare(*plans, (old, new))
+        (digests, keys), (new_digests, new_keys) = reader.read(old), reader.read(new)
+        equal, paths = digests == new_digests, [item.path for item in found.differences]
+        counts[said(found), equal] += 1
+        told = said(found) in {UNSURE, OTHER_DATA} or (found.notes and said(found) != SPEED_ONLY)
+        if not equal and not told:
+            wrong.append(f"{found.headline}, yet digests differ: {paths}")
+        for kept in caches(*plans):
+            if kept.state in CACHES:
+                equal = keys[kept.pipeline] == new_keys[kept.pipeline]
+                counts[f"cache {kept.state}", equal] += 1
+                if kept.state == VALID and not equal:
+                    wrong.append(f"{kept}, yet keys differ: {paths}")
+    return counts, wrong
+
+
+def table(counts: Counts, wrong: Sequence[str]) -> str:
+    """As Markdown."""
+    parts = []
+    for texts, of in ((SAID, "digests"), ([f"cache {state}" for state in CACHES], "keys")):
+        lines = [f"| `diff` said | times | {of} equal | {of} differ |", "|---|---|---|---|"]
+        for text in texts:
+            equal, differ = counts[text, True], counts[text, False]
+            lines.append(f"| {text} | {equal + differ} | {equal} | {differ} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join([*parts, f"Contradicted: {len(wrong)}.", *wrong]) + "\n"
+
+
+def main() -> None:
+    """Count, print, and write the table where asked; status 1 where anything was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=240)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
+    known = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        words = ["trainer=drain", f"trainer.epochs={PASSES}", f"cache.dir={scratch}", "transform.resize.size=[32,32]"]
+        base = composed(Request(overrides=[*words, *known.overrides]))
+        counts, wrong = claims(base, known.seed, known.pairs)
+    text = table(counts, wrong)
+    print(text)
+    if known.output:
+        command = f"python -m benchmarks.claims --pairs {known.pairs} --seed {known.seed} {' '.join(known.overrides)}"
+        command = re.sub(r"data_dir=\S+", "data_dir=DIR", command.rstrip())
+        known.output.write_text(f"`{command}`\n\n{text}")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Pairs of configs that differ in few values, chosen at random."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from etlrun.errors import ConfigError
+from etlrun.planning import plan
+from etlrun.spec import parse
+from etlrun.stages import STAGES
+
+INTERLEAVE = {"name": "interleave", "cycle_length": 4, "block_length": 1, "deterministic": True}
+
+AXES: dict[str, list[Any]] = {
+    "dataset.split": ["train", "train[:50%]"],
+    "dataset.eval_split": [None, "train[80%:]"],
+    "dataset.on_corrupt": ["raise", "skip"],
+    "extract": [
+        {"name": "sequential"},
+        {"name": "tfds", "decode": False},
+        {"name": "tfds", "decode": True},
+        {"name": "interleave", "cycle_length": 4, "block_length": 1, "num_parallel_calls": 2, "deterministic": True},
+        {
+            "name": "interleave",
+            "cycle_length": 2,
+            "block_length": 1,
+            "num_parallel_calls": None,
+            "deterministic": False,
+        },
+    ],
+    "transform.steps": [
+        ["decode", "resize", "scale_minus_one_one"],
+        ["decode", "resize", "random_flip", "scale_minus_one_one"],
+        ["decode", "center_crop", "resize", "scale_zero_one"],
+        ["resize", "scale_minus_one_one"],
+        ["resize", "center_crop", "scale_minus_one_one"],
+        ["decode", "resize", "center_crop"],
+    ],
+    "transform.num_parallel_calls": ["autotune", None, 3],
+    "transform.deterministic": [True, True, False],
+    "transform.resize.dtype": ["uint8", "float32"],
+    "transform.resize.antialias": [True, False],
+    "cache.name": ["none", "memory", "disk"],
+    "cache.at": ["source", "decoded", "resize", "transformed"],
+    "load.shuffle_buffer": [0, 16],
+    "load.batch_size": [8, 7],
+    "load.drop_remainder": [False, True],
+    "load.prefetch": [0, 1, "autotune"],
+    "trainer.seed": [0, 1],
+    "measure.digest": [False, True],
+}
+
+
+SPEEDS = ("transform.num_parallel_calls", "cache.name", "cache.at", "load.prefetch", "measure.digest")
+"""Those that should change only the speed."""
+
+
+def random_config(base: dict[str, Any], rng: random.Random, keys: Sequence[str]) -> dict[str, Any]:
+    """Other values for some keys of a config."""
+    config = {group: dict(block) for group, block in base.items()}
+    config["transform"]["resize"] = dict(base["transform"]["resize"])
+    for key in keys:
+        value, path = rng.choice(AXES[key]), key.split(".")
+        block: Any = config
+        for part in path[:-1]:
+            block = block[part]
+        block[path[-1]] = value
+    return config
+
+
+def random_pairs(base: dict[str, Any], seed: int, count: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Configs that are right, each with one that differs from it in one to three values, of speed alone in every third.
+
+    The second of a pair is the first of the next one.
+    """
+    rng = random.Random(seed)  # noqa: S311 - a choice, not a secret
+    pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    one = base
+    while len(pairs) < count:
+        axes = SPEEDS if len(pairs) % 3 == 0 else sorted(AXES)
+        other = random_config(one, rng, rng.sample(axes, rng.choice([1, 1, 2, 3])))
+        if one != other and _is_right(other):
+            pairs.append((one, other))
+            one = other
+    return pairs
+
+
+def _is_right(config: dict[str, Any]) -> bool:
+    try:
+        plan(parse(config, STAGES))
+    except ConfigError:
+        return False
+    return True

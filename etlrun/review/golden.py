@@ -1,0 +1,51 @@
+"""Golden plans: the plan of every experiment as text beside the code, so that a change of one is reviewed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from etlrun import render
+from etlrun.errors import Fault
+from etlrun.plan import Plan
+
+
+def texts(plans: Mapping[str, Plan]) -> dict[str, str]:
+    """The text of each plan, by the name of its file."""
+    return {f"{name}.txt": render.text(plan) for name, plan in plans.items()}
+
+
+def out_of_date(folder: Path, plans: Mapping[str, Plan], known: set[str]) -> Iterator[Fault]:
+    """A fault for each file in `folder` that is not the plan of today; `known` are experiments, wrong ones included."""
+    update = "look at what `etlrun check --update` makes of it"
+    for name, text in texts(plans).items():
+        path = folder / name
+        if not path.is_file():
+            yield Fault(where=str(path), found="no golden plan", expected="the plan of today", remedy=update)
+        elif path.read_text(encoding="utf-8") != text:
+            line = _first_other_line(path.read_text(encoding="utf-8"), text)
+            yield Fault(where=f"{path}:{line}", found="another plan", expected="the plan of today", remedy=update)
+    for path in sorted(folder.glob("*.txt")):
+        if path.stem not in known:
+            yield Fault(where=str(path), found="a golden plan", expected="an experiment of its name", remedy=update)
+
+
+def _first_other_line(old: str, new: str) -> int:
+    lines = old.splitlines(), new.splitlines()
+    return next((number for number, (was, now) in enumerate(zip(*lines, strict=False), 1) if was != now), len(lines[0]))
+
+
+def update(folder: Path, plans: Mapping[str, Plan], known: set[str]) -> list[str]:
+    """Write those that differ and remove those of experiments that are gone; their names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    changed = []
+    for path in sorted(folder.glob("*.txt")):
+        if path.stem not in known:
+            path.unlink()
+            changed.append(path.name)
+    for name, text in texts(plans).items():
+        path = folder / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            changed.append(name)
+    return changed

@@ -1,0 +1,101 @@
+"""Where in its files a fault of a config lies: the file and the line that set the key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import yaml
+
+from etlrun.composer import Layer
+from etlrun.errors import Fault
+from etlrun.review.folders import Folders
+
+_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A key in a file.
+
+    Attributes:
+        key: Dotted, as in the composed config.
+        line: From 1.
+        file: As a message calls it.
+    """
+
+    key: str
+    line: int
+    file: str
+
+
+def entries(text: bytes, package: str, file: str) -> list[Entry]:
+    """The keys that a file sets, outer ones before inner ones; none where it is no mapping."""
+    try:
+        node = yaml.compose(text, Loader=_LOADER)
+    except yaml.YAMLError:
+        return []
+    return [
+        Entry(key, line, file)
+        for key, line in _keys(node, f"{package}." if package else "")
+        if not key.startswith((f"{package}.defaults".lstrip("."), "hydra"))
+    ]
+
+
+def _keys(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int]]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield f"{prefix}{key.value}", key.start_mark.line + 1
+            yield from _keys(value, f"{prefix}{key.value}.")
+
+
+def located(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequence[str]) -> Fault:
+    """The same fault, with the file and the line of its key: the last file that sets it, or the block around it."""
+    if fault.where == "config":
+        return _of_hydra(fault, folders, words)
+    found = [
+        entry
+        for layer in layers
+        for entry in entries(folders.files.get(folders.name(layer.path), b""), layer.package, folders.name(layer.path))
+    ]
+    key = re.sub(r"\[.*", "", fault.where)
+    while key:
+        places = [entry for entry in found if entry.key == key]
+        places = places or [Entry(key, 1, folders.name(layer.path)) for layer in layers if layer.package == key]
+        if places:
+            return replace(fault, where=f"{_side(folders)}{places[-1].file}:{places[-1].line}: {fault.where}")
+        key = key.rpartition(".")[0]
+    return fault if not folders.revision else replace(fault, where=f"{_side(folders)}{fault.where}")
+
+
+def _of_hydra(fault: Fault, folders: Folders, words: Sequence[str]) -> Fault:
+    """A fault that Hydra tells of a name: the line that names it, in files that `words` choose before others."""
+    teller = re.match(r"In '([^']+)': ", fault.found)
+    found = fault.found[teller.end() if teller else 0 :].split(" Config search path:")[0]
+    asked = re.search(r"'([^']+)'", found)
+    first = [f"{word.replace('=', '/')}.yaml" for word in words] + ([f"{teller[1]}.yaml"] if teller else [])
+    files = sorted(folders.files, key=lambda file: not any(file.endswith(f"/{name}") for name in first))
+    pattern = ".*".join(rf"\b{re.escape(part)}\b" for part in asked[1].split("/")) if asked else "$^"
+    for file in files:
+        for number, line in enumerate(folders.files[file].decode(errors="replace").splitlines(), 1):
+            if re.search(pattern, line.partition("#")[0]):
+                return replace(fault, where=f"{_side(folders)}{file}:{number}", found=found)
+    return replace(fault, where=f"{_side(folders)}{' '.join(words) or fault.where}", found=found)
+
+
+def _side(folders: Folders) -> str:
+    return f"{folders.revision}:" if folders.revision else ""
+
+
+def syntax_fault(text: bytes, file: str) -> Fault | None:
+    """The fault of a file that is no YAML."""
+    try:
+        yaml.compose(text, Loader=_LOADER)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        return Fault(where=f"{file}:{line}", found=str(error.problem or error.context), expected="YAML")
+    except yaml.YAMLError as error:
+        return Fault(where=f"{file}:1", found=" ".join(str(error).split()), expected="YAML")
+    return None

@@ -1,0 +1,139 @@
+"""Slow configs, seen before they run: each advice with its evidence and the override that follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from etlrun.cache.limits import MEMORY_SHARE, free_memory_bytes, megabytes
+from etlrun.machine import cores
+from etlrun.plan import Plan, PlannedStage, at_cache
+from etlrun.review.kept import size_of
+from etlrun.rules import name_after, unread_cache
+from etlrun.stages.cache import MemoryCache
+from etlrun.stages.measure import ADVICE
+from etlrun.stages.transform import Decode, Parse, Resize
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What configs are to run on.
+
+    Attributes:
+        cores: That a process may use.
+        free_memory_bytes: That it can take.
+    """
+
+    cores: int
+    free_memory_bytes: int
+
+    @classmethod
+    def here(cls) -> Machine:
+        """This one."""
+        return cls(cores=cores(), free_memory_bytes=free_memory_bytes())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """One thing that makes a config slow.
+
+    Attributes:
+        name: Of `ADVICE`.
+        evidence: What of the plan, or of the machine, speaks for it.
+        override: That follows it.
+        reason: Why the config silences it; empty where it does not.
+    """
+
+    name: str
+    evidence: str
+    override: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.reason:
+            return f"{self.name}: silenced: {self.reason}"
+        return f"{self.name}: {self.evidence}\n    -> try {self.override}"
+
+
+def lint(plan: Plan, machine: Machine) -> list[Advice]:
+    """The advice for a plan, what is silenced included."""
+    silence = plan.spec.measure.silence
+    return [
+        Advice(name=name, evidence=evidence, override=override, reason=silence.get(name, ""))
+        for name in ADVICE
+        for evidence, override in _CHECKS[name](plan, machine)
+    ]
+
+
+Found = Iterator[tuple[str, str]]
+
+
+def _serial_map(plan: Plan, machine: Machine) -> Found:
+    steps = [step.path for step in plan.spec.transform.steps]
+    if plan.spec.transform.num_parallel_calls in {None, 1} and machine.cores > 1 and steps:
+        evidence = (
+            f"{', '.join(steps)} run one example at a time; {machine.cores - 1} of {machine.cores} cores are idle"
+        )
+        yield evidence, "transform.num_parallel_calls=autotune"
+
+
+def _no_prefetch(plan: Plan, _machine: Machine) -> Found:
+    if plan.spec.load.prefetch == 0:
+        yield "load.prefetch=0: the model waits while its next batch is made", "load.prefetch=autotune"
+
+
+def _cache_early(plan: Plan, _machine: Machine) -> Found:
+    before, cache, after = at_cache(plan.train)
+    steps = [step for planned in after for step in planned.steps]
+    epochs = plan.spec.trainer.epochs
+    if cache is None or cache.at == "features" or epochs == 1:
+        return
+    steady = steps[: next((place for place, step in enumerate(steps) if step.is_random), len(steps))]
+    last = max((place for place, step in enumerate(steady) if isinstance(step.stage, Decode | Resize)), default=None)
+    if last is None:
+        return
+    again = [step.stage.path for step in steady[: last + 1] if not isinstance(step.stage, Parse)]
+    sizes = f"{_size(before[-1])} there, {_size(steady[last])} after {again[-1]}"
+    yield (
+        f"the cache stands before {', '.join(again)}, done again in {epochs or 'all'} epochs; an example takes {sizes}",
+        f"cache.at={name_after([step.stage for step in steady[: last + 1]])}",
+    )
+
+
+def _size(planned: PlannedStage) -> str:
+    size = planned.gives.example_bytes
+    return f"{size:,} bytes" if size is not None else "as much as the picture"
+
+
+def _cache_unread(plan: Plan, _machine: Machine) -> Found:
+    unread = unread_cache(plan.spec)
+    if unread:
+        yield unread.removesuffix("."), "cache=none"
+
+
+def _cache_above_memory(plan: Plan, machine: Machine) -> Found:
+    if not isinstance(plan.spec.cache, MemoryCache):
+        return
+    sizes = [size_of(plan, name)[0] for name, stages in plan.pipelines.items() if stages]
+    size = sum(size for size in sizes if size is not None)
+    if size > MEMORY_SHARE * machine.free_memory_bytes:
+        free = f"{megabytes(machine.free_memory_bytes)} of memory are free, {MEMORY_SHARE:.0%} of them for caches"
+        yield f"{megabytes(size)} to keep; {free}", "cache=disk"
+
+
+def _parallelism_above_cores(plan: Plan, machine: Machine) -> Found:
+    for group, stage in (("extract", plan.spec.extract), ("transform", plan.spec.transform)):
+        calls = getattr(stage, "num_parallel_calls", None)
+        if isinstance(calls, int) and calls > machine.cores:
+            key = f"{group}.num_parallel_calls"
+            yield f"{key}={calls}, with {machine.cores} cores", f"{key}=autotune"
+
+
+_CHECKS: Mapping[str, Callable[[Plan, Machine], Found]] = {
+    "serial_map": _serial_map,
+    "no_prefetch": _no_prefetch,
+    "cache_early": _cache_early,
+    "cache_unread": _cache_unread,
+    "cache_above_memory": _cache_above_memory,
+    "parallelism_above_cores": _parallelism_above_cores,
+}

@@ -1,0 +1,105 @@
+"""What measured runs say of two plans: medians, and the ratio of the medians with an interval."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from etlrun import record as records
+from etlrun.errors import ConfigError, WorldError
+from etlrun.plan import Plan
+from etlrun.planning import plan
+from etlrun.spec import parse
+from etlrun.stages import STAGES
+
+MEASURES = {"examples_per_s": "examples/s", "au": "au", "input_wait_share": "share of waiting"}
+"""Of a run's summary, with what a reader calls them."""
+_RESAMPLES = 4000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One measure of the runs of both plans.
+
+    Attributes:
+        measure: As a reader calls it.
+        old: Of each run of the old plan. So is `new`.
+        ratio: Of the medians, new to old; None where there is no old one, or it is zero.
+        interval: That holds the ratio with a probability of 0.95; None where one side has a single run.
+    """
+
+    measure: str
+    old: tuple[float, ...]
+    new: tuple[float, ...]
+    ratio: float | None
+    interval: tuple[float, float] | None
+
+    def __str__(self) -> str:
+        sides = " -> ".join(f"{statistics.median(runs):,.4g} ({_count(runs)})" for runs in (self.old, self.new))
+        if self.ratio is None:
+            return f"{self.measure}: {sides}"
+        if self.interval is None:
+            return f"{self.measure}: {sides}, {self.ratio:.2f} times; one run says nothing of the spread"
+        low, high = self.interval
+        return f"{self.measure}: {sides}, {self.ratio:.2f} times (95% interval {low:.2f} to {high:.2f})"
+
+
+def _count(runs: Sequence[float]) -> str:
+    return f"{len(runs)} run{'s' * (len(runs) != 1)}"
+
+
+class Runs:
+    """The completed runs below a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._runs: list[tuple[dict[str, Any], Plan]] = []
+        for path in sorted(folder.rglob(records.SUMMARY)):
+            summary = records.read_summary(path.parent)
+            if summary is None or summary["status"] != records.COMPLETED:
+                continue
+            try:
+                self._runs.append((summary, plan(parse(records.read_config(path.parent), STAGES))))
+            except (ConfigError, OSError):
+                continue
+        if not self._runs:
+            raise WorldError(
+                where=f"--runs {folder}",
+                found="no completed run" if folder.is_dir() else "no such folder",
+                expected="a folder with completed runs below it",
+                remedy="give the folder of a run or of a sweep",
+            )
+
+    def of(self, planned: Plan) -> list[dict[str, Any]]:
+        """The summaries of the runs of this plan, with the same value everywhere."""
+        return [summary for summary, there in self._runs if there.spec == planned.spec]
+
+    def compare(self, old: Plan, new: Plan) -> tuple[Measured, ...]:
+        """Each measure that runs of both plans have."""
+        sides = [self.of(old), self.of(new)]
+        found = []
+        for key, measure in MEASURES.items():
+            values = [tuple(float(run[key]) for run in runs if run.get(key) is not None) for runs in sides]
+            if all(values):
+                found.append(_measured(measure, *values))
+        return tuple(found)
+
+
+def _measured(measure: str, old: tuple[float, ...], new: tuple[float, ...]) -> Measured:
+    base = statistics.median(old)
+    ratio = statistics.median(new) / base if base else None
+    interval = ratio_interval(old, new) if ratio is not None and min(len(old), len(new)) > 1 else None
+    return Measured(measure=measure, old=old, new=new, ratio=ratio, interval=interval)
+
+
+def ratio_interval(old: Sequence[float], new: Sequence[float]) -> tuple[float, float]:
+    """A 95% bootstrap interval of the ratio of medians, new to old."""
+    import numpy as np  # which takes its time, and which most diffs do without
+
+    rng = np.random.default_rng(0)
+    medians = [np.median(rng.choice(np.asarray(runs), size=(_RESAMPLES, len(runs))), axis=1) for runs in (old, new)]
+    ratios = medians[1] / np.where(medians[0] == 0, np.nan, medians[0])
+    low, high = np.nanpercentile(ratios, [2.5, 97.5])
+    return float(low), float(high)

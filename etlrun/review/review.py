@@ -1,0 +1,152 @@
+"""Two sides compared, experiment by experiment, file by file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from etlrun.errors import ConfigError, Fault
+from etlrun.plan import Plan
+from etlrun.review.difference import Comparison, compare
+from etlrun.review.kept import Kept, caches
+from etlrun.review.measured import Measured, Runs
+from etlrun.review.sides import DEFAULT, Side, Variant
+
+NOTHING = Comparison(differences=(), kinds=(), since="", notes=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reviewed:
+    """One experiment on both sides.
+
+    Attributes:
+        name: Of the experiment; empty where the sides are single configs.
+        old: Its plan; None where it is not there, or is wrong. So is `new`.
+        state: `compared`, `added`, `removed` or `faulty`.
+        comparison: Of the two plans; of nothing where there are not two.
+        caches: What becomes of them; where nothing changes, they are left out.
+        measured: What runs of both say.
+        faults: Of both sides.
+    """
+
+    name: str
+    old: Plan | None
+    new: Plan | None
+    state: str
+    comparison: Comparison = NOTHING
+    caches: tuple[Kept, ...] = ()
+    measured: tuple[Measured, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        """In one line what becomes of it."""
+        return {"added": "is new", "removed": "is gone", "faulty": "can't be compared"}.get(
+            self.state, self.comparison.headline
+        )
+
+    @property
+    def changes(self) -> bool:
+        """Whether its plan is another one."""
+        return self.state != "compared" or bool(self.comparison.kinds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A file of configs that differs.
+
+    Attributes:
+        name: As a message calls it.
+        state: `changed`, `added` or `removed`.
+        reaches: The experiments that are made of it, on either side.
+    """
+
+    name: str
+    state: str
+    reaches: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    """What a change does.
+
+    Attributes:
+        old: The word for the one side. So is `new` for the other.
+        experiments: Compared.
+        files: That differ, where both sides are revisions.
+    """
+
+    old: str
+    new: str
+    experiments: tuple[Reviewed, ...]
+    files: tuple[File, ...]
+
+    @property
+    def changes(self) -> bool:
+        """Whether any plan is another one."""
+        return any(reviewed.changes for reviewed in self.experiments)
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether anything could not be compared."""
+        return any(reviewed.state == "faulty" for reviewed in self.experiments)
+
+
+def review(old: Side, new: Side, experiment: str | None, runs: Runs | None) -> Review:
+    """Compare two sides; a side that is one config is compared with the one `experiment` of the other."""
+    if old.is_revision and new.is_revision:
+        names = list(dict.fromkeys([*old.variants, *new.variants]))
+        if not names:
+            raise ConfigError([_no_experiment(experiment or "", old, new)])
+        pairs = [(name, old.variants.get(name), new.variants.get(name)) for name in names]
+    else:
+        pairs = [("", _single(old, experiment), _single(new, experiment))]
+    experiments = tuple(_reviewed(name, before, after, runs) for name, before, after in pairs)
+    return Review(old=old.word, new=new.word, experiments=experiments, files=tuple(_files(old, new)))
+
+
+def _single(side: Side, experiment: str | None) -> Variant:
+    name = (experiment or DEFAULT) if side.is_revision else ""
+    if name not in side.variants:
+        raise ConfigError([_no_experiment(name, side)])
+    return side.variants[name]
+
+
+def _no_experiment(name: str, *sides: Side) -> Fault:
+    words = " or ".join(side.word for side in sides)
+    return Fault(where="--experiment", found=f"{name}, which is not in {words}", expected="an experiment of theirs")
+
+
+def _reviewed(name: str, old: Variant | None, new: Variant | None, runs: Runs | None) -> Reviewed:
+    plans = [None if variant is None else variant.plan for variant in (old, new)]
+    faults = tuple(fault for variant in (old, new) if variant is not None for fault in variant.faults)
+    if faults:
+        return Reviewed(name=name, old=plans[0], new=plans[1], state="faulty", faults=faults)
+    if old is None or new is None or plans[0] is None or plans[1] is None:
+        return Reviewed(name=name, old=plans[0], new=plans[1], state="removed" if new is None else "added")
+    if old is new:
+        return Reviewed(name=name, old=plans[0], new=plans[1], state="compared")
+    comparison = compare(plans[0], plans[1], (old.config or {}, new.config or {}))
+    return Reviewed(
+        name=name,
+        old=plans[0],
+        new=plans[1],
+        state="compared",
+        comparison=comparison,
+        caches=caches(plans[0], plans[1]) if comparison.kinds else (),
+        measured=runs.compare(plans[0], plans[1]) if runs is not None and comparison.kinds else (),
+    )
+
+
+def _files(old: Side, new: Side) -> Iterator[File]:
+    if not (old.is_revision and new.is_revision):
+        return
+    for name in sorted(old.files.keys() | new.files.keys()):
+        if old.files.get(name) != new.files.get(name):
+            state = "added" if name not in old.files else "removed" if name not in new.files else "changed"
+            reaches = [
+                experiment
+                for experiment in dict.fromkeys([*old.variants, *new.variants])
+                if any(name in side.variants[experiment].files for side in (old, new) if experiment in side.variants)
+            ]
+            yield File(name=name, state=state, reaches=tuple(reaches))

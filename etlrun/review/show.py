@@ -1,0 +1,193 @@
+"""A review as text for a terminal, as Markdown for a pull request, as JSON for machines."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from etlrun import render
+from etlrun.plan import Plan
+from etlrun.review.difference import Difference
+from etlrun.review.review import File, Review, Reviewed
+from etlrun.tables import as_markdown
+
+FORMAT_VERSION = 1
+_COLOURS = {"data": "bold red", "order": "yellow", "training": "magenta", "speed": "green", "nothing": "dim"}
+_FILLS = {"data": "#f8c8c8", "order": "#f8ecc0", "training": "#e8d0f0", "speed": "#cdebd0"}
+_MOST_PICTURES = 5
+"""In one comment, which may not be of any length."""
+_HEADER = ("what", "from", "to", "changes")
+
+
+def groups(review: Review) -> list[tuple[list[str], Reviewed]]:
+    """The experiments that change, those with the same differences together."""
+    found: dict[Any, tuple[list[str], Reviewed]] = {}
+    for reviewed in review.experiments:
+        if reviewed.changes or reviewed.comparison.differences:
+            alike = (reviewed.state, reviewed.comparison, reviewed.caches, reviewed.measured, reviewed.faults)
+            key = reviewed.name if reviewed.state in {"added", "removed"} else alike
+            found.setdefault(key, ([], reviewed))[0].append(reviewed.name)
+    return list(found.values())
+
+
+def unchanged(review: Review) -> list[str]:
+    """The experiments of which nothing at all differs."""
+    changed = {name for names, _ in groups(review) for name in names}
+    return [reviewed.name for reviewed in review.experiments if reviewed.name not in changed]
+
+
+def _what(difference: Difference) -> str:
+    """What a difference changes, in words."""
+    words = [str(difference.kind or "nothing")]
+    words += [f"from {difference.since} on"] if difference.since else []
+    words += [f"in {' and '.join(difference.pipelines)}"] if difference.pipelines else []
+    words += [difference.note] if difference.note else []
+    return ", ".join(words)
+
+
+def _change(difference: Difference) -> str:
+    return " -> ".join("(none)" if value is None else value for value in (difference.old, difference.new))
+
+
+def text(review: Review, console: Console) -> None:
+    """Print it, with colours where `console` has them."""
+    for line in _lines(review):
+        console.print(line, soft_wrap=True)
+
+
+def _lines(review: Review) -> Iterator[Text]:
+    found = groups(review)
+    for names, reviewed in found:
+        title = f"{', '.join(names)}: " if names != [""] else ""
+        colour = _COLOURS[str(next(iter(reviewed.comparison.kinds), "nothing"))]
+        yield Text.assemble((title, "bold"), (reviewed.headline, "bold red" if reviewed.faults else colour))
+        yield from _body(reviewed)
+        yield Text()
+    rest = unchanged(review)
+    if rest:
+        yield Text(f"{', '.join(rest)}: no difference" if rest != [""] else "no difference")
+    for file in review.files:
+        yield Text(_file(file, review))
+
+
+def _body(reviewed: Reviewed) -> Iterator[Text]:
+    found = reviewed.comparison.differences
+    widths = [max([0, *map(len, column)]) for column in ([item.path for item in found], map(_change, found))]
+    for item in found:
+        head = f"  {item.path:<{widths[0]}}  {_change(item):<{widths[1]}}  "
+        yield Text.assemble(head, (_what(item), _COLOURS[str(item.kind or "nothing")]))
+    for note in reviewed.comparison.notes:
+        yield Text(f"  note: {note}")
+    for line in _cache_lines(reviewed):
+        yield Text(f"  {line}")
+    for measured in reviewed.measured:
+        yield Text(f"  measured {measured}")
+    for fault in reviewed.faults:
+        yield Text(f"  {fault}")
+
+
+def _cache_lines(reviewed: Reviewed) -> list[str]:
+    """Of the caches; pipelines of which the same is to be said, together."""
+    found: dict[str, list[str]] = {}
+    for kept in reviewed.caches:
+        found.setdefault(str(kept), []).append(kept.pipeline)
+    return [f"cache of {' and '.join(pipelines)}: {text}" for text, pipelines in found.items()]
+
+
+def _file(file: File, review: Review) -> str:
+    reached = [reviewed for reviewed in review.experiments if reviewed.name in file.reaches]
+    plans = "" if not reached or any(reviewed.changes for reviewed in reached) else ", and changes no plan"
+    return f"{file.name}: {file.state}, reaches {', '.join(file.reaches) or 'no experiment'}{plans}"
+
+
+def markdown(review: Review) -> str:
+    """For a comment: a line and a table for each experiment, with a picture of its new plan."""
+    parts = [f"### etlrun: `{review.old}` → `{review.new}`\n"]
+    for number, (names, reviewed) in enumerate(groups(review)):
+        title = f"**{', '.join(names)}** " if names != [""] else "This "
+        parts.append(f"{title}{reviewed.headline}.\n")
+        rows = [
+            [f"`{item.path}`", *(f"`{side}`" if side is not None else "" for side in (item.old, item.new)), _what(item)]
+            for item in reviewed.comparison.differences
+        ]
+        parts += [as_markdown(_HEADER, rows)] if rows else []
+        points = [*reviewed.comparison.notes, *_cache_lines(reviewed)]
+        points += [f"measured {measured}" for measured in reviewed.measured]
+        points += [" ".join(str(fault).split()) for fault in reviewed.faults]
+        parts += ["".join(f"- {point}\n" for point in points)] if points else []
+        if reviewed.new is not None and reviewed.changes and number < _MOST_PICTURES:
+            picture = f"```mermaid\n{mermaid(reviewed.new, reviewed.comparison.differences)}```"
+            parts.append(f"<details><summary>The new plan</summary>\n\n{picture}\n\n</details>\n")
+    rest = unchanged(review)
+    if rest:
+        parts.append(f"No difference in {', '.join(rest)}.\n" if rest != [""] else "No difference.\n")
+    parts += ["".join(f"- {_file(file, review)}\n" for file in review.files)] if review.files else []
+    return "\n".join(parts)
+
+
+def mermaid(plan: Plan, differences: Sequence[Difference]) -> str:
+    """The picture of a plan, with colours where something differs."""
+    classes: dict[str, str] = {}
+    for difference in differences:
+        if difference.kind is not None:
+            for node in _nodes(plan, difference):
+                classes.setdefault(node, str(difference.kind))  # those that change most come first
+    used = [kind for kind in _FILLS if kind in classes.values()]
+    lines = [f"  classDef {kind} fill:{_FILLS[kind]},color:#000" for kind in used]
+    lines += [f"  class {node} {kind}" for node, kind in sorted(classes.items())]
+    return render.mermaid(plan) + "".join(f"{line}\n" for line in lines)
+
+
+def _nodes(plan: Plan, difference: Difference) -> Iterator[str]:
+    """The nodes of a picture that a difference is about."""
+    group, _, rest = difference.path.partition(".")
+    if group in {"model", "trainer"}:
+        yield "model"
+    for name, stages in plan.pipelines.items():
+        if difference.pipelines and name not in difference.pipelines:
+            continue
+        if group == "dataset" and stages:
+            yield f"{name}_0"
+        for number, planned in enumerate(stages, 1):
+            steps = [step.stage.path for step in planned.steps]
+            if any(difference.path == step or difference.path.startswith(f"{step}.") for step in steps) or (
+                planned.stage.path.startswith(_stage(group, rest))
+            ):
+                yield f"{name}_{number}"
+
+
+def _stage(group: str, rest: str) -> str:
+    """How the paths of the stages begin that a key outside the steps is about."""
+    if group == "load":
+        return f"load.{rest.split('_', maxsplit=1)[0].split('.', maxsplit=1)[0]}".replace("load.drop", "load.batch")
+    if group == "transform":
+        return "transform." if rest in {"num_parallel_calls", "deterministic"} else "no stage"
+    return f"{group}."
+
+
+def as_json(review: Review) -> str:
+    """Everything, as plain values; `format` rises when a reader would have to change."""
+    experiments = [
+        {
+            "name": reviewed.name,
+            "state": reviewed.state,
+            "changes": [str(kind) for kind in reviewed.comparison.kinds],
+            "since": reviewed.comparison.since or None,
+            "headline": reviewed.headline,
+            "fingerprints": [None if plan is None else plan.fingerprint for plan in (reviewed.old, reviewed.new)],
+            "differences": [dataclasses.asdict(item) for item in reviewed.comparison.differences],
+            "notes": list(reviewed.comparison.notes),
+            "caches": [dataclasses.asdict(kept) for kept in reviewed.caches],
+            "measured": [dataclasses.asdict(measured) for measured in reviewed.measured],
+            "faults": [dataclasses.asdict(fault) for fault in reviewed.faults],
+        }
+        for reviewed in review.experiments
+    ]
+    files = [dataclasses.asdict(file) for file in review.files]
+    document = {"format": FORMAT_VERSION, "old": review.old, "new": review.new}
+    return json.dumps({**document, "experiments": experiments, "files": files}, indent=2) + "\n"

@@ -1,0 +1,174 @@
+"""The two sides of a diff: overrides, a config file, a run's folder, or a git revision; each becomes plans."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from etlrun import compose, grid
+from etlrun import record as records
+from etlrun.composer import Composer, Layer
+from etlrun.errors import ConfigError, Fault
+from etlrun.plan import Plan
+from etlrun.planning import plan
+from etlrun.review.folders import Folders, at_revision, is_revision
+from etlrun.review.lines import located
+from etlrun.spec import GROUPS, parse
+from etlrun.stages import STAGES
+
+DEFAULT = "default"
+"""What the run without an experiment is called."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A config of a side.
+
+    Attributes:
+        config: As composed; None where it can't be.
+        plan: None where the config has faults.
+        faults: With files and lines.
+        layers: The files that it is made of.
+        files: The same, as messages call them.
+    """
+
+    config: Mapping[str, Any] | None
+    plan: Plan | None
+    faults: tuple[Fault, ...] = ()
+    layers: tuple[Layer, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """What one of the two arguments means.
+
+    Attributes:
+        word: As it was given.
+        variants: By the name of their experiment; one, without a name, where the side is one config.
+        files: The content of all config files of a revision; empty for what is no revision.
+    """
+
+    word: str
+    variants: Mapping[str, Variant]
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def is_revision(self) -> bool:
+        """Whether it may have several experiments."""
+        return bool(self.files)
+
+
+def of_config(word: str, config: Mapping[str, Any]) -> Side:
+    """A side that is one composed config; `ConfigError` with its faults."""
+    return Side(word=word, variants={"": Variant(config=config, plan=plan(parse(config, STAGES)))})
+
+
+def resolve(word: str, now: Folders, experiment: str | None, like: Side | None = None) -> Side:
+    """The side that `word` means; `ConfigError` where it means nothing, or a config that is wrong.
+
+    What `like` has of the same files is taken over from it.
+    """
+    path = Path(word)
+    if word and (path / records.CONFIG).is_file():
+        return of_config(word, records.read_config(path))
+    if path.suffix in {".yaml", ".yml"} and path.is_file():
+        return _of_file(word, path.resolve(), now)
+    if not word or "=" in word or word.startswith(("+", "~")):
+        request = now.request(shlex.split(word))
+        grid.planned(request, STAGES)
+        return of_config(word, compose.composed(request))
+    if is_revision(word):
+        with at_revision(word, now) as then:
+            return of_folders(word, then, experiment, like)
+    fault = Fault(
+        where=word,
+        found="neither overrides, nor a file, a folder or a git revision of that name",
+        expected="overrides in one word, a config file, a run's folder, or a git revision",
+        remedy='write overrides as "experiment=parallel load.prefetch=1"',
+    )
+    raise ConfigError([fault])
+
+
+def of_folders(word: str, folders: Folders, experiment: str | None, like: Side | None = None) -> Side:
+    """All experiments of some folders, or one of them. Faults of theirs are kept in their variants."""
+    with compose.composer(folders.request([])) as files:
+        known = [DEFAULT, *files.options("experiment")]
+        names = known if experiment is None else [name for name in known if name == experiment]
+        same = like is not None and like.files.keys() == folders.files.keys()
+        variants = {name: _taken_over(name, like, folders) if same and like is not None else None for name in names}
+        made = {name: variant or variant_of(name, files, folders) for name, variant in variants.items()}
+    return Side(word=word, variants=made, files=folders.files)
+
+
+def _taken_over(name: str, like: Side, folders: Folders) -> Variant | None:
+    """The variant of the other side, where all of its files are the same."""
+    variant = like.variants.get(name)
+    if variant is None or variant.plan is None or not variant.files:
+        return None
+    same = all(folders.files.get(file) == like.files[file] for file in variant.files)
+    return variant if same else None
+
+
+def variant_of(name: str, files: Composer, folders: Folders) -> Variant:
+    """An experiment of some folders."""
+    return composed([] if name == DEFAULT else [f"experiment={name}"], files, folders)
+
+
+def composed(words: list[str], files: Composer, folders: Folders, given: Mapping[str, Any] | None = None) -> Variant:
+    """The config of `words`. What a person has yet to give is taken from `given`, by dotted keys."""
+    config: Mapping[str, Any] | None = None
+    made: Plan | None = None
+    faults: tuple[Fault, ...] = ()
+    layers = files.layers(words)
+    try:
+        config = files.values(words)
+        for key in files.missing(words) if given else ():
+            _fill(config, key.split("."), (given or {}).get(key))
+        made = plan(parse(config, STAGES))
+    except ConfigError as error:
+        faults = tuple(located(fault, layers, folders, words) for fault in error.faults)
+    names = tuple(dict.fromkeys(folders.name(layer.path) for layer in layers))
+    return Variant(config=config, plan=made, faults=faults, layers=layers, files=names)
+
+
+def _fill(config: Any, keys: list[str], value: Any) -> None:
+    for key in keys[:-1]:
+        config = config.setdefault(key, {})
+    config.setdefault(keys[-1], value)
+
+
+def _of_file(word: str, path: Path, now: Folders) -> Side:
+    """An option of a group, a composed config, a primary config, or an overlay on the default one."""
+    for folder in (now.base, now.own):
+        if folder is not None and path.is_relative_to(folder) and path.parent != folder:
+            option = path.relative_to(folder).with_suffix("")
+            request = now.request([f"{option.parent.as_posix()}={option.name}"])
+            grid.planned(request, STAGES)
+            return of_config(word, compose.composed(request))
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if isinstance(values, dict) and "defaults" not in values and values.keys() >= set(GROUPS):
+        return of_config(word, values)
+    with _beside(path, now, is_overlay=not (isinstance(values, dict) and "defaults" in values)) as request:
+        grid.planned(request, STAGES)
+        return of_config(word, compose.composed(request))
+
+
+@contextmanager
+def _beside(path: Path, now: Folders, *, is_overlay: bool) -> Iterator[compose.Request]:
+    """For a file that is no part of the folders: a primary config with its own folder, or an experiment."""
+    if not is_overlay:
+        yield replace(now.request([], path.stem), config_dir=str(path.parent))
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "experiment"
+        folder.mkdir()
+        (folder / "overlay.yaml").write_bytes(path.read_bytes())
+        yield replace(now.request(["experiment=overlay"]), config_dir=scratch)

@@ -1,0 +1,249 @@
+from pathlib import Path
+
+import pytest
+
+from etlrun.errors import ConfigError
+from etlrun.review import check
+from etlrun.review.checks import check as checked
+from etlrun.review.folders import working_tree
+from tests.configs import CONF, EXPERIMENTS
+from tests.repository import OTHER, SMALL, TRANSFORM
+
+SOUND = {"experiment/small.yaml": SMALL, "experiment/other.yaml": OTHER, "transform/small_48.yaml": TRANSFORM}
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of sound configs of one's own, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in SOUND.items():
+        write(tmp_path / "mine" / name, text)
+    return tmp_path / "mine"
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def faults(*words: str) -> list[str]:
+    """With which configs of one's own are refused."""
+    with pytest.raises(ConfigError) as caught:
+        check.main(["--config-dir", "mine", *words])
+    return [str(fault) for fault in caught.value.faults]
+
+
+def test_the_configs_of_the_project_are_sound() -> None:
+    found = checked(working_tree(None))
+    assert list(found.faults) == []
+    assert found.experiments == ["default", *EXPERIMENTS] == list(found.plans)
+    assert {("transform=augmented_224", "cache=disk"), ("trainer=drain", "profile=trace")} <= found.refused.keys()
+    files = {name for variant in found.configs.values() for name in variant.files}
+    assert len(files) == len(list(CONF.rglob("*.yaml")))
+
+
+def test_own_configs_that_are_sound_are_told_so(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(mine / "mine.yaml", "# Mine.\ndefaults: [config, _self_]\ntrainer: {epochs: 9}\n")
+    check.main(["--config-dir", "mine"])
+    line = capsys.readouterr().out
+    assert line.startswith("checked 10 configs of 2 experiments and of options in ")
+    assert line.endswith(" s: no fault\n")
+
+
+STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        (
+            "transform/small_48.yaml",
+            TRANSFORM.replace("[48, 48]", "[48, 0]"),
+            (
+                "mine/transform/small_48.yaml:4: transform.resize.size, in experiment=small and 7 more: found [48, 0]; "
+                "expected [height, width], two integers of at least 1"
+            ),
+        ),
+        (
+            "transform/small_48.yaml",
+            TRANSFORM + "steps: [decode, resise]\n",
+            (
+                "mine/transform/small_48.yaml:5: transform.steps[1], in experiment=small and 7 more: found 'resise'; "
+                "expected one of decode, center_crop, resize, random_flip, rescale, scale_zero_one, "
+                "scale_minus_one_one\n"
+                "    -> did you mean `resize`?"
+            ),
+        ),
+        (
+            "transform/small_48.yaml",
+            TRANSFORM + "rescale: {scale: 2.0, offset: 0.0}\n",
+            (
+                "mine/transform/small_48.yaml:5: transform.rescale, in experiment=small and 7 more: found "
+                "parameters of a "
+                "step that is not used; expected `rescale` in transform.steps or transform.eval_steps\n"
+                "    -> add the step, or set transform.rescale=null"
+            ),
+        ),
+        (
+            "experiment/other.yaml",
+            OTHER.replace("epochs: 3", "epoch: 3"),
+            (
+                "mine/experiment/other.yaml:5: trainer.epoch, in experiment=other: found an unknown key; expected "
+                "one of "
+                "the keys epochs, steps_per_epoch, optimizer, learning_rate, seed, mixed_precision, jit_compile, "
+                "device, "
+                "tensorboard, resume, early_stopping\n    -> did you mean `epochs`?"
+            ),
+        ),
+        (
+            "experiment/other.yaml",
+            OTHER.replace("trainer:\n  epochs: 3", "transform: {" + STEPS.strip() + "}"),
+            (
+                f"{CONF}/cache/memory.yaml:3: cache.at, in experiment=other: found transformed, which is after "
+                "transform.random_flip; expected a place before the first random step, of which later epochs would "
+                "repeat "
+                "the first one's result\n    -> set cache.at=resize, or cache=none"
+            ),
+        ),
+        (
+            "experiment/other.yaml",
+            OTHER + "defaults: [override /cash: none]\n",
+            (
+                "mine/experiment/other.yaml:6, in experiment=other: found Could not override 'cash'. No match in the "
+                "defaults list.; expected a config that Hydra can compose"
+            ),
+        ),
+        (
+            "experiment/other.yaml",
+            OTHER.replace("# @package _global_\n", ""),
+            (
+                "mine/experiment/other.yaml:1: experiment, in experiment=other: found an unknown key; expected one "
+                "of the "
+                "keys dataset, extract, transform, cache, load, model, trainer, profile, measure"
+            ),
+        ),
+        (
+            "experiment/other.yaml",
+            "# @package _global_\ntrainer: {epochs: 3}\n",
+            (
+                "mine/experiment/other.yaml:1: found no comment at its head; expected what the experiment is for, its "
+                "command and its costs\n    -> write them as comments below `# @package _global_`"
+            ),
+        ),
+        (
+            "experiment/other.yaml",
+            OTHER + "load: {prefetch: [}\n",
+            "mine/experiment/other.yaml:6: found did not find expected node content; expected YAML",
+        ),
+        (
+            "transforms/small_96.yaml",
+            TRANSFORM,
+            (
+                "mine/transforms/small_96.yaml: found a file that no config reaches; expected an option of a group "
+                "that a "
+                "defaults list names\n    -> move it into the folder of its group, or remove it"
+            ),
+        ),
+        (
+            "transform/small_96.yml",
+            TRANSFORM,
+            "mine/transform/small_96.yml: found the suffix .yml; expected .yaml: Hydra reads no other",
+        ),
+        (
+            "transform/small_48.yaml",
+            "# 48x48 pixels.\ndefaults: [_self_, small_64]\nresize: {size: [48, 48]}\n",
+            (
+                f"mine/transform/small_48.yaml:3: transform.resize.size: found a value that never counts; expected one "
+                f"that {CONF}/transform/small_64.yaml:7 does not take the place of in every config\n"
+                "    -> remove it, or let `_self_` stand last in its defaults"
+            ),
+        ),
+        (
+            "mine.yaml",
+            "# Mine.\ndefaults: [config, _self_]\nload: {batch_size: 0}\n",
+            "mine/mine.yaml:3: load.batch_size, in --config-name=mine: found 0; expected an integer of at least 1",
+        ),
+        (
+            "experiment/other.yaml",
+            OTHER + "measure: {silence: {serial: no}}\n",
+            (
+                "mine/experiment/other.yaml:6: measure.silence, in experiment=other: found {'serial': False}; "
+                "expected a "
+                "mapping from names of advice to reasons"
+            ),
+        ),
+        (
+            "experiment/other.yaml",
+            OTHER + "measure: {silence: {serial: no reason}}\n",
+            (
+                "mine/experiment/other.yaml:6: measure.silence.serial, in experiment=other: found an unknown advice; "
+                "expected one of serial_map, no_prefetch, cache_early, cache_unread, cache_above_memory, "
+                "parallelism_above_cores\n    -> did you mean `serial_map`?"
+            ),
+        ),
+        (
+            "experiment/other.yaml",
+            OTHER + "measure: {silence: {serial_map: ' '}}\n",
+            (
+                "mine/experiment/other.yaml:6: measure.silence.serial_map, in experiment=other: found no reason; "
+                "expected "
+                "the reason why the advice is not taken\n    -> say it in a few words"
+            ),
+        ),
+    ],
+)
+def test_a_fault_is_told_once_with_its_file_and_line(mine: Path, name: str, text: str, expected: str) -> None:
+    write(mine / name, text)
+    assert faults() == [expected]
+
+
+def test_all_faults_are_told_at_once(mine: Path) -> None:
+    write(mine / "experiment" / "other.yaml", "trainer: {epochs: 0}\n")
+    write(mine / "load" / "huge.yaml", "# Huge.\ndefaults: [shuffled, _self_]\nbatch_size: many\n")
+    assert [text.split(": found")[0] for text in faults()] == [
+        "mine/experiment/other.yaml:1: experiment, in experiment=other",
+        "mine/load/huge.yaml:3: load.batch_size, in load=huge and 6 more",
+        "mine/experiment/other.yaml:1",
+    ]
+
+
+def test_an_option_that_nothing_fits_is_a_fault(mine: Path) -> None:
+    write(mine / "transform" / "endless.yaml", "# Of all sizes.\ndefaults: [small_64, _self_]\nsteps: [decode]\n")
+    assert faults() == [
+        (
+            f"{CONF}/model/mobilenet_v2_small.yaml:1: model.mobilenet_v2, in transform=endless and 6 more: found 32 "
+            f"x uint8 "
+            "[?, ?, 3] in [0, 255], label before it; expected pictures of one size\n    -> add `resize` to the steps"
+        )
+    ]
+
+
+def test_a_value_that_a_person_gives_is_no_fault(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(mine / "dataset" / "any.yaml", "# Any.\ndefaults: [tfds, _self_]\nsplit: ???\n")
+    check.main(["--config-dir", "mine"])
+    assert capsys.readouterr().out.endswith("no fault\n")
+
+
+def test_golden_plans_are_written_compared_and_removed(
+    mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--golden", "golden"]
+    assert faults(*words)[0] == (
+        "golden/other.txt: found no golden plan; expected the plan of today\n"
+        "    -> look at what `etlrun check --update` makes of it"
+    )
+    check.main(["--config-dir", "mine", *words, "--update"])
+    assert sorted(path.name for path in (tmp_path / "golden").iterdir()) == ["other.txt", "small.txt"]
+    check.main(["--config-dir", "mine", *words])
+    write(mine / "experiment" / "other.yaml", OTHER.replace("epochs: 3", "epochs: 4"))
+    (mine / "experiment" / "small.yaml").unlink()
+    found = faults(*words)
+    line = (tmp_path / "golden" / "other.txt").read_text().splitlines().index(f"     {'epochs':<22}{3:<21}training") + 1
+    assert [text.splitlines()[0] for text in found] == [
+        f"golden/other.txt:{line}: found another plan; expected the plan of today",
+        "golden/small.txt: found a golden plan; expected an experiment of its name",
+    ]
+    capsys.readouterr()
+    check.main(["--config-dir", "mine", *words, "--update"])
+    assert capsys.readouterr().out.splitlines()[:2] == ["updated golden/small.txt", "updated golden/other.txt"]
+    assert [path.name for path in (tmp_path / "golden").iterdir()] == ["other.txt"]

@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import hydra
+import pytest
+
+from etlrun.compose import Request, composer, config_dir
+from etlrun.composer import plain
+from tests.configs import EXPERIMENTS, yaml_files
+
+OPTIONS = [path.removesuffix(".yaml").split("/") for path in yaml_files() if "/" in path]
+WORDS = [
+    [],
+    ["load.batch_size=7", "+transform.rescale={scale: 2.0, offset: 1.0}", "~trainer.epochs"],
+    ["dataset.eval_split=${dataset.split}", "cache=disk", "experiment=naive"],
+    *([f"{group}={option}"] for group, option in OPTIONS),
+]
+OWN = """\
+defaults: [config, override /hydra/job_logging: disabled, _self_]
+dataset:
+  name: of ${fresh.block.of}
+  split: ???
+load: {prefetch: null}
+fresh: {block: {of: [values]}}
+"""
+
+
+def test_a_config_is_what_hydra_composes() -> None:
+    with composer(Request(overrides=[])) as files:
+        for words in WORDS + WORDS[::-1]:
+            assert files.values(words) == plain(hydra.compose("config", overrides=words)), words
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OWN,
+        OWN.replace("job_logging: disabled", "launcher: basic"),
+        OWN.replace("override /hydra/job_logging: disabled, ", ""),
+    ],
+)
+def test_so_is_one_that_needs_the_config_of_hydra_itself(text: str, tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(text)
+    with composer(Request(overrides=[], config_dir=str(tmp_path), config_name="own")) as files:
+        assert files.values([]) == plain(hydra.compose("own"))
+        assert files.layers([])[-1].path == tmp_path / "own.yaml"
+        assert files.groups()[:2] == ["dataset", "extract"]
+
+
+def test_a_config_tells_its_files_in_the_order_in_which_they_count() -> None:
+    with composer(Request(overrides=[])) as files:
+        layers = files.layers(["experiment=parallel"])
+    assert [(layer.path.relative_to(config_dir()).as_posix(), layer.package) for layer in layers][-5:] == [
+        ("measure/standard.yaml", "measure"),
+        ("sweep/standard.yaml", "sweep"),
+        ("experiment/cats_vs_dogs.yaml", ""),
+        ("experiment/parallel.yaml", ""),
+        ("config.yaml", ""),
+    ]
+
+
+def test_a_primary_config_tells_its_groups_and_their_options() -> None:
+    with composer(Request(overrides=[])) as files:
+        assert files.groups() == [
+            *("dataset", "extract", "transform", "cache", "load", "model", "trainer", "profile", "measure", "sweep"),
+            "experiment",
+        ]
+        assert files.options("experiment") == list(EXPERIMENTS)

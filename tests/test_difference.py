@@ -1,0 +1,259 @@
+import pytest
+
+from benchmarks.random_configs import random_pairs
+from etlrun.planning import plan
+from etlrun.review.difference import Comparison, Difference, compare
+from etlrun.review.kept import caches
+from etlrun.spec import parse
+from etlrun.stages import STAGES
+from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
+from tests.configs import KINDS, OTHER_VALUES, composed, plan_of
+
+SCALE = "transform.scale_minus_one_one"
+LEFT_OUT = "(the last, smaller batch of a pass is there or left out)"
+FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
+
+
+def comparison(old: list[str], new: list[str]) -> Comparison:
+    return compare(plan_of(*old), plan_of(*new), (composed(*old), composed(*new)))
+
+
+def shown(found: Comparison) -> list[str]:
+    return [
+        f"{item.path}: {item.old} -> {item.new}, {item.kind}{item.since and f' from {item.since}'}"
+        f"{(item.pipelines and f' in {item.pipelines}') or ''}{item.note and f' ({item.note})'}"
+        for item in found.differences
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "headline", "differences"),
+    [
+        ([], [], "changes nothing", []),
+        (
+            ["experiment=parallel"],
+            ["experiment=parallel", "load.prefetch=1"],
+            "changes only the speed",
+            ["load.prefetch: autotune -> 1, speed"],
+        ),
+        (
+            [],
+            ["transform.resize.size=[96,96]", "load.prefetch=1"],
+            "changes the data, from transform.resize on, and the speed",
+            [
+                "transform.resize.size: [64, 64] -> [96, 96], data from transform.resize",
+                "load.prefetch: autotune -> 1, speed",
+            ],
+        ),
+        (
+            ["cache=none"],
+            ["cache=none", FLIPPED, "dataset.split=train"],
+            "changes the data, from the data set on",
+            [
+                "dataset.split: train[:80%] -> train, data from the data set in ('train',)",
+                "transform.random_flip: None -> after resize, data from transform.random_flip in ('train',)",
+            ],
+        ),
+        (
+            ["cache=none"],
+            ["cache=none", "cache.at=decoded"],
+            "changes nothing",
+            ["cache.at: transformed -> decoded, None"],
+        ),
+        (["cache.at=decoded"], [], "changes only the speed", ["cache.at: decoded -> transformed, speed"]),
+        (
+            [],
+            ["extract=sequential", "load.shuffle_buffer=0", "trainer.seed=1"],
+            "changes the order and the training",
+            [
+                "load.shuffle_buffer: 1024 -> 0, order",
+                "extract: interleave -> sequential, order",
+                "trainer.seed: 0 -> 1, training",
+            ],
+        ),
+        (
+            [],
+            ["model=emulated", "trainer.optimizer=sgd"],
+            "changes the training",
+            ["trainer.optimizer: adam -> sgd, training", "model: mobilenet_v2 -> emulated, training"],
+        ),
+        (
+            [],
+            ["load.drop_remainder=true"],
+            "changes the data, from load.batch on",
+            [
+                f"load.drop_remainder: false -> true, data from load.batch in {('train',)} {LEFT_OUT}",
+            ],
+        ),
+        (
+            [],
+            ["transform.resize.dtype=float32"],
+            "changes the data, from transform.resize on",
+            [
+                "transform.resize.dtype: uint8 -> float32, data from transform.resize",
+                f"{SCALE}: in the model -> in the pipeline, data from {SCALE}",
+            ],
+        ),
+        (
+            ["extract=tfds"],
+            [
+                "extract=tfds",
+                "extract.decode=true",
+                *(f"transform.{key}=[resize,scale_minus_one_one]" for key in ("steps", "eval_steps")),
+            ],
+            "changes only the speed",
+            ["extract.decode: false -> true, speed", "transform.decode: first -> None, speed"],
+        ),
+        (
+            ["transform.resize.size=[64,64]"],
+            ["dataset.data_dir=/data"],
+            "changes only the speed",
+            ["dataset.data_dir: null -> /data, speed (as long as the same files are there)"],
+        ),
+        (
+            ["dataset.eval_split=null"],
+            ["dataset.eval_split=null", "transform.eval_steps=[decode]"],
+            "changes nothing",
+            ["transform.eval_steps: ['decode', 'resize', 'scale_minus_one_one'] -> ['decode'], None"],
+        ),
+        (
+            [],
+            ["transform.steps=[decode,center_crop,resize,scale_minus_one_one]"],
+            "changes the data, from transform.center_crop on",
+            ["transform.center_crop: None -> after decode, data from transform.center_crop in ('train',)"],
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_difference_is_told_with_what_it_changes(
+    old: list[str], new: list[str], headline: str, differences: list[str]
+) -> None:
+    found = comparison(old, new)
+    assert (found.headline, shown(found)) == (headline, differences)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "note"),
+    [
+        (
+            ["load.drop_remainder=true"],
+            ["load.drop_remainder=true", "load.batch_size=8"],
+            "load.drop_remainder=true: in another order, or with other batches, a pass leaves other examples out.",
+        ),
+        (
+            ["cache=none", FLIPPED],
+            ["cache=none", FLIPPED, "trainer.seed=2"],
+            "With another seed transform.random_flip does something else to each picture.",
+        ),
+        (
+            ["load.drop_remainder=true", "transform.deterministic=false"],
+            ["load.drop_remainder=true", "transform.deterministic=false", "load.prefetch=1"],
+            "Without a fixed order, load.drop_remainder=true leaves other examples out of each pass, and in each run.",
+        ),
+        (
+            ["model.trainable=false"],
+            ["model.trainable=false", "cache.at=features"],
+            "cache.at = features: losses are those of a run without it within float tolerance, not to the bit.",
+        ),
+    ],
+)
+def test_what_a_reader_should_know_is_told(old: list[str], new: list[str], note: str) -> None:
+    assert comparison(old, new).notes == (note,)
+
+
+def test_without_a_fixed_order_what_is_left_out_can_not_be_known_to_be_the_same() -> None:
+    loose = ["load.drop_remainder=true", "transform.deterministic=false"]
+    assert comparison(loose, [*loose, "load.prefetch=1"]).headline == (
+        "changes perhaps the data, from load.batch on, and the speed"
+    )
+
+
+SINCE_CHANGED = {"load.drop_remainder": DATA}
+"""Parameters of another kind that change the data in a diff."""
+
+
+@pytest.mark.parametrize("key", sorted(OTHER_VALUES))
+def test_each_parameter_changes_what_its_kind_says(key: str) -> None:
+    group = [f"transform.{name}=[decode,resize,rescale]" for name in ("steps", "eval_steps")]
+    base = [*group, "+transform.rescale={scale: 0.001, offset: 0.0}"] if "rescale" in key else []
+    base += ["measure.au_min=null"]
+    found = comparison(base, [*base, f"{key}={OTHER_VALUES[key]}"])
+    told = {item.path: item.kind for item in found.differences if item.path == key}
+    assert told == {key: SINCE_CHANGED.get(key, KINDS[key])}
+
+
+def test_only_the_speed_changes_exactly_where_fingerprints_are_equal() -> None:
+    base = composed("trainer=drain", "trainer.epochs=2")
+    counts = {True: 0, False: 0}
+    for one, other in random_pairs(base, 1, 300):
+        plans = plan(parse(one, STAGES)), plan(parse(other, STAGES))
+        equal = plans[0].fingerprint == plans[1].fingerprint
+        found = compare(*plans, (one, other))
+        if not any("Without a fixed order" in note for note in found.notes):
+            assert ({*found.kinds} <= {SPEED}) == equal, (one, other, found)
+            counts[equal] += 1
+        assert compare(*plans[::-1], (other, one)).kinds == found.kinds
+        assert (DATA in found.kinds) == bool(found.since)
+    assert min(counts.values()) > 50
+
+
+KEPT = ["cache=disk", "cache.dir=/caches"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (KEPT, [*KEPT, "load.batch_size=8"], ["train: cache.disk at transformed stays valid"] * 2),
+        (
+            KEPT,
+            [*KEPT, "transform.resize.size=[32,32]"],
+            ["train: cache.disk at transformed is made anew, since transform.resize.size differs"] * 2,
+        ),
+        (
+            [*KEPT, "cache.at=decoded"],
+            [*KEPT, "cache.at=decoded", "transform.resize.size=[32,32]"],
+            ["train: cache.disk at decoded stays valid"] * 2,
+        ),
+        (
+            KEPT,
+            [*KEPT, "dataset.split=train"],
+            [
+                "train: cache.disk at transformed is made anew, since dataset.split differs",
+                "train: cache.disk at transformed stays valid",
+            ],
+        ),
+        (KEPT, [*KEPT, "cache.dir=/others"], ["train: cache.disk at transformed is made by the first run"] * 2),
+        (KEPT, ["cache=none"], ["train: cache.disk at transformed is not read any more"] * 2),
+        ([], KEPT, ["train: cache.disk at transformed is made by the first run"] * 2),
+        (KEPT, [], ["train: cache.memory at transformed is filled by each run"] * 2),
+        (["cache=none"], ["cache=none", "load.prefetch=1"], []),
+        (
+            [*KEPT, "cache.at=decoded"],
+            [*KEPT, "cache.at=decoded", "extract.cycle_length=8"],
+            ["train: cache.disk at decoded is made anew, since extract.interleave.cycle_length differs"] * 2,
+        ),
+        (
+            [*KEPT, "cache.at=source"],
+            [*KEPT, "cache.at=decoded"],
+            ["train: cache.disk at decoded is made anew, since cache.at differs"] * 2,
+        ),
+        (
+            [*KEPT, "cache.at=features", "model.trainable=false"],
+            [*KEPT, "cache.at=features", "model.trainable=false", "model.alpha=0.5"],
+            ["train: cache.disk at features is made anew, since model.mobilenet_v2.alpha differs"] * 2,
+        ),
+    ],
+)  # fmt: skip
+def test_caches_stay_valid_where_nothing_before_them_differs(
+    old: list[str], new: list[str], expected: list[str]
+) -> None:
+    found = [f"{kept.pipeline}: {kept}".split(" (")[0] for kept in caches(plan_of(*old), plan_of(*new))]
+    names = ("train", "validation")
+    assert found == [text.replace("train:", f"{name}:") for name, text in zip(names, expected, strict=False)]
+
+
+def test_kinds_come_in_the_order_of_what_they_change() -> None:
+    found = comparison([], ["dataset.split=train", "load.batch_size=1", "trainer.epochs=9", "load.prefetch=3"])
+    assert found.kinds == (DATA, ORDER, TRAINING, SPEED)
+    assert found.headline == "changes the data, from the data set on, the order, the training, and the speed"
+    assert isinstance(found.differences[0], Difference)

@@ -1,0 +1,41 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun import record as records
+from etlrun.errors import WorldError
+from etlrun.review import diff
+from tests.configs import composed
+
+
+def measured_run(folder: Path, words: list[str], examples_per_s: float) -> None:
+    record = records.Record.create(folder, composed(*words), words)
+    record.update(status=records.COMPLETED, examples_per_s=examples_per_s, au=0.5, input_wait_share=0.0)
+
+
+def test_measured_runs_are_told_with_an_interval(told: Any, tmp_path: Path) -> None:
+    for number, rate in enumerate([100.0, 102.0, 98.0, 101.0]):
+        measured_run(tmp_path / f"old{number}", ["load.prefetch=0"], rate)
+        measured_run(tmp_path / f"new{number}", ["load.prefetch=2"], 1.5 * rate)
+    measured_run(tmp_path / "another", ["load.prefetch=2", "load.batch_size=8"], 1.0)
+    lines = told("load.prefetch=0", "load.prefetch=2", "--runs", str(tmp_path)).splitlines()
+    assert [line for line in lines if "measured" in line] == [
+        "  measured examples/s: 100.5 (4 runs) -> 150.8 (4 runs), 1.50 times (95% interval 1.46 to 1.54)",
+        "  measured au: 0.5 (4 runs) -> 0.5 (4 runs), 1.00 times (95% interval 1.00 to 1.00)",
+        "  measured share of waiting: 0 (4 runs) -> 0 (4 runs)",
+    ]
+
+
+def test_one_run_has_no_interval_and_no_run_is_refused(told: Any, tmp_path: Path) -> None:
+    measured_run(tmp_path / "old", ["load.prefetch=0"], 100.0)
+    measured_run(tmp_path / "new", ["load.prefetch=2"], 90.0)
+    assert "  measured examples/s: 100 (1 run) -> 90 (1 run), 0.90 times; one run says nothing of the spread\n" in told(
+        "load.prefetch=0", "load.prefetch=2", "--runs", str(tmp_path)
+    )
+    with pytest.raises(WorldError) as caught:
+        diff.main(["", "cache=none", "--runs", str(tmp_path / "none")])
+    assert str(caught.value) == (
+        f"--runs {tmp_path / 'none'}: found no such folder; expected a folder with completed runs below it\n"
+        "    -> give the folder of a run or of a sweep"
+    )
