@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import count
 from pathlib import Path
 
 import psutil
@@ -63,17 +64,19 @@ def at_work(folder: Path) -> list[int]:
     return found
 
 
-def turn(after_s: float, folder: Path) -> tuple[str, list[str]]:
-    """Kill a sweep after so many seconds and go on with it; when the kill came, and what is wrong."""
+def turn(after_s: float, folder: Path) -> tuple[str, list[str]] | None:
+    """Kill a sweep after so many seconds and go on with it; when the kill came, and what is wrong.
+
+    None where it had ended before.
+    """
     process = started(folder)
     time.sleep(after_s)
     process.send_signal(signal.SIGKILL)
-    killed = process.wait() == -signal.SIGKILL
+    if process.wait() != -signal.SIGKILL:
+        return None
     has_ledger = (folder / "sweep.json").exists()
     kept = completed(folder)
-    when = "after its end"
-    if killed:
-        when = f"with {len(kept)} done" if has_ledger else "before the ledger"
+    when = f"with {len(kept)} done" if has_ledger else "before the ledger"
     gone_s = time.monotonic() + 5
     while at_work(folder) and time.monotonic() < gone_s:
         time.sleep(0.05)
@@ -100,13 +103,18 @@ def main() -> None:
         began_s = time.perf_counter()
         started(Path(scratch) / "whole").wait()
         whole_s = time.perf_counter() - began_s
-        for number in range(arguments.kills):
+        for number in count():
             after_s = moments.uniform(0.3, whole_s)
-            when, wrong = turn(after_s, Path(scratch) / str(number))
+            came = turn(after_s, Path(scratch) / str(number))
+            if came is None:
+                continue
+            when, wrong = came
             right, all_of = counts.get(when, (0, 0))
             counts[when] = right + (not wrong), all_of + 1
             faults += wrong
             print(number, f"{after_s:.1f} s", when, wrong or "right", flush=True)
+            if sum(all_of for _, all_of in counts.values()) == arguments.kills:
+                break
     rows = "\n".join(f"| {when} | {all_of} | {right} |" for when, (right, all_of) in sorted(counts.items()))
     right = sum(right for right, _ in counts.values())
     text = (

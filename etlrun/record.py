@@ -144,7 +144,7 @@ class Record:
 
     def epoch(self, epoch: Mapping[str, Any]) -> None:
         """Add an epoch, and the totals that follow; the rate leaves out a process's first step, which compiles."""
-        epochs = [*self.summary["epochs"], {**epoch, "ended_s": time.time()}]
+        epochs = [*self.summary["epochs"], {"ended_s": time.time(), **epoch}]
         examples = sum(entry["examples"] for entry in epochs)
         steady_s = sum(entry["wall_s"] - entry["startup_s"] for entry in epochs)
         steady = sum(entry["examples"] - entry["startup_examples"] for entry in epochs)
