@@ -61,7 +61,7 @@ class Request:
             overrides=[word for word in rest if not word.startswith("-")],
             config_dir=known.config_dir,
             config_name=known.config_name,
-            multirun=known.multirun,
+            multirun=known.multirun or "hydra.mode=MULTIRUN" in rest,
         )
 
 

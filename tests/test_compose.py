@@ -184,6 +184,10 @@ def test_a_folder_of_own_configs_must_exist(tmp_path: Path) -> None:
     )
 
 
+def test_hydras_own_word_for_a_multirun_is_one() -> None:
+    assert Request.of(["hydra.mode=MULTIRUN", "cache=none,disk"]).multirun
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
