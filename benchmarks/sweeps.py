@@ -3,22 +3,20 @@
 python -m benchmarks.sweeps [--sweeps 40] [--output benchmarks/results/sweeps.md]
 
 Each sweep is a real one, `python -m etlrun -m …`, of JPEGs of the sample data set, with an emulated accelerator whose
-steps take as long as the ratio asks. The tie differs from the baseline in a prefetch buffer that changes nothing. While
-it runs, other processes take the cores away at random moments, so that the pipeline now and then starves its steps.
+steps take as long as the ratio asks. The tie differs from the baseline in a prefetch buffer that changes nothing. Several
+sweeps run side by side: they take the cores from each other, so that the pipeline now and then starves its steps.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
-import random
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +34,6 @@ WORDS = (
     "model=emulated",
     "trainer.epochs=3",
 )
-
-
-def disturb(seed: int) -> None:
-    """Take a core away for some tenths of a second, again and again, for a quarter of the time."""
-    moments = random.Random(seed)  # noqa: S311 - a disturbance, no secret
-    while True:
-        until_s = time.perf_counter() + moments.expovariate(1 / 0.4)
-        while time.perf_counter() < until_s:
-            pass
-        time.sleep(moments.expovariate(1 / 1.2))
 
 
 def swept(seed: int, folder: Path) -> dict[str, Any]:
@@ -88,28 +76,27 @@ def main() -> None:
     """Run the sweeps and add their table to the output file."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--sweeps", type=int, default=40)
+    parser.add_argument("--side-by-side", type=int, default=3)
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
-    disturbers = [multiprocessing.Process(target=disturb, args=(seed,), daemon=True) for seed in range(2)]
-    for disturber in disturbers:
-        disturber.start()
     numbers = range(1, len(RATIOS))
     calls: dict[int, Counter[str]] = {number: Counter() for number in numbers}
     errors: dict[int, list[float]] = {number: [] for number in numbers}
     noises: list[float] = []
-    for seed in range(arguments.sweeps):
-        with tempfile.TemporaryDirectory() as scratch:
-            results = swept(seed, Path(scratch) / "sweep")
-        noises.append(results["noise"]["median"])
-        for config in results["configs"]:
-            number, gain = config["number"], config["gain"]
-            if number:
-                calls[number][gain["call"]] += 1
-                errors[number].append(float(gain["low"] <= RATIOS[number] <= gain["high"]))
-        gains = {config["number"]: round(config["gain"]["ratio"], 3) for config in results["configs"]}
-        print(
-            seed, f"noise {noises[-1]:.3f}", sorted(gains.items()), {k: dict(v) for k, v in calls.items()}, flush=True
-        )
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(arguments.side_by_side) as pool:
+        folders = [Path(scratch) / str(seed) for seed in range(arguments.sweeps)]
+        for seed, results in enumerate(pool.map(swept, range(arguments.sweeps), folders)):
+            noises.append(results["noise"]["median"])
+            gains = {config["number"]: config["gain"] for config in results["configs"]}
+            for number in numbers:
+                calls[number][gains[number]["call"]] += 1
+                is_held = gains[number]["low"] <= RATIOS[number] <= gains[number]["high"]
+                errors[number].append(float(is_held))
+            ratios = [round(gains[number]["ratio"], 3) for number in numbers]
+            counts = [dict(calls[number]) for number in numbers]
+            print(
+                seed, f"noise {noises[-1]:.3f}", ratios, counts, [sum(errors[number]) for number in numbers], flush=True
+            )
     text = table(calls, errors, noises, arguments.sweeps)
     print(text)
     if arguments.output:

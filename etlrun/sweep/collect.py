@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etlrun import record as records
-from etlrun.sweep.compare import Gain, Rates, gains, noise_of
+from etlrun.sweep.compare import Gain, Rates, gains, itself, noise_of
 from etlrun.sweep.decision import decide, tied_with_best
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger
 from etlrun.sweep.outcome import WARM, Outcome, outcome, outcome_of
@@ -81,7 +81,8 @@ class _Collector:
         rates = {number: self._rates(number) for number in self.of}
         twins = [(one, other) for one, other in self._twins(self.counted[BASELINE]).values() if one and other]
         noise = noise_of(twins)
-        over_baseline = gains(rates, rates[BASELINE], noise)
+        over_baseline = gains({number: of for number, of in rates.items() if number}, rates[BASELINE], noise)
+        over_baseline[BASELINE] = itself(rates[BASELINE])
         letters = _letters_of({number: of[0][1].digests for number, of in self.counted.items() if of})
         configs = [self._config(number, over_baseline[number], letters) for number in self.of]
         configs.sort(key=lambda config: (config.examples_per_s is None, -(config.examples_per_s or 0.0)))

@@ -71,7 +71,7 @@ def noise_of(pairs: Sequence[tuple[float, float]]) -> Noise:
 
 
 def gains(rates: Mapping[int, Rates], reference: Rates, noise: Noise, seed: int = 0) -> dict[int, Gain]:
-    """The gain of each config over `reference`, by its number."""
+    """The gain of each config over `reference`, which is none of them, by its number."""
     logs = {
         number: np.array([math.log(rate / reference[turn]) for turn, rate in of.items() if turn in reference])
         for number, of in rates.items()
@@ -81,6 +81,12 @@ def gains(rates: Mapping[int, Rates], reference: Rates, noise: Noise, seed: int 
     reach = {rounds: _reach(pool, rounds, seed) for rounds in {len(log) for log in told.values()}}
     margin = math.log1p(noise.median or 0.0)
     return {number: _gain(log, reach.get(len(log)), margin) for number, log in logs.items()}
+
+
+def itself(reference: Rates) -> Gain:
+    """The gain of the reference, which has no interval and tells nothing of the noise."""
+    call = TIED if len(reference) >= FEWEST_ROUNDS else UNTOLD
+    return Gain(ratio=1.0 if reference else None, low=None, high=None, call=call, rounds=len(reference))
 
 
 def _pool(logs: Sequence[np.ndarray]) -> np.ndarray:
