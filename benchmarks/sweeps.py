@@ -3,8 +3,8 @@
 python -m benchmarks.sweeps [--sweeps 40] [--output benchmarks/results/sweeps.md]
 
 Each sweep is a real one, `python -m etlrun -m …`, of JPEGs of the sample data set, with an emulated accelerator whose
-steps take as long as the ratio asks. The tie differs from the baseline in a prefetch buffer that changes nothing. Several
-sweeps run side by side: they take the cores from each other, so that the pipeline now and then starves its steps.
+steps take as long as the ratio asks. The tie differs from the baseline in a prefetch buffer that changes nothing.
+Several sweeps run side by side: they take the cores from each other, so that the pipeline now and then starves its steps.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ RATIOS = (1.0, 1.0, 1.05, 1.3)
 """Of the configs in the order of the grid; the first is the baseline."""
 REPEATS = 5
 WORDS = (
-    "dataset.split='train[:320]'",
+    "dataset.split='train[:200]'",
     "dataset.eval_split=null",
     "cache=none",
-    "load.batch_size=8",
+    "load.batch_size=4",
     "load.shuffle_buffer=16",
     "load.drop_remainder=true",
     "model=emulated",

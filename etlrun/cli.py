@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from etlrun import compose, freeze, grid, launch, multirun, render, report, resume
+from etlrun import compose, freeze, grid, launch, multirun, render, report, resume, run
 from etlrun.eject import program
 from etlrun.errors import EtlrunError, describe
 from etlrun.plan import Plan
@@ -43,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except EtlrunError as error:
         print(describe(error), file=sys.stderr)
         raise SystemExit(error.status) from None
+    except KeyboardInterrupt:
+        print("etlrun: interrupted", file=sys.stderr)
+        raise SystemExit(run.INTERRUPTED) from None
     except BrokenPipeError:
         raise SystemExit(1) from None
 

@@ -6,7 +6,7 @@ import argparse
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class Request:
         base_dir: The project's configs; None for those of this installation.
         config_dir: A person's own configs, searched after the project's; None for none.
         config_name: Of the primary config.
+        unknown: Options that are not among these.
         multirun: Whether overrides may have several values, one for each job.
     """
 
@@ -48,6 +49,7 @@ class Request:
     config_dir: str | None = None
     config_name: str | None = None
     multirun: bool = False
+    unknown: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, arguments: list[str]) -> Request:
@@ -59,6 +61,7 @@ class Request:
         known, rest = parser.parse_known_args(arguments)
         return cls(
             overrides=[word for word in rest if not word.startswith("-")],
+            unknown=[word for word in rest if word.startswith("-")],
             config_dir=known.config_dir,
             config_name=known.config_name,
             multirun=known.multirun or "hydra.mode=MULTIRUN" in rest,

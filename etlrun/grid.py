@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -107,6 +108,21 @@ def settings(request: Request, stages: Stages) -> tuple[Sweep, Multirun]:
     """How the jobs that `request` asks for are run; `ConfigError` with all faults that show without composing them."""
     with composer(request) as files, _Asked(request, stages, files) as asked:
         return asked.settings()[:2]
+
+
+def changed(sweep: Sweep, words: Sequence[str]) -> Sweep:
+    """`sweep` with what overrides of it set; the rules by which its jobs were chosen can't be set any more."""
+    overrides, faults = parsed(words, None)
+    values = dataclasses.asdict(sweep)
+    for override in overrides:
+        key = str(override.key_or_group).removeprefix("sweep.")
+        if key in {"exclude", "zip"}:
+            expected = "the rules with which the sweep began"
+            faults.append(Fault(where=f"sweep.{key}", found="other rules", expected=expected, remedy="leave it out"))
+        values[key] = override.value()
+    if faults:
+        raise ConfigError(faults)
+    return parse_sweep(values)
 
 
 def planned(request: Request, stages: Stages) -> Plan:

@@ -11,15 +11,15 @@ from etlrun import grid, launch, run
 from etlrun.compose import Request, files_digest
 from etlrun.errors import ConfigError, Fault
 from etlrun.resume import merged
+from etlrun.spec import show
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep import report
 from etlrun.sweep.engine import run_all, unfinished
-from etlrun.sweep.ledger import Ledger
+from etlrun.sweep.ledger import RESUME, Ledger, held, held_if_there
 from etlrun.sweep.outcome import outcome_of
 from etlrun.sweep.progress import Progress
 
-RESUME = "sweep.resume="
 SUBDIR = "${hydra.job.num}"
 LAUNCHERS_OWN = {"prune": False, "on_error": "continue", "retries": 0, "timeout_s": None, "max_jobs_in_flight": 1}
 """Settings, as they have to be with another launcher than Hydra's basic one: it has its own for what they say."""
@@ -33,38 +33,58 @@ def multirun(words: Sequence[str]) -> None:
         WorldError: The sweep's folder can't be used.
     """
     request = Request.of(list(words))
-    resumed = [word.removeprefix(RESUME).strip("'\"") for word in request.overrides if word.startswith(RESUME)]
-    if resumed and resumed[-1] != "null":
-        _go_on(request, Path(resumed[-1]))
+    folder = _resumed(request)
+    if folder is not None:
+        _go_on(request, folder)
         return
     found = grid.of(request, STAGES)
+    _refuse_unfit(found.sweep, found.multirun, request)
     if not found.multirun.is_grid:
         launch.launch(words)
         return
-    _refuse_unfit(found.sweep, found.multirun)
-    known = {**dataclasses.asdict(request), "files": files_digest(request)}
-    ledger = Ledger.create(Path(found.multirun.dir), found.sweep, found.jobs, known)
-    with ledger.held():
+    known = {
+        "overrides": request.overrides,
+        "config_dir": request.config_dir and str(Path(request.config_dir).resolve()),
+        "config_name": request.config_name,
+        "files": files_digest(request),
+        "multirun": dataclasses.asdict(found.multirun),
+    }
+    folder = Path(found.multirun.dir)
+    with held(folder):
+        ledger = Ledger.create(folder, found.sweep, found.jobs, known)
+        if len(ledger.configs) < len(found.jobs):
+            print(f"etlrun: {len(found.jobs)} combinations mean {len(ledger.configs)} configs", file=sys.stderr)
         _run(ledger, request, found.multirun)
 
 
+def _resumed(request: Request) -> Path | None:
+    """The folder that `sweep.resume` names."""
+    words = [word.lstrip("+") for word in request.overrides if word.lstrip("+").startswith(RESUME)]
+    value = words[-1].removeprefix(RESUME).strip("'\"") if words else "null"
+    if not value:
+        expected = "the folder of a sweep, or null"
+        raise ConfigError([Fault(where="sweep.resume", found="nothing", expected=expected)])
+    return None if value == "null" else Path(value)
+
+
 def _go_on(now: Request, folder: Path) -> None:
-    ledger = Ledger.open(folder)
-    with ledger.held():
+    with held_if_there(folder):
+        ledger = Ledger.open(folder)
         before = ledger.request
+        own = [word for word in now.overrides if word.lstrip("+").startswith("sweep.")]
+        others = [word for word in now.overrides if word not in own]
+        ledger.sweep = grid.changed(ledger.sweep, [word for word in own if not word.lstrip("+").startswith(RESUME)])
         request = Request(
-            overrides=merged(before["overrides"], now.overrides),
+            overrides=merged((word for word in before["overrides"] if not word.startswith("sweep.")), others),
             config_dir=now.config_dir or before["config_dir"],
             config_name=now.config_name or before["config_name"],
             multirun=True,
         )
-        sweep, multirun_config = grid.settings(request, STAGES)
-        _refuse_unfit(sweep, multirun_config)
-        has_other_jobs = any(not word.startswith("sweep.") for word in now.overrides)
-        if has_other_jobs or files_digest(request) != before["files"]:
-            for line in _changes(ledger, request, is_strict=has_other_jobs):
+        multirun_config = grid.Multirun(**before["multirun"]) if not others else grid.settings(request, STAGES)[1]
+        _refuse_unfit(ledger.sweep, multirun_config, now)
+        if others or files_digest(request) != before["files"]:
+            for line in _changes(ledger, request, is_strict=bool(others)):
                 print(line, file=sys.stderr)
-        ledger.sweep = sweep
         ledger.save()
         _run(ledger, request, multirun_config)
 
@@ -83,7 +103,7 @@ def _changes(ledger: Ledger, request: Request, *, is_strict: bool) -> Iterator[s
 
 def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
     outcomes = {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs}
-    left, jobs = unfinished(outcomes), f"{len(outcomes)} jobs of {len(ledger.configs)} configs"
+    left, jobs = unfinished(ledger, outcomes), f"{len(outcomes)} jobs of {len(ledger.configs)} configs"
     print(f"sweep     {jobs}, {len(left)} to run, in {ledger.folder}", flush=True)
     if config.is_basic:
         with Progress(ledger) as progress:
@@ -93,23 +113,31 @@ def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
         came_to_end = True
     status = report.conclude(ledger.folder)
     if not came_to_end:
-        print(f"etlrun: interrupted; go on with: etlrun -m {RESUME}{ledger.folder}", file=sys.stderr)
+        print(f"etlrun: interrupted; go on with: {ledger.resume_command}", file=sys.stderr)
     raise SystemExit(status if came_to_end else run.INTERRUPTED)
 
 
-def _refuse_unfit(sweep: Sweep, config: grid.Multirun) -> None:
-    """Settings that the launcher or the ledger would not heed."""
+def _refuse_unfit(sweep: Sweep, config: grid.Multirun, request: Request) -> None:
+    """Settings that the sweeper, the launcher or the ledger would not heed, and options that nobody knows."""
+    others = LAUNCHERS_OWN if config.is_grid else {**LAUNCHERS_OWN, "repeats": 1, "exclude": (), "zip": ()}
+    heeded = config.is_grid and config.is_basic
+    who = (config.launcher if config.is_grid else config.sweeper).rpartition(".")[2]
     faults = [
         Fault(
             where=f"sweep.{name}",
-            found=str(getattr(sweep, name)),
-            expected=f"{wanted}, since {config.launcher.rpartition('.')[2]} runs the jobs",
-            remedy="set what the launcher has for it, or leave hydra/launcher as it is",
+            found=show(getattr(sweep, name)),
+            expected=f"{show(wanted)}, since {who} {'runs' if config.is_grid else 'chooses'} the jobs",
+            remedy="set what it has for it, or leave it out",
         )
-        for name, wanted in LAUNCHERS_OWN.items()
-        if not config.is_basic and getattr(sweep, name) != wanted
+        for name, wanted in others.items()
+        if not heeded and getattr(sweep, name) != wanted
     ]
-    if config.subdir != SUBDIR:
+    if config.is_grid:
+        faults += [
+            Fault(where=word, found="an option that no grid has", expected="overrides KEY=VALUE, or Hydra's options")
+            for word in request.unknown
+        ]
+    if config.is_grid and config.subdir != SUBDIR:
         remedy = "leave it as it is, and choose hydra.sweep.dir"
         expected = f"{SUBDIR}: a sweep names the folders of its runs"
         faults.append(Fault(where="hydra.sweep.subdir", found=config.subdir, expected=expected, remedy=remedy))

@@ -105,7 +105,7 @@ def one_by_one(axes: Sequence[Axis]) -> Iterator[Chosen]:
             yield {**first, axis: value}
 
 
-def parsed(words: Sequence[str], loader: ConfigLoader) -> tuple[list[Override], list[Fault]]:
+def parsed(words: Sequence[str], loader: ConfigLoader | None) -> tuple[list[Override], list[Fault]]:
     """The overrides that are in Hydra's grammar, and a fault for each that is not."""
     parser, overrides, faults = OverridesParser.create(config_loader=loader), [], []
     for word in words:
@@ -159,7 +159,7 @@ class Combinations:
             lengths = [len(axis.values) for axis in axes if axis]
             if None in axes:
                 continue
-            if len(set(lengths)) > 1 or any(key in found for key in keys):
+            if len(set(lengths)) > 1 or len(set(keys)) < len(keys) or any(key in found for key in keys):
                 counts = ", ".join(f"{key} with {length}" for key, length in zip(keys, lengths, strict=True))
                 self._fault(where, counts, "as many values of each, and each key in one list")
                 continue
@@ -177,12 +177,19 @@ class Combinations:
             if not equals:
                 self._fault(f"sweep.exclude: {rule}", term, "terms KEY=VALUE or KEY!=VALUE, | between several values")
             if axis is not None:
-                terms.append((axis, not key.endswith("!"), set(values.split("|"))))
+                given = set(values.split("|"))
+                known = [str(value.plain) if isinstance(value.plain, str) else value.text for value in axis.values]
+                for value in sorted(given.difference(known)):
+                    expected = f"one of {', '.join(known)}"
+                    self._fault(f"sweep.exclude: {rule}", f"{key.removesuffix('!')}={value}", expected)
+                terms.append((axis, not key.endswith("!"), given))
         return terms
 
     @staticmethod
     def _holds(rule: list[tuple[Axis, bool, set[str]]], chosen: Chosen) -> bool:
-        return bool(rule) and all((chosen[axis].text in values) is wanted for axis, wanted, values in rule)
+        return bool(rule) and all(
+            bool(values & {chosen[axis].text, str(chosen[axis].plain)}) is wanted for axis, wanted, values in rule
+        )
 
     def _axis(self, key: str, where: str) -> Axis | None:
         if key not in self._by_key:

@@ -76,7 +76,7 @@ def config(number: int, rate: float | None, call: str = "tied", ratio: float = 1
             [config(1, 130.0, "untold", 1.3), config(0, 100.0, "untold")],
             [1],
             1,
-            "Fastest: load.prefetch=1. So few runs tell no difference from noise; sweep.repeats=3 or more does.",
+            "Fastest: load.prefetch=1. So few runs tell no difference from noise; a grid with sweep.repeats=3 or more does.",
         ),
     ],
 )  # fmt: skip

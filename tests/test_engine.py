@@ -9,7 +9,7 @@ import pytest
 
 from etlrun.errors import ConfigError, WorldError
 from etlrun.multirun import multirun
-from etlrun.sweep.ledger import Ledger
+from etlrun.sweep.ledger import Ledger, held
 from tests.runs import emulated, summary_of
 
 QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1", "dataset.eval_split=null")
@@ -83,7 +83,7 @@ def test_jobs_at_a_time_are_said_to_share_the_machine(sweep: Sweep, tmp_path: Pa
     runs = [run["outcome"] for run in results_of(tmp_path)["runs"]]
     assert max(run["created_s"] for run in runs) < min(run["created_s"] + run["wall_s"] for run in runs)
     assert results_of(tmp_path)["remarks"] == [
-        "2 jobs ran at a time: their times hold each other's (sweep.max_jobs_in_flight)"
+        "up to 2 jobs ran at a time: their times hold each other's (sweep.max_jobs_in_flight)"
     ]
 
 
@@ -145,9 +145,9 @@ def test_a_sweep_is_one_process_and_its_folder_one_sweep(sweep: Sweep, tmp_path:
         sweep("load.prefetch=0,1")
     assert str(caught.value) == (
         f"{folder}: found a sweep; expected a folder of its own for each sweep, so that nothing is lost\n"
-        f"    -> go on with it: -m sweep.resume={folder}, or choose another hydra.sweep.dir"
+        f"    -> go on with it: etlrun -m sweep.resume={folder}, or choose another hydra.sweep.dir"
     )
-    with Ledger.open(folder).held(), pytest.raises(WorldError) as caught:
+    with held(folder), pytest.raises(WorldError) as caught:
         multirun(["-m", f"sweep.resume={folder}"])
     assert str(caught.value) == (
         f"{folder}: found a sweep that another process runs now; expected one process for a sweep\n"

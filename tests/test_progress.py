@@ -29,8 +29,8 @@ def test_the_line_tells_done_running_failed_best_and_time_left(progress: Progres
     progress.note(RunKey(1, 0), dataclasses.replace(DONE, examples_per_s=130.0, wall_s=120.0))
     progress.note(RunKey(2, 0), dataclasses.replace(DONE, status="failed", wall_s=1.0))
     assert progress.line([RunKey(3, 0), RunKey(4, 0)]) == (
-        "sweep 3/5 | running 3: load.prefetch=3, 4: load.prefetch=4 | 1 failed | "
-        "best 130.0 examples/s (load.prefetch=1) | 0:01:30 left"
+        "sweep 3/5 | 1 failed | 0:01:30 left | running 3: load.prefetch=3, 4: load.prefetch=4 | "
+        "best 130.0 examples/s (load.prefetch=1)"
     )
 
 

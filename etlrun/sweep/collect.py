@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,9 @@ from pathlib import Path
 from etlrun import record as records
 from etlrun.sweep.compare import Gain, Rates, gains, itself, noise_of
 from etlrun.sweep.decision import decide, tied_with_best
-from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger
+from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, is_nobodys, own_words
 from etlrun.sweep.outcome import WARM, Outcome, outcome, outcome_of
-from etlrun.sweep.results import BASELINE, MISSING, TOO_SLOW, ConfigResult, Effect, Results, Run
+from etlrun.sweep.results import BASELINE, KILLED, MISSING, TOO_SLOW, ConfigResult, Effect, Results, Run
 
 MEDIANS = (
     "examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s", "val_accuracy",
@@ -34,14 +35,20 @@ def collect(folder: Path) -> Results | None:
         ledger = Ledger.open(folder)
         configs = [_Known(config.overrides, config.fingerprint) for config in ledger.configs]
         runs = [
-            Run(name=key.name, config=key.config, repeat=key.repeat, outcome=outcome_of(ledger.folder_of(key)))
+            Run(name=key.name, config=key.config, repeat=key.repeat, outcome=_as_it_is(ledger.folder_of(key)))
             for key in sorted(ledger.runs)
         ]
-        return _Collector(
-            folder, configs, runs, pairs=ledger.is_paired, in_flight=ledger.sweep.max_jobs_in_flight
-        ).results()
+        return _Collector(folder, configs, runs, pairs=ledger.is_paired).results()
     configs, runs = _scanned(folder)
-    return _Collector(folder, configs, runs, pairs=False, in_flight=1).results() if runs else None
+    return _Collector(folder, configs, runs, pairs=False).results() if runs else None
+
+
+def _as_it_is(folder: Path) -> Outcome | None:
+    """The outcome of a run of which no process is left where it says that it runs."""
+    found = outcome_of(folder)
+    if found is None or found.status != records.RUNNING or not is_nobodys(folder):
+        return found
+    return dataclasses.replace(found, status=KILLED, error="its process has ended without a word")
 
 
 def _scanned(folder: Path) -> tuple[list[_Known], list[Run]]:
@@ -51,7 +58,7 @@ def _scanned(folder: Path) -> tuple[list[_Known], list[Run]]:
     for path in sorted(folder.rglob(records.SUMMARY), key=lambda path: _natural(path.parent.relative_to(folder))):
         summary = records.read_summary(path.parent)
         name = path.parent.relative_to(folder)
-        if summary is not None and name.parts[:1] != (ATTEMPTS,):
+        if summary is not None and ATTEMPTS not in name.parts:
             configs.append(_Known(tuple(summary["overrides"]), summary.get("plan_fingerprint") or ""))
             runs.append(Run(name=str(name), config=len(runs), repeat=0, outcome=outcome(summary)))
     return configs, runs
@@ -65,15 +72,12 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 class _Collector:
     """What the runs of one sweep come to."""
 
-    def __init__(
-        self, folder: Path, configs: Sequence[_Known], runs: Sequence[Run], *, pairs: bool, in_flight: int
-    ) -> None:
-        self.folder, self.configs, self.runs = folder, configs, runs
-        self.pairs, self.in_flight = pairs, in_flight
+    def __init__(self, folder: Path, configs: Sequence[_Known], runs: Sequence[Run], *, pairs: bool) -> None:
+        self.folder, self.configs, self.runs, self.pairs = folder, configs, runs, pairs
         self.of: dict[int, list[Run]] = {number: [] for number in range(len(configs))}
         for run in runs:
             self.of[run.config].append(run)
-        self.shared = set.intersection(*(set(config.overrides) for config in configs)) if len(configs) > 1 else set()
+        self.own = own_words([config.overrides for config in configs])
         self.keys = _swept(configs)
         self.counted = {number: _counted(of) for number, of in self.of.items()}
 
@@ -120,7 +124,7 @@ class _Collector:
         return ConfigResult(
             number=number,
             overrides=known.overrides,
-            own=tuple(word for word in known.overrides if word not in self.shared),
+            own=self.own[number],
             swept=_values(known.overrides, self.keys),
             status=TOO_SLOW if any(of.is_too_slow for _, of in completed) else status,
             runs=tuple(run.name for run, _ in completed),
@@ -133,6 +137,14 @@ class _Collector:
             error=unfinished[-1].error if unfinished else "",
             **medians,
         )
+
+    def _sittings(self, counted: Sequence[tuple[Run, Outcome]]) -> dict[int, set[float]]:
+        """By round, when the processes began that made its runs."""
+        found: dict[int, set[float]] = {}
+        for run, of in counted:
+            turn = run.repeat // 2 if self.pairs and run.config == BASELINE else run.repeat
+            found.setdefault(turn, set()).add(of.sitting_s)
+        return found if len(found) > 1 else {}
 
     def _ceiling(self) -> float | None:
         """The median over all runs of what their verdicts allow."""
@@ -153,8 +165,12 @@ class _Collector:
                 yield Effect(key=key, value=value, configs=len(of), examples_per_s=statistics.median(of))
 
     def _remarks(self, configs: Sequence[ConfigResult]) -> Iterator[str]:
-        if self.in_flight > 1:
-            yield f"{self.in_flight} jobs ran at a time: their times hold each other's (sweep.max_jobs_in_flight)"
+        counted = [(run, of) for several in self.counted.values() for run, of in several]
+        in_flight = max((of.in_flight for _, of in counted), default=1)
+        if in_flight > 1:
+            yield f"up to {in_flight} jobs ran at a time: their times hold each other's (sweep.max_jobs_in_flight)"
+        if any(len(sittings) > 1 for sittings in self._sittings(counted).values()):
+            yield "some rounds were made in more than one sitting: their ratios hold what the machine was like in each"
         left_out = [
             str(number)
             for number, of in self.of.items()

@@ -8,7 +8,7 @@ from etlrun.sweep.compare import BETTER, TIED, UNTOLD, Gain, Noise, Rates, gains
 from etlrun.sweep.results import BASELINE, ConfigResult, Decision
 
 _ALIKE = 1.02
-"""Memory that differs by less counts as the same."""
+"""Memory that differs by less counts as the same; cores do in tenths. What is the same is no reason to change."""
 
 
 def tied_with_best(configs: Sequence[ConfigResult], rates: Mapping[int, Rates], noise: Noise) -> list[int]:
@@ -24,13 +24,14 @@ def tied_with_best(configs: Sequence[ConfigResult], rates: Mapping[int, Rates], 
 
 
 def decide(configs: Sequence[ConfigResult], tied: Sequence[int]) -> Decision:
-    """The cheapest of the configs numbered `tied`: the least memory, then the fewest cores, then the fastest."""
+    """The cheapest of the configs numbered `tied`: the least memory, the baseline, the fewest cores, the fastest."""
     known = {config.number: config for config in configs}
     if not tied:
         return Decision(config=None, overrides=(), gain=None, tied=(), same_data="", words="No run has completed.")
     least = min(known[number].peak_rss_bytes or 0.0 for number in tied)
     lean = [known[number] for number in tied if (known[number].peak_rss_bytes or 0.0) <= least * _ALIKE]
-    chosen = min(lean, key=lambda config: (config.cores_used or 0.0, -(config.examples_per_s or 0.0)))
+    by_cores = sorted(lean, key=lambda config: (round(config.cores_used or 0.0, 1), -(config.examples_per_s or 0.0)))
+    chosen = next((config for config in lean if config.number == BASELINE), by_cores[0])
     return Decision(
         config=chosen.number,
         overrides=chosen.overrides,
@@ -50,10 +51,10 @@ def times(gain: Gain) -> str:
 
 
 def _words(chosen: ConfigResult, others: int) -> str:
-    name = " ".join(chosen.own) or "the default config"
+    name = " ".join(chosen.own) or "the only config"
     call = chosen.gain.call
     if call == UNTOLD:
-        return f"Fastest: {name}. So few runs tell no difference from noise; sweep.repeats=3 or more does."
+        return f"Fastest: {name}. So few runs tell no difference from noise; a grid with sweep.repeats=3 or more does."
     tied = ""
     if others:
         tied = f" It is the cheapest of {others + 1} that are tied with the best."

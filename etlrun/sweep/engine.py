@@ -17,7 +17,7 @@ from etlrun import record as records
 from etlrun import run as runs
 from etlrun.errors import Fault, WorldError
 from etlrun.record import Record
-from etlrun.sweep.ledger import Ledger, RunKey
+from etlrun.sweep.ledger import Ledger, RunKey, nobodys
 from etlrun.sweep.outcome import Outcome, outcome_of
 from etlrun.sweep.process import started
 from etlrun.sweep.progress import Progress
@@ -25,7 +25,7 @@ from etlrun.sweep.pruning import Pruning
 
 _LOOK_S = 0.25
 """Between two looks at the clock."""
-_GRACE_S, _AGAIN_S = 30.0, 5.0
+_GRACE_S, _AGAIN_S = 30.0, 1.0
 """A job that is told to end is told again, since libraries swallow interrupts, and killed in the end."""
 
 
@@ -33,9 +33,10 @@ Outcomes = Mapping[RunKey, Outcome | None]
 """Of all runs of a sweep, in the order in which they are made; None of one that has not started."""
 
 
-def unfinished(outcomes: Outcomes) -> list[RunKey]:
-    """The runs that are not completed yet."""
-    return [run for run, outcome in outcomes.items() if outcome is None or not outcome.is_final]
+def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:
+    """The runs that are not completed yet; what was pruned counts as completed for as long as `sweep.prune` is set."""
+    final = {records.COMPLETED, *([records.PRUNED] if ledger.sweep.prune else [])}
+    return [run for run, outcome in outcomes.items() if outcome is None or outcome.status not in final]
 
 
 def run_all(ledger: Ledger, outcomes: Outcomes, progress: Progress) -> bool:
@@ -48,12 +49,19 @@ def run_all(ledger: Ledger, outcomes: Outcomes, progress: Progress) -> bool:
     with _interrupts(engine):
         try:
             engine.work()
+        except EOFError as error:
+            raise WorldError(
+                where=str(ledger.folder),
+                found="the end of the process that starts the jobs",
+                expected="that process for as long as the sweep",
+                remedy=f"go on: {ledger.resume_command}",
+            ) from error
         except OSError as error:
             raise WorldError(
                 where=str(ledger.folder),
                 found=str(error),
                 expected="a folder that can be written to",
-                remedy=f"make space, and go on: etlrun -m sweep.resume={ledger.folder}",
+                remedy=f"make space, and go on: {ledger.resume_command}",
             ) from error
         finally:
             engine.end_running()
@@ -69,10 +77,11 @@ class _Engine:
 
     def __init__(self, ledger: Ledger, outcomes: Outcomes, progress: Progress) -> None:
         self.ledger, self.progress, self.interrupts = ledger, progress, 0
-        self.waiting = deque(unfinished(outcomes))
+        self.waiting = deque(unfinished(ledger, outcomes))
         self.pruning = Pruning(ledger)
+        waiting = set(self.waiting)
         for run, outcome in outcomes.items():
-            if outcome is not None and outcome.is_final:
+            if outcome is not None and run not in waiting:
                 self._note(run, outcome)
         self.running: dict[int, _Running] = {}
         self.attempts: dict[RunKey, int] = {}
@@ -101,8 +110,9 @@ class _Engine:
 
     def _ended(self, job: _Running) -> None:
         job.process.join()
-        status = job.process.exitcode
-        runs.settle(job.folder, 0 if status is None else status)
+        with nobodys(job.folder):  # the job's process outlives the server that tells of its end, by a moment
+            status = job.process.exitcode
+            runs.settle(job.folder, 0 if status is None else status)
         if job.is_late:
             job.tell_late(self.ledger.sweep.timeout_s)
         self._done(job.run)
@@ -114,7 +124,7 @@ class _Engine:
                 where=str(self.ledger.folder_of(run)),
                 found="no summary of a job that has ended",
                 expected="what the job wrote",
-                remedy=f"see that nothing else writes there, and go on: -m sweep.resume={self.ledger.folder}",
+                remedy=f"see that nothing else writes there, and go on: {self.ledger.resume_command}",
             )
         has_failed = outcome.status == records.FAILED
         self.attempts[run] = self.attempts.get(run, 0) + 1
@@ -180,9 +190,7 @@ class _Running:
             expected="its end before that",
             remedy="give it more time, or less to do",
         )
-        record = Record(self.folder)
-        if record.summary["status"] != records.COMPLETED:
-            record.update(status=records.FAILED, error=str(fault))
+        Record(self.folder).update(status=records.FAILED, error=str(fault))
 
 
 @contextmanager

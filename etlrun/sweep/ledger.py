@@ -12,11 +12,12 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import shlex
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,13 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from etlrun import record as records
-from etlrun.errors import WorldError
+from etlrun.errors import ConfigError, WorldError
 from etlrun.grid import Job
 from etlrun.spec import parse_sweep
 from etlrun.stages.sweep import Sweep
 
 SWEEP, CONFIGS, LOCK, ATTEMPTS = "sweep.json", "configs.jsonl", "lock", "attempts"
+RESUME = "sweep.resume="
 FEWEST_REPEATS = 3
 """From which on configs are compared, and the baseline runs in pairs."""
 
@@ -115,6 +117,7 @@ class Ledger:
 
     def __init__(self, folder: Path, sweep: Sweep, configs: Sequence[Config], request: Mapping[str, Any]) -> None:
         self.folder, self.sweep, self.configs, self.request = folder, sweep, list(configs), dict(request)
+        self._opened_s = time.time()
 
     @classmethod
     def create(cls, folder: Path, sweep: Sweep, jobs: Sequence[Job], request: Mapping[str, Any]) -> Ledger:
@@ -124,7 +127,7 @@ class Ledger:
                 where=str(folder),
                 found="a sweep",
                 expected="a folder of its own for each sweep, so that nothing is lost",
-                remedy=f"go on with it: -m sweep.resume={folder}, or choose another hydra.sweep.dir",
+                remedy=f"go on with it: {resume_command(folder)}, or choose another hydra.sweep.dir",
             )
         ledger = cls(folder, sweep, _distinct(jobs), request)
         ledger.save()
@@ -135,8 +138,11 @@ class Ledger:
         """The sweep in `folder`; `WorldError` where there is none."""
         try:
             known = json.loads((folder / SWEEP).read_text(encoding="utf-8"))
-            return cls(folder, parse_sweep(known["sweep"]), Config.all_in(folder), known["request"])
-        except (OSError, ValueError, KeyError) as error:
+            configs = Config.all_in(folder)
+            if len(configs) != known["configs"]:
+                raise ValueError(f"{CONFIGS} has {len(configs)} configs, {SWEEP} says {known['configs']}")  # noqa: TRY301
+            return cls(folder, parse_sweep(known["sweep"]), configs, known["request"])
+        except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
             raise WorldError(
                 where=str(folder),
                 found=f"no sweep ({type(error).__name__}: {error})",
@@ -146,7 +152,8 @@ class Ledger:
 
     def save(self) -> None:
         """Write what the sweep is made of; each file in one step."""
-        known = {"request": self.request, "sweep": asdict(replace(self.sweep, resume=None))}
+        sweep = asdict(replace(self.sweep, resume=None))
+        known = {"request": self.request, "sweep": sweep, "configs": len(self.configs)}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             records.write_atomically(self.folder / CONFIGS, "".join(f"{config.line}\n" for config in self.configs))
@@ -175,24 +182,6 @@ class Ledger:
                 self.configs.append(replace(config, number=len(self.configs)))
                 yield f"config {self.configs[-1].number} is new: {' '.join(config.overrides)}"
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """The sweep is this process's for as long as the block lasts; `WorldError` where it is another's."""
-        lock = FileLock(self.folder / LOCK, fallback_to_soft=False)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise WorldError(
-                where=str(self.folder),
-                found="a sweep that another process runs now",
-                expected="one process for a sweep",
-                remedy="wait for its end, or stop it",
-            ) from None
-        try:
-            yield
-        finally:
-            lock.release()
-
     @property
     def runs(self) -> list[RunKey]:
         """Every run in the order in which it is made: by the grid, or repeated rounds, shuffled each on its own."""
@@ -211,15 +200,10 @@ class Ledger:
         """Whether the baseline runs twice in each round."""
         return self.sweep.repeats >= FEWEST_REPEATS
 
-    def own_words(self, config: int) -> list[str]:
-        """The overrides of a config that not all others have, too."""
-        return [word for word in self.configs[config].overrides if word not in self._shared]
-
-    @cached_property
-    def _shared(self) -> set[str]:
-        if len(self.configs) == 1:
-            return set()
-        return set.intersection(*(set(config.overrides) for config in self.configs))
+    @property
+    def resume_command(self) -> str:
+        """What goes on with it, to paste into a shell."""
+        return resume_command(self.folder)
 
     def folder_of(self, run: RunKey) -> Path:
         """Where a run is."""
@@ -229,13 +213,57 @@ class Ledger:
         """The folder of a run that is to start, its config frozen in it; what is left of an earlier attempt is kept."""
         folder, config = self.folder_of(run), self.configs[run.config]
         if folder.exists():
-            with _nobodys(folder):
+            with nobodys(folder):
                 attempts = self.folder / ATTEMPTS
                 attempts.mkdir(exist_ok=True)
                 free = (attempts / f"{run.name}-{number}" for number in count(1))
                 shutil.move(folder, next(path for path in free if not path.exists()))
-        records.Record.create(folder, config.values, list(config.overrides), config_dir=self.request.get("config_dir"))
+        details = {"in_flight": self.sweep.max_jobs_in_flight, "sitting_s": self._opened_s}
+        own_configs = self.request.get("config_dir")
+        records.Record.create(folder, config.values, list(config.overrides), config_dir=own_configs, **details)
         return folder
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """The sweep in `folder` is this process's for as long as the block lasts; `WorldError` where it is another's."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / LOCK, fallback_to_soft=False)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise WorldError(
+            where=str(folder),
+            found="a sweep that another process runs now",
+            expected="one process for a sweep",
+            remedy="wait for its end, or stop it",
+        ) from None
+    except OSError as error:
+        raise records.unwritable(folder, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def held_if_there(folder: Path) -> Iterator[None]:
+    """The same, but for a folder without a sweep, in which nothing is to be left."""
+    with held(folder) if (folder / SWEEP).is_file() else nullcontext():
+        yield
+
+
+def resume_command(folder: Path) -> str:
+    """What goes on with the sweep in `folder`, to paste into a shell."""
+    return f"etlrun -m {shlex.quote(f'{RESUME}{folder}')}"
+
+
+def own_words(overrides: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Of each command line's overrides those whose values differ between them, the last one of a key."""
+    given = [{word.partition("=")[0]: word for word in words} for words in overrides]
+    keys = dict.fromkeys(key for words in given for key in words)
+    swept = [key for key in keys if len({words.get(key) for words in given}) > 1]
+    return [tuple(words[key] for key in swept if key in words) for words in given]
 
 
 def _distinct(jobs: Iterable[Job]) -> list[Config]:
@@ -256,8 +284,19 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], path: str = 
             yield f"{path}{key} {json.dumps(was)} -> {json.dumps(is_now)}"
 
 
+def is_nobodys(folder: Path) -> bool:
+    """Whether no process is at work in a run's folder."""
+    lock = FileLock(folder / LOCK, fallback_to_soft=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return False
+    lock.release()
+    return True
+
+
 @contextmanager
-def _nobodys(folder: Path) -> Iterator[None]:
+def nobodys(folder: Path) -> Iterator[None]:
     """Wait until the process of a killed sweep's run, which notices that it is alone, has ended."""
     lock = FileLock(folder / LOCK, fallback_to_soft=False)
     try:

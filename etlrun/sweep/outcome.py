@@ -53,6 +53,8 @@ class Outcome:
         epochs: In order.
         stages: Rows of its stage table, as in `summary.json`.
         remarks: What a reader should know.
+        in_flight: Jobs at a time, as it was started.
+        sitting_s: When the process that started it began, in seconds since 1970.
     """
 
     status: str
@@ -73,11 +75,8 @@ class Outcome:
     epochs: tuple[Epoch, ...]
     stages: tuple[Mapping[str, Any], ...]
     remarks: tuple[str, ...]
-
-    @property
-    def is_final(self) -> bool:
-        """Whether a sweep that goes on leaves it as it is."""
-        return self.status in {records.COMPLETED, records.PRUNED}
+    in_flight: int
+    sitting_s: float
 
 
 def outcome_of(folder: Path) -> Outcome | None:
@@ -113,6 +112,8 @@ def outcome(summary: Mapping[str, Any]) -> Outcome:
         epochs=tuple(epochs),
         stages=tuple(summary.get("stages") or ()),
         remarks=tuple(summary.get("remarks") or ()),
+        in_flight=summary.get("in_flight") or 1,
+        sitting_s=summary.get("sitting_s") or 0.0,
     )
 
 

@@ -18,7 +18,7 @@ def _keras_backend() -> str:
     folder = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
     try:
         return str(json.loads((folder / "keras.json").read_text(encoding="utf-8"))["backend"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError):
         return "tensorflow"
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from multiprocessing import connection
+from multiprocessing import connection, forkserver
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -20,6 +20,10 @@ from etlrun.sweep.ledger import LOCK
 
 OUTPUT = "output.txt"
 """What a job has printed."""
+
+
+_LOOK_S = 0.5
+"""Between two looks at whether a job is alone."""
 
 
 def started(folder: Path) -> BaseProcess:
@@ -38,6 +42,12 @@ def _context() -> ForkServerContext:
         multiprocessing.set_start_method("forkserver", force=True)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["etlrun.sweep.preload"])
+    # Ctrl-C is the sweep's to hear: the server would only ignore it once it has imported everything.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, before)
     return context
 
 
@@ -54,8 +64,9 @@ def _work(name: str) -> None:
 
 
 def _end_with_parent() -> None:
-    """A sweep that is killed takes its jobs with it: they would be made again, and meet themselves."""
-    parent = multiprocessing.parent_process()
+    """A sweep that is killed, or its server, takes its jobs with it: they would be made again, and meet themselves."""
+    parent, server = multiprocessing.parent_process(), os.getppid()
     if parent is not None:
-        connection.wait([parent.sentinel])
+        while not connection.wait([parent.sentinel], timeout=_LOOK_S) and os.getppid() == server:
+            continue
         os.kill(os.getpid(), signal.SIGKILL)

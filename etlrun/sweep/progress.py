@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Sequence
 from datetime import timedelta
@@ -13,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from etlrun import record as records
-from etlrun.sweep.ledger import Ledger, RunKey
+from etlrun.sweep.ledger import Ledger, RunKey, own_words
 from etlrun.sweep.outcome import Outcome
 
 
@@ -23,6 +24,7 @@ class Progress:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.total = len(ledger.runs)
+        self._own = own_words([config.overrides for config in ledger.configs])
         self._console = Console(soft_wrap=True)
         self._live = Live(console=self._console, refresh_per_second=4, transient=True)
         self._walls_s: list[float] = []
@@ -59,9 +61,11 @@ class Progress:
             [f"running {', '.join(f'{run.name}: {self._words(run.config)}' for run in running)}"] if running else []
         )
         parts += [f"{failed} failed"] if failed else []
-        parts += [f"best {self._best[0]:.1f} examples/s ({self._words(self._best[1])})"] if self._best else []
+        now = ", ".join(f"{run.name}: {self._words(run.config)}" for run in running)
         left_s = self.left_s()
         parts += [f"{timedelta(seconds=round(left_s))} left"] if left_s is not None else []
+        parts += [f"running {now}"] if now else []
+        parts += [f"best {self._best[0]:.1f} examples/s ({self._words(self._best[1])})"] if self._best else []
         return " | ".join(parts)
 
     def left_s(self) -> float | None:
@@ -72,19 +76,20 @@ class Progress:
     def ended(self, run: RunKey, outcome: Outcome) -> None:
         """Say of a job that it has ended, and how."""
         rate = f"{outcome.examples_per_s:.1f} examples/s, " if outcome.examples_per_s else ""
-        reason = f": {outcome.error}" if outcome.error else ""
+        reason = f": {' '.join(outcome.error.split())}" if outcome.error else ""
         words = self._words(run.config)
         self.say(
             f"{self._done}/{self.total} {run.name} {words}: {outcome.status}, {rate}{outcome.wall_s:.1f} s{reason}"
         )
 
     def say(self, text: str) -> None:
-        """A line that stays."""
-        self._console.print(text, markup=False, highlight=False)
+        """A line that stays; a reader that has gone (`| head`) ends no sweep."""
+        with contextlib.suppress(SystemExit):  # rich's way to tell of it, once
+            self._console.print(text, markup=False, highlight=False)
 
     @property
     def _done(self) -> int:
         return sum(self._counts.values())
 
     def _words(self, config: int) -> str:
-        return " ".join(self.ledger.own_words(config)) or "the default config"
+        return " ".join(self._own[config]) or "the only config"

@@ -16,7 +16,7 @@ from etlrun import record as records
 from etlrun.errors import WorldError
 from etlrun.sweep import hparams
 from etlrun.sweep.collect import collect
-from etlrun.sweep.results import TOO_SLOW, Results
+from etlrun.sweep.results import KILLED, TOO_SLOW, Results
 from etlrun.sweep.shown import HEADER, remarks, rows
 from etlrun.tables import Rows, as_markdown, print_table
 
@@ -33,14 +33,11 @@ def conclude(folder: Path) -> int:
     results = collect(folder)
     if results is None:
         return 0
-    try:
-        write(folder, results)
-    except OSError as error:
-        raise records.unwritable(folder, error) from error
+    write(folder, results)
     _print(results)
     Console(soft_wrap=True).print(f"report    {folder / HTML}", highlight=False, markup=False)
     ends = {run.outcome.status for run in results.runs if run.outcome is not None}
-    if ends & {records.FAILED, records.INTERRUPTED} or any(run.outcome is None for run in results.runs):
+    if ends & {records.FAILED, records.INTERRUPTED, KILLED} or any(run.outcome is None for run in results.runs):
         return 1
     return 3 if any(config.status == TOO_SLOW for config in results.configs) else 0
 
@@ -64,11 +61,14 @@ def write(folder: Path, results: Results) -> None:
     """Write the four files, each in one step, and what TensorBoard's HParams tab reads."""
     from etlrun.sweep import page  # which imports matplotlib: half a second that only who writes a page should pay
 
-    records.write_atomically(folder / JSON, results.as_json() + "\n")
-    records.write_atomically(folder / CSV, as_csv(results))
-    records.write_atomically(folder / MARKDOWN, markdown(results))
-    records.write_atomically(folder / HTML, page.html(results))
-    hparams.write(folder, results)
+    try:
+        records.write_atomically(folder / JSON, results.as_json() + "\n")
+        records.write_atomically(folder / CSV, as_csv(results))
+        records.write_atomically(folder / MARKDOWN, markdown(results))
+        records.write_atomically(folder / HTML, page.html(results))
+        hparams.write(folder, results)
+    except OSError as error:
+        raise records.unwritable(folder, error) from error
 
 
 def markdown(results: Results) -> str:

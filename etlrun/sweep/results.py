@@ -11,8 +11,8 @@ from etlrun.sweep.outcome import Outcome
 
 BASELINE = 0
 """The first config of the grid, with which the others are compared."""
-MISSING, TOO_SLOW = "missing", "too slow"
-"""What a config can be beside what a run can be: not run yet, or below its pass mark."""
+MISSING, TOO_SLOW, KILLED = "missing", "too slow", "killed"
+"""What a summary does not say: not run yet, below its pass mark, without a process while it says that it runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
