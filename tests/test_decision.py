@@ -66,6 +66,13 @@ def config(number: int, rate: float | None, call: str = "tied", ratio: float = 1
             "It is the cheapest of 3 that are tied with the best."),
         ),
         (
+            [config(1, 101.0, ratio=1.01, peak_rss_bytes=9.9e8, cores_used=0.9), config(0, 100.0)],
+            [1, 0],
+            0,
+            ("Keep the baseline, load.prefetch=0: nothing is better. "
+            "It is the cheapest of 2 that are tied with the best."),
+        ),
+        (
             [config(1, 101.0, ratio=1.01, peak_rss_bytes=8e8), config(0, 100.0)],
             [1, 0],
             1,
@@ -76,7 +83,8 @@ def config(number: int, rate: float | None, call: str = "tied", ratio: float = 1
             [config(1, 130.0, "untold", 1.3), config(0, 100.0, "untold")],
             [1],
             1,
-            "Fastest: load.prefetch=1. So few runs tell no difference from noise; a grid with sweep.repeats=3 or more does.",
+            ("Fastest: load.prefetch=1. So few runs tell no difference from noise; "
+            "a grid with sweep.repeats=3 or more does."),
         ),
     ],
 )  # fmt: skip

@@ -155,6 +155,60 @@ def test_a_sweep_is_one_process_and_its_folder_one_sweep(sweep: Sweep, tmp_path:
     )
 
 
+def test_settings_given_with_a_resume_stay(sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep("load.prefetch=0,1", "dataset.version=9.9.9") == 1
+    assert ended([f"++sweep.resume={tmp_path / 'sweep'}", "sweep.repeats=2", "sweep.on_error=stop"]) == 1
+    capsys.readouterr()
+    assert ended([f"sweep.resume={tmp_path / 'sweep'}"]) == 1
+    assert capsys.readouterr().out.splitlines()[0].startswith("sweep     4 jobs of 2 configs, 4 to run, in ")
+    settings = json.loads((tmp_path / "sweep" / "sweep.json").read_text())["sweep"]
+    assert (settings["repeats"], settings["on_error"], settings["resume"]) == (2, "stop", None)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sweep.resume="], "sweep.resume: found nothing; expected the folder of a sweep, or null"),
+        (
+            ["load.prefetch=0,1", "--dry-run"],
+            "--dry-run: found an option that no grid has; expected overrides KEY=VALUE, or Hydra's options",
+        ),
+    ],
+)
+def test_what_nobody_would_heed_is_refused(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        multirun(["-m", *words])
+    assert str(caught.value) == message
+
+
+def test_the_rules_of_a_sweep_stay_as_they_were(sweep: Sweep, tmp_path: Path) -> None:
+    assert sweep("load.prefetch=0,1", "dataset.version=9.9.9") == 1
+    with pytest.raises(ConfigError) as caught:
+        multirun(["-m", f"sweep.resume={tmp_path / 'sweep'}", "sweep.exclude=['load.prefetch=1']"])
+    assert str(caught.value) == (
+        "sweep.exclude: found other rules; expected the rules with which the sweep began\n    -> leave it out"
+    )
+
+
+@pytest.mark.parametrize("damage", ["[]", "{}", "not JSON"])
+def test_a_damaged_ledger_is_told(damage: str, sweep: Sweep, tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    assert sweep("load.prefetch=0,1", "dataset.version=9.9.9") == 1
+    (folder / "sweep.json").write_text(damage)
+    with pytest.raises(WorldError) as caught:
+        multirun(["-m", f"sweep.resume={folder}"])
+    assert str(caught.value).startswith(f"{folder}: found no sweep (")
+
+
+def test_a_ledger_that_has_lost_configs_is_told(sweep: Sweep, tmp_path: Path) -> None:
+    configs = tmp_path / "sweep" / "configs.jsonl"
+    assert sweep("load.prefetch=0,1", "dataset.version=9.9.9") == 1
+    configs.write_text(configs.read_text().splitlines()[0] + "\n")
+    with pytest.raises(WorldError) as caught:
+        multirun(["-m", f"sweep.resume={tmp_path / 'sweep'}"])
+    assert "configs.jsonl has 1 configs, sweep.json says 2" in str(caught.value)
+
+
 def test_a_path_without_a_sweep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WorldError) as caught:
         multirun(["-m", f"sweep.resume={tmp_path}"])

@@ -134,6 +134,10 @@ def test_the_grid_may_stand_in_a_config(tmp_path: Path) -> None:
             "sweep.exclude: x: found x; expected terms KEY=VALUE or KEY!=VALUE, | between several values"),
         ),
         (
+            ["load.prefetch=0,1", "sweep.exclude=['load.prefetch=9']"],
+            "sweep.exclude: load.prefetch=9: found load.prefetch=9; expected one of 0, 1",
+        ),
+        (
             ["sweep.objectives=[throughput,throughput]"],
             ("sweep.objectives: found ['throughput', 'throughput']; expected each objective once\n"
             "    -> remove one of the two"),

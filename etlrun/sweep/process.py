@@ -42,12 +42,12 @@ def _context() -> ForkServerContext:
         multiprocessing.set_start_method("forkserver", force=True)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["etlrun.sweep.preload"])
-    # Ctrl-C is the sweep's to hear: the server would only ignore it once it has imported everything.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C is the sweep's to hear: the server, which inherits this, would only ignore it once it has imported all.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
 
 
@@ -55,6 +55,7 @@ def _work(name: str) -> None:
     folder = Path(name)
     os.setsid()  # Ctrl-C reaches the sweep alone
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with FileLock(folder / LOCK, fallback_to_soft=False), (folder / OUTPUT).open("ab") as output:
         for stream in (1, 2):

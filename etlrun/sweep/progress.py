@@ -56,13 +56,10 @@ class Progress:
     def line(self, running: Sequence[RunKey]) -> str:
         """Done, running, failed, the best so far, the time left."""
         failed = self._counts.get(records.FAILED, 0)
-        parts = [f"sweep {self._done}/{self.total}"]
-        parts += (
-            [f"running {', '.join(f'{run.name}: {self._words(run.config)}' for run in running)}"] if running else []
-        )
-        parts += [f"{failed} failed"] if failed else []
         now = ", ".join(f"{run.name}: {self._words(run.config)}" for run in running)
         left_s = self.left_s()
+        parts = [f"sweep {self._done}/{self.total}"]
+        parts += [f"{failed} failed"] if failed else []
         parts += [f"{timedelta(seconds=round(left_s))} left"] if left_s is not None else []
         parts += [f"running {now}"] if now else []
         parts += [f"best {self._best[0]:.1f} examples/s ({self._words(self._best[1])})"] if self._best else []
