@@ -55,11 +55,12 @@ def swept(seed: int, folder: Path) -> dict[str, Any]:
 
 def table(calls: dict[int, Counter[str]], errors: dict[int, list[float]], noises: list[float], sweeps: int) -> str:
     """What was called what, in Markdown."""
+    middle = sorted(noises)[len(noises) // 2]
     head = (
         f"{sweeps} sweeps of {len(RATIOS)} configs, {REPEATS} repeats and as many pairs of the baseline, on "
-        f"{os.cpu_count()} cores; two runs of the baseline differed by {sorted(noises)[len(noises) // 2]:.1%} in the "
-        f"median of the sweeps' medians, {max(noises):.1%} in the worst sweep. The ratios are those of the steps; a "
-        "rate also holds the handing over of batches, 1 to 2 ms beside 12 ms on a disturbed machine, which lowers its ratio."
+        f"{os.cpu_count()} cores; two runs of the baseline differed by {middle:.1%} in the median of the sweeps' medians, "
+        f"{max(noises):.1%} in the worst sweep. The ratios are those of the steps; a rate also holds the handing over of "
+        "batches, 1 to 2 ms beside 12 ms on a disturbed machine, which lowers its ratio."
     )
     lines = [
         head,
@@ -74,7 +75,7 @@ def table(calls: dict[int, Counter[str]], errors: dict[int, list[float]], noises
 
 
 def main() -> None:
-    """Run the sweeps and add their table to the output file."""
+    """Run the sweeps; the output file has the table of those that have ended."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--sweeps", type=int, default=40)
     parser.add_argument("--side-by-side", type=int, default=3)
@@ -93,15 +94,12 @@ def main() -> None:
                 calls[number][gains[number]["call"]] += 1
                 is_held = gains[number]["low"] <= RATIOS[number] <= gains[number]["high"]
                 errors[number].append(float(is_held))
+            text = table(calls, errors, noises, seed + 1)
             ratios = [round(gains[number]["ratio"], 3) for number in numbers]
-            counts = [dict(calls[number]) for number in numbers]
-            print(
-                seed, f"noise {noises[-1]:.3f}", ratios, counts, [sum(errors[number]) for number in numbers], flush=True
-            )
-    text = table(calls, errors, noises, arguments.sweeps)
+            print(seed, f"noise {noises[-1]:.3f}", ratios, [dict(of) for of in calls.values()], flush=True)
+            if arguments.output:
+                arguments.output.write_text(f"# Sweeps\n\n`python -m benchmarks.sweeps`\n\n{text}", encoding="utf-8")
     print(text)
-    if arguments.output:
-        arguments.output.write_text(f"# Sweeps\n\n`python -m benchmarks.sweeps`\n\n{text}", encoding="utf-8")
 
 
 if __name__ == "__main__":
