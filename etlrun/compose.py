@@ -74,21 +74,27 @@ def composed(request: Request) -> dict[str, Any]:
         return files.values(request.overrides)
 
 
+def own_folder(path: str) -> Path:
+    """The folder of a person's own configs; `ConfigError` where it is not there."""
+    folder = Path(path).resolve()
+    if not folder.is_dir():
+        fault = Fault(
+            where="--config-dir",
+            found=f"no folder {folder}",
+            expected="a folder of configs",
+            remedy="give the path of a folder that exists",
+        )
+        raise ConfigError([fault])
+    return folder
+
+
 @contextmanager
 def composer(request: Request) -> Iterator[Composer]:
     """Composes configs of the folders of `request`, for as long as the block lasts."""
     version.setbase(VERSION_BASE)
     search_path = create_config_search_path(request.base_dir or str(config_dir()))
     if request.config_dir is not None:
-        folder = Path(request.config_dir).resolve()
-        if not folder.is_dir():
-            fault = Fault(
-                where="--config-dir",
-                found=f"no folder {folder}",
-                expected="a folder of configs",
-                remedy="give the path of a folder that exists",
-            )
-            raise ConfigError([fault])
+        folder = own_folder(request.config_dir)
         search_path.prepend("command-line", f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
     Hydra.create_main_hydra2(task_name="etlrun", config_search_path=search_path)
     try:

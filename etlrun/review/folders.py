@@ -53,15 +53,7 @@ class Folders:
 
 def working_tree(own: str | None) -> Folders:
     """The folders as they are now; `ConfigError` where a person's own is not there."""
-    base, folder = compose.config_dir(), None if own is None else Path(own).resolve()
-    if folder is not None and not folder.is_dir():
-        fault = Fault(
-            where="--config-dir",
-            found=f"no folder {folder}",
-            expected="a folder of configs",
-            remedy="give the path of a folder that exists",
-        )
-        raise ConfigError([fault])
+    base, folder = compose.config_dir(), None if own is None else compose.own_folder(own)
     shown = {path: _relative(path) for path in (folder, base) if path is not None}
     return Folders(base=base, own=folder, revision="", shown=shown)
 
