@@ -59,8 +59,8 @@ def table(calls: dict[int, Counter[str]], errors: dict[int, list[float]], noises
     head = (
         f"{sweeps} sweeps of {len(RATIOS)} configs, {REPEATS} repeats and as many pairs of the baseline, on "
         f"{os.cpu_count()} cores; two runs of the baseline differed by {middle:.1%} in the median of the sweeps' "
-        f"medians, {max(noises):.1%} in the worst sweep. The ratios are those of the steps; a rate also holds the handing "
-        "over of batches, 1 to 2 ms beside 12 ms on a disturbed machine, which lowers its ratio."
+        f"medians, {max(noises):.1%} in the worst sweep. The ratios are those of the steps; a rate also holds the "
+        "handing over of batches, 1 to 2 ms beside 12 ms on a disturbed machine, which lowers its ratio."
     )
     lines = [
         head,
