@@ -44,7 +44,8 @@ def value(cell: WebElement) -> float | None:
 def texts(config: dict[str, Any], results: dict[str, Any]) -> dict[str, str]:
     """What a row shows, from results.json alone."""
     gain, is_chosen = config["gain"], config["number"] == results["decision"]["config"]
-    interval = "-" if gain["ratio"] is None else f"{gain['ratio']:.2f} ({gain['low']:.2f} to {gain['high']:.2f})"
+    ends = "" if gain["low"] is None else f" ({gain['low']:.2f} to {gain['high']:.2f})"
+    interval = "-" if gain["ratio"] is None else f"{gain['ratio']:.2f}{ends}"
     memory, first = config["peak_rss_bytes"], config["first_examples_per_s"]
     return {
         **{name: rounded(config[KEYS[name]], digits) for name, digits in DIGITS.items()},

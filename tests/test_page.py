@@ -91,7 +91,9 @@ def test_the_decision_is_on_top_with_its_gain_and_its_data(page: Chrome, results
     assert page.find_element(By.TAG_NAME, "h1").text == decision["words"]
     facts = page.find_element(By.CLASS_NAME, "facts").text
     gain = decision["gain"]
-    assert f"{gain['ratio']:.2f}\N{MULTIPLICATION SIGN}\n{gain['low']:.2f} to {gain['high']:.2f}, 95 % " in facts
+    is_baseline = decision["config"] == 0
+    interval = "it is the baseline" if is_baseline else f"{gain['low']:.2f} to {gain['high']:.2f}, 95 % "
+    assert f"{gain['ratio']:.2f}\N{MULTIPLICATION SIGN}\n{interval}" in facts
     assert facts.endswith(f"{decision['same_data'][0].upper()}{decision['same_data'][1:]}.")
 
 
