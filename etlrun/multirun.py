@@ -16,7 +16,8 @@ from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep import report
 from etlrun.sweep.engine import run_all, unfinished
-from etlrun.sweep.ledger import RESUME, Ledger, held, held_if_there
+from etlrun.sweep.ledger import RESUME, SWEEP, Ledger
+from etlrun.sweep.locks import held, held_if_there
 from etlrun.sweep.outcome import outcome_of
 from etlrun.sweep.progress import Progress
 
@@ -68,7 +69,7 @@ def _resumed(request: Request) -> Path | None:
 
 
 def _go_on(now: Request, folder: Path) -> None:
-    with held_if_there(folder):
+    with held_if_there(folder, SWEEP):
         ledger = Ledger.open(folder)
         before = ledger.request
         own = [word for word in now.overrides if word.lstrip("+").startswith("sweep.")]

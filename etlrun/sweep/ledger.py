@@ -16,21 +16,19 @@ import shlex
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 from etlrun import record as records
 from etlrun.errors import ConfigError, WorldError
 from etlrun.grid import Job
 from etlrun.spec import parse_sweep
 from etlrun.stages.sweep import Sweep
+from etlrun.sweep.locks import nobodys
 
-SWEEP, CONFIGS, LOCK, ATTEMPTS = "sweep.json", "configs.jsonl", "lock", "attempts"
+SWEEP, CONFIGS, ATTEMPTS = "sweep.json", "configs.jsonl", "attempts"
 RESUME = "sweep.resume="
 FEWEST_REPEATS = 3
 """From which on configs are compared, and the baseline runs in pairs."""
@@ -224,35 +222,6 @@ class Ledger:
         return folder
 
 
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """The sweep in `folder` is this process's for as long as the block lasts; `WorldError` where it is another's."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / LOCK, fallback_to_soft=False)
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise WorldError(
-            where=str(folder),
-            found="a sweep that another process runs now",
-            expected="one process for a sweep",
-            remedy="wait for its end, or stop it",
-        ) from None
-    except OSError as error:
-        raise records.unwritable(folder, error) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def held_if_there(folder: Path) -> Iterator[None]:
-    """The same, but for a folder without a sweep, in which nothing is to be left."""
-    with held(folder) if (folder / SWEEP).is_file() else nullcontext():
-        yield
-
-
 def resume_command(folder: Path) -> str:
     """What goes on with the sweep in `folder`, to paste into a shell."""
     return f"etlrun -m {shlex.quote(f'{RESUME}{folder}')}"
@@ -282,33 +251,3 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], path: str = 
             yield from _differences(was, is_now, f"{path}{key}.")
         elif was != is_now:
             yield f"{path}{key} {json.dumps(was)} -> {json.dumps(is_now)}"
-
-
-def is_nobodys(folder: Path) -> bool:
-    """Whether no process is at work in a run's folder."""
-    lock = FileLock(folder / LOCK, fallback_to_soft=False)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return False
-    lock.release()
-    return True
-
-
-@contextmanager
-def nobodys(folder: Path) -> Iterator[None]:
-    """Wait until the process of a killed sweep's run, which notices that it is alone, has ended."""
-    lock = FileLock(folder / LOCK, fallback_to_soft=False)
-    try:
-        lock.acquire(timeout=60)
-    except Timeout:
-        raise WorldError(
-            where=str(folder),
-            found="a run that still goes on",
-            expected="a run that ended with its sweep",
-            remedy="wait for its end, or stop it",
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()

@@ -30,12 +30,9 @@ def conclude(folder: Path) -> int:
 
     1 where a config has no completed run or a run has failed, 3 where one was below its pass mark, else 0.
     """
-    results = collect(folder)
+    results = _reported(folder)
     if results is None:
         return 0
-    write(folder, results)
-    _print(results)
-    Console(soft_wrap=True).print(f"report    {folder / HTML}", highlight=False, markup=False)
     ends = {run.outcome.status for run in results.runs if run.outcome is not None}
     if ends & {records.FAILED, records.INTERRUPTED, KILLED} or any(run.outcome is None for run in results.runs):
         return 1
@@ -44,17 +41,22 @@ def conclude(folder: Path) -> int:
 
 def show(folder: Path) -> None:
     """Print the table of the sweep in `folder`, its reports written anew; `WorldError` where there is no run."""
-    results = collect(folder)
-    if results is None:
+    if _reported(folder) is None:
         raise WorldError(
             where=str(folder),
             found="no run" if folder.is_dir() else "no such folder",
             expected=f"a folder with a {records.SUMMARY}, or one of such folders",
             remedy="give the folder that a run or a multirun printed at its end",
         )
-    write(folder, results)
-    _print(results)
-    Console(soft_wrap=True).print(f"report    {folder / HTML}", highlight=False, markup=False)
+
+
+def _reported(folder: Path) -> Results | None:
+    results = collect(folder)
+    if results is not None:
+        write(folder, results)
+        _print(results)
+        Console(soft_wrap=True).print(f"report    {folder / HTML}", highlight=False, markup=False)
+    return results
 
 
 def write(folder: Path, results: Results) -> None:
