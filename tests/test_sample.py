@@ -20,14 +20,19 @@ from etlrun.compose import Request
 from etlrun.grid import planned
 from etlrun.graph.source import Source
 from etlrun.stages import STAGES
-Source(planned(Request(overrides=["dataset.data_dir=" + sys.argv[1]]), STAGES).spec.dataset)
+source = Source(planned(Request(overrides=["dataset.data_dir=" + sys.argv[1]]), STAGES).spec.dataset)
+print(source.split("train", "dataset.split").num_examples)
 """
 
 
 def prepare(data_dir: Path) -> subprocess.Popen[str]:
     """A process that needs the sample data set, and so makes it."""
     return subprocess.Popen(
-        [sys.executable, "-c", PREPARE, str(data_dir)], stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", PREPARE, str(data_dir)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -90,8 +95,9 @@ def test_it_is_a_data_set_of_tfds(whole: Path) -> None:
 
 def test_two_processes_at_once_make_it_once(whole: Path, tmp_path: Path) -> None:
     processes = [prepare(tmp_path) for _ in range(2)]
-    errors = [process.communicate(timeout=300)[1] for process in processes]
+    outputs, errors = zip(*(process.communicate(timeout=300) for process in processes), strict=True)
     assert [process.returncode for process in processes] == [0, 0], errors
+    assert [output.splitlines()[-1] for output in outputs] == [str(NUM_EXAMPLES)] * 2
     assert sum("Generating train examples" in error for error in errors) == 1
     assert files(tmp_path) == files(whole)
 

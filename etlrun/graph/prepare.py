@@ -19,20 +19,18 @@ SAMPLE_SHARDS = 8
 
 
 def prepare(builder: Any, dataset: Dataset) -> None:
-    """Have TFDS write the data set of `builder`, unless it is there; `WorldError` where that can't be done.
+    """Have TFDS write the data set of `builder`; `WorldError` where that can't be done.
 
     One process writes at a time; the others wait and find the result. TFDS writes into a folder of
     its own and renames it at the end, so that a kill leaves at most such a folder, which is removed here.
     """
-    if _is_there(builder):
-        return
     if not dataset.download:
         raise _missing(builder, dataset, "and dataset.download=false")
     family = Path(builder.data_dir).parent
     try:
         family.mkdir(parents=True, exist_ok=True)
         with _alone(family / ".etlrun.lock"):
-            if _is_there(builder):
+            if is_prepared(builder):
                 return
             for leftover in family.glob("incomplete.*"):
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -46,7 +44,8 @@ def prepare(builder: Any, dataset: Dataset) -> None:
         ) from error
 
 
-def _is_there(builder: Any) -> bool:
+def is_prepared(builder: Any) -> bool:
+    """Whether TFDS has written the data set of `builder`."""
     return (Path(builder.data_dir) / "dataset_info.json").is_file()
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from etlrun.errors import WorldError, did_you_mean, headline
-from etlrun.graph.prepare import prepare
+from etlrun.graph.prepare import is_prepared, prepare
 from etlrun.stages.dataset import SAMPLE_NAME, Dataset
 
 Example = dict[str, tf.Tensor]
@@ -59,7 +59,9 @@ class Source:
         """Find the data set, and prepare it where that is allowed; `WorldError` where it can't be had."""
         self.dataset = dataset
         self.builder = open_builder(dataset)
-        prepare(self.builder, dataset)
+        if not is_prepared(self.builder):
+            prepare(self.builder, dataset)
+            self.builder = open_builder(dataset)  # what another process has prepared, this builder doesn't know
         self.num_classes = self._num_classes()
 
     def _num_classes(self) -> int:
