@@ -60,13 +60,12 @@ class Composer:
     def config(self, overrides: Sequence[str]) -> DictConfig:
         """As Hydra composes it. What does not work without Hydra's own config is done again with it."""
         key = tuple(overrides)
-        try:
-            if key not in self._configs:
+        if key not in self._configs:
+            try:
                 self._configs[key] = self._without_hydra(overrides)
-            return self._configs[key]
-        except (HydraException, OmegaConfBaseException, yaml.YAMLError, _NotPlainError):
-            config: DictConfig = hydra.compose(config_name=self._name, overrides=list(overrides))
-            return config
+            except (HydraException, OmegaConfBaseException, yaml.YAMLError, _NotPlainError):
+                self._configs[key] = hydra.compose(config_name=self._name, overrides=list(overrides))
+        return self._configs[key]
 
     def layers(self, overrides: Sequence[str]) -> tuple[Layer, ...]:
         """The files of a config, in the order in which they are laid over each other; none if only Hydra can tell."""

@@ -154,6 +154,7 @@ class _Asked:
     def __init__(self, request: Request, stages: Stages, files: Composer) -> None:
         self.request, self.stages, self.files = request, stages, files
         self.faults: dict[str, Fault] = {}
+        self._composed: dict[tuple[str, ...], DictConfig] = {}
         self.axes = self.axes_of(request.overrides)
 
     def __enter__(self) -> Self:
@@ -219,9 +220,14 @@ class _Asked:
     def _config(self, chosen: Chosen) -> DictConfig:
         """Composed, plain values set as Hydra's `++` sets them: unknown ones are for the strict parser to report.
 
-        So that configs which differ in plain values alone are composed once.
+        Those that differ in nothing else are one, which holds until the next is asked for: all set the same keys.
+        Mappings are merged, and so would hold what another one has set.
         """
-        config = copy.deepcopy(self.files.config(_words(chosen)))
+        words = _words(chosen)
+        key = (*words, *(axis.word(value) for axis, value in chosen.items() if isinstance(value.plain, dict)))
+        if key not in self._composed:
+            self._composed[key] = copy.deepcopy(self.files.config(words))
+        config = self._composed[key]
         try:
             for axis, value in chosen.items():
                 if axis.is_plain:

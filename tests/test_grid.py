@@ -44,6 +44,16 @@ def test_references_follow_what_is_swept() -> None:
     assert [job.config["load"]["shuffle_buffer"] for job in jobs] == [8, 16]
 
 
+def test_a_mapping_holds_nothing_of_the_job_before() -> None:
+    jobs = grid_of("measure.silence={serial_map:one},{no_prefetch:two}", "load.prefetch=0,1").jobs
+    assert [job.config["measure"]["silence"] for job in jobs] == [
+        {"serial_map": "one"},
+        {"serial_map": "one"},
+        {"no_prefetch": "two"},
+        {"no_prefetch": "two"},
+    ]
+
+
 def test_how_a_sweep_goes_is_no_part_of_its_jobs() -> None:
     found = grid_of("load.prefetch=0,1", "sweep.repeats=5", "sweep.timeout_s=3.5")
     assert (found.sweep.repeats, found.sweep.timeout_s) == (5, 3.5)
