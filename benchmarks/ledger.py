@@ -20,9 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from etlrun import grid, run
-from etlrun.compose import Request, files_digest
+from etlrun.compose import Request
+from etlrun.multirun import new_ledger
 from etlrun.stages import STAGES
-from etlrun.sweep.ledger import Ledger
+from etlrun.sweep import hparams
+from etlrun.sweep.ledger import own_words
+from etlrun.sweep.outcome import outcome
 from etlrun.sweep.process import started
 
 WORDS = ("model=emulated", "model.step_ms=2", "trainer.epochs=4", "dataset.split='train[:256]'", "cache=none")
@@ -46,10 +49,10 @@ def filled(folder: Path, jobs: int, summary: dict[str, Any]) -> tuple[float, flo
     began_s = time.perf_counter()
     found = grid.of(request, STAGES)
     composed_s = time.perf_counter() - began_s
-    known = {"overrides": request.overrides, "config_dir": None, "config_name": None, "files": files_digest(request)}
-    ledger = Ledger.create(folder, found.sweep, found.jobs, known)
+    ledger = new_ledger(request, found)
     written_s = time.perf_counter() - began_s - composed_s
     rates = random.Random(0)  # noqa: S311 - figures, no secret
+    swept = own_words([config.overrides for config in ledger.configs])
     for key in ledger.runs:
         factor = rates.uniform(0.5, 2)
         epochs = [{**epoch, "wall_s": epoch["wall_s"] * factor} for epoch in summary["epochs"]]
@@ -57,6 +60,7 @@ def filled(folder: Path, jobs: int, summary: dict[str, Any]) -> tuple[float, flo
         path = ledger.folder_of(key)
         path.mkdir()
         (path / "summary.json").write_text(json.dumps(own, indent=2))
+        hparams.write(path, key.config, swept[key.config], outcome(own))
     return composed_s, written_s
 
 
@@ -81,8 +85,8 @@ def main() -> None:
     files = ", ".join(f"{name} {size:.1f} MB" for name, size in sizes.items() if size > 0.1)
     text = (
         f"{arguments.jobs} jobs. To compose and check them all took {composed_s:.1f} s once, to write the ledger "
-        f"{written_s:.1f} s. To open it, to see that nothing is left and to write all reports, the first time with "
-        f"what TensorBoard reads:\n\n" + "\n".join(lines) + f"\n\nFiles: {files}.\n"
+        f"{written_s:.1f} s. To open it, to see that nothing is left and to write "
+        f"all reports:\n\n" + "\n".join(lines) + f"\n\nFiles: {files}.\n"
     )
     print(text)
     if arguments.output:

@@ -26,6 +26,7 @@ from etlrun.errors import EtlrunError, describe
 from etlrun.spec import parse_sweep
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep import report
+from etlrun.sweep.collect import collect
 from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
 from etlrun.sweep.outcome import Outcome, outcome_of
 from etlrun.sweep.process import started
@@ -77,7 +78,7 @@ def job(config: DictConfig) -> Any:
         process.terminate()
         process.join()
         run.settle(folder, process.exitcode or 0)
-        report.conclude(Path(settings.sweep.dir))
+        report.conclude(collect(Path(settings.sweep.dir)))
         raise SystemExit(run.INTERRUPTED) from None
     run.settle(folder, process.exitcode or 0)
     return _objectives(outcome_of(folder), parse_sweep(resolved(config)["sweep"]))
@@ -100,6 +101,6 @@ class SweepTable(Callback):  # type: ignore[misc]
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         """Print and write the report; status 1 where a job was not completed, 3 where one was below its pass mark."""
-        status = report.conclude(Path(config.hydra.sweep.dir))
+        status = report.conclude(collect(Path(config.hydra.sweep.dir)))
         if status:
             raise SystemExit(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from etlrun.spec import show
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep import report
+from etlrun.sweep.collect import of_ledger
 from etlrun.sweep.engine import run_all, unfinished
 from etlrun.sweep.ledger import RESUME, SWEEP, Ledger
 from etlrun.sweep.locks import held, held_if_there
@@ -33,6 +35,9 @@ def multirun(words: Sequence[str]) -> None:
         ConfigError: Some combination is wrong; none has started.
         WorldError: The sweep's folder can't be used.
     """
+    gc.set_threshold(
+        50_000
+    )  # the million objects of a large sweep are no garbage; looking for it took a sixth of its time
     request = Request.of(list(words))
     folder = _resumed(request)
     if folder is not None:
@@ -43,6 +48,15 @@ def multirun(words: Sequence[str]) -> None:
     if not found.multirun.is_grid:
         launch.launch(words)
         return
+    with held(Path(found.multirun.dir)):
+        ledger = new_ledger(request, found)
+        if len(ledger.configs) < len(found.jobs):
+            print(f"etlrun: {len(found.jobs)} combinations mean {len(ledger.configs)} configs", file=sys.stderr)
+        _run(ledger, request, found.multirun)
+
+
+def new_ledger(request: Request, found: grid.Grid) -> Ledger:
+    """The ledger of the sweep that `request` asks for, in its folder; `WorldError` where that can't be used."""
     known = {
         "overrides": request.overrides,
         "config_dir": request.config_dir and str(Path(request.config_dir).resolve()),
@@ -50,12 +64,7 @@ def multirun(words: Sequence[str]) -> None:
         "files": files_digest(request),
         "multirun": dataclasses.asdict(found.multirun),
     }
-    folder = Path(found.multirun.dir)
-    with held(folder):
-        ledger = Ledger.create(folder, found.sweep, found.jobs, known)
-        if len(ledger.configs) < len(found.jobs):
-            print(f"etlrun: {len(found.jobs)} combinations mean {len(ledger.configs)} configs", file=sys.stderr)
-        _run(ledger, request, found.multirun)
+    return Ledger.create(Path(found.multirun.dir), found.sweep, found.jobs, known)
 
 
 def _resumed(request: Request) -> Path | None:
@@ -112,7 +121,8 @@ def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
     else:
         launch.by_launcher(ledger, left, request)
         came_to_end = True
-    status = report.conclude(ledger.folder)
+    outcomes |= {key: outcome_of(ledger.folder_of(key)) for key in left}
+    status = report.conclude(of_ledger(ledger, outcomes))
     if not came_to_end:
         print(f"etlrun: interrupted; go on with: {ledger.resume_command}", file=sys.stderr)
     raise SystemExit(status if came_to_end else run.INTERRUPTED)

@@ -201,6 +201,17 @@ def test_a_damaged_ledger_is_told(damage: str, sweep: Sweep, tmp_path: Path) -> 
     assert str(caught.value).startswith(f"{folder}: found no sweep (")
 
 
+def test_a_ledger_that_lacks_what_was_asked_for_is_told(sweep: Sweep, tmp_path: Path) -> None:
+    ledger = tmp_path / "sweep" / "sweep.json"
+    assert sweep("load.prefetch=0,1", "dataset.version=9.9.9") == 1
+    known = json.loads(ledger.read_text())
+    del known["request"]["multirun"]
+    ledger.write_text(json.dumps(known))
+    with pytest.raises(WorldError) as caught:
+        multirun(["-m", f"sweep.resume={tmp_path / 'sweep'}"])
+    assert str(caught.value).startswith(f"{tmp_path / 'sweep'}: found no sweep (KeyError: 'multirun'); expected")
+
+
 def test_a_ledger_that_has_lost_configs_is_told(sweep: Sweep, tmp_path: Path) -> None:
     configs = tmp_path / "sweep" / "configs.jsonl"
     assert sweep("load.prefetch=0,1", "dataset.version=9.9.9") == 1

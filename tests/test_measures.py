@@ -96,7 +96,7 @@ def test_a_pass_mark_that_is_not_reached_sets_the_exit_status(tiny: Path, tmp_pa
     assert status == 3
     assert summary["status"] == "completed"
     assert "below the mark of 0.99" in (tmp_path / "0" / "report.md").read_text()
-    assert report.conclude(tmp_path) == 3
+    assert report.conclude(collect(tmp_path)) == 3
 
 
 def test_a_pass_mark_that_is_reached_does_not(tiny: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from etlrun import record as records
 from etlrun.sweep.compare import Gain, Rates, gains, itself, noise_of
 from etlrun.sweep.decision import decide, tied_with_best
-from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, own_words
+from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, own_words
 from etlrun.sweep.locks import is_nobodys
 from etlrun.sweep.outcome import WARM, Outcome, outcome, outcome_of
 from etlrun.sweep.results import BASELINE, KILLED, MISSING, TOO_SLOW, ConfigResult, Effect, Results, Run
@@ -34,19 +34,23 @@ def collect(folder: Path) -> Results | None:
     """The results of the sweep in `folder`, or of the runs below it where no ledger is; None where there is nothing."""
     if (folder / SWEEP).exists():
         ledger = Ledger.open(folder)
-        configs = [_Known(config.overrides, config.fingerprint) for config in ledger.configs]
-        runs = [
-            Run(name=key.name, config=key.config, repeat=key.repeat, outcome=_as_it_is(ledger.folder_of(key)))
-            for key in sorted(ledger.runs)
-        ]
-        return _Collector(folder, configs, runs, pairs=ledger.is_paired).results()
+        return of_ledger(ledger, {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs})
     configs, runs = _scanned(folder)
     return _Collector(folder, configs, runs, pairs=False).results() if runs else None
 
 
-def _as_it_is(folder: Path) -> Outcome | None:
+def of_ledger(ledger: Ledger, outcomes: Mapping[RunKey, Outcome | None]) -> Results:
+    """The results of a sweep, of which the outcomes of all runs are known."""
+    configs = [_Known(config.overrides, config.fingerprint) for config in ledger.configs]
+    runs = [
+        Run(name=key.name, config=key.config, repeat=key.repeat, outcome=_as_it_is(ledger.folder_of(key), found))
+        for key, found in sorted(outcomes.items(), key=lambda item: item[0])
+    ]
+    return _Collector(ledger.folder, configs, runs, pairs=ledger.is_paired).results()
+
+
+def _as_it_is(folder: Path, found: Outcome | None) -> Outcome | None:
     """The outcome of a run of which no process is left where it says that it runs."""
-    found = outcome_of(folder)
     if found is None or found.status != records.RUNNING or not is_nobodys(folder):
         return found
     return dataclasses.replace(found, status=KILLED, error="its process has ended without a word")

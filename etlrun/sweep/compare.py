@@ -105,7 +105,7 @@ def _reach(pool: np.ndarray, rounds: int, seed: int) -> float:
 def _gain(log: np.ndarray, reach: float | None, margin: float) -> Gain:
     if not len(log):
         return Gain(ratio=None, low=None, high=None, call=UNTOLD, rounds=0)
-    middle = float(np.median(log))
+    middle = statistics.median(log.tolist())
     ratio = math.exp(middle)
     if reach is None:
         return Gain(ratio=ratio, low=None, high=None, call=UNTOLD, rounds=len(log))

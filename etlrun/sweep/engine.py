@@ -17,7 +17,8 @@ from etlrun import record as records
 from etlrun import run as runs
 from etlrun.errors import Fault, WorldError
 from etlrun.record import Record
-from etlrun.sweep.ledger import Ledger, RunKey
+from etlrun.sweep import hparams
+from etlrun.sweep.ledger import Ledger, RunKey, own_words
 from etlrun.sweep.locks import nobodys
 from etlrun.sweep.outcome import Outcome, outcome_of
 from etlrun.sweep.process import started
@@ -80,6 +81,7 @@ class _Engine:
         self.ledger, self.progress, self.interrupts = ledger, progress, 0
         self.waiting = deque(unfinished(ledger, outcomes))
         self.pruning = Pruning(ledger)
+        self.own = own_words([config.overrides for config in ledger.configs])
         waiting = set(self.waiting)
         for run, outcome in outcomes.items():
             if outcome is not None and run not in waiting:
@@ -134,6 +136,7 @@ class _Engine:
             self.waiting.appendleft(run)
             return
         self._note(run, outcome)
+        hparams.write(self.ledger.folder_of(run), run.config, self.own[run.config], outcome)
         self.progress.ended(run, outcome)
         if has_failed and self.ledger.sweep.on_error == "stop":
             self.progress.say("stops after a failed job, as sweep.on_error=stop asks")
@@ -141,7 +144,8 @@ class _Engine:
 
     def _note(self, run: RunKey, outcome: Outcome) -> None:
         self.progress.note(run, outcome)
-        self.pruning.note(run, outcome)
+        if self.ledger.sweep.prune:
+            self.pruning.note(run, outcome)
 
     def end_running(self) -> None:
         """End the jobs that still run, politely, since the sweep itself can't go on."""

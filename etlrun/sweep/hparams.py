@@ -5,29 +5,25 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from etlrun import record as records
 from etlrun.sweep.outcome import Outcome
-from etlrun.sweep.results import ConfigResult, Results
 
 FOLDER = "hparams"
 METRICS = ("examples_per_s", "au", "peak_rss_bytes", "val_accuracy")
 
 
-def write(folder: Path, results: Results) -> None:
-    """Write the events of completed runs that have none yet, where TensorBoard is installed."""
-    if importlib.util.find_spec("tensorboard") is None:
+def write(run: Path, config: int, own: Sequence[str], outcome: Outcome | None) -> None:
+    """Write the events of a completed run of a config with these overrides, unless they are there.
+
+    Where TensorBoard is not installed nothing is written. Its own writer of event files would import TensorFlow.
+    """
+    folder = run / FOLDER
+    if outcome is None or outcome.status != records.COMPLETED or folder.exists() or not _is_installed():
         return
-    known = {config.number: config for config in results.configs}
-    for run in results.runs:
-        path = folder / run.name / FOLDER
-        if run.outcome is not None and run.outcome.status == records.COMPLETED and not path.exists():
-            _write_run(path, known[run.config], run.outcome)
-
-
-def _write_run(folder: Path, config: ConfigResult, outcome: Outcome) -> None:
-    """TensorBoard's own writer of event files would import TensorFlow."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb
@@ -36,8 +32,8 @@ def _write_run(folder: Path, config: ConfigResult, outcome: Outcome) -> None:
     temporary = folder.with_name(f".{FOLDER}.{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
-    values = {key: _figure(value) for key, value in config.swept.items()}
-    swept = hparams_pb(values, trial_id=f"config {config.number}", start_time_secs=outcome.created_s)
+    values = {key: _figure(value) for key, _, value in (word.partition("=") for word in own)}
+    swept = hparams_pb(values, trial_id=f"config {config}", start_time_secs=outcome.created_s)
     figures = {metric: getattr(outcome, metric) for metric in METRICS}
     metrics = [Summary.Value(tag=tag, simple_value=value) for tag, value in figures.items() if value is not None]
     at = outcome.created_s
@@ -47,6 +43,11 @@ def _write_run(folder: Path, config: ConfigResult, outcome: Outcome) -> None:
         for summary in (Summary.FromString(swept.SerializeToString()), Summary(value=metrics)):
             writer.write(Event(wall_time=at, step=0, summary=summary).SerializeToString())
     temporary.replace(folder)
+
+
+@cache
+def _is_installed() -> bool:
+    return importlib.util.find_spec("tensorboard") is not None
 
 
 def _figure(value: str) -> str | float:

@@ -30,6 +30,7 @@ from etlrun.sweep.locks import nobodys
 
 SWEEP, CONFIGS, ATTEMPTS = "sweep.json", "configs.jsonl", "attempts"
 RESUME = "sweep.resume="
+_ASKED = ("overrides", "config_dir", "config_name", "files", "multirun")
 FEWEST_REPEATS = 3
 """From which on configs are compared, and the baseline runs in pairs."""
 
@@ -109,8 +110,8 @@ class Ledger:
         folder: Of the sweep.
         sweep: Its settings.
         configs: By number.
-        request: What the command line asked for: `overrides`, `config_dir`, `config_name`, and `files`, the digest of
-            the config files as they were.
+        request: What the command line asked for: `overrides`, `config_dir`, `config_name`; `files`, the digest of the
+            config files as they were; and `multirun`, what Hydra's own config said.
     """
 
     def __init__(self, folder: Path, sweep: Sweep, configs: Sequence[Config], request: Mapping[str, Any]) -> None:
@@ -139,7 +140,7 @@ class Ledger:
             configs = Config.all_in(folder)
             if len(configs) != known["configs"]:
                 raise ValueError(f"{CONFIGS} has {len(configs)} configs, {SWEEP} says {known['configs']}")  # noqa: TRY301
-            return cls(folder, parse_sweep(known["sweep"]), configs, known["request"])
+            return cls(folder, parse_sweep(known["sweep"]), configs, {key: known["request"][key] for key in _ASKED})
         except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
             raise WorldError(
                 where=str(folder),

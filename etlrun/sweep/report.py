@@ -8,6 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import shlex
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
@@ -17,7 +19,7 @@ from etlrun.errors import WorldError
 from etlrun.sweep import hparams
 from etlrun.sweep.collect import collect
 from etlrun.sweep.results import KILLED, TOO_SLOW, Results
-from etlrun.sweep.shown import HEADER, remarks, rows
+from etlrun.sweep.shown import HEADER, Cell, remarks, rows
 from etlrun.tables import Rows, as_markdown, print_table
 
 HTML, MARKDOWN, CSV, JSON = "report.html", "report.md", "results.csv", "results.json"
@@ -25,14 +27,14 @@ MOST_ROWS = 50
 """On the terminal."""
 
 
-def conclude(folder: Path) -> int:
-    """Write all reports of the sweep in `folder`, print the table, and return the exit status that its jobs ask for.
+def conclude(results: Results | None) -> int:
+    """Write all reports of a sweep, print the table, and return the exit status that its jobs ask for.
 
     1 where a config has no completed run or a run has failed, 3 where one was below its pass mark, else 0.
     """
-    results = _reported(folder)
     if results is None:
         return 0
+    _report(results)
     ends = {run.outcome.status for run in results.runs if run.outcome is not None}
     if ends & {records.FAILED, records.INTERRUPTED, KILLED} or any(run.outcome is None for run in results.runs):
         return 1
@@ -41,22 +43,22 @@ def conclude(folder: Path) -> int:
 
 def show(folder: Path) -> None:
     """Print the table of the sweep in `folder`, its reports written anew; `WorldError` where there is no run."""
-    if _reported(folder) is None:
+    results = collect(folder)
+    if results is None:
         raise WorldError(
             where=str(folder),
             found="no run" if folder.is_dir() else "no such folder",
             expected=f"a folder with a {records.SUMMARY}, or one of such folders",
             remedy="give the folder that a run or a multirun printed at its end",
         )
+    _report(results)
 
 
-def _reported(folder: Path) -> Results | None:
-    results = collect(folder)
-    if results is not None:
-        write(folder, results)
-        _print(results)
-        Console(soft_wrap=True).print(f"report    {folder / HTML}", highlight=False, markup=False)
-    return results
+def _report(results: Results) -> None:
+    folder = Path(results.folder)
+    write(folder, results)
+    _print(results)
+    Console(soft_wrap=True).print(f"report    {folder / HTML}", highlight=False, markup=False)
 
 
 def write(folder: Path, results: Results) -> None:
@@ -68,7 +70,9 @@ def write(folder: Path, results: Results) -> None:
         records.write_atomically(folder / CSV, as_csv(results))
         records.write_atomically(folder / MARKDOWN, markdown(results))
         records.write_atomically(folder / HTML, page.html(results))
-        hparams.write(folder, results)
+        own = {config.number: config.own for config in results.configs}
+        for run in results.runs:
+            hparams.write(folder / run.name, run.config, own[run.config], run.outcome)
     except OSError as error:
         raise records.unwritable(folder, error) from error
 
@@ -76,7 +80,7 @@ def write(folder: Path, results: Results) -> None:
 def markdown(results: Results) -> str:
     """The decision and the table, as a pull request shows them."""
     lines = [f"# Sweep\n\n{decision(results)}\n"]
-    lines += [as_markdown(HEADER, _rows(results))]
+    lines += [as_markdown(HEADER, _texts(rows(results)))]
     lines += [f"- {line}" for line in remarks(results)]
     return "\n".join(lines) + "\n"
 
@@ -108,11 +112,10 @@ def as_csv(results: Results) -> str:
 
 
 def _print(results: Results) -> None:
-    table = _rows(results)
-    print_table(HEADER, table[:MOST_ROWS])
+    print_table(HEADER, _texts(islice(rows(results), MOST_ROWS)))
     console = Console(soft_wrap=True)
-    if len(table) > MOST_ROWS:
-        console.print(f"{len(table) - MOST_ROWS} more, all of them in {CSV} and {HTML}", highlight=False)
+    if len(results.configs) > MOST_ROWS:
+        console.print(f"{len(results.configs) - MOST_ROWS} more, all of them in {CSV} and {HTML}", highlight=False)
     decided = results.decision
     console.print(f"decision  {decided.words}", highlight=False, markup=False)
     if decided.config is not None:
@@ -121,5 +124,5 @@ def _print(results: Results) -> None:
         console.print(f"remark    {line}", highlight=False, markup=False)
 
 
-def _rows(results: Results) -> Rows:
-    return [[cell.text for cell in row] for row in rows(results)]
+def _texts(cells: Iterable[Sequence[Cell]]) -> Rows:
+    return [[cell.text for cell in row] for row in cells]

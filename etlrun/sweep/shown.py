@@ -28,10 +28,10 @@ class Cell(NamedTuple):
     value: float | None = None
 
 
-def rows(results: Results) -> list[list[Cell]]:
+def rows(results: Results) -> Iterator[list[Cell]]:
     """A row for each config, best first, with a cell for each of `HEADER`."""
     is_repeated = any(config.gain.call != UNTOLD for config in results.configs)
-    return [_row(config, results.decision.config, is_repeated=is_repeated) for config in results.configs]
+    return (_row(config, results.decision.config, is_repeated=is_repeated) for config in results.configs)
 
 
 def _row(config: ConfigResult, chosen: int | None, *, is_repeated: bool) -> list[Cell]:
