@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,7 @@ def test_a_killed_sweep_goes_on_with_the_configs_that_it_began_with(tiny: Path, 
     process.kill()
     assert finish(process)[0] == -signal.SIGKILL
     kept = (folder / "0" / "events.jsonl").read_text()
+    assert (folder / "0" / "hparams").is_dir() == (find_spec("tensorboard") is not None)
     half = pid_of(folder / "1")
     status, out, err = finish(start(["-m", f"sweep.resume={folder}"], tmp_path))
     assert status == 0, err
