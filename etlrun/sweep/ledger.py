@@ -21,6 +21,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json
+
 from etlrun import record as records
 from etlrun.errors import ConfigError, WorldError
 from etlrun.grid import Job
@@ -63,7 +65,7 @@ class Config:
 
     @classmethod
     def _from(cls, number: int, line: str) -> Config:
-        values = json.loads(line)
+        values = from_json(line)
         return cls(
             number=number,
             identity=values["identity"],

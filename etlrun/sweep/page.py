@@ -6,11 +6,12 @@ import base64
 import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
+from html import escape
 from importlib import resources
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from etlrun import record as records
 from etlrun import report as run_report
@@ -105,7 +106,7 @@ def _rows(columns: Sequence[Column]) -> list[Markup]:
 
 
 def _cell(column: Column, cell: Cell) -> str:
-    text, kind = str(escape(cell.text)), column.kind
+    text, kind = escape(cell.text), column.kind
     exact = "" if cell.value is None else f' data-value="{cell.value}"'
     if column.name == HEADER[0]:
         return f'<th scope="row" class="{kind}"{exact}>{text}</th>'

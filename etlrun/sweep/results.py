@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from pydantic_core import to_json
 
 from etlrun.sweep.compare import Gain, Noise
 from etlrun.sweep.outcome import Outcome
@@ -147,4 +148,4 @@ class Results:
 
     def as_json(self) -> str:
         """All of it, as JSON; the names are those of the attributes."""
-        return json.dumps(self, default=vars, allow_nan=False)
+        return to_json(self, inf_nan_mode="null").decode()
