@@ -237,6 +237,7 @@ def test_golden_plans_are_written_compared_and_removed(
     check.main(["--config-dir", "mine", *words])
     write(mine / "experiment" / "other.yaml", OTHER.replace("epochs: 3", "epochs: 4"))
     (mine / "experiment" / "small.yaml").unlink()
+    write(tmp_path / "golden" / "requirements.txt", "etlrun\n")
     found = faults(*words)
     line = (tmp_path / "golden" / "other.txt").read_text().splitlines().index(f"     {'epochs':<22}{3:<21}training") + 1
     assert [text.splitlines()[0] for text in found] == [
@@ -246,4 +247,4 @@ def test_golden_plans_are_written_compared_and_removed(
     capsys.readouterr()
     check.main(["--config-dir", "mine", *words, "--update"])
     assert capsys.readouterr().out.splitlines()[:2] == ["updated golden/small.txt", "updated golden/other.txt"]
-    assert [path.name for path in (tmp_path / "golden").iterdir()] == ["other.txt"]
+    assert sorted(path.name for path in (tmp_path / "golden").iterdir()) == ["other.txt", "requirements.txt"]

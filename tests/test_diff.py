@@ -155,6 +155,32 @@ def test_a_wrong_revision_is_told_with_its_file_and_line(repository: Repository,
     assert "other: no difference" in told("HEAD~2", "HEAD", "--experiment", "other", "--config-dir", "mine")
 
 
+def test_what_was_committed_is_read_whatever_is_left_out_of_archives(repository: Repository, told: Any) -> None:
+    (repository.folder / ".gitattributes").write_text("mine export-ignore\nother.yaml export-ignore\n")
+    repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 4")
+    repository.commit("Longer")
+    assert told("HEAD~1", "HEAD", "--config-dir", "mine").splitlines()[0] == "other: changes the training"
+
+
+def test_configs_may_be_a_whole_repository(repository: Repository, told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 4")
+    repository.commit("Longer")
+    monkeypatch.chdir(repository.configs)
+    assert told("HEAD~1", "HEAD", "--config-dir", ".").splitlines()[0] == "other: changes the training"
+    shutil.rmtree(repository.folder / ".git")
+    whole = Repository(repository.configs, ".")
+    repository.replace("experiment/other.yaml", "epochs: 4", "epochs: 5")
+    whole.commit("Longer still")
+    assert told("HEAD~1", "HEAD", "--config-dir", ".").splitlines()[0] == "other: changes the training"
+
+
+def test_configs_that_were_not_there_yet_are_new(repository: Repository, told: Any) -> None:
+    repository.git("mv", "mine", "yours")
+    repository.commit("Moved")
+    lines = told("HEAD~1", "HEAD", "--config-dir", "yours").splitlines()
+    assert lines[:4] == ["other: is new", "", "small: is new", ""]
+
+
 def test_a_revision_without_configs_is_refused(repository: Repository) -> None:
     (repository.folder / "untracked").mkdir()
     assert refusal("HEAD", "HEAD", "--config-dir", "untracked") == (

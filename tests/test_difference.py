@@ -151,6 +151,16 @@ def test_a_difference_is_told_with_what_it_changes(
             "Without a fixed order, load.drop_remainder=true leaves other examples out of each pass, and in each run.",
         ),
         (
+            ["trainer.steps_per_epoch=2"],
+            ["trainer.steps_per_epoch=2", "load.shuffle_buffer=0"],
+            "trainer.steps_per_epoch=2: in another order, or with other batches, a pass leaves other examples out.",
+        ),
+        (
+            ["transform.deterministic=false"],
+            ["transform.deterministic=false", "transform.num_parallel_calls=8"],
+            "The order of examples is not fixed: it is another one in each run.",
+        ),
+        (
             ["model.trainable=false"],
             ["model.trainable=false", "cache.at=features"],
             "cache.at = features: losses are those of a run without it within float tolerance, not to the bit.",
@@ -161,8 +171,9 @@ def test_what_a_reader_should_know_is_told(old: list[str], new: list[str], note:
     assert comparison(old, new).notes == (note,)
 
 
-def test_without_a_fixed_order_what_is_left_out_can_not_be_known_to_be_the_same() -> None:
-    loose = ["load.drop_remainder=true", "transform.deterministic=false"]
+@pytest.mark.parametrize("cut", ["load.drop_remainder=true", "trainer.steps_per_epoch=3"])
+def test_without_a_fixed_order_what_is_left_out_can_not_be_known_to_be_the_same(cut: str) -> None:
+    loose = [cut, "transform.deterministic=false"]
     assert comparison(loose, [*loose, "load.prefetch=1"]).headline == (
         "changes perhaps the data, from load.batch on, and the speed"
     )
@@ -241,6 +252,22 @@ KEPT = ["cache=disk", "cache.dir=/caches"]
             [*KEPT, "cache.at=features", "model.trainable=false"],
             [*KEPT, "cache.at=features", "model.trainable=false", "model.alpha=0.5"],
             ["train: cache.disk at features is made anew, since model.mobilenet_v2.alpha differs"] * 2,
+        ),
+        (
+            [*KEPT, "cache.at=features", "model.trainable=false"],
+            [*KEPT, "cache.at=features", "model.trainable=false", "trainer.mixed_precision=mixed_bfloat16"],
+            ["train: cache.disk at features is made anew, since trainer.mixed_precision differs"] * 2,
+        ),
+        (
+            [*KEPT, "cache.at=features", "model.trainable=false", "model.weights=null"],
+            [*KEPT, "cache.at=features", "model.trainable=false", "model.weights=null", "trainer.seed=3"],
+            ["train: cache.disk at features is made anew, since trainer.seed differs"] * 2,
+        ),
+        (
+            [*KEPT, "cache.at=features", "model.trainable=false", "model.weights=imagenet", "model.alpha=1.0"],
+            [*KEPT, "cache.at=features", "model.trainable=false", "model.weights=imagenet", "model.alpha=1.0",
+             "trainer.seed=3"],
+            ["train: cache.disk at features stays valid"] * 2,
         ),
     ],
 )  # fmt: skip

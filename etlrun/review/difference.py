@@ -230,7 +230,15 @@ def leaves(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _unrepeatable(spec: RunSpec) -> bool:
-    return spec.load.drop_remainder and not _is_deterministic(spec)
+    return bool(_cut(spec)) and not _is_deterministic(spec)
+
+
+def _cut(spec: RunSpec) -> str:
+    """What leaves examples out of a pass, by their order; empty where nothing does."""
+    steps = getattr(spec.trainer, "steps_per_epoch", None)
+    if steps is not None:
+        return f"trainer.steps_per_epoch={steps}"
+    return "load.drop_remainder=true" if spec.load.drop_remainder else ""
 
 
 def _is_deterministic(spec: RunSpec) -> bool:
@@ -240,10 +248,13 @@ def _is_deterministic(spec: RunSpec) -> bool:
 def _notes(old: Plan, new: Plan, found: list[Difference]) -> Iterator[str]:
     kinds = {difference.kind for difference in found}
     plans = (old, new)
+    cuts = [cut for plan in plans if (cut := _cut(plan.spec))]
     if any(_unrepeatable(plan.spec) for plan in plans):
-        yield "Without a fixed order, load.drop_remainder=true leaves other examples out of each pass, and in each run."
-    elif ORDER in kinds and any(plan.spec.load.drop_remainder for plan in plans):
-        yield "load.drop_remainder=true: in another order, or with other batches, a pass leaves other examples out."
+        yield f"Without a fixed order, {cuts[0]} leaves other examples out of each pass, and in each run."
+    elif ORDER in kinds and cuts:
+        yield f"{cuts[0]}: in another order, or with other batches, a pass leaves other examples out."
+    elif kinds - {None} and not all(_is_deterministic(plan.spec) for plan in plans):
+        yield "The order of examples is not fixed: it is another one in each run."
     random = [step.path for step in new.spec.transform.steps if step.random]
     if random and old.spec.trainer.seed != new.spec.trainer.seed:
         yield f"With another seed {' and '.join(random)} does something else to each picture."

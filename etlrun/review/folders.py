@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
+import os
 import subprocess
-import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,7 +80,7 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
     top = Path((_git(Path.cwd(), "rev-parse", "--show-toplevel") or b"").decode().strip())
     tracked = {folder: _tracked(top, revision, folder) for folder in now.shown}
     names = [name for name in tracked.values() if name]
-    if not names:
+    if not names and not _ever_tracked(top, now.own):
         fault = Fault(
             where=revision,
             found=f"no folder {' or '.join(now.shown.values())} in that revision",
@@ -90,9 +89,8 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
         )
         raise ConfigError([fault])
     with tempfile.TemporaryDirectory() as scratch:
-        archive = _git(top, "archive", "--format=tar", revision, "--", *names) or b""
-        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-            files.extractall(scratch, filter="data")
+        for name in names:
+            _write_files(top, revision, name, Path(scratch))
         place = {folder: Path(scratch).resolve() / name if name else None for folder, name in tracked.items()}
         base = place[now.base] or now.base
         own = place[now.own] if now.own is not None else None
@@ -100,18 +98,44 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
         yield Folders(base=base, own=own, revision=revision, shown=shown)
 
 
+def _write_files(top: Path, revision: str, folder: str, scratch: Path) -> None:
+    """Write the YAML files of a folder of a revision, as they were committed, below `scratch`."""
+    (scratch / folder).mkdir(parents=True, exist_ok=True)
+    listed = _git(top, "ls-tree", "-r", "-z", "--full-tree", revision, "--", *([folder] if folder != "." else []))
+    entries = [entry.split(b"\t", 1) for entry in (listed or b"").split(b"\0") if entry]
+    blobs = [(kinds.split()[2], os.fsdecode(name)) for kinds, name in entries if kinds.split()[1] == b"blob"]
+    blobs = [(blob, name) for blob, name in blobs if name.endswith((".yaml", ".yml"))]
+    answer = _git(top, "cat-file", "--batch", given=b"".join(blob + b"\n" for blob, _ in blobs)) or b""
+    place = 0
+    for _, name in blobs:
+        start = answer.index(b"\n", place) + 1
+        place = start + int(answer[place:start].split()[2])
+        (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+        (scratch / name).write_bytes(answer[start:place])
+        place += 1
+
+
+def _ever_tracked(top: Path, folder: Path | None) -> bool:
+    """Whether some revision has files in `folder`: in one without it, it was not there yet, or not any more."""
+    if folder is None or not folder.is_relative_to(top.resolve()):
+        return False
+    return bool(_git(top, "rev-list", "-n", "1", "--all", "HEAD", "--", folder.relative_to(top.resolve()).as_posix()))
+
+
 def _tracked(top: Path, revision: str, folder: Path) -> str | None:
     """The path of `folder` in the repository; None where the revision has no files there."""
     if not folder.is_relative_to(top.resolve()):
         return None
     name = folder.relative_to(top.resolve()).as_posix()
-    return name if _git(top, "ls-tree", "--name-only", revision, "--", f"{name}/") else None
+    inside = [f"{name}/"] if name != "." else []
+    return name if _git(top, "ls-tree", "--name-only", "--full-tree", revision, "--", *inside) else None
 
 
-def _git(folder: Path, *words: str) -> bytes | None:
+def _git(folder: Path, *words: str, given: bytes = b"") -> bytes | None:
     """What git says in `folder`; None where it fails or is not there."""
+    command = ["git", "-C", str(folder), *words]
     try:
-        answer = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=False)  # noqa: S607
+        answer = subprocess.run(command, input=given, capture_output=True, check=False)
     except FileNotFoundError:
         return None
     return answer.stdout if answer.returncode == 0 else None

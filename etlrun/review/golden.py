@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from etlrun import render
 from etlrun.errors import Fault
 from etlrun.plan import Plan
+
+_LAST_LINE = re.compile(rb"\nfingerprint [0-9a-f]{16}\n\Z")
 
 
 def texts(plans: Mapping[str, Plan]) -> dict[str, str]:
@@ -25,9 +28,14 @@ def out_of_date(folder: Path, plans: Mapping[str, Plan], known: set[str]) -> Ite
         elif path.read_text(encoding="utf-8") != text:
             line = _first_other_line(path.read_text(encoding="utf-8"), text)
             yield Fault(where=f"{path}:{line}", found="another plan", expected="the plan of today", remedy=update)
-    for path in sorted(folder.glob("*.txt")):
-        if path.stem not in known:
-            yield Fault(where=str(path), found="a golden plan", expected="an experiment of its name", remedy=update)
+    for path in _of_no_experiment(folder, known):
+        yield Fault(where=str(path), found="a golden plan", expected="an experiment of its name", remedy=update)
+
+
+def _of_no_experiment(folder: Path, known: set[str]) -> list[Path]:
+    """The plans in `folder` of experiments that are gone; other files are nobody's here."""
+    texts = [path for path in sorted(folder.glob("*.txt")) if path.stem not in known]
+    return [path for path in texts if _LAST_LINE.search(path.read_bytes())]
 
 
 def _first_other_line(old: str, new: str) -> int:
@@ -39,10 +47,9 @@ def update(folder: Path, plans: Mapping[str, Plan], known: set[str]) -> list[str
     """Write those that differ and remove those of experiments that are gone; their names."""
     folder.mkdir(parents=True, exist_ok=True)
     changed = []
-    for path in sorted(folder.glob("*.txt")):
-        if path.stem not in known:
-            path.unlink()
-            changed.append(path.name)
+    for path in _of_no_experiment(folder, known):
+        path.unlink()
+        changed.append(path.name)
     for name, text in texts(plans).items():
         path = folder / name
         if not path.is_file() or path.read_text(encoding="utf-8") != text:

@@ -8,6 +8,7 @@ from typing import Any
 from etlrun.cache.limits import kept_bytes, megabytes
 from etlrun.plan import Plan, at_cache, changes_data, data_values
 from etlrun.review.examples import examples
+from etlrun.spec import RunSpec
 from etlrun.stages.cache import DiskCache, MemoryCache
 
 VALID, ANEW, FIRST, UNUSED, EACH_RUN = (
@@ -90,8 +91,14 @@ def _content(plan: Plan, name: str) -> tuple[DiskCache | MemoryCache | None, dic
         decides |= data_values(stage, "")
     decides["cache.at"] = str(before[-1].gives)  # to decode is no step that counts, yet what it gives is kept
     if any(stage.path == "model.backbone" for stage in flat):
-        decides |= data_values(plan.spec.model, "")
+        decides |= data_values(plan.spec.model, "") | _features(plan.spec)
     return cache, decides
+
+
+def _features(spec: RunSpec) -> dict[str, Any]:
+    """What of the trainer decides what a frozen base makes of a picture."""
+    drawn = {"trainer.seed": spec.trainer.seed} if getattr(spec.model, "weights", None) is None else {}
+    return {**drawn, "trainer.mixed_precision": getattr(spec.trainer, "mixed_precision", None)}
 
 
 def size_of(plan: Plan, name: str) -> tuple[int | None, str]:
