@@ -116,7 +116,8 @@ def _chain(name: str, stages: tuple[PlannedStage, ...]) -> Iterator[str]:
 
 
 def _label(*lines: str | None) -> str:
-    return "<br/>".join(str(line).replace('"', "#quot;") for line in lines)
+    escaped = {ord('"'): "#quot;", ord("`"): "#96;", ord("<"): "#lt;", ord(">"): "#gt;"}
+    return "<br/>".join(" ".join(str(line).split()).translate(escaped) for line in lines)
 
 
 FORMATS = {"text": text, "json": as_json, "mermaid": mermaid}

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from etlrun.review.folders import working_tree
 from etlrun.review.review import review
 from etlrun.review.sides import resolve
 from tests.configs import CONF, composed
-from tests.repository import Repository
+from tests.repository import OTHER, SMALL, Repository
 
 
 @pytest.fixture
@@ -153,6 +154,33 @@ def test_a_wrong_revision_is_told_with_its_file_and_line(repository: Repository,
         "  HEAD~1:mine/experiment/other.yaml:6: trainer.epoch: found an unknown key",
     ]
     assert "other: no difference" in told("HEAD~2", "HEAD", "--experiment", "other", "--config-dir", "mine")
+
+
+def test_what_users_wrote_stays_text_in_a_comment(repository: Repository, told: Any) -> None:
+    name = "n```\n```\n# out </details><b>[click](http://evil) @octocat"
+    repository.write("experiment/small.yaml", SMALL + "dataset: " + json.dumps({"name": name, "data_dir": "a`|b\n# c"}))
+    repository.write("experiment/@x <b>*.yaml", SMALL)
+    repository.commit("Odd")
+    text = told("HEAD~1", "HEAD", "--config-dir", "mine", "--format", "markdown", status=2)
+    one_line = " ".join(name.split())
+    assert f"| `dataset.name` | `etlrun_sample` | ```` {one_line} ```` | data, from the data set on |\n" in text
+    assert "| `dataset.data_dir` | `null` | `` a`\\|b # c `` | speed, as long as the same files are there |\n" in text
+    assert '[("n#96;#96;#96; #96;#96;#96; # out #lt;/details#gt;#lt;b#gt;[click](http://evil) @octocat<br/>' in text
+    assert "\n**&#64;x &#60;b>&#42;** can't be compared.\n" in text
+    assert "\n- mine/experiment/&#64;x &#60;b>&#42;.yaml: added, reaches no experiment\n" in text
+    assert text.count("```mermaid\n") == text.count("\n```\n") == 1
+
+
+def test_a_comment_is_no_longer_than_comments_may_be(repository: Repository, told: Any) -> None:
+    for number in range(80):
+        repository.write(f"experiment/{number}{'x' * 200}.yaml", f"{OTHER}  seed: {number}\n")
+    repository.commit("Many")
+    for number in range(80):
+        repository.write(f"experiment/{number}{'x' * 200}.yaml", f"{OTHER}  seed: {number + 100}\n")
+    repository.commit("Others")
+    text = told("HEAD~1", "HEAD", "--config-dir", "mine", "--format", "markdown")
+    assert 30_000 < len(text) < 61_000
+    assert re.fullmatch(r"This is too long for a comment: [\d,]+ characters are left out.", text.splitlines()[-1])
 
 
 def test_what_was_committed_is_read_whatever_is_left_out_of_archives(repository: Repository, told: Any) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from rich.console import Console
@@ -21,6 +23,8 @@ _COLOURS = {"data": "bold red", "order": "yellow", "training": "magenta", "speed
 _FILLS = {"data": "#f8c8c8", "order": "#f8ecc0", "training": "#e8d0f0", "speed": "#cdebd0"}
 _MOST_PICTURES = 5
 """In one comment, which may not be of any length."""
+_MOST_CHARACTERS = 60_000
+"""A comment may have 65,536, and the picture of a plan has some thousand."""
 _HEADER = ("what", "from", "to", "changes")
 
 
@@ -107,27 +111,49 @@ def _file(file: File, review: Review) -> str:
 
 def markdown(review: Review) -> str:
     """For a comment: a line and a table for each experiment, with a picture of its new plan."""
-    parts = [f"### etlrun: `{review.old}` → `{review.new}`\n"]
+    parts = [f"### etlrun: {_code(review.old)} → {_code(review.new)}\n"]
     for number, (names, reviewed) in enumerate(groups(review)):
-        title = f"**{', '.join(names)}** " if names != [""] else "This "
-        parts.append(f"{title}{reviewed.headline}.\n")
-        rows = [
-            [f"`{item.path}`", *(f"`{side}`" if side is not None else "" for side in (item.old, item.new)), _what(item)]
-            for item in reviewed.comparison.differences
-        ]
-        parts += [as_markdown(_HEADER, rows)] if rows else []
-        points = [*reviewed.comparison.notes, *_cache_lines(reviewed)]
-        points += [f"measured {measured}" for measured in reviewed.measured]
-        points += [" ".join(str(fault).split()) for fault in reviewed.faults]
-        parts += ["".join(f"- {point}\n" for point in points)] if points else []
-        if reviewed.new is not None and reviewed.changes and number < _MOST_PICTURES:
-            picture = f"```mermaid\n{mermaid(reviewed.new, reviewed.comparison.differences)}```"
-            parts.append(f"<details><summary>The new plan</summary>\n\n{picture}\n\n</details>\n")
+        parts += _section(names, reviewed, with_picture=number < _MOST_PICTURES)
     rest = unchanged(review)
     if rest:
-        parts.append(f"No difference in {', '.join(rest)}.\n" if rest != [""] else "No difference.\n")
-    parts += ["".join(f"- {_file(file, review)}\n" for file in review.files)] if review.files else []
-    return "\n".join(parts)
+        parts.append(f"No difference in {_plain(', '.join(rest))}.\n" if rest != [""] else "No difference.\n")
+    parts += ["".join(f"- {_plain(_file(file, review))}\n" for file in review.files)] if review.files else []
+    lengths = list(accumulate(len(part) + 1 for part in parts))
+    held = sum(length <= _MOST_CHARACTERS for length in lengths)
+    left_out = f"This is too long for a comment: {lengths[-1] - lengths[held - 1]:,} characters are left out.\n"
+    return "\n".join([*parts[:held], *([left_out] if held < len(parts) else [])])
+
+
+def _section(names: list[str], reviewed: Reviewed, *, with_picture: bool) -> list[str]:
+    """Of experiments that change alike."""
+    title = f"**{_plain(', '.join(names))}** " if names != [""] else "This "
+    parts = [f"{title}{reviewed.headline}.\n"]
+    rows = [
+        [_code(item.path), *("" if side is None else _code(side) for side in (item.old, item.new)), _plain(_what(item))]
+        for item in reviewed.comparison.differences
+    ]
+    parts += [as_markdown(_HEADER, rows)] if rows else []
+    points = [*reviewed.comparison.notes, *_cache_lines(reviewed)]
+    points += [f"measured {measured}" for measured in reviewed.measured]
+    points += [str(fault) for fault in reviewed.faults]
+    parts += ["".join(f"- {_plain(point)}\n" for point in points)] if points else []
+    if reviewed.new is not None and reviewed.changes and with_picture:
+        picture = f"```mermaid\n{mermaid(reviewed.new, reviewed.comparison.differences)}```"
+        parts.append(f"<details><summary>The new plan</summary>\n\n{picture}\n\n</details>\n")
+    return parts
+
+
+def _code(text: str) -> str:
+    """`text` as code, in one line. A fence is longer than any row of backticks in it."""
+    line = " ".join(text.split())
+    fence = "`" * (1 + max([0, *map(len, re.findall("`+", line))]))
+    padding = " " * ("`" in line)
+    return f"{fence}{padding}{line}{padding}{fence}"
+
+
+def _plain(text: str) -> str:
+    """`text` in one line, in which nothing is markup or a mention."""
+    return " ".join(text.split()).translate({ord(mark): f"&#{ord(mark)};" for mark in "&`<[@*\\"})
 
 
 def mermaid(plan: Plan, differences: Sequence[Difference]) -> str:
