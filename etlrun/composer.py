@@ -21,6 +21,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from etlrun.errors import ConfigError, Fault
 
+UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
+"""What Hydra and OmegaConf raise of files that are wrong, or that include themselves."""
 MISSING = "???"
 """What stands in a config for a value that a person has to give."""
 
@@ -54,7 +56,7 @@ class Composer:
         """The config as plain values, references resolved, without what is left as `???`; `ConfigError` if none."""
         try:
             return plain(self.config(overrides))
-        except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        except UNCOMPOSABLE as error:
             raise ConfigError([refusal(error)]) from error
 
     def config(self, overrides: Sequence[str]) -> DictConfig:
@@ -63,7 +65,7 @@ class Composer:
         if key not in self._configs:
             try:
                 self._configs[key] = self._without_hydra(overrides)
-            except (HydraException, OmegaConfBaseException, yaml.YAMLError, _NotPlainError):
+            except (*UNCOMPOSABLE, _NotPlainError):
                 self._configs[key] = hydra.compose(config_name=self._name, overrides=list(overrides))
         return self._configs[key]
 
@@ -71,7 +73,7 @@ class Composer:
         """The files of a config, in the order in which they are laid over each other; none if only Hydra can tell."""
         try:
             defaults = self._defaults(overrides).defaults
-        except (HydraException, OmegaConfBaseException, yaml.YAMLError):
+        except UNCOMPOSABLE:
             return ()
         return tuple(Layer(self._path(default), _package(default)) for default in defaults)
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from etlrun.compose import Request, by_hydra, composer
-from etlrun.composer import Composer, plain, refusal
+from etlrun.composer import UNCOMPOSABLE, Composer, plain, refusal
 from etlrun.errors import ConfigError, Fault
 from etlrun.overrides import Axis, Chosen, Combinations, one_by_one, parsed
 from etlrun.plan import Plan
@@ -172,7 +171,7 @@ class _Asked:
         first = {axis: axis.values[0] for axis in self.axes}
         try:
             own = by_hydra(self.request, _words(first)).hydra
-        except (HydraException, OmegaConfBaseException) as error:
+        except UNCOMPOSABLE as error:
             raise ConfigError([refusal(error)]) from error
         raw: Any = OmegaConf.to_container(own.sweep, resolve=False)
         multirun = Multirun(
@@ -193,7 +192,7 @@ class _Asked:
                 job_plan = plan(parse(config, self.stages))
             except ConfigError as error:
                 self.add(error.faults)
-            except OmegaConfBaseException as error:
+            except UNCOMPOSABLE as error:
                 self.add([refusal(error)])
             else:
                 words = [axis.word(value) for axis, value in chosen.items() if not axis.key.startswith("hydra")]

@@ -159,6 +159,35 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             ),
         ),
         (
+            "experiment/default.yaml",
+            OTHER,
+            "mine/experiment/default.yaml: found default; expected another name: that of the run without an experiment",
+        ),
+        (
+            "dataset/sample.yaml",
+            "# Mine.\nsplit: 5\n",
+            (
+                "mine/dataset/sample.yaml: found a file that Hydra never reads, since the project has one of that "
+                "name; expected a name of its own\n    -> rename it; it may begin with `defaults: [NAME, _self_]`"
+            ),
+        ),
+        (
+            "sweep/many.yaml",
+            "# Many.\ndefaults: [standard, _self_]\nrepeats: lots\n",
+            (
+                "mine/sweep/many.yaml:3: sweep.repeats, in sweep=many and 1 more: found 'lots'; "
+                "expected an integer of at least 1"
+            ),
+        ),
+        (
+            "load/odd.yaml",
+            "# Odd.\ndefaults: 3\n",
+            (
+                "load=odd, in load=odd: found Invalid defaults list in 'load/odd', defaults must be a list (got int); "
+                "expected a config that Hydra can compose"
+            ),
+        ),
+        (
             "mine.yaml",
             "# Mine.\ndefaults: [config, _self_]\nload: {batch_size: 0}\n",
             "mine/mine.yaml:3: load.batch_size, in --config-name=mine: found 0; expected an integer of at least 1",

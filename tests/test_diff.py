@@ -61,6 +61,33 @@ def test_a_reference_to_nothing_is_refused() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"load: {batch_size: 8", "found while parsing a flow mapping"),
+        (b"\xff\xfe", "found 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+        (b"defaults: [override /cache: disk, _self_]\n", "found In 'side': Could not override 'cache'."),
+    ],
+)
+def test_a_file_that_is_no_config_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "side.yaml").write_bytes(content)
+    text = refusal("", str(tmp_path / "side.yaml"))
+    assert message in text
+    assert text.endswith("; expected a config that Hydra can compose")
+
+
+def test_a_quote_that_is_not_closed_is_refused() -> None:
+    assert refusal("dataset.split='train", "") == (
+        "dataset.split='train: found No closing quotation; expected a config that Hydra can compose"
+    )
+
+
+def test_a_composed_config_may_be_a_whole_one(told: Any, tmp_path: Path) -> None:
+    config = {**composed("load.prefetch=1"), "sweep": {"repeats": 1}}
+    (tmp_path / "full.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    assert told("", str(tmp_path / "full.yaml")).splitlines()[0] == "changes only the speed"
+
+
 def test_wrong_overrides_are_refused() -> None:
     assert refusal("", "load.batch_size=0 cache=disc") == (
         "cache: found the unknown option 'disc'; expected one of disk, memory, none\n    -> did you mean cache=disk?\n"

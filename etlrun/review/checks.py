@@ -14,7 +14,7 @@ from etlrun.plan import Plan
 from etlrun.review.difference import leaves
 from etlrun.review.folders import Folders
 from etlrun.review.lines import Entry, entries, syntax_fault
-from etlrun.review.sides import DEFAULT, Variant, composed
+from etlrun.review.sides import DEFAULT, Variant, composed, hidden, named_default
 
 Words = tuple[str, ...]
 
@@ -83,6 +83,9 @@ def _compose_all(checked: Checked, files: Composer, folders: Folders, own: list[
         return (Path(shown) / word.replace("=", "/")).as_posix() in named
 
     checked.experiments = [name for name in files.options("experiment") if is_own(f"experiment={name}")]
+    if DEFAULT in checked.experiments:
+        checked.experiments.remove(DEFAULT)
+        checked.add([named_default(folders)])
     words: list[Words] = [(f"experiment={name}",) for name in checked.experiments]
     groups = [group for group in files.groups() if group != "experiment"]
     options = {group: [f"{group}={option}" for option in files.options(group)] for group in groups}
@@ -105,7 +108,10 @@ def _judge(checked: Checked) -> None:
     """Tell the faults of whole runs, and those of options that fit none of their neighbours."""
     met: dict[str, tuple[Fault, list[str]]] = {}
     fitting = {word for words, variant in checked.configs.items() if variant.plan is not None for word in words}
+    broken = {words for words, variant in checked.configs.items() if variant.config is None}
     for words, variant in checked.configs.items():
+        if words[1:] and any((word,) in broken for word in words):
+            continue  # what can't be composed alone can't with any other, and would be told again for each
         name = DEFAULT if not words else words[0].removeprefix("experiment=")
         if variant.plan is not None and name in checked.experiments:
             checked.plans[name] = variant.plan
@@ -125,6 +131,11 @@ def _unreached(checked: Checked, folders: Folders, own: list[str]) -> Iterator[F
     """Files that are part of no config."""
     reached = {name for variant in checked.configs.values() for name in variant.files}
     shown = Path(folders.shown[folders.own or folders.base])
+    names = {name: Path(name).relative_to(shown) for name in own} if folders.own is not None else {}
+    concealed = [name for name, inner in names.items() if (folders.base / inner).is_file()]
+    yield from map(hidden, concealed)
+    reached |= {*concealed, (shown / "experiment" / f"{DEFAULT}.yaml").as_posix()}
+    reached |= {name for name, inner in names.items() if inner.parts[0] == "hydra"}
     reached |= {f"{(shown / word.replace('=', '/')).as_posix()}.yaml" for words in checked.configs for word in words}
     for name in own:
         if name not in reached:

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import OmegaConf
 
 from etlrun import compose, grid
 from etlrun import record as records
-from etlrun.composer import Composer, Layer
+from etlrun.composer import UNCOMPOSABLE, Composer, Layer, refusal
 from etlrun.errors import ConfigError, Fault
 from etlrun.plan import Plan
 from etlrun.planning import plan
 from etlrun.review.folders import Folders, at_revision, is_revision
 from etlrun.review.lines import located
-from etlrun.spec import GROUPS, parse
+from etlrun.spec import GROUPS, parse, parse_sweep
 from etlrun.stages import STAGES
 
 DEFAULT = "default"
@@ -76,6 +77,13 @@ def resolve(word: str, now: Folders, experiment: str | None, like: Side | None =
 
     What `like` has of the same files is taken over from it.
     """
+    try:
+        return _resolved(word, now, experiment, like)
+    except UNCOMPOSABLE as error:
+        raise ConfigError([replace(refusal(error), where=word)]) from error
+
+
+def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None) -> Side:
     path = Path(word)
     if word and (path / records.CONFIG).is_file():
         return of_config(word, records.read_config(path))
@@ -101,11 +109,20 @@ def of_folders(word: str, folders: Folders, experiment: str | None, like: Side |
     """All experiments of some folders, or one of them. Faults of theirs are kept in their variants."""
     with compose.composer(folders.request([])) as files:
         known = [DEFAULT, *files.options("experiment")]
+        if known.count(DEFAULT) > 1:
+            raise ConfigError([named_default(folders)])
         names = known if experiment is None else [name for name in known if name == experiment]
         same = like is not None and like.files.keys() == folders.files.keys()
         variants = {name: _taken_over(name, like, folders) if same and like is not None else None for name in names}
         made = {name: variant or variant_of(name, files, folders) for name, variant in variants.items()}
     return Side(word=word, variants=made, files=folders.files)
+
+
+def named_default(folders: Folders) -> Fault:
+    """The fault of an experiment that has the name of the run without one."""
+    name = next(name for name in folders.files if name.endswith(f"experiment/{DEFAULT}.yaml"))
+    expected = "another name: that of the run without an experiment"
+    return Fault(where=f"{folders.revision}{':' * bool(folders.revision)}{name}", found=DEFAULT, expected=expected)
 
 
 def _taken_over(name: str, like: Side, folders: Folders) -> Variant | None:
@@ -132,6 +149,8 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Mapping
         config = files.values(words)
         for key in files.missing(words) if given else ():
             _fill(config, key.split("."), (given or {}).get(key))
+        if "sweep" in files.config(words):
+            parse_sweep(OmegaConf.to_container(files.config(words).sweep, resolve=True))
         made = plan(parse(config, STAGES))
     except ConfigError as error:
         faults = tuple(located(fault, layers, folders, words) for fault in error.faults)
@@ -150,15 +169,27 @@ def _of_file(word: str, path: Path, now: Folders) -> Side:
     for folder in (now.base, now.own):
         if folder is not None and path.is_relative_to(folder) and path.parent != folder:
             option = path.relative_to(folder).with_suffix("")
+            if folder is now.own and (now.base / option).with_suffix(".yaml").is_file():
+                raise ConfigError([hidden(word)])
             request = now.request([f"{option.parent.as_posix()}={option.name}"])
             grid.planned(request, STAGES)
             return of_config(word, compose.composed(request))
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     if isinstance(values, dict) and "defaults" not in values and values.keys() >= set(GROUPS):
-        return of_config(word, values)
+        return of_config(word, {key: value for key, value in values.items() if key not in {"sweep", "hydra"}})
     with _beside(path, now, is_overlay=not (isinstance(values, dict) and "defaults" in values)) as request:
         grid.planned(request, STAGES)
         return of_config(word, compose.composed(request))
+
+
+def hidden(name: str) -> Fault:
+    """The fault of a person's own file that has the name of one of the project's."""
+    return Fault(
+        where=name,
+        found="a file that Hydra never reads, since the project has one of that name",
+        expected="a name of its own",
+        remedy="rename it; it may begin with `defaults: [NAME, _self_]`",
+    )
 
 
 @contextmanager
