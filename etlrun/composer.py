@@ -59,6 +59,14 @@ class Composer:
         except UNCOMPOSABLE as error:
             raise ConfigError([refusal(error)]) from error
 
+    def sweep(self, overrides: Sequence[str]) -> Any:
+        """The same of the group `sweep`, which is no part of a run; None where the config has none."""
+        try:
+            block = self.config(overrides).get("sweep")
+            return None if block is None else OmegaConf.to_container(block, resolve=True)
+        except UNCOMPOSABLE as error:
+            raise ConfigError([refusal(error)]) from error
+
     def config(self, overrides: Sequence[str]) -> DictConfig:
         """As Hydra composes it. What does not work without Hydra's own config is done again with it."""
         key = tuple(overrides)

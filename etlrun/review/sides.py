@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
 
 from etlrun import compose, grid
 from etlrun import record as records
@@ -149,8 +148,9 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Mapping
         config = files.values(words)
         for key in files.missing(words) if given else ():
             _fill(config, key.split("."), (given or {}).get(key))
-        if "sweep" in files.config(words):
-            parse_sweep(OmegaConf.to_container(files.config(words).sweep, resolve=True))
+        swept = files.sweep(words)
+        if swept is not None:  # as in revisions of long ago
+            parse_sweep(swept)
         made = plan(parse(config, STAGES))
     except ConfigError as error:
         faults = tuple(located(fault, layers, folders, words) for fault in error.faults)
