@@ -23,6 +23,8 @@ from etlrun.errors import ConfigError, Fault
 
 UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
 """What Hydra and OmegaConf raise of files that are wrong, or that include themselves."""
+NOT_OF_A_RUN = {"hydra", "sweep"}
+"""Keys of a config that its plan does not know."""
 MISSING = "???"
 """What stands in a config for a value that a person has to give."""
 
@@ -184,7 +186,7 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
     How a sweep goes is no part of its jobs' configs.
     """
-    return {key: value for key, value in resolved(config).items() if key not in {"hydra", "sweep"}}
+    return {key: value for key, value in resolved(config).items() if key not in NOT_OF_A_RUN}
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:

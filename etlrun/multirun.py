@@ -35,9 +35,8 @@ def multirun(words: Sequence[str]) -> None:
         ConfigError: Some combination is wrong; none has started.
         WorldError: The sweep's folder can't be used.
     """
-    gc.set_threshold(
-        50_000
-    )  # the million objects of a large sweep are no garbage; looking for it took a sixth of its time
+    # The million objects of a large sweep are no garbage; to look for some took a sixth of its time.
+    gc.set_threshold(50_000)
     request = Request.of(list(words))
     folder = _resumed(request)
     if folder is not None:

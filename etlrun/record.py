@@ -47,7 +47,7 @@ def finite(value: Any) -> Any:
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """The summary in `folder`; None where there is none that can be read."""
     try:
-        summary = from_json((folder / SUMMARY).read_bytes())  # a third of the time that json takes
+        summary = from_json((folder / SUMMARY).read_bytes())  # in 0.6 of the time that json takes
     except (OSError, ValueError):
         return None
     return summary if isinstance(summary, dict) and summary.keys() >= {"status", "overrides"} else None

@@ -64,9 +64,9 @@ def located(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequ
         places = [entry for entry in found if entry.key == key]
         places = places or [Entry(key, 1, folders.name(layer.path)) for layer in layers if layer.package == key]
         if places:
-            return replace(fault, where=f"{_side(folders)}{places[-1].file}:{places[-1].line}: {fault.where}")
+            return replace(fault, where=f"{revision_prefix(folders)}{places[-1].file}:{places[-1].line}: {fault.where}")
         key = key.rpartition(".")[0]
-    return fault if not folders.revision else replace(fault, where=f"{_side(folders)}{fault.where}")
+    return fault if not folders.revision else replace(fault, where=f"{revision_prefix(folders)}{fault.where}")
 
 
 def _of_hydra(fault: Fault, folders: Folders, words: Sequence[str]) -> Fault:
@@ -80,11 +80,12 @@ def _of_hydra(fault: Fault, folders: Folders, words: Sequence[str]) -> Fault:
     for file in files:
         for number, line in enumerate(folders.files[file].decode(errors="replace").splitlines(), 1):
             if re.search(pattern, line.partition("#")[0]):
-                return replace(fault, where=f"{_side(folders)}{file}:{number}", found=found)
-    return replace(fault, where=f"{_side(folders)}{' '.join(words) or fault.where}", found=found)
+                return replace(fault, where=f"{revision_prefix(folders)}{file}:{number}", found=found)
+    return replace(fault, where=f"{revision_prefix(folders)}{' '.join(words) or fault.where}", found=found)
 
 
-def _side(folders: Folders) -> str:
+def revision_prefix(folders: Folders) -> str:
+    """What stands before the names of files in messages; nothing for the working tree."""
     return f"{folders.revision}:" if folders.revision else ""
 
 

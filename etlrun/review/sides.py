@@ -14,12 +14,12 @@ import yaml
 
 from etlrun import compose, grid
 from etlrun import record as records
-from etlrun.composer import UNCOMPOSABLE, Composer, Layer, refusal
+from etlrun.composer import NOT_OF_A_RUN, UNCOMPOSABLE, Composer, Layer, refusal
 from etlrun.errors import ConfigError, Fault
 from etlrun.plan import Plan
 from etlrun.planning import plan
 from etlrun.review.folders import Folders, at_revision, is_revision
-from etlrun.review.lines import located
+from etlrun.review.lines import located, revision_prefix
 from etlrun.spec import GROUPS, parse, parse_sweep
 from etlrun.stages import STAGES
 
@@ -121,7 +121,7 @@ def named_default(folders: Folders) -> Fault:
     """The fault of an experiment that has the name of the run without one."""
     name = next(name for name in folders.files if name.endswith(f"experiment/{DEFAULT}.yaml"))
     expected = "another name: that of the run without an experiment"
-    return Fault(where=f"{folders.revision}{':' * bool(folders.revision)}{name}", found=DEFAULT, expected=expected)
+    return Fault(where=f"{revision_prefix(folders)}{name}", found=DEFAULT, expected=expected)
 
 
 def _taken_over(name: str, like: Side, folders: Folders) -> Variant | None:
@@ -176,7 +176,7 @@ def _of_file(word: str, path: Path, now: Folders) -> Side:
             return of_config(word, compose.composed(request))
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     if isinstance(values, dict) and "defaults" not in values and values.keys() >= set(GROUPS):
-        return of_config(word, {key: value for key, value in values.items() if key not in {"sweep", "hydra"}})
+        return of_config(word, {key: value for key, value in values.items() if key not in NOT_OF_A_RUN})
     with _beside(path, now, is_overlay=not (isinstance(values, dict) and "defaults" in values)) as request:
         grid.planned(request, STAGES)
         return of_config(word, compose.composed(request))

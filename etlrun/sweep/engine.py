@@ -18,7 +18,7 @@ from etlrun import run as runs
 from etlrun.errors import Fault, WorldError
 from etlrun.record import Record
 from etlrun.sweep import hparams
-from etlrun.sweep.ledger import Ledger, RunKey, own_words
+from etlrun.sweep.ledger import Ledger, RunKey
 from etlrun.sweep.locks import nobodys
 from etlrun.sweep.outcome import Outcome, outcome_of
 from etlrun.sweep.process import started
@@ -81,7 +81,6 @@ class _Engine:
         self.ledger, self.progress, self.interrupts = ledger, progress, 0
         self.waiting = deque(unfinished(ledger, outcomes))
         self.pruning = Pruning(ledger)
-        self.own = own_words([config.overrides for config in ledger.configs])
         waiting = set(self.waiting)
         for run, outcome in outcomes.items():
             if outcome is not None and run not in waiting:
@@ -136,7 +135,7 @@ class _Engine:
             self.waiting.appendleft(run)
             return
         self._note(run, outcome)
-        hparams.write(self.ledger.folder_of(run), run.config, self.own[run.config], outcome)
+        hparams.write(self.ledger.folder_of(run), run.config, self.progress.own[run.config], outcome)
         self.progress.ended(run, outcome)
         if has_failed and self.ledger.sweep.on_error == "stop":
             self.progress.say("stops after a failed job, as sweep.on_error=stop asks")

@@ -19,12 +19,16 @@ from etlrun.sweep.outcome import Outcome
 
 
 class Progress:
-    """Used as a context."""
+    """Used as a context.
+
+    Attributes:
+        own: Of each config the overrides that not all have alike.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.total = len(ledger.runs)
-        self._own = own_words([config.overrides for config in ledger.configs])
+        self.own = own_words([config.overrides for config in ledger.configs])
         self._console = Console(soft_wrap=True)
         self._live = Live(console=self._console, refresh_per_second=4, transient=True)
         self._walls_s: list[float] = []
@@ -89,4 +93,4 @@ class Progress:
         return sum(self._counts.values())
 
     def _words(self, config: int) -> str:
-        return " ".join(self._own[config]) or "the only config"
+        return " ".join(self.own[config]) or "the only config"
