@@ -13,6 +13,7 @@ from etlrun.compose import Request
 from etlrun.errors import ConfigError
 from etlrun.plan import Plan
 from etlrun.planning import plan
+from etlrun.review import diff
 from etlrun.spec import RunSpec, parse
 from etlrun.stages import STAGES
 from etlrun.stages.base import Kind, Stage, field_metadata
@@ -64,6 +65,13 @@ def refusal_of_request(*overrides: str, config_dir: Path | None = None) -> str:
     folder = None if config_dir is None else str(config_dir)
     with pytest.raises(ConfigError) as caught:
         grid.of(Request(overrides=list(overrides), config_dir=folder), STAGES)
+    return str(caught.value)
+
+
+def refusal_of_diff(*words: str) -> str:
+    """The whole message with which `etlrun diff` is refused."""
+    with pytest.raises(ConfigError) as caught:
+        diff.main(list(words))
     return str(caught.value)
 
 

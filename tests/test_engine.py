@@ -191,14 +191,19 @@ def test_the_rules_of_a_sweep_stay_as_they_were(sweep: Sweep, tmp_path: Path) ->
     )
 
 
+def refused_resume(folder: Path) -> str:
+    """What is said of going on with the sweep in `folder`."""
+    with pytest.raises(WorldError) as caught:
+        multirun(["-m", f"sweep.resume={folder}"])
+    return str(caught.value)
+
+
 @pytest.mark.parametrize("damage", ["[]", "{}", "not JSON"])
 def test_a_damaged_ledger_is_told(damage: str, sweep: Sweep, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     assert sweep("load.prefetch=0,1", "dataset.version=9.9.9") == 1
     (folder / "sweep.json").write_text(damage)
-    with pytest.raises(WorldError) as caught:
-        multirun(["-m", f"sweep.resume={folder}"])
-    assert str(caught.value).startswith(f"{folder}: found no sweep (")
+    assert refused_resume(folder).startswith(f"{folder}: found no sweep (")
 
 
 def test_a_ledger_that_lacks_what_was_asked_for_is_told(sweep: Sweep, tmp_path: Path) -> None:
@@ -207,25 +212,21 @@ def test_a_ledger_that_lacks_what_was_asked_for_is_told(sweep: Sweep, tmp_path: 
     known = json.loads(ledger.read_text())
     del known["request"]["multirun"]
     ledger.write_text(json.dumps(known))
-    with pytest.raises(WorldError) as caught:
-        multirun(["-m", f"sweep.resume={tmp_path / 'sweep'}"])
-    assert str(caught.value).startswith(f"{tmp_path / 'sweep'}: found no sweep (KeyError: 'multirun'); expected")
+    refused = refused_resume(tmp_path / "sweep")
+    assert refused.startswith(f"{tmp_path / 'sweep'}: found no sweep (KeyError: 'multirun'); expected")
 
 
 def test_a_ledger_that_has_lost_configs_is_told(sweep: Sweep, tmp_path: Path) -> None:
     configs = tmp_path / "sweep" / "configs.jsonl"
     assert sweep("load.prefetch=0,1", "dataset.version=9.9.9") == 1
     configs.write_text(configs.read_text().splitlines()[0] + "\n")
-    with pytest.raises(WorldError) as caught:
-        multirun(["-m", f"sweep.resume={tmp_path / 'sweep'}"])
-    assert "configs.jsonl has 1 configs, sweep.json says 2" in str(caught.value)
+    assert "configs.jsonl has 1 configs, sweep.json says 2" in refused_resume(tmp_path / "sweep")
 
 
 def test_a_path_without_a_sweep_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(WorldError) as caught:
-        multirun(["-m", f"sweep.resume={tmp_path}"])
+    refused = refused_resume(tmp_path)
     missing = f"[Errno 2] No such file or directory: '{tmp_path / 'sweep.json'}'"
-    assert str(caught.value) == (
+    assert refused == (
         f"{tmp_path}: found no sweep (FileNotFoundError: {missing}); expected the folder of a sweep, with its "
         "sweep.json and configs.jsonl\n"
         "    -> give the folder that the sweep printed, or start a new one without sweep.resume"

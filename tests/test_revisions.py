@@ -1,0 +1,177 @@
+"""Revisions of a repository of real commits, compared, and what of them stands in a comment."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.configs import CONF, refusal_of_diff
+from tests.repository import OTHER, SMALL, Repository
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    made = Repository.small(tmp_path / "repository")
+    monkeypatch.chdir(made.folder)
+    return made
+
+
+@pytest.mark.usefixtures("repository")
+def test_a_reference_to_nothing_is_refused() -> None:
+    assert refusal_of_diff("nothing", "cache=none") == (
+        "nothing: found neither overrides, nor a file, a folder or a git revision of that name; expected overrides in "
+        "one word, a config file, a run's folder, or a git revision\n"
+        '    -> write overrides as "experiment=parallel load.prefetch=1"'
+    )
+
+
+def test_revisions_are_compared_by_experiment_and_by_file(repository: Repository, told: Any) -> None:
+    repository.replace("transform/small_48.yaml", "[48, 48]", "[32, 32]")
+    repository.replace("experiment/other.yaml", "Another one", "Quite another one")
+    repository.write("experiment/new.yaml", "# @package _global_\n# New.\nload: {prefetch: 1}\n")
+    repository.commit("Smaller")
+    assert told("HEAD~1", "HEAD", "--config-dir", "mine", "--exit-code", status=1) == (
+        "small: changes the data, from transform.resize on\n"
+        "  transform.resize.size  [48, 48] -> [32, 32]  data, from transform.resize on\n\n"
+        "new: is new\n\n"
+        "default, a100_resnet50, cats_vs_dogs, h100_resnet50, naive, other, parallel: no difference\n"
+        "mine/experiment/new.yaml: added, reaches new\n"
+        "mine/experiment/other.yaml: changed, reaches other, and changes no plan\n"
+        "mine/transform/small_48.yaml: changed, reaches small\n"
+    )
+
+
+def test_one_experiment_of_revisions_is_compared(repository: Repository, told: Any) -> None:
+    repository.replace("transform/small_48.yaml", "[48, 48]", "[32, 32]")
+    (repository.configs / "experiment" / "other.yaml").unlink()
+    repository.commit("Smaller")
+    base = ("--config-dir", "mine", "--experiment")
+    assert told("main~1", "main", *base, "other").splitlines()[0] == "other: is gone"
+    assert told("main~1", "main", *base, "small").splitlines()[0] == "small: changes the data, from transform.resize on"
+    assert refusal_of_diff("main~1", "main", *base, "nothing") == (
+        "--experiment: found nothing, which is not in main~1 or main; expected an experiment of theirs"
+    )
+
+
+def test_a_revision_is_compared_with_overrides_and_with_the_working_tree(repository: Repository, told: Any) -> None:
+    repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 4")
+    one = ["other: changes the training", "  trainer.epochs  3 -> 4  training"]
+    assert told("HEAD", "--config-dir", "mine").splitlines()[:2] == one
+    other = told("HEAD", "experiment=other", "--experiment", "other", "--config-dir", "mine").splitlines()
+    assert other[:2] == [one[0].removeprefix("other: "), one[1]]
+
+
+def test_reading_a_revision_leaves_the_working_tree_as_it_is(repository: Repository, told: Any) -> None:
+    repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 4")
+    before = repository.git("status", "--porcelain")
+    assert "no difference" in told("HEAD", "HEAD", "--config-dir", "mine")
+    assert repository.git("status", "--porcelain") == before == "M mine/experiment/other.yaml"
+
+
+def test_a_wrong_revision_is_told_with_its_file_and_line(repository: Repository, told: Any) -> None:
+    repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 0\n  epoch: 1")
+    repository.replace("experiment/small.yaml", "small_48", "small_4")
+    repository.commit("Wrong")
+    repository.replace("experiment/other.yaml", "epochs: 0\n  epoch: 1", "epochs: 3")
+    repository.replace("experiment/small.yaml", "small_4", "small_48")
+    repository.commit("Right")
+    lines = told("HEAD~1", "HEAD", "--config-dir", "mine", status=2).splitlines()
+    start = lines.index("small: can't be compared") + 1
+    assert lines[start].startswith("  HEAD~1:mine/experiment/small.yaml:6: found Could not find 'transform/small_4'")
+    start = lines.index("other: can't be compared")
+    assert [line.split("; expected")[0] for line in lines[start + 1 : start + 3]] == [
+        "  HEAD~1:mine/experiment/other.yaml:5: trainer.epochs: found 0",
+        "  HEAD~1:mine/experiment/other.yaml:6: trainer.epoch: found an unknown key",
+    ]
+    assert "other: no difference" in told("HEAD~2", "HEAD", "--experiment", "other", "--config-dir", "mine")
+
+
+def test_what_users_wrote_stays_text_in_a_comment(repository: Repository, told: Any) -> None:
+    name = "n```\n```\n# out </details><b>[click](http://evil) @octocat"
+    repository.write("experiment/small.yaml", SMALL + "dataset: " + json.dumps({"name": name, "data_dir": "a`|b\n# c"}))
+    repository.write("experiment/@x <b>*.yaml", SMALL)
+    repository.commit("Odd")
+    text = told("HEAD~1", "HEAD", "--config-dir", "mine", "--format", "markdown", status=2)
+    one_line = " ".join(name.split())
+    assert f"| `dataset.name` | `etlrun_sample` | ```` {one_line} ```` | data, from the data set on |\n" in text
+    assert "| `dataset.data_dir` | `null` | `` a`\\|b # c `` | speed, as long as the same files are there |\n" in text
+    assert '[("n#96;#96;#96; #96;#96;#96; # out #lt;/details#gt;#lt;b#gt;[click](http://evil) @octocat<br/>' in text
+    assert "\n**&#64;x &#60;b>&#42;** can't be compared.\n" in text
+    assert "\n- mine/experiment/&#64;x &#60;b>&#42;.yaml: added, reaches no experiment\n" in text
+    assert text.count("```mermaid\n") == text.count("\n```\n") == 1
+
+
+def test_a_comment_is_no_longer_than_comments_may_be(repository: Repository, told: Any) -> None:
+    for number in range(80):
+        repository.write(f"experiment/{number}{'x' * 200}.yaml", f"{OTHER}  seed: {number}\n")
+    repository.commit("Many")
+    for number in range(80):
+        repository.write(f"experiment/{number}{'x' * 200}.yaml", f"{OTHER}  seed: {number + 100}\n")
+    repository.commit("Others")
+    text = told("HEAD~1", "HEAD", "--config-dir", "mine", "--format", "markdown")
+    assert 30_000 < len(text) < 61_000
+    assert re.fullmatch(r"This is too long for a comment: [\d,]+ characters are left out.", text.splitlines()[-1])
+
+
+def test_what_was_committed_is_read_whatever_is_left_out_of_archives(repository: Repository, told: Any) -> None:
+    (repository.folder / ".gitattributes").write_text("mine export-ignore\nother.yaml export-ignore\n")
+    repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 4")
+    repository.commit("Longer")
+    assert told("HEAD~1", "HEAD", "--config-dir", "mine").splitlines()[0] == "other: changes the training"
+
+
+def test_configs_may_be_a_whole_repository(repository: Repository, told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 4")
+    repository.commit("Longer")
+    monkeypatch.chdir(repository.configs)
+    assert told("HEAD~1", "HEAD", "--config-dir", ".").splitlines()[0] == "other: changes the training"
+    shutil.rmtree(repository.folder / ".git")
+    whole = Repository(repository.configs, ".")
+    repository.replace("experiment/other.yaml", "epochs: 4", "epochs: 5")
+    whole.commit("Longer still")
+    assert told("HEAD~1", "HEAD", "--config-dir", ".").splitlines()[0] == "other: changes the training"
+
+
+def test_configs_that_were_not_there_yet_are_new(repository: Repository, told: Any) -> None:
+    repository.git("mv", "mine", "yours")
+    repository.commit("Moved")
+    lines = told("HEAD~1", "HEAD", "--config-dir", "yours").splitlines()
+    assert lines[:4] == ["other: is new", "", "small: is new", ""]
+
+
+def test_a_revision_without_configs_is_refused(repository: Repository) -> None:
+    (repository.folder / "untracked").mkdir()
+    assert refusal_of_diff("HEAD", "HEAD", "--config-dir", "untracked") == (
+        f"HEAD: found no folder untracked or {CONF} in that revision; expected a revision that holds configs\n"
+        "    -> give --config-dir the folder in which this repository keeps its configs"
+    )
+
+
+def test_the_configs_of_a_project_are_found_beside_its_package(tmp_path: Path) -> None:
+    for folder in ("etlrun", "conf"):
+        shutil.copytree(CONF.parent / folder, tmp_path / folder)
+    repository = Repository(tmp_path, "conf")
+    repository.replace("load/shuffled.yaml", "1024", "512")
+    repository.commit("Two")
+    answer = subprocess.run(
+        [sys.executable, "-m", "etlrun", "diff", "HEAD~1", "HEAD", "--experiment", "parallel"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (answer.stdout, answer.stderr) == (
+        (
+            "parallel: changes the order\n"
+            "  load.shuffle_buffer  1024 -> 512  order\n\n"
+            "conf/load/shuffled.yaml: changed, reaches parallel\n"
+        ),
+        "",
+    )
