@@ -47,6 +47,14 @@ def test_a_file_that_is_no_config_is_refused(content: bytes, message: str, tmp_p
     assert text.endswith("; expected a config that Hydra can compose")
 
 
+def test_an_own_file_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    side = write(tmp_path / "dataset" / "sample.yaml", "split: 5\n")
+    assert refusal_of_diff(str(side), "", "--config-dir", str(tmp_path)) == (
+        f"{side}: found a file that Hydra never reads, since the project has one of that name; expected a name of its "
+        "own\n    -> rename it; it may begin with `defaults: [NAME, _self_]`"
+    )
+
+
 def test_a_quote_that_is_not_closed_is_refused() -> None:
     assert refusal_of_diff("dataset.split='train", "") == (
         "dataset.split='train: found No closing quotation; expected a config that Hydra can compose"

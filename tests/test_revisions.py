@@ -126,6 +126,25 @@ def test_what_was_committed_is_read_whatever_is_left_out_of_archives(repository:
     assert told("HEAD~1", "HEAD", "--config-dir", "mine").splitlines()[0] == "other: changes the training"
 
 
+def test_links_are_followed(repository: Repository, told: Any) -> None:
+    other = repository.configs / "experiment" / "other.yaml"
+    other.rename(repository.folder / "kept.yaml")
+    other.symlink_to("../../kept.yaml")
+    repository.commit("Linked")
+    assert "other: " not in told("HEAD~1", "HEAD", "--config-dir", "mine").replace("mine/experiment/", "")
+    (repository.folder / "kept.yaml").write_text(OTHER.replace("epochs: 3", "epochs: 4"))
+    repository.commit("Longer")
+    assert told("HEAD~1", "HEAD", "--config-dir", "mine").splitlines()[0] == "other: changes the training"
+
+
+def test_an_experiment_named_as_the_run_without_one_is_refused(repository: Repository) -> None:
+    repository.write("experiment/default.yaml", OTHER)
+    repository.commit("Named so")
+    assert refusal_of_diff("HEAD~1", "HEAD", "--config-dir", "mine") == (
+        "HEAD:mine/experiment/default.yaml: found default; expected another name: that of the run without an experiment"
+    )
+
+
 def test_configs_may_be_a_whole_repository(repository: Repository, told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 4")
     repository.commit("Longer")

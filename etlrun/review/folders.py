@@ -101,15 +101,14 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
 def _write_files(top: Path, revision: str, folder: str, scratch: Path) -> None:
     """Write the YAML files of a folder of a revision, as they were committed, below `scratch`."""
     (scratch / folder).mkdir(parents=True, exist_ok=True)
-    listed = _git(top, "ls-tree", "-r", "-z", "--full-tree", revision, "--", *([folder] if folder != "." else []))
-    entries = [entry.split(b"\t", 1) for entry in (listed or b"").split(b"\0") if entry]
-    blobs = [(kinds.split()[2], os.fsdecode(name)) for kinds, name in entries if kinds.split()[1] == b"blob"]
-    blobs = [(blob, name) for blob, name in blobs if name.endswith((".yaml", ".yml"))]
-    answer = _git(top, "cat-file", "--batch", given=b"".join(blob + b"\n" for blob, _ in blobs)) or b""
+    listed = _git(top, "ls-tree", "-r", "-z", "--name-only", "--full-tree", revision, "--", folder) or b""
+    names = [name for name in os.fsdecode(listed).split("\0") if name.endswith((".yaml", ".yml"))]
+    asked = "".join(f"{revision}:{name}\n" for name in names)
+    answer = _git(top, "cat-file", "--batch", "--follow-symlinks", given=os.fsencode(asked)) or b""
     place = 0
-    for _, name in blobs:
+    for name in names:
         start = answer.index(b"\n", place) + 1
-        place = start + int(answer[place:start].split()[2])
+        place = start + int(answer[place:start].split()[-1])
         (scratch / name).parent.mkdir(parents=True, exist_ok=True)
         (scratch / name).write_bytes(answer[start:place])
         place += 1
@@ -127,8 +126,7 @@ def _tracked(top: Path, revision: str, folder: Path) -> str | None:
     if not folder.is_relative_to(top.resolve()):
         return None
     name = folder.relative_to(top.resolve()).as_posix()
-    inside = [f"{name}/"] if name != "." else []
-    return name if _git(top, "ls-tree", "--name-only", "--full-tree", revision, "--", *inside) else None
+    return name if _git(top, "ls-tree", "--name-only", "--full-tree", revision, "--", f"{name}/") else None
 
 
 def _git(folder: Path, *words: str, given: bytes = b"") -> bytes | None:
