@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etlrun.sweep.compare import Gain, Noise, gains, noise_of
+from etlrun.sweep.compare import Gain, Noise, gains, interval_of_ratio, noise_of
 
 approx: Any = pytest.approx
 STILL = Noise(median=0.0, largest=0.0, pairs=5)
@@ -92,3 +92,53 @@ def test_of_ties_at_most_one_in_twenty_is_called_better_and_large_gains_are_foun
         found["gain"] += told[3].call == "better"
     assert found["tie"] <= 0.05 * 300
     assert found["gain"] >= (0.9 if rounds > 3 else 0.8) * 300
+
+
+def simulated(random: np.random.Generator, spreads: list[float], rounds: int) -> dict[int, Gain]:
+    """Gains of equal configs; the first of `spreads` is the baseline's, which runs twice in each round."""
+    logs = [random.normal(0, spread, rounds) for spread in [spreads[0], *spreads]]
+    rates = [dict(enumerate(np.exp(log).tolist())) for log in logs]
+    baseline = {turn: math.sqrt(rates[0][turn] * rates[1][turn]) for turn in range(rounds)}
+    noise = noise_of([(rates[0][turn], rates[1][turn]) for turn in range(rounds)])
+    return gains(dict(enumerate(rates[2:])), baseline, noise)
+
+
+@pytest.mark.parametrize("rounds", [3, 5, 10])
+@pytest.mark.parametrize("spreads", [[0.01, 0.01, 0.01, 0.08], [0.03, 0.03], [0.02, 0.02, 0.02, 0.08, 0.08, 0.08]])
+def test_an_interval_holds_the_truth_however_unlike_the_noise_of_the_configs(spreads: list[float], rounds: int) -> None:
+    random, sweeps = np.random.default_rng(rounds), 400
+    held = np.zeros(len(spreads) - 1)
+    for _ in range(sweeps):
+        told = simulated(random, spreads, rounds)
+        held += [(gain.low or 0.0) <= 1.0 <= (gain.high or 0.0) for gain in told.values()]
+    # Three rounds that agree by chance look like those of a quiet config.
+    assert held.min() >= (0.93 if rounds > 3 else 0.9) * sweeps
+
+
+@pytest.mark.parametrize("rounds", [3, 5])
+@pytest.mark.parametrize("configs", [20, 40])
+def test_in_one_sweep_of_twenty_at_most_some_tie_is_called_better_however_many_configs(
+    configs: int, rounds: int
+) -> None:
+    random, sweeps = np.random.default_rng(configs), 200
+    found = sum(
+        any(gain.call == "better" for gain in simulated(random, [0.03] * configs, rounds).values())
+        for _ in range(sweeps)
+    )
+    assert found <= 0.05 * sweeps
+
+
+@pytest.mark.parametrize("runs", [(2, 2), (3, 3), (2, 8), (5, 5)])
+def test_the_interval_of_unpaired_runs_holds_the_true_ratio(runs: tuple[int, int]) -> None:
+    random, sweeps = np.random.default_rng(0), 600
+    held = 0
+    for _ in range(sweeps):
+        old, new = (np.exp(random.normal(0, 0.05, count)).tolist() for count in runs)
+        low, high = interval_of_ratio(old, new)
+        held += low <= 1.0 <= high
+    assert held >= 0.93 * sweeps
+
+
+def test_rounds_that_agree_by_chance_are_believed_no_more_than_those_of_the_others() -> None:
+    told = gains({1: ratios(1.1, 1.1, 1.1), 2: ratios(1.0, 1.2, 1.1), 3: ratios(1.15, 1.05, 1.1)}, BASE, STILL)
+    assert told[1].call == "tied"

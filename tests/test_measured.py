@@ -21,7 +21,7 @@ def test_measured_runs_are_told_with_an_interval(told: Any, tmp_path: Path) -> N
     measured_run(tmp_path / "another", ["load.prefetch=2", "load.batch_size=8"], 1.0)
     lines = told("load.prefetch=0", "load.prefetch=2", "--runs", str(tmp_path)).splitlines()
     assert [line for line in lines if "measured" in line] == [
-        "  measured examples/s: 100.5 (4 runs) -> 150.8 (4 runs), 1.50 times (95% interval 1.46 to 1.54)",
+        "  measured examples/s: 100.5 (4 runs) -> 150.8 (4 runs), 1.50 times (95% interval 1.45 to 1.55)",
         "  measured au: 0.5 (4 runs) -> 0.5 (4 runs), 1.00 times (95% interval 1.00 to 1.00)",
         "  measured share of waiting: 0 (4 runs) -> 0 (4 runs)",
     ]

@@ -17,7 +17,6 @@ from etlrun.stages import STAGES
 
 MEASURES = {"examples_per_s": "examples/s", "au": "au", "input_wait_share": "share of waiting"}
 """Of a run's summary, with what a reader calls them."""
-_RESAMPLES = 4000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +27,7 @@ class Measured:
         measure: As a reader calls it.
         old: Of each run of the old plan. So is `new`.
         ratio: Of the medians, new to old; None where there is no old one, or it is zero.
-        interval: That holds the ratio with a probability of 0.95; None where one side has a single run.
+        interval: The 95 % interval of the ratio; None where one side has a single run, or a value is zero.
     """
 
     measure: str
@@ -42,9 +41,14 @@ class Measured:
         if self.ratio is None:
             return f"{self.measure}: {sides}"
         if self.interval is None:
-            return f"{self.measure}: {sides}, {self.ratio:.2f} times; one run says nothing of the spread"
+            why = "one run says nothing of the spread" if self._is_single else "a value of zero has no ratio"
+            return f"{self.measure}: {sides}, {self.ratio:.2f} times; {why}"
         low, high = self.interval
         return f"{self.measure}: {sides}, {self.ratio:.2f} times (95% interval {low:.2f} to {high:.2f})"
+
+    @property
+    def _is_single(self) -> bool:
+        return min(len(self.old), len(self.new)) == 1
 
 
 def _count(runs: Sequence[float]) -> str:
@@ -90,16 +94,9 @@ class Runs:
 def _measured(measure: str, old: tuple[float, ...], new: tuple[float, ...]) -> Measured:
     base = statistics.median(old)
     ratio = statistics.median(new) / base if base else None
-    interval = ratio_interval(old, new) if ratio is not None and min(len(old), len(new)) > 1 else None
+    if ratio is None or min(len(old), len(new)) == 1 or min(*old, *new) <= 0:
+        return Measured(measure=measure, old=old, new=new, ratio=ratio, interval=None)
+    from etlrun.sweep.compare import interval_of_ratio  # imports NumPy, which most diffs do without
+
+    interval = interval_of_ratio(old, new)
     return Measured(measure=measure, old=old, new=new, ratio=ratio, interval=interval)
-
-
-def ratio_interval(old: Sequence[float], new: Sequence[float]) -> tuple[float, float]:
-    """A 95% bootstrap interval of the ratio of medians, new to old."""
-    import numpy as np  # which takes its time, and which most diffs do without
-
-    rng = np.random.default_rng(0)
-    medians = [np.median(rng.choice(np.asarray(runs), size=(_RESAMPLES, len(runs))), axis=1) for runs in (old, new)]
-    ratios = medians[1] / np.where(medians[0] == 0, np.nan, medians[0])
-    low, high = np.nanpercentile(ratios, [2.5, 97.5])
-    return float(low), float(high)
