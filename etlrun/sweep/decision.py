@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from etlrun.sweep.compare import BETTER, TIED, UNTOLD, Gain, Noise, Rates, gains
+from etlrun.sweep.compare import BETTER, FEWEST_ROUNDS, TIED, UNTOLD, WORSE, Gain, Noise, Rates, gains
 from etlrun.sweep.results import BASELINE, ConfigResult, Decision
 
 _ALIKE = 1.02
@@ -14,32 +14,58 @@ _ALIKE = 1.02
 def tied_with_best(configs: Sequence[ConfigResult], rates: Mapping[int, Rates], noise: Noise) -> list[int]:
     """The numbers of the configs that nothing shows to be slower than the best, itself first.
 
-    Of `configs`, best first. Where nothing is told for want of rounds, the best stands alone.
+    Of `configs`, best first; the best is one that was compared with the baseline, where there is such a one. Where
+    nothing is told for want of rounds, the best stands alone.
     """
-    best = next((config.number for config in configs if config.examples_per_s is not None), None)
-    if best is None:
+    measured = [config for config in configs if config.examples_per_s is not None]
+    if not measured:
         return []
+    best = next((config for config in measured if config.gain.call != UNTOLD), measured[0]).number
     over_best = gains({number: of for number, of in rates.items() if number != best}, rates[best], noise)
     return [best, *(number for number, gain in over_best.items() if gain.call in {BETTER, TIED})]
 
 
 def decide(configs: Sequence[ConfigResult], tied: Sequence[int]) -> Decision:
-    """The cheapest of the configs numbered `tied`: the least memory, the baseline, the fewest cores, the fastest."""
+    """The cheapest of the configs numbered `tied` that the table does not speak against.
+
+    Where some are better than the baseline, it is one of these; else it is none that is worse. Of those with the least
+    memory it is the one that changes the fewest values of the baseline, then the one with the fewest cores.
+    """
     known = {config.number: config for config in configs}
     if not tied:
         return Decision(config=None, overrides=(), gain=None, tied=(), same_data="", words="No run has completed.")
-    least = min(known[number].peak_rss_bytes or 0.0 for number in tied)
-    lean = [known[number] for number in tied if (known[number].peak_rss_bytes or 0.0) <= least * _ALIKE]
-    by_cores = sorted(lean, key=lambda config: (round(config.cores_used or 0.0, 1), -(config.examples_per_s or 0.0)))
-    chosen = next((config for config in lean if config.number == BASELINE), by_cores[0])
+    baseline = known[BASELINE]
+    eligible = _eligible(configs, tied)
+    least = min(config.peak_rss_bytes or 0.0 for config in eligible)
+    chosen = min(
+        (config for config in eligible if (config.peak_rss_bytes or 0.0) <= least * _ALIKE),
+        key=lambda config: (
+            len(set(config.own).difference(baseline.own)),
+            round(config.cores_used or 0.0, 1),
+            -(config.examples_per_s or 0.0),
+        ),
+    )
     return Decision(
         config=chosen.number,
         overrides=chosen.overrides,
         gain=chosen.gain,
         tied=tuple(tied),
-        same_data=_same_data(chosen, known[BASELINE]),
-        words=_words(chosen, len(tied) - 1),
+        same_data=_same_data(chosen, baseline),
+        words=_words(chosen, baseline, len(eligible)),
     )
+
+
+def _eligible(configs: Sequence[ConfigResult], tied: Sequence[int]) -> list[ConfigResult]:
+    """Those of `configs`, best first, that can be recommended beside what the table says of each."""
+    better = [config for config in configs if config.gain.call == BETTER]
+    if better:
+        return [config for config in better if config.number in tied] or better[:1]
+    return [
+        config
+        for config in configs
+        if config.gain.call != WORSE
+        and (config.number in tied or (config.number == BASELINE and config.gain.call == TIED))
+    ]
 
 
 def times(gain: Gain) -> str:
@@ -50,19 +76,33 @@ def times(gain: Gain) -> str:
     return f"{gain.ratio:.2f}{interval}"
 
 
-def _words(chosen: ConfigResult, others: int) -> str:
-    name = " ".join(chosen.own) or "the only config"
-    call = chosen.gain.call
+def _words(chosen: ConfigResult, baseline: ConfigResult, eligible: int) -> str:
+    name, call = _name(chosen), chosen.gain.call
+    if baseline.examples_per_s is None:
+        return f"Fastest: {name}. No run of the baseline, {_name(baseline)}, has completed to compare it with."
     if call == UNTOLD:
-        return f"Fastest: {name}. So few runs tell no difference from noise; a grid with sweep.repeats=3 or more does."
-    tied = ""
-    if others:
-        tied = f" It is the cheapest of {others + 1} that are tied with the best."
+        return (
+            f"Fastest: {name}. Too few runs to separate a difference from noise: it takes {FEWEST_ROUNDS} beside the "
+            f"baseline, and {chosen.gain.rounds} completed; use sweep.repeats={FEWEST_ROUNDS} or more."
+        )
+    first = ""
+    if eligible > 1:
+        first = (
+            f" Of {eligible} that nothing shows to be slower than the best it comes first, by memory (within "
+            f"{_ALIKE - 1:.0%}), then by how few values it changes, then by cores."
+        )
     if chosen.number == BASELINE:
-        return f"Keep the baseline, {name}: nothing is better.{tied}"
+        return f"Keep the baseline, {name}: nothing is better.{first}"
     if call == BETTER:
-        return f"Take {name}: {times(chosen.gain)} times as fast as the baseline.{tied}"
-    return f"Nothing is better than the baseline; {name} is {call} with it, at {times(chosen.gain)}, and cheaper.{tied}"
+        return f"Take {name}: {times(chosen.gain)} times as fast as the baseline.{first}"
+    return (
+        f"Nothing is better than the baseline; {name} is tied with it, at {times(chosen.gain)}, and takes less "
+        f"memory.{first}"
+    )
+
+
+def _name(config: ConfigResult) -> str:
+    return " ".join(config.own) or "the only config"
 
 
 def _same_data(chosen: ConfigResult, baseline: ConfigResult) -> str:
