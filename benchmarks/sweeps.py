@@ -4,9 +4,9 @@ python -m benchmarks.sweeps [--sweeps 100] [--wide 4] [--output benchmarks/resul
 
 Each sweep is a real one, `python -m etlrun -m …`, of JPEGs of the sample data set, with an emulated accelerator whose
 steps take as long as the ratio asks. The tie differs from the baseline in a prefetch buffer that changes nothing; a
-wide sweep has 39 such ties. Several sweeps run side by side: they take the cores from each other, so that a pipeline now and
-then starves its steps. The ratio of the steps leaves out the handing over of a batch, so the true gain of a config is
-what all rounds of all sweeps come to: their median, which is known 20 times better than that of one sweep.
+wide sweep has 39 such ties. Several sweeps run side by side: they take the cores from each other, so that a pipeline
+now and then starves its steps. The ratio of the steps leaves out the handing over of a batch, so the true gain of a
+config is what all rounds of all sweeps come to: their median, which is known 20 times better than that of one sweep.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ def wide_table(sweeps: Sequence[Results]) -> str:
     held = sum(gain["low"] <= 1.0 <= gain["high"] for gain in gains) / len(gains)
     return (
         f"{len(sweeps)} wide sweeps of {len(WIDE)} equal configs, {WIDE_REPEATS} repeats: {sum(map(bool, better))} "
-        f"have a tie that is called better; {sum(better)} of {len(gains)} ties are. {held:.1%} of the intervals hold 1.\n"
+        f"have a tie that is called better; {sum(better)} of {len(gains)} ties are. {held:.1%} of the "
+        "intervals hold 1.\n"
     )
 
 
