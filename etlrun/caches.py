@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from etlrun import compose, grid
+from etlrun.cache.folders import strangers
 from etlrun.cache.store import Entry, Store, first_difference, nearest
 from etlrun.errors import ConfigError, Fault, WorldError, did_you_mean
 from etlrun.plan import Plan
@@ -50,6 +51,13 @@ def _say(text: str) -> None:
 def _list(store: Store, _known: argparse.Namespace) -> None:
     entries = store.entries()
     print_table(_HEADER, [_row(entry) for entry in entries])
+    _end(store, entries)
+
+
+def _end(store: Store, entries: Sequence[Entry]) -> None:
+    """What there is, and what has a cache's name without being one."""
+    for name, reason in strangers(store.folder):
+        _say(f"left {name} alone: {reason}")
     _say(f"{_count(entries)} in {store.folder}")
 
 
@@ -57,10 +65,14 @@ def _row(entry: Entry) -> Sequence[str]:
     state = "in use" if entry.in_use else "ready"
     if entry.manifest is None:
         return entry.key, "?", "?", "-", _mb(entry.bytes), "-", _age(entry.used_s), "broken: its next run fills it anew"
-    made, identity = entry.manifest.made_by, dict(map(tuple, entry.manifest.identity))
-    of = f"{made.get('dataset')} {made.get('split')}"
-    examples = str(entry.manifest.count)
-    return entry.key, of, identity["kept"], examples, _mb(entry.bytes), _age(made["made_s"]), _age(entry.used_s), state
+    made, examples = entry.manifest.made_by, str(entry.manifest.count)
+    kept = next((str(value) for name, value in entry.manifest.identity if name == "kept"), "?")
+    ages = (_age(made.get("made_s", 0.0)), _age(entry.used_s))
+    return entry.key, _of(made), kept, examples, _mb(entry.bytes), *ages, state
+
+
+def _of(made: dict[str, Any]) -> str:
+    return f"{made.get('dataset', '?')} {made.get('split', '?')}"
 
 
 def _count(entries: Sequence[Entry]) -> str:
@@ -82,8 +94,9 @@ def _age(moment_s: float) -> str:
 
 
 def _collect(store: Store, known: argparse.Namespace) -> None:
-    for leftover in store.leftovers():
-        _say(f"removed {leftover.name}, left by a run that was killed")
+    for leftover, reason in store.leftovers():
+        whose = f"{leftover.name}, left by a run that was killed"
+        _say(f"kept {whose}: {reason}" if reason else f"removed {whose}")
     entries = store.entries()
     held = sum(entry.bytes for entry in entries)
     for entry in reversed(entries):
@@ -94,7 +107,7 @@ def _collect(store: Store, known: argparse.Namespace) -> None:
             _say(f"removed {entry.key}, {_mb(entry.bytes)} MB, used {_age(entry.used_s)}")
         else:
             _say(f"kept {entry.key}, {_mb(entry.bytes)} MB: in use")
-    _say(f"{_count(store.entries())} in {store.folder}")
+    _end(store, store.entries())
 
 
 def _remove(store: Store, known: argparse.Namespace) -> None:
@@ -152,12 +165,12 @@ def _explain(name: str, keeper: Any) -> None:
     what, here, there = difference or ("nothing", None, None)
     made = near.manifest.made_by
     _say(f"{name:<11}miss  {keeper.key}")
-    _say(f"{'':<11}      nearest is {near.key} ({made.get('dataset')} {made.get('split')}, made by {_made(made)})")
+    _say(f"{'':<11}      nearest is {near.key} ({_of(made)}, made by {_made(made)})")
     _say(f"{'':<11}      it differs in {what}: {_value(there)} there, {_value(here)} here")
 
 
 def _made(made: dict[str, Any]) -> str:
-    return f"{Path(made['folder']).name} with {' '.join(made['overrides']) or 'no overrides'}"
+    return f"{Path(made.get('folder', '?')).name} with {' '.join(made.get('overrides', [])) or 'no overrides'}"
 
 
 def _value(value: Any) -> str:

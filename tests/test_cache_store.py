@@ -6,38 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etlrun.cache.parts import BrokenError, Manifest, Writer
-from etlrun.cache.store import Identity, Store, first_difference, key_of, nearest
+from etlrun.cache.parts import BrokenError
+from etlrun.cache.store import Identity, Store, first_difference, nearest
 from etlrun.errors import WorldError
+from tests.stores import IDENTITY, KEY, PICTURES, published
 
-IDENTITY: Identity = [["dataset", "pictures/1.0.0"], ["size", [4, 5]]]
-KEY = key_of(IDENTITY)
 RNG = np.random.default_rng(0)
-PICTURES = RNG.integers(0, 256, (7, 4, 5, 3), dtype=np.uint8)
-
-
-def published(store: Store, identity: Identity = IDENTITY, pictures: Any = PICTURES) -> str:
-    key = key_of(identity)
-    claim = store.claim(key)
-    assert claim is not None
-    writer = Writer(claim.folder)
-    for label, picture in enumerate(pictures):
-        writer.add(picture, label)
-    is_encoded = isinstance(pictures[0], bytes)
-    manifest = Manifest(
-        identity=identity,
-        dtype="bytes" if is_encoded else pictures[0].dtype.name,
-        shape=None if is_encoded else list(pictures[0].shape),
-        files=writer.close(),
-        count=writer.count,
-        payload_bytes=writer.payload_bytes,
-        made_by={"made_s": 0.0},
-    )
-    opened = store.publish(key, claim, manifest)
-    assert opened is not None
-    assert not store.remove(key), "it is in use from the moment on in which it is there"
-    opened.close()
-    return key
 
 
 @pytest.fixture
@@ -165,7 +139,7 @@ def test_a_folder_without_a_manifest_is_a_broken_cache(store: Store) -> None:
 def test_only_the_broken_folder_is_removed_and_not_what_has_taken_its_place(store: Store) -> None:
     published(store)
     inode = (store.folder / KEY).stat().st_ino
-    (store.folder / KEY).rename(store.folder / "aside.gone.1")
+    (store.folder / KEY).rename(store.folder / "aside")
     published(store)
     assert store.remove(KEY, broken=inode)
     assert (store.folder / KEY).is_dir()
@@ -174,7 +148,7 @@ def test_only_the_broken_folder_is_removed_and_not_what_has_taken_its_place(stor
 
 def test_what_is_being_filled_or_removed_is_no_entry(store: Store) -> None:
     published(store)
-    for name in ("x.filling", "x.gone.1"):
+    for name in (f"{KEY}.filling", f"{KEY}.gone.0123abcd"):
         (store.folder / name).mkdir()
         (store.folder / name / "cache.json").write_text((store.folder / KEY / "cache.json").read_text())
     assert [entry.key for entry in store.entries()] == [KEY]
@@ -218,8 +192,12 @@ def test_the_claim_of_a_killed_process_is_free_and_its_files_go(store: Store) ->
 
 def test_what_dead_runs_have_left_is_removed(store: Store) -> None:
     (store.folder / f"{KEY}.filling").mkdir()
-    (store.folder / f"{KEY}.gone.1234").mkdir()
-    assert sorted(path.name for path in store.leftovers()) == [f"{KEY}.filling", f"{KEY}.gone.1234"]
+    (store.folder / f"{KEY}.gone.0123abcd").mkdir()
+    (store.folder / f"{KEY}.gone.0123abcd" / "part_00000.bin").write_bytes(b"half")
+    assert [(path.name, reason) for path, reason in store.leftovers()] == [
+        (f"{KEY}.filling", ""),
+        (f"{KEY}.gone.0123abcd", ""),
+    ]
     assert not list(store.folder.glob(f"{KEY}.*ing")) + list(store.folder.glob("*.gone.*"))
 
 

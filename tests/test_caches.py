@@ -88,10 +88,10 @@ def test_gc_removes_what_was_not_used_for_longest(caches: Path, capsys: Captured
     store = Store(caches)
     entries = store.entries()
     young, old = entries[:2], entries[2:]
-    (caches / "dead.filling").mkdir()
+    (caches / f"{entries[0].key}.filling").mkdir()
     out = say(capsys, "gc", "--dir", str(caches), "--max-bytes", str(sum(entry.bytes for entry in young)))
     assert out.splitlines() == [
-        "removed dead.filling, left by a run that was killed",
+        f"removed {entries[0].key}.filling, left by a run that was killed",
         *(f"removed {entry.key}, {entry.bytes / 1e6:,.1f} MB, used 1 d ago" for entry in reversed(old)),
         f"2 caches of {sum(entry.bytes for entry in young) / 1e6:,.1f} MB in {caches}",
     ]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-INDEX = "index.npz"
+MANIFEST, INDEX = "cache.json", "index.npz"
 PART_BYTES = 256 * 2**20
 """Of a part, at least: another one is begun after that."""
 _ALIGNMENT = 64

@@ -11,10 +11,10 @@ A lock of the operating system ends with the process that holds it, however that
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ from typing import Any
 import platformdirs
 from filelock import FileLock, Timeout
 
-from etlrun.cache.parts import BrokenError, Manifest, Reader
+from etlrun.cache.folders import FILLING, GONE, PUBLISHED, discard, files_of, named
+from etlrun.cache.parts import MANIFEST, BrokenError, Manifest, Reader
 from etlrun.errors import WorldError
 
-MANIFEST = "cache.json"
 Identity = list[list[Any]]
 
 
@@ -74,7 +74,8 @@ class Claim:
     def release(self, *, keep: bool = False) -> None:
         """Give it back; what was filled goes, unless it was published (`keep`)."""
         if not keep:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                discard(self.folder)
         _claimed_here.discard(self.folder)
         self._lock.release()
 
@@ -119,13 +120,18 @@ class Store:
         return _lock(self.folder / "lock")
 
     def open(self, key: str) -> Opened | None:
-        """The published cache of `key`, in use from now on, or None; `BrokenError` where it is broken."""
+        """The published cache of `key`, in use from now on, or None; `BrokenError` where it is broken.
+
+        `FileExistsError` where something else has its name.
+        """
         with self._alone():
             return self._opened(key)
 
     def _opened(self, key: str) -> Opened | None:
         folder = self.folder / key
-        if not folder.is_dir():
+        try:
+            files_of(folder)
+        except FileNotFoundError:
             return None
         inode = folder.stat().st_ino
         try:
@@ -148,14 +154,21 @@ class Store:
         return Reader(folder, manifest)
 
     def claim(self, key: str) -> Claim | None:
-        """The right to fill the cache of `key`, with an empty folder; None while another run holds it."""
+        """The right to fill the cache of `key`, with an empty folder; None while another run holds it.
+
+        `FileExistsError` where something else has the name of that folder.
+        """
         lock, folder = _lock(self.folder / f"{key}.claim"), self.folder / f"{key}.filling"
         try:
             lock.acquire(timeout=0)
         except Timeout:
             return None
-        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
-        folder.mkdir()
+        try:
+            discard(folder)  # of a run that was killed
+            folder.mkdir()
+        except OSError:
+            lock.release()
+            raise
         return Claim(lock, folder)
 
     def is_claimed_here(self, key: str) -> bool:
@@ -182,11 +195,15 @@ class Store:
 
     def entries(self) -> list[Entry]:
         """All published caches, the one that was used last first."""
+        found = []
         with self._alone():
-            found = [self._entry(path) for path in self.folder.iterdir() if path.is_dir() and "." not in path.name]
+            for folder in named(self.folder, PUBLISHED):
+                with contextlib.suppress(OSError):  # of these, `strangers` tells
+                    found.append(self._entry(folder))
         return sorted(found, key=lambda entry: -entry.used_s)
 
     def _entry(self, folder: Path) -> Entry:
+        files = files_of(folder)
         path = folder / MANIFEST
         try:
             manifest = Manifest.read(path)
@@ -195,7 +212,7 @@ class Store:
         return Entry(
             key=folder.name,
             manifest=manifest,
-            bytes=sum(path.stat().st_size for path in folder.iterdir()),
+            bytes=sum(file.stat().st_size for file in files),
             used_s=(path if path.exists() else folder).stat().st_mtime,
             in_use=self._is_used(folder.name),
         )
@@ -219,27 +236,43 @@ class Store:
 
         `broken` is the inode of a folder that is to go even if it is in use, and only if it is still that folder.
         """
+        folder = self.folder / key
         with self._alone():
-            folder = self.folder / key
-            if not folder.is_dir() or (broken is not None and folder.stat().st_ino != broken):
+            try:
+                files_of(folder)
+            except FileNotFoundError:
+                return True
+            if broken is not None and folder.stat().st_ino != broken:
                 return True
             if broken is None and self._is_used(key):
                 return False
             gone = self.folder / f"{key}.gone.{uuid.uuid4().hex[:8]}"
             folder.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        discard(gone)
         return True
 
-    def leftovers(self) -> Iterator[Path]:
-        """What dead runs have left, removed one by one."""
-        for folder in self.folder.glob("*.filling"):
-            claim = None if folder in _claimed_here else self.claim(folder.name.removesuffix(".filling"))
-            if claim is not None:
-                claim.release()
-                yield folder
-        for folder in self.folder.glob("*.gone.*"):
-            shutil.rmtree(folder, ignore_errors=True)
-            yield folder
+    def leftovers(self) -> Iterator[tuple[Path, str]]:
+        """What dead runs have left, removed one by one; with the reason where that is not possible."""
+        for folder in named(self.folder, FILLING, GONE):
+            try:
+                if not self._is_cleared(folder):
+                    continue
+            except FileExistsError:  # of these, `strangers` tells
+                continue
+            except OSError as error:
+                yield folder, error.strerror or str(error)
+            else:
+                yield folder, ""
+
+    def _is_cleared(self, folder: Path) -> bool:
+        """Whether it was left by a dead run, and is gone now."""
+        if GONE.fullmatch(folder.name):
+            discard(folder)
+            return True
+        claim = None if folder in _claimed_here else self.claim(folder.stem)
+        if claim is not None:
+            claim.release()
+        return claim is not None
 
 
 def first_difference(wanted: Identity, there: Identity) -> tuple[str, Any, Any] | None:

@@ -1,0 +1,74 @@
+"""Which folders below `cache.dir` are caches: those of a cache's name that hold nothing but a cache's files.
+
+Whatever else is there is somebody's own: it is neither read nor removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from pathlib import Path
+
+from etlrun.cache.parts import INDEX, MANIFEST
+
+_KEY = "[0-9a-f]{20}"
+PUBLISHED, FILLING, GONE = (
+    re.compile(_KEY),
+    re.compile(rf"{_KEY}\.filling"),
+    re.compile(rf"{_KEY}\.gone\.[0-9a-f]{{8}}"),
+)
+"""Names of folders: a cache, one that a run fills, one that is being removed."""
+_FILE = re.compile(rf"{re.escape(MANIFEST)}|{re.escape(INDEX)}|part_[0-9]{{5,}}\.bin")
+
+
+def named(folder: Path, *names: re.Pattern[str]) -> list[Path]:
+    """What `folder` holds under such names, in their order; nothing where there is no such folder."""
+    try:
+        found = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    return [path for path in found if any(pattern.fullmatch(path.name) for pattern in names)]
+
+
+def files_of(folder: Path) -> list[os.DirEntry[str]]:
+    """The files of a cache; `FileNotFoundError` where there is nothing, `FileExistsError` where it is no cache."""
+    found = "a link"
+    if not folder.is_symlink():
+        try:
+            with os.scandir(folder) as items:
+                files = list(items)
+        except NotADirectoryError:
+            found = "a file"
+        else:
+            others = [item.name for item in files if not _is_own(item)]
+            if not others:
+                return files
+            found = f"a folder that holds {os.fsencode(min(others)).decode(errors='backslashreplace')}"
+    raise FileExistsError(errno.EEXIST, f"{found} has a cache's name", str(folder))
+
+
+def _is_own(item: os.DirEntry[str]) -> bool:
+    return _FILE.fullmatch(item.name) is not None and item.is_file(follow_symlinks=False)
+
+
+def discard(folder: Path) -> None:
+    """Remove a cache; what is gone already is no fault. `OSError` where it can't be removed, or is none."""
+    with contextlib.suppress(FileNotFoundError):
+        for file in files_of(folder):
+            Path(file).unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def strangers(folder: Path) -> list[tuple[str, str]]:
+    """Names of caches that something else has, or that can't be looked at, each with a reason."""
+    found = []
+    for path in named(folder, PUBLISHED, FILLING, GONE):
+        try:
+            files_of(path)
+        except FileNotFoundError:  # removed by another process
+            continue
+        except OSError as error:
+            found.append((path.name, error.strerror or str(error)))
+    return found

@@ -1,0 +1,49 @@
+"""Caches on disk without runs: filled, published, and left behind."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etlrun.cache.parts import Manifest, Writer
+from etlrun.cache.store import Identity, Store, key_of
+
+IDENTITY: Identity = [["dataset", "pictures/1.0.0"], ["size", [4, 5]]]
+KEY = key_of(IDENTITY)
+PICTURES = np.random.default_rng(0).integers(0, 256, (7, 4, 5, 3), dtype=np.uint8)
+
+
+def published(store: Store, identity: Identity = IDENTITY, pictures: Any = PICTURES) -> str:
+    """The key of a cache of these pictures, each labelled with its place."""
+    key = key_of(identity)
+    claim = store.claim(key)
+    assert claim is not None
+    writer = Writer(claim.folder)
+    for label, picture in enumerate(pictures):
+        writer.add(picture, label)
+    is_encoded = isinstance(pictures[0], bytes)
+    manifest = Manifest(
+        identity=identity,
+        dtype="bytes" if is_encoded else pictures[0].dtype.name,
+        shape=None if is_encoded else list(pictures[0].shape),
+        files=writer.close(),
+        count=writer.count,
+        payload_bytes=writer.payload_bytes,
+        made_by={"made_s": 0.0},
+    )
+    opened = store.publish(key, claim, manifest)
+    assert opened is not None
+    assert not store.remove(key), "it is in use from the moment on in which it is there"
+    opened.close()
+    return key
+
+
+def tree(folder: Path) -> dict[str, bytes | str | None]:
+    """All below a folder but locks, by its path: a file's bytes, where a link leads, None for a folder."""
+    return {
+        str(path.relative_to(folder)): str(path.readlink())
+        if path.is_symlink()
+        else (path.read_bytes() if path.is_file() else None)
+        for path in folder.rglob("*")
+        if path.name != "lock" and path.suffix != ".claim"
+    }

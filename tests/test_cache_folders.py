@@ -1,0 +1,137 @@
+"""Folders of caches that hold other things, too: these are nobody's but their owner's."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from etlrun import cli
+from etlrun.cache.keeper import Keeper, Kept
+from etlrun.cache.store import Store
+from tests.stores import IDENTITY, KEY, PICTURES, published, tree
+
+Captured = pytest.CaptureFixture[str]
+OTHER = "0123456789abcdef0123"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "caches")
+
+
+def say(capsys: Captured, *words: str) -> list[str]:
+    capsys.readouterr()
+    cli.main(["cache", *words])
+    return capsys.readouterr().out.splitlines()
+
+
+def filled(folder: Path, *names: str) -> None:
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).write_text("mine")
+
+
+def test_gc_and_ls_leave_alone_what_has_no_name_of_a_cache(store: Store, capsys: Captured) -> None:
+    published(store)
+    for name in (
+        "photos",
+        "thesis.filling",
+        "notes.gone.1",
+        f"{KEY}x",
+        f"{KEY[:-1]}",
+        f"{KEY.upper()}.filling",
+        f"{KEY}.filling.old",
+        f"{KEY}.gone.1",
+        f"{KEY}\n",
+    ):
+        filled(store.folder / name, "a.jpg", "cache.json")
+    (store.folder / "photos" / "dangling").symlink_to("nowhere")
+    (store.folder / "a.filling").write_text("mine")
+    before = {name: kept for name, kept in tree(store.folder).items() if not name.startswith(f"{KEY}/")}
+    before.pop(KEY)
+    table = say(capsys, "ls", "--dir", str(store.folder))
+    assert [line.split()[0] for line in table] == ["key", KEY, "1"]
+    assert say(capsys, "gc", "--dir", str(store.folder), "--max-bytes", "0")[1:] == [
+        f"0 caches of 0.0 MB in {store.folder}"
+    ]
+    assert tree(store.folder) == before
+
+
+def linked(path: Path) -> None:
+    filled(path.parent.parent / "elsewhere", "cache.json", "part_00000.bin")
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+STRANGERS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a folder of somebody's": (
+        lambda path: filled(path, "cache.json", "photo.jpg"),
+        "a folder that holds photo.jpg has a cache's name",
+    ),
+    "a folder of folders": (
+        lambda path: filled(path / "part_00000.bin", "photo.jpg"),
+        "a folder that holds part_00000.bin has a cache's name",
+    ),
+    "a name that is no text": (
+        lambda path: filled(path, "\udcff.jpg"),
+        r"a folder that holds \xff.jpg has a cache's name",
+    ),
+    "a file": (lambda path: path.write_text("mine"), "a file has a cache's name"),
+    "a link": (linked, "a link has a cache's name"),
+    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "a link has a cache's name"),
+}
+each_stranger = pytest.mark.parametrize(("make", "reason"), STRANGERS.values(), ids=STRANGERS)
+
+
+@each_stranger
+@pytest.mark.parametrize("suffix", ["", ".filling", ".gone.0123abcd"])
+def test_strangers_under_the_name_of_a_cache_are_named_and_kept(
+    make: Callable[[Path], object], reason: str, suffix: str, store: Store, capsys: Captured
+) -> None:
+    published(store)
+    make(store.folder / f"{OTHER}{suffix}")
+    before = tree(store.folder.parent)
+    end = [f"left {OTHER}{suffix} alone: {reason}", f"1 cache of 0.0 MB in {store.folder}"]
+    assert say(capsys, "ls", "--dir", str(store.folder))[2:] == end
+    assert say(capsys, "gc", "--dir", str(store.folder), "--max-bytes", "9999") == end
+    assert tree(store.folder.parent) == before
+
+
+def keeper_of(store: Store, said: list[str]) -> Keeper:
+    kept = Kept(identity=IDENTITY, dtype="uint8", shape=[4, 5, 3], made_by={})
+    return Keeper(store, kept, count=None, waits=True, say=said.append)
+
+
+@each_stranger
+@pytest.mark.parametrize("suffix", ["", ".filling"])
+def test_a_run_goes_without_a_cache_whose_name_something_else_has(
+    make: Callable[[Path], object], reason: str, suffix: str, store: Store
+) -> None:
+    store.folder.mkdir(exist_ok=True)
+    make(store.folder / f"{KEY}{suffix}")
+    before = tree(store.folder.parent)
+    said: list[str] = []
+    keeper = keeper_of(store, said)
+    keeper.prepare()
+    fill = keeper.begin()
+    keeper.add(fill, PICTURES[0], fill)
+    keeper.publish(fill)
+    keeper.close()
+    assert keeper.passes == ["uncached"]
+    assert said == [f"the cache {KEY} could not be written in {store.folder}: {reason}; passes go without it"]
+    assert tree(store.folder.parent) == before
+
+
+def test_of_a_claimed_folder_only_the_files_of_a_cache_go(store: Store) -> None:
+    claim = store.claim(KEY)
+    assert claim is not None
+    (claim.folder / "part_00000.bin").write_bytes(b"half")
+    (claim.folder / "notes.txt").write_text("mine")
+    claim.release()
+    assert (claim.folder / "notes.txt").read_text() == "mine"
+    shutil.rmtree(claim.folder)
+    claim = store.claim(KEY)
+    assert claim is not None
+    (claim.folder / "part_00000.bin").write_bytes(b"half")
+    claim.release()
+    assert not claim.folder.exists()
