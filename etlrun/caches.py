@@ -40,8 +40,19 @@ def main(words: list[str]) -> None:
     if known.command == "why":
         _why(known.overrides, known.config_dir)
         return
+    {"ls": _list, "gc": _collect, "rm": _remove}[known.command](_store(known), known)
+
+
+def _store(known: argparse.Namespace) -> Store:
     store = Store(known.dir)
-    {"ls": _list, "gc": _collect, "rm": _remove}[known.command](store, known)
+    if known.dir is not None and not store.folder.is_dir():
+        raise WorldError(
+            where="--dir",
+            found=f"{store.folder}, which is no folder",
+            expected="the folder of caches that runs have as cache.dir",
+            remedy="leave --dir out for the user's cache folder",
+        )
+    return store
 
 
 def _say(text: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from etlrun import cli
 from etlrun.cache.keeper import Keeper, Kept
 from etlrun.cache.store import Store
+from etlrun.errors import WorldError
 from tests.stores import IDENTITY, KEY, PICTURES, published, tree
 
 Captured = pytest.CaptureFixture[str]
@@ -107,7 +108,7 @@ def keeper_of(store: Store, said: list[str]) -> Keeper:
 def test_a_run_goes_without_a_cache_whose_name_something_else_has(
     make: Callable[[Path], object], reason: str, suffix: str, store: Store
 ) -> None:
-    store.folder.mkdir(exist_ok=True)
+    store.folder.mkdir()
     make(store.folder / f"{KEY}{suffix}")
     before = tree(store.folder.parent)
     said: list[str] = []
@@ -135,3 +136,43 @@ def test_of_a_claimed_folder_only_the_files_of_a_cache_go(store: Store) -> None:
     (claim.folder / "part_00000.bin").write_bytes(b"half")
     claim.release()
     assert not claim.folder.exists()
+
+
+@pytest.mark.parametrize("words", [("ls",), ("gc", "--max-bytes", "0"), ("rm", KEY)], ids=["ls", "gc", "rm"])
+def test_a_folder_that_is_not_there_is_not_made(words: tuple[str, ...], tmp_path: Path, capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["cache", *words, "--dir", str(tmp_path / "typo")])
+    assert caught.value.code == 1
+    assert capsys.readouterr().err == (
+        f"etlrun: 1 fault\n  --dir: found {tmp_path / 'typo'}, which is no folder; expected the folder of caches that "
+        "runs have as cache.dir\n    -> leave --dir out for the user's cache folder\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_looking_leaves_nothing_behind(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert say(capsys, "ls", "--dir", str(tmp_path)) == [f"0 caches of 0.0 MB in {tmp_path}"]
+    assert say(capsys, "gc", "--dir", str(tmp_path), "--max-bytes", "0") == [f"0 caches of 0.0 MB in {tmp_path}"]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert say(capsys, "ls") == [f"0 caches of 0.0 MB in {tmp_path / 'etlrun'}"]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: path.write_text(""), "a file or a dead link has this name"),
+        (lambda path: path.symlink_to("nowhere"), "a file or a dead link has this name"),
+        (lambda path: filled(path / "lock"), "Is a directory"),
+    ],
+    ids=["a file", "a dead link", "a lock that is a folder"],
+)
+def test_what_can_be_no_folder_of_caches_is_told(make: Callable[[Path], object], reason: str, store: Store) -> None:
+    make(store.folder)
+    with pytest.raises(WorldError) as caught:
+        keeper_of(store, []).prepare()
+    path = store.folder / "lock" if store.folder.is_dir() else store.folder
+    assert str(caught.value) == (
+        f"cache.dir: found {path}: {reason}; expected a folder that can be written to\n"
+        "    -> set cache.dir to another folder, or cache=memory"
+    )

@@ -191,7 +191,7 @@ def test_the_claim_of_a_killed_process_is_free_and_its_files_go(store: Store) ->
 
 
 def test_what_dead_runs_have_left_is_removed(store: Store) -> None:
-    (store.folder / f"{KEY}.filling").mkdir()
+    (store.folder / f"{KEY}.filling").mkdir(parents=True)
     (store.folder / f"{KEY}.gone.0123abcd").mkdir()
     (store.folder / f"{KEY}.gone.0123abcd" / "part_00000.bin").write_bytes(b"half")
     assert [(path.name, reason) for path, reason in store.leftovers()] == [
@@ -226,7 +226,7 @@ def test_the_mark_of_a_killed_reader_protects_nothing(store: Store) -> None:
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WorldError) as caught:
-        Store(tmp_path / "file" / "caches")
+        Store(tmp_path / "file" / "caches").make()
     assert str(caught.value) == (
         f"cache.dir: found {tmp_path / 'file' / 'caches'}: Not a directory; expected a folder that can be written to\n"
         "    -> set cache.dir to another folder, or cache=memory"

@@ -73,6 +73,14 @@ def test_why_finds_a_hit_and_names_the_first_difference(tiny: Path, caches: Path
     ]
 
 
+def test_why_makes_no_folder(tiny: Path, tmp_path: Path, capsys: Captured) -> None:
+    folder = tmp_path / "typo"
+    words = emulated(tiny, "cache=disk", f"cache.dir={folder}", "dataset.eval_split=null")
+    (line,) = say(capsys, "why", *words).splitlines()
+    assert re.sub(r"[0-9a-f]{20}", "KEY", line) == f"train      miss  KEY  there is no cache yet in {folder}"
+    assert not folder.exists()
+
+
 def test_why_of_a_config_without_a_cache_on_disk_is_refused(capsys: Captured) -> None:
     assert refusal(capsys, "why", "cache=memory") == (
         2,

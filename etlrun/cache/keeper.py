@@ -79,7 +79,12 @@ class Keeper:
         return self._claim is not None and self._opened is None
 
     def prepare(self) -> None:
-        """Open the cache or claim it; where another run fills it, wait if that is asked for."""
+        """Open the cache or claim it; where another run fills it, wait if that is asked for.
+
+        `WorldError` where there is none, and none can be made.
+        """
+        if not self.store.has(self.key):
+            self.store.make()
         told = False
         while not self._open_or_claim() and self._waits and not self.store.is_claimed_here(self.key):
             if not told:

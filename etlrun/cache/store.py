@@ -98,22 +98,36 @@ def folder_of(cache_dir: str | Path | None) -> Path:
     return Path(cache_dir).expanduser() if cache_dir else platformdirs.user_cache_path("etlrun")
 
 
+def unusable(error: OSError, folder: Path, where: str) -> WorldError:
+    """What is told where a folder of caches can't be used."""
+    is_no_folder = isinstance(error, FileExistsError) and error.filename == str(folder)
+    reason = "a file or a dead link has this name" if is_no_folder else (error.strerror or error)
+    return WorldError(
+        where=where,
+        found=f"{error.filename or folder}: {reason}",
+        expected="a folder that can be written to",
+        remedy="set cache.dir to another folder, or cache=memory",
+    )
+
+
 class Store:
-    """The caches below a folder. `WorldError` where it can't be written to."""
+    """The caches below a folder, which is made only by `make`."""
 
     def __init__(self, cache_dir: str | Path | None) -> None:
         self.folder = folder_of(cache_dir)
+
+    def make(self) -> None:
+        """The folder, where it is not there; `WorldError` where it can't be, or can't be written to."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with self._alone():
                 pass
         except OSError as error:
-            raise WorldError(
-                where="cache.dir",
-                found=f"{self.folder}: {error.strerror or error}",
-                expected="a folder that can be written to",
-                remedy="set cache.dir to another folder, or cache=memory",
-            ) from error
+            raise unusable(error, self.folder, "cache.dir") from error
+
+    def has(self, key: str) -> bool:
+        """Whether there is something under the name of that cache."""
+        return os.path.lexists(self.folder / key)
 
     def _alone(self) -> FileLock:
         """For as long as a context lasts."""
@@ -196,10 +210,9 @@ class Store:
     def entries(self) -> list[Entry]:
         """All published caches, the one that was used last first."""
         found = []
-        with self._alone():
-            for folder in named(self.folder, PUBLISHED):
-                with contextlib.suppress(OSError):  # of these, `strangers` tells
-                    found.append(self._entry(folder))
+        for folder in named(self.folder, PUBLISHED):
+            with contextlib.suppress(OSError):  # removed meanwhile, or one of which `strangers` tells
+                found.append(self._entry(folder))
         return sorted(found, key=lambda entry: -entry.used_s)
 
     def _entry(self, folder: Path) -> Entry:
@@ -218,17 +231,19 @@ class Store:
         )
 
     def _is_used(self, key: str) -> bool:
-        """Forgets the marks of processes that have ended."""
+        """Forgets the marks of processes that have ended; one that can't be looked at counts as held."""
         held = False
         for path in self.folder.glob(f"{key}.in_use.*"):
             lock = _lock(path)
             try:
                 lock.acquire(timeout=0)
-            except Timeout:
+            except OSError:  # `Timeout` is one
                 held = True
             else:
+                # Before it is released: a run that is about to hold it makes it anew.
+                with contextlib.suppress(OSError):
+                    path.unlink()
                 lock.release()
-                path.unlink(missing_ok=True)
         return held
 
     def remove(self, key: str, *, broken: int | None = None) -> bool:
