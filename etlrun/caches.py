@@ -12,7 +12,7 @@ from rich.console import Console
 
 from etlrun import compose, grid
 from etlrun.cache.folders import strangers
-from etlrun.cache.store import Entry, Store, first_difference, nearest
+from etlrun.cache.store import Entry, Store, first_difference, nearest, unusable
 from etlrun.errors import ConfigError, Fault, WorldError, did_you_mean
 from etlrun.plan import Plan
 from etlrun.stages import STAGES
@@ -40,7 +40,14 @@ def main(words: list[str]) -> None:
     if known.command == "why":
         _why(known.overrides, known.config_dir)
         return
-    {"ls": _list, "gc": _collect, "rm": _remove}[known.command](_store(known), known)
+    store = _store(known)
+    try:
+        {"ls": _list, "gc": _collect, "rm": _remove}[known.command](store, known)
+    except BrokenPipeError:  # of the screen
+        raise
+    except OSError as error:
+        remedy = "do it as a user who may write there"
+        raise unusable(error, store.folder, f"cache {known.command}", remedy) from error
 
 
 def _store(known: argparse.Namespace) -> Store:

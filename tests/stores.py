@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from etlrun.cache.keeper import Keeper, Kept
 from etlrun.cache.parts import Manifest, Writer
 from etlrun.cache.store import Identity, Store, key_of
 
@@ -36,6 +37,12 @@ def published(store: Store, identity: Identity = IDENTITY, pictures: Any = PICTU
     assert not store.remove(key), "it is in use from the moment on in which it is there"
     opened.close()
     return key
+
+
+def keeper_of(store: Store, said: list[str]) -> Keeper:
+    """Of a cache of PICTURES; what it says is added to `said`."""
+    kept = Kept(identity=IDENTITY, dtype="uint8", shape=[4, 5, 3], made_by={})
+    return Keeper(store, kept, count=None, waits=True, say=said.append)
 
 
 def tree(folder: Path) -> dict[str, bytes | str | None]:

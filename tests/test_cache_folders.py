@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from etlrun import cli
-from etlrun.cache.keeper import Keeper, Kept
 from etlrun.cache.store import Store
 from etlrun.errors import WorldError
-from tests.stores import IDENTITY, KEY, PICTURES, published, tree
+from tests.stores import KEY, PICTURES, keeper_of, published, tree
 
 Captured = pytest.CaptureFixture[str]
 OTHER = "0123456789abcdef0123"
@@ -96,11 +95,6 @@ def test_strangers_under_the_name_of_a_cache_are_named_and_kept(
     assert say(capsys, "ls", "--dir", str(store.folder))[2:] == end
     assert say(capsys, "gc", "--dir", str(store.folder), "--max-bytes", "9999") == end
     assert tree(store.folder.parent) == before
-
-
-def keeper_of(store: Store, said: list[str]) -> Keeper:
-    kept = Kept(identity=IDENTITY, dtype="uint8", shape=[4, 5, 3], made_by={})
-    return Keeper(store, kept, count=None, waits=True, say=said.append)
 
 
 @each_stranger

@@ -17,6 +17,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,15 +26,11 @@ import platformdirs
 from filelock import FileLock, Timeout
 
 from etlrun.cache.folders import FILLING, GONE, PUBLISHED, discard, files_of, named
+from etlrun.cache.locks import acquire, alone, lock_of
 from etlrun.cache.parts import MANIFEST, BrokenError, Manifest, Reader
 from etlrun.errors import WorldError
 
 Identity = list[list[Any]]
-
-
-def _lock(path: Path) -> FileLock:
-    """Of a process, not of a thread: TensorFlow's threads take what others give back."""
-    return FileLock(path, thread_local=False, fallback_to_soft=False)
 
 
 _claimed_here: set[Path] = set()
@@ -98,16 +95,15 @@ def folder_of(cache_dir: str | Path | None) -> Path:
     return Path(cache_dir).expanduser() if cache_dir else platformdirs.user_cache_path("etlrun")
 
 
-def unusable(error: OSError, folder: Path, where: str) -> WorldError:
-    """What is told where a folder of caches can't be used."""
-    is_no_folder = isinstance(error, FileExistsError) and error.filename == str(folder)
-    reason = "a file or a dead link has this name" if is_no_folder else (error.strerror or error)
-    return WorldError(
-        where=where,
-        found=f"{error.filename or folder}: {reason}",
-        expected="a folder that can be written to",
-        remedy="set cache.dir to another folder, or cache=memory",
-    )
+def unusable(error: OSError, folder: Path, where: str, remedy: str) -> WorldError:
+    """What is told where a folder of caches can't be used; `remedy` is for one that can't be written to."""
+    found, expected = f"{error.filename or folder}: {error.strerror or error}", "a folder that can be written to"
+    if isinstance(error, FileExistsError) and error.filename == str(folder):
+        found = f"{folder}: a file or a dead link has this name"
+    elif isinstance(error, TimeoutError):
+        found, expected = str(error.strerror), "a lock that is held for moments"
+        remedy = f"`fuser {error.filename}` names the process: let it go on, or end it"
+    return WorldError(where=where, found=found, expected=expected, remedy=remedy)
 
 
 class Store:
@@ -123,15 +119,16 @@ class Store:
             with self._alone():
                 pass
         except OSError as error:
-            raise unusable(error, self.folder, "cache.dir") from error
+            remedy = "set cache.dir to another folder, or cache=memory"
+            raise unusable(error, self.folder, "cache.dir", remedy) from error
 
     def has(self, key: str) -> bool:
         """Whether there is something under the name of that cache."""
         return os.path.lexists(self.folder / key)
 
-    def _alone(self) -> FileLock:
-        """For as long as a context lasts."""
-        return _lock(self.folder / "lock")
+    def _alone(self) -> AbstractContextManager[None]:
+        """No other process opens, publishes or removes meanwhile; `OSError` where that can't be had."""
+        return alone(self.folder / "lock")
 
     def open(self, key: str) -> Opened | None:
         """The published cache of `key`, in use from now on, or None; `BrokenError` where it is broken.
@@ -153,8 +150,8 @@ class Store:
         except BrokenError as error:
             error.inode = inode
             raise
-        lock = _lock(self.folder / f"{key}.in_use.{os.getpid()}.{uuid.uuid4().hex[:8]}")
-        lock.acquire()
+        lock = lock_of(self.folder / f"{key}.in_use.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+        acquire(lock)
         os.utime(folder / MANIFEST)
         return Opened(reader, lock, inode)
 
@@ -172,7 +169,7 @@ class Store:
 
         `FileExistsError` where something else has the name of that folder.
         """
-        lock, folder = _lock(self.folder / f"{key}.claim"), self.folder / f"{key}.filling"
+        lock, folder = lock_of(self.folder / f"{key}.claim"), self.folder / f"{key}.filling"
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -191,7 +188,7 @@ class Store:
 
     def wait(self, key: str, seconds: float) -> None:
         """Until whoever fills the cache of `key` is done or dead, or `seconds` have passed."""
-        lock = _lock(self.folder / f"{key}.claim")
+        lock = lock_of(self.folder / f"{key}.claim")
         try:
             lock.acquire(timeout=seconds)
         except Timeout:
@@ -234,7 +231,7 @@ class Store:
         """Forgets the marks of processes that have ended; one that can't be looked at counts as held."""
         held = False
         for path in self.folder.glob(f"{key}.in_use.*"):
-            lock = _lock(path)
+            lock = lock_of(path)
             try:
                 lock.acquire(timeout=0)
             except OSError:  # `Timeout` is one
