@@ -11,8 +11,8 @@ from typing import Any
 from rich.console import Console
 
 from etlrun import compose, grid
-from etlrun.cache.folders import strangers
-from etlrun.cache.store import Entry, Store, first_difference, nearest, unusable
+from etlrun.cache.folders import strangers, unusable
+from etlrun.cache.store import Entry, Store, first_difference, nearest
 from etlrun.errors import ConfigError, Fault, WorldError, did_you_mean
 from etlrun.plan import Plan
 from etlrun.stages import STAGES
@@ -120,11 +120,15 @@ def _collect(store: Store, known: argparse.Namespace) -> None:
     for entry in reversed(entries):
         if held <= known.max_bytes:
             break
-        if store.remove(entry.key):
+        try:
+            kept = "" if store.remove(entry.key) else "in use"
+        except PermissionError as error:
+            kept = str(error.strerror)
+        if kept:
+            _say(f"kept {entry.key}, {_mb(entry.bytes)} MB: {kept}")
+        else:
             held -= entry.bytes
             _say(f"removed {entry.key}, {_mb(entry.bytes)} MB, used {_age(entry.used_s)}")
-        else:
-            _say(f"kept {entry.key}, {_mb(entry.bytes)} MB: in use")
     _end(store, store.entries())
 
 

@@ -1,5 +1,6 @@
 """Caches on disk without runs: filled, published, and left behind."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,10 @@ def published(store: Store, identity: Identity = IDENTITY, pictures: Any = PICTU
     return key
 
 
-def keeper_of(store: Store, said: list[str]) -> Keeper:
-    """Of a cache of PICTURES; what it says is added to `said`."""
+def keeper_of(store: Store, say: Callable[[str], None]) -> Keeper:
+    """Of a cache of PICTURES."""
     kept = Kept(identity=IDENTITY, dtype="uint8", shape=[4, 5, 3], made_by={})
-    return Keeper(store, kept, count=None, waits=True, say=said.append)
+    return Keeper(store, kept, count=None, waits=True, say=say)
 
 
 def tree(folder: Path) -> dict[str, bytes | str | None]:

@@ -106,14 +106,14 @@ def test_a_run_goes_without_a_cache_whose_name_something_else_has(
     make(store.folder / f"{KEY}{suffix}")
     before = tree(store.folder.parent)
     said: list[str] = []
-    keeper = keeper_of(store, said)
+    keeper = keeper_of(store, said.append)
     keeper.prepare()
     fill = keeper.begin()
     keeper.add(fill, PICTURES[0], fill)
     keeper.publish(fill)
     keeper.close()
     assert keeper.passes == ["uncached"]
-    assert said == [f"the cache {KEY} could not be written in {store.folder}: {reason}; passes go without it"]
+    assert said == [f"the cache {KEY} could not be opened in {store.folder}: {reason}; passes go without it"]
     assert tree(store.folder.parent) == before
 
 
@@ -164,7 +164,7 @@ def test_looking_leaves_nothing_behind(tmp_path: Path, capsys: Captured, monkeyp
 def test_what_can_be_no_folder_of_caches_is_told(make: Callable[[Path], object], reason: str, store: Store) -> None:
     make(store.folder)
     with pytest.raises(WorldError) as caught:
-        keeper_of(store, []).prepare()
+        keeper_of(store, print).prepare()
     path = store.folder / "lock" if store.folder.is_dir() else store.folder
     assert str(caught.value) == (
         f"cache.dir: found {path}: {reason}; expected a folder that can be written to\n"

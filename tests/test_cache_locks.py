@@ -63,7 +63,7 @@ def test_a_run_that_starts_beside_a_stopped_process_is_refused(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with stopped_in(store), pytest.raises(WorldError) as caught:
-        keeper_of(store, []).prepare()
+        keeper_of(store, print).prepare()
     assert str(caught.value) == fault(store, "cache.dir")
     assert capsys.readouterr().err == waiting(store)
 
@@ -73,7 +73,7 @@ def test_a_training_goes_on_where_another_process_stops_in_the_folder(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said: list[str] = []
-    keeper = keeper_of(store, said)
+    keeper = keeper_of(store, said.append)
     keeper.prepare()
     fill = keeper.begin()
     keeper.add(fill, PICTURES[0], fill)
@@ -120,7 +120,7 @@ def test_who_waits_says_so_once_and_goes_on_when_it_can(store: Store) -> None:
 @pytest.mark.parametrize("name", ["/proc", "/proc/caches"])
 def test_a_folder_that_takes_no_files_is_refused_at_once(name: str) -> None:
     with pytest.raises(WorldError) as caught:
-        keeper_of(Store(name), []).prepare()
+        keeper_of(Store(name), print).prepare()
     path = "/proc/lock" if name == "/proc" else name
     assert str(caught.value) == (
         f"cache.dir: found {path}: No such file or directory; expected a folder that can be written to\n"

@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 from etlrun.cache.parts import INDEX, MANIFEST
+from etlrun.errors import WorldError
 
 _KEY = "[0-9a-f]{20}"
 PUBLISHED, FILLING, GONE = (
@@ -72,3 +73,14 @@ def strangers(folder: Path) -> list[tuple[str, str]]:
         except OSError as error:
             found.append((path.name, error.strerror or str(error)))
     return found
+
+
+def unusable(error: OSError, folder: Path, where: str, remedy: str) -> WorldError:
+    """What is told where a folder of caches can't be used; `remedy` is for one that can't be written to."""
+    found, expected = f"{error.filename or folder}: {error.strerror or error}", "a folder that can be written to"
+    if isinstance(error, FileExistsError) and error.filename == str(folder):
+        found = f"{folder}: a file or a dead link has this name"
+    elif isinstance(error, TimeoutError):
+        found, expected = str(error.strerror), "a lock that is held for moments"
+        remedy = f"`fuser {error.filename}` names the process: let it go on, or end it"
+    return WorldError(where=where, found=found, expected=expected, remedy=remedy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -178,11 +177,14 @@ class Keeper:
         return Manifest(**kept, count=writer.count, payload_bytes=writer.payload_bytes, files=files)
 
     def _give_up(self, error: OSError) -> None:
+        what = "written" if self._claim else "opened"
         self._abandon()
         self._given_up = True
         self.passes[-1:] = ["uncached"] if self.passes else []
-        reason = error.strerror or error
-        self._say(f"the cache {self.key} could not be written in {self.store.folder}: {reason}; passes go without it")
+        reason = error.strerror or str(error)
+        if isinstance(error, PermissionError) and error.filename:
+            reason = f"{error.filename}: {reason}"
+        self._say(f"the cache {self.key} could not be {what} in {self.store.folder}: {reason}; passes go without it")
 
     def one(self, number: np.int64) -> tuple[Any, np.int64]:
         """See `Reader.one`."""
@@ -209,9 +211,12 @@ class Keeper:
         with self._lock:
             if self.failure is None:
                 remedy = "resume the run, or start it again: the cache has been removed, and is filled anew"
-                self.failure = WorldError(where=where, found=found, expected=expected, remedy=remedy)
-                with contextlib.suppress(OSError):
+                try:
                     self.store.remove(self.key, broken=opened.inode)
+                except OSError as error:
+                    reason = f"{opened.reader.folder} could not be removed ({error.strerror or error})"
+                    remedy = f"resume the run with another cache.dir: {reason}"
+                self.failure = WorldError(where=where, found=found, expected=expected, remedy=remedy)
 
     def close(self) -> None:
         """The run ends: what is not complete goes, what is stays for others."""

@@ -12,6 +12,7 @@ A lock of the operating system ends with the process that holds it, however that
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -25,10 +26,9 @@ from typing import Any
 import platformdirs
 from filelock import FileLock, Timeout
 
-from etlrun.cache.folders import FILLING, GONE, PUBLISHED, discard, files_of, named
-from etlrun.cache.locks import acquire, alone, lock_of
+from etlrun.cache.folders import FILLING, GONE, PUBLISHED, discard, files_of, named, unusable
+from etlrun.cache.locks import alone, is_marked, lock_of, mark, unmark
 from etlrun.cache.parts import MANIFEST, BrokenError, Manifest, Reader
-from etlrun.errors import WorldError
 
 Identity = list[list[Any]]
 
@@ -61,6 +61,15 @@ class Entry:
     in_use: bool
 
 
+def _is_writable(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _refuse_unwritable(folder: Path) -> None:
+    if not _is_writable(folder):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+
 class Claim:
     """The right to fill one cache; whoever holds it may write into `folder`."""
 
@@ -80,30 +89,19 @@ class Claim:
 class Opened:
     """A published cache in use, in a folder of that inode. `close` lets others remove it."""
 
-    def __init__(self, reader: Reader, lock: FileLock, inode: int) -> None:
-        self.reader, self._lock, self.inode = reader, lock, inode
+    def __init__(self, reader: Reader, mark: FileLock | None, inode: int) -> None:
+        self.reader, self._mark, self.inode = reader, mark, inode
 
     def close(self) -> None:
         """Use it no longer."""
         self.reader.close()
-        self._lock.release()
-        Path(self._lock.lock_file).unlink(missing_ok=True)
+        if self._mark is not None:
+            unmark(self._mark)
 
 
 def folder_of(cache_dir: str | Path | None) -> Path:
     """Of all caches; the user's cache folder where `cache_dir` is None."""
     return Path(cache_dir).expanduser() if cache_dir else platformdirs.user_cache_path("etlrun")
-
-
-def unusable(error: OSError, folder: Path, where: str, remedy: str) -> WorldError:
-    """What is told where a folder of caches can't be used; `remedy` is for one that can't be written to."""
-    found, expected = f"{error.filename or folder}: {error.strerror or error}", "a folder that can be written to"
-    if isinstance(error, FileExistsError) and error.filename == str(folder):
-        found = f"{folder}: a file or a dead link has this name"
-    elif isinstance(error, TimeoutError):
-        found, expected = str(error.strerror), "a lock that is held for moments"
-        remedy = f"`fuser {error.filename}` names the process: let it go on, or end it"
-    return WorldError(where=where, found=found, expected=expected, remedy=remedy)
 
 
 class Store:
@@ -117,7 +115,7 @@ class Store:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with self._alone():
-                pass
+                _refuse_unwritable(self.folder)
         except OSError as error:
             remedy = "set cache.dir to another folder, or cache=memory"
             raise unusable(error, self.folder, "cache.dir", remedy) from error
@@ -133,12 +131,14 @@ class Store:
     def open(self, key: str) -> Opened | None:
         """The published cache of `key`, in use from now on, or None; `BrokenError` where it is broken.
 
-        `FileExistsError` where something else has its name.
+        `FileExistsError` where something else has its name. Who may not write to the folder reads without a mark.
         """
+        if not _is_writable(self.folder):
+            return self._opened(key, marks=False)
         with self._alone():
             return self._opened(key)
 
-    def _opened(self, key: str) -> Opened | None:
+    def _opened(self, key: str, *, marks: bool = True) -> Opened | None:
         folder = self.folder / key
         try:
             files_of(folder)
@@ -150,10 +150,9 @@ class Store:
         except BrokenError as error:
             error.inode = inode
             raise
-        lock = lock_of(self.folder / f"{key}.in_use.{os.getpid()}.{uuid.uuid4().hex[:8]}")
-        acquire(lock)
-        os.utime(folder / MANIFEST)
-        return Opened(reader, lock, inode)
+        with contextlib.suppress(OSError):  # of another user's cache the time stays
+            os.utime(folder / MANIFEST)
+        return Opened(reader, mark(folder) if marks else None, inode)
 
     def _reader(self, folder: Path) -> Reader:
         path = folder / MANIFEST
@@ -224,28 +223,13 @@ class Store:
             manifest=manifest,
             bytes=sum(file.stat().st_size for file in files),
             used_s=(path if path.exists() else folder).stat().st_mtime,
-            in_use=self._is_used(folder.name),
+            in_use=is_marked(folder),
         )
-
-    def _is_used(self, key: str) -> bool:
-        """Forgets the marks of processes that have ended; one that can't be looked at counts as held."""
-        held = False
-        for path in self.folder.glob(f"{key}.in_use.*"):
-            lock = lock_of(path)
-            try:
-                lock.acquire(timeout=0)
-            except OSError:  # `Timeout` is one
-                held = True
-            else:
-                # Before it is released: a run that is about to hold it makes it anew.
-                with contextlib.suppress(OSError):
-                    path.unlink()
-                lock.release()
-        return held
 
     def remove(self, key: str, *, broken: int | None = None) -> bool:
         """Remove a published cache; False where it is in use. One that is gone already is no fault.
 
+        `PermissionError` where it is another user's, `FileExistsError` where it is no cache.
         `broken` is the inode of a folder that is to go even if it is in use, and only if it is still that folder.
         """
         folder = self.folder / key
@@ -256,8 +240,9 @@ class Store:
                 return True
             if broken is not None and folder.stat().st_ino != broken:
                 return True
-            if broken is None and self._is_used(key):
+            if broken is None and is_marked(folder):
                 return False
+            _refuse_unwritable(folder)
             gone = self.folder / f"{key}.gone.{uuid.uuid4().hex[:8]}"
             folder.rename(gone)
         discard(gone)
