@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,6 +17,8 @@ import xxhash
 MANIFEST, INDEX = "cache.json", "index.npz"
 PART_BYTES = 256 * 2**20
 """Of a part, at least: another one is begun after that."""
+_MOST_OPEN = 64
+"""Parts of one cache that are kept open for reading: a process has a limit for all its files, often 1,024."""
 _ALIGNMENT = 64
 """Bytes at which TensorFlow takes memory over instead of copying it."""
 
@@ -40,6 +43,10 @@ class BrokenError(Exception):
 def checksum(data: Any) -> int:
     """XXH3 of 64 bits: guards against faults of a disk, not against an attacker."""
     return xxhash.xxh3_64_intdigest(data)
+
+
+def _part_name(part: int) -> str:
+    return f"part_{part:05}.bin"
 
 
 class Writer:
@@ -81,7 +88,7 @@ class Writer:
         if self._file is not None:
             self._file.close()
         self._part, self._offset = self._part + 1, 0
-        self._file = (self.folder / f"part_{self._part:05}.bin").open("wb")
+        self._file = (self.folder / _part_name(self._part)).open("wb")
 
     def close(self) -> dict[str, dict[str, int]]:
         """Write the index; the files with their sizes and, for the index, its checksum."""
@@ -143,6 +150,18 @@ class Manifest:
         raise BrokenError(path, "a manifest that was changed", "what the run that filled the cache has written")
 
 
+class _OpenFile:
+    """A file to read from, closed with the last reference to it: never while a thread reads it."""
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = -1  # for `__del__`, where there is no such file
+        self.descriptor = os.open(path, os.O_RDONLY)
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+
 class Reader:
     """Reads a published cache; every picture is compared with its checksum.
 
@@ -163,9 +182,10 @@ class Reader:
             raise BrokenError(folder / INDEX, "an index that was changed", "the one that was written")
         with np.load(folder / INDEX) as index:
             self._index = {name: index[name] for name in index.files}
-        parts = sorted(name for name in manifest.files if name != INDEX)
         # Read, not mapped: what is mapped counts as memory of the process, up to the size of the data.
-        self._parts = [(folder / name).open("rb", buffering=0) for name in parts]
+        self._opened = lru_cache(_MOST_OPEN)(lambda part: _OpenFile(folder / _part_name(part)))
+        for part in range(min(len(manifest.files) - 1, _MOST_OPEN)):  # which then outlast a removal of the cache
+            self._opened(part)
 
     def one(self, number: int) -> tuple[Any, np.int64]:
         """An example as it was added: the picture (an array, or bytes) and its label."""
@@ -188,16 +208,16 @@ class Reader:
     def _fill(self, number: int, data: npt.NDArray[np.uint8]) -> None:
         """Read the picture of an example into `data`, which has its size."""
         part = int(self._index["part"][number])
-        count = os.preadv(self._parts[part].fileno(), [data.data], int(self._index["offset"][number]))
+        file = self._opened(part)
+        count = os.preadv(file.descriptor, [data.data], int(self._index["offset"][number]))
         found, wanted = checksum(data.data), int(self._index["sum"][number])
         if count != data.nbytes or found != wanted:
             found_there = f"example {number} with checksum {found:016x}"
-            raise BrokenError(self.folder / f"part_{part:05}.bin", found_there, f"{wanted:016x}")
+            raise BrokenError(self.folder / _part_name(part), found_there, f"{wanted:016x}")
 
     def close(self) -> None:
-        """Close the files."""
-        for file in self._parts:
-            file.close()
+        """Close the files, but those that a thread reads right now: these close when it is done."""
+        self._opened.cache_clear()
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Pictures:
