@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etlrun.cache.parts import BrokenError
-from etlrun.cache.store import Identity, Store, first_difference, nearest
+from etlrun.cache.parts import BrokenError, Manifest
+from etlrun.cache.store import Claim, Identity, Opened, Store, first_difference, nearest
 from etlrun.errors import WorldError
-from tests.stores import IDENTITY, KEY, PICTURES, published
+from tests.stores import IDENTITY, KEY, PICTURES, keeper_of, published
 
 RNG = np.random.default_rng(0)
 
@@ -134,6 +134,34 @@ def test_a_folder_without_a_manifest_is_a_broken_cache(store: Store) -> None:
     assert [entry.manifest for entry in store.entries()] == [None]
     assert store.remove(KEY, broken=caught.value.inode)
     assert store.open(KEY) is None
+
+
+class Failing(Store):
+    """On a disk that loses a byte of each cache."""
+
+    def publish(self, key: str, claim: Claim, manifest: Manifest) -> Opened | None:
+        cut(claim.folder / "part_00000.bin")
+        return super().publish(key, claim, manifest)
+
+
+def test_a_cache_that_is_broken_when_it_is_published_does_not_end_the_run(tmp_path: Path) -> None:
+    said: list[str] = []
+    keeper = keeper_of(Failing(tmp_path), said.append)
+    keeper.prepare()
+    fill = keeper.begin()
+    keeper.add(fill, PICTURES[0], fill)
+    keeper.publish(fill)
+    assert keeper.begin() == -1
+    keeper.close()
+    assert keeper.passes == ["uncached", "uncached"]
+    found = f"{tmp_path / KEY / 'part_00000.bin'}: found 59 bytes; expected 60 bytes"
+    assert said == [f"the cache {KEY} could not be written in {tmp_path}: {found}; passes go without it"]
+    said.clear()
+    after = keeper_of(Store(tmp_path), said.append)
+    after.prepare()
+    assert after.is_to_fill
+    after.close()
+    assert said == [f"the cache {KEY} was broken, and is filled anew: {found}"]
 
 
 def test_only_the_broken_folder_is_removed_and_not_what_has_taken_its_place(store: Store) -> None:

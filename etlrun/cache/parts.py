@@ -26,7 +26,7 @@ Pictures = npt.NDArray[Any]
 Labels = npt.NDArray[np.int64]
 
 
-class BrokenError(Exception):
+class BrokenError(OSError):
     """A cache whose files are not what was written.
 
     Attributes:
