@@ -63,7 +63,8 @@ def _store(known: argparse.Namespace) -> Store:
 
 
 def _say(text: str) -> None:
-    Console(soft_wrap=True).print(text, markup=False, highlight=False)
+    printable = text.encode(errors="backslashreplace").decode()
+    Console(soft_wrap=True).print(printable, markup=False, highlight=False)
 
 
 def _list(store: Store, _known: argparse.Namespace) -> None:
@@ -85,8 +86,9 @@ def _row(entry: Entry) -> Sequence[str]:
         return entry.key, "?", "?", "-", _mb(entry.bytes), "-", _age(entry.used_s), "broken: its next run fills it anew"
     made, examples = entry.manifest.made_by, str(entry.manifest.count)
     kept = next((str(value) for name, value in entry.manifest.identity if name == "kept"), "?")
-    ages = (_age(made.get("made_s", 0.0)), _age(entry.used_s))
-    return entry.key, _of(made), kept, examples, _mb(entry.bytes), *ages, state
+    made_s = made.get("made_s")
+    age = _age(made_s) if isinstance(made_s, float) else "-"
+    return entry.key, _of(made), kept, examples, _mb(entry.bytes), age, _age(entry.used_s), state
 
 
 def _of(made: dict[str, Any]) -> str:
@@ -192,7 +194,8 @@ def _explain(name: str, keeper: Any) -> None:
 
 
 def _made(made: dict[str, Any]) -> str:
-    return f"{Path(made.get('folder', '?')).name} with {' '.join(made.get('overrides', [])) or 'no overrides'}"
+    overrides = " ".join(map(str, made.get("overrides", []))) or "no overrides"
+    return f"{Path(str(made.get('folder', '?'))).name} with {overrides}"
 
 
 def _value(value: Any) -> str:

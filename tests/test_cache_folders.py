@@ -58,6 +58,13 @@ def test_gc_and_ls_leave_alone_what_has_no_name_of_a_cache(store: Store, capsys:
     assert tree(store.folder) == before
 
 
+def test_a_name_that_is_no_text_is_shown_escaped(tmp_path: Path, capsys: Captured) -> None:
+    folder = tmp_path / "\udcff"
+    published(Store(folder))
+    out = say(capsys, "ls", "--dir", str(folder))
+    assert out[-1] == rf"1 cache of 0.0 MB in {tmp_path}/\udcff"
+
+
 def linked(path: Path) -> None:
     filled(path.parent.parent / "elsewhere", "cache.json", "part_00000.bin")
     path.symlink_to(path.parent.parent / "elsewhere")

@@ -1,3 +1,5 @@
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -6,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etlrun.cache.parts import BrokenError, Manifest
+from etlrun.cache.parts import BrokenError, Manifest, checksum
 from etlrun.cache.store import Claim, Identity, Opened, Store, first_difference, nearest
 from etlrun.errors import WorldError
 from tests.stores import IDENTITY, KEY, PICTURES, keeper_of, published
@@ -123,6 +125,29 @@ def test_a_cache_under_the_wrong_key_is_not_opened(store: Store) -> None:
     assert str(caught.value) == (
         f"{store.folder / 'another' / 'cache.json'}: found another cache's manifest; expected that of another"
     )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"files": ["index.npz"]},
+        {"files": {}},
+        {"files": {"index.npz": "x"}},
+        {"identity": "pictures"},
+        {"identity": [["dataset"], ["size", 4, 5]]},
+        {"made_by": []},
+    ],
+    ids=str,
+)
+def test_a_manifest_of_other_types_is_a_broken_one(changed: dict[str, Any], store: Store) -> None:
+    """As another program might write it, with a right checksum."""
+    published(store)
+    path = store.folder / KEY / "cache.json"
+    cache = {**json.loads(path.read_text())["cache"], **changed}
+    path.write_text(json.dumps({"cache": cache, "checksum": checksum(json.dumps(cache, sort_keys=True).encode())}))
+    assert [entry.manifest for entry in store.entries()] == [None]
+    with pytest.raises(BrokenError, match=f"^{re.escape(str(path))}: found a manifest that was changed; expected "):
+        store.open(KEY)
 
 
 def test_a_folder_without_a_manifest_is_a_broken_cache(store: Store) -> None:

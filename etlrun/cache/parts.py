@@ -8,11 +8,12 @@ import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
+from pydantic import Field, TypeAdapter
 
 MANIFEST, INDEX = "cache.json", "index.npz"
 PART_BYTES = 256 * 2**20
@@ -124,7 +125,7 @@ class Manifest:
         made_by: For a reader: the run, its overrides, and when.
     """
 
-    identity: list[list[Any]]
+    identity: list[Annotated[list[Any], Field(min_length=2, max_length=2)]]
     dtype: str
     shape: list[int] | None
     count: int
@@ -143,9 +144,9 @@ class Manifest:
         try:
             outer = json.loads(path.read_text(encoding="utf-8"))
             body = json.dumps(outer["cache"], sort_keys=True)
-            if outer["checksum"] == checksum(body.encode()):
-                return cls(**outer["cache"])
-        except (ValueError, KeyError, TypeError):
+            if outer["checksum"] == checksum(body.encode()) and INDEX in outer["cache"]["files"]:
+                return TypeAdapter(cls).validate_python(outer["cache"])
+        except (ValueError, KeyError, TypeError, RecursionError):
             pass
         raise BrokenError(path, "a manifest that was changed", "what the run that filled the cache has written")
 

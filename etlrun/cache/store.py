@@ -146,7 +146,7 @@ class Store:
             return None
         inode = folder.stat().st_ino
         try:
-            reader = self._reader(folder)
+            reader = Reader(folder, self._manifest(folder))
         except BrokenError as error:
             error.inode = inode
             raise
@@ -154,14 +154,14 @@ class Store:
             os.utime(folder / MANIFEST)
         return Opened(reader, mark(folder) if marks else None, inode)
 
-    def _reader(self, folder: Path) -> Reader:
+    def _manifest(self, folder: Path) -> Manifest:
         path = folder / MANIFEST
         if not path.is_file():
             raise BrokenError(path, "no manifest", "the one that a complete cache has")
         manifest = Manifest.read(path)
         if key_of(manifest.identity) != folder.name:
             raise BrokenError(path, "another cache's manifest", f"that of {folder.name}")
-        return Reader(folder, manifest)
+        return manifest
 
     def claim(self, key: str) -> Claim | None:
         """The right to fill the cache of `key`, with an empty folder; None while another run holds it.
@@ -215,8 +215,8 @@ class Store:
         files = files_of(folder)
         path = folder / MANIFEST
         try:
-            manifest = Manifest.read(path)
-        except (BrokenError, OSError):
+            manifest = self._manifest(folder)
+        except OSError:
             manifest = None
         return Entry(
             key=folder.name,
