@@ -21,7 +21,9 @@ def done(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, di
 
 def test_a_summary_has_the_verdict_and_its_evidence(done: tuple[Path, dict[str, Any]]) -> None:
     _, summary = done
-    assert summary["verdict"].keys() == {"kind", "stage", "pipeline", "max_gain", "because", "advice"}
+    assert summary["verdict"].keys() == {
+        "kind", "stage", "pipeline", "max_gain", "train_max_gain", "because", "advice",
+    }  # fmt: skip
     assert summary["step_floor_ms"] >= 5
     assert summary["pipeline_examples_per_s"] > 0
     assert 0 < summary["au"] <= 1
@@ -128,6 +130,7 @@ def test_a_drain_says_which_stage_sets_the_pace(tmp_path: Path) -> None:
         "stage": "transform.map",
         "pipeline": "train",
         "max_gain": None,
+        "train_max_gain": None,
         "because": f"the pipeline alone gives {rate} examples/s, and transform.map sets its pace",
     }
 

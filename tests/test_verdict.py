@@ -67,6 +67,7 @@ def test_a_run_that_never_waits_is_bound_by_its_model() -> None:
     assert verdict(side(loop())) == Verdict(
         kind="model",
         max_gain=approx(1.0),
+        train_max_gain=approx(1.0),
         because="0.00 s of 10.0 s were spent waiting for data; the pipeline alone gives 10,000 examples/s, "
         "the model takes 100 examples/s",
     )
@@ -87,6 +88,7 @@ def test_the_slowest_thread_names_the_stage() -> None:
         stage="extract.sequential",
         pipeline="train",
         max_gain=approx(2.0),
+        train_max_gain=approx(2.0),
         because="10.0 s of 20.0 s were spent waiting for data; extract.sequential takes 15 ms an example with one "
         "thread; a step takes 10 ms an example",
     )
@@ -144,6 +146,15 @@ def test_the_validation_may_be_what_waits() -> None:
     found = verdict(side(loop()), side(loop(0.1), of=costs(sequential=20.0), name="validation"))
     assert (found.kind, found.stage, found.pipeline) == ("input", "extract.sequential", "validation")
     assert "(10.0 s of it in validation)" in found.because
+
+
+def test_the_gain_of_the_training_steps_is_told_without_the_validation() -> None:
+    training = side(loop(0.1), of=costs(map=80.0))
+    found = verdict(training, side(*[loop()] * 8, name="validation"))
+    assert (found.kind, found.max_gain, found.train_max_gain) == ("input", approx(10 / 9), approx(2.0))
+    short = Loop(waits_s=[0.0] * 7, steps_s=[STEP_S] * 7, examples=[1] * 7, starts_up=[False] * 7, wall_s=7 * STEP_S)
+    found = verdict(side(short), side(loop(), name="validation"))
+    assert (found.kind, found.max_gain, found.train_max_gain) == ("model", approx(1.0), None)
 
 
 def test_the_handing_over_of_a_batch_that_is_there_is_no_fault_of_the_pipeline() -> None:

@@ -96,6 +96,7 @@ class Verdict:
         stage: Where it is the input, the stage that bounds it, as the plan names it.
         pipeline: `train` or `validation`, whichever that stage is of.
         max_gain: How many times faster the run would be with a pipeline that costs nothing; None where unknown.
+        train_max_gain: The same of the training alone, without the validation.
         because: The evidence.
     """
 
@@ -103,6 +104,7 @@ class Verdict:
     stage: str | None = None
     pipeline: str | None = None
     max_gain: float | None = None
+    train_max_gain: float | None = None
     because: str
 
 
@@ -125,7 +127,8 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
         why = f"only {steps} steps were measured, and a verdict needs {FEWEST_STEPS} at least"
         return Verdict(kind="unknown", because=f"cannot tell: {why}")
     avoidable_s = sum(side.avoidable_s for side in sides)
-    gain = total_s / sum(side.floors_s + side.handovers_s + side.overhead_s for side in sides)
+    gain = _gain(sides)
+    train_gain = _gain(sides[:1]) if sides[0].steps >= FEWEST_STEPS else None
     without_waits = total_s / (total_s - avoidable_s)
     error_s = math.hypot(*(_error_s(loop.waits_s) for side in sides for loop in side.loops))
     low, high = (total_s / max(total_s - max(avoidable_s + error, 0.0), total_s / 100) for error in (-error_s, error_s))
@@ -134,7 +137,7 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
         why = f"{waited}, but from step to step so unevenly that the gain lies anywhere from {low:.2f} to {high:.2f}"
         return Verdict(kind="unknown", because=f"cannot tell: {why}")
     if without_waits >= INPUT_GAIN:
-        return _bound_by_input(sides, max(gain, 1.0), waited, step_costs, cores)
+        return _bound_by_input(sides, (gain, train_gain), waited, step_costs, cores)
     if gain >= UNEXPLAINED_GAIN:
         return Verdict(kind="unknown", because=f"cannot tell: {_unexplained(sides, waited)}")
     demand_per_s = sides[0].batch_size / (sides[0].floor_s or 1e-9)
@@ -143,7 +146,13 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
         rates = f"the pipeline alone gives {ceiling_per_s:,.0f} examples/s, {rates}"
     is_tight = ceiling_per_s is not None and ceiling_per_s < HEADROOM * demand_per_s
     kind: Kind = "balanced" if without_waits >= BALANCED_GAIN or is_tight else "model"
-    return Verdict(kind=kind, max_gain=max(gain, 1.0), because=f"{waited}; {rates}")
+    return Verdict(kind=kind, max_gain=gain, train_max_gain=train_gain, because=f"{waited}; {rates}")
+
+
+def _gain(sides: Sequence[Side]) -> float:
+    """How many times faster these sides would be with pipelines that cost nothing; at least 1."""
+    needed_s = sum(side.floors_s + side.handovers_s + side.overhead_s for side in sides)
+    return max(1.0, sum(side.measured_s for side in sides) / needed_s)
 
 
 def _waited(sides: Sequence[Side], total_s: float) -> str:
@@ -185,7 +194,9 @@ def _error_s(waits_s: Sequence[float]) -> float:
     return 2 * statistics.stdev(blocks) * math.sqrt(len(blocks))
 
 
-def _bound_by_input(sides: Sequence[Side], gain: float, waited: str, step_costs: StepCosts, cores: int) -> Verdict:
+def _bound_by_input(
+    sides: Sequence[Side], gains: tuple[float, float | None], waited: str, step_costs: StepCosts, cores: int
+) -> Verdict:
     weights: dict[tuple[str, str], float] = {}
     evidence: dict[tuple[str, str], tuple[Loop, StageCosts]] = {}
     for side in sides:
@@ -207,7 +218,10 @@ def _bound_by_input(sides: Sequence[Side], gain: float, waited: str, step_costs:
     others = f" ({_seconds(weights[key])} of it in {pipeline})" if len(sides) > 1 else ""
     cold = _cold(side)
     because = f"{waited}{others}; {why}{cold}"
-    return Verdict(kind="input", stage=named, pipeline=pipeline, max_gain=gain, because=because)
+    gain, train_gain = gains
+    return Verdict(
+        kind="input", stage=named, pipeline=pipeline, max_gain=gain, train_max_gain=train_gain, because=because
+    )
 
 
 def _stage(side: Side, loop: Loop, costs: StageCosts) -> str:
