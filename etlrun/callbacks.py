@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -13,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from etlrun.assessment import Assessment
 from etlrun.measure.meter import Loop
-from etlrun.record import Record
+from etlrun.record import Record, replacing, sync
 from etlrun.resume import checkpoint_path
 from etlrun.stages.measure import Trace
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
@@ -46,14 +47,19 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self.record, self.whole = record, whole
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Save; a kill while saving leaves the checkpoint before."""
+        """Save; a kill while saving leaves the checkpoint before. The epoch has been recorded by now."""
         path = checkpoint_path(self.record.folder, epoch + 1)
         path.parent.mkdir(exist_ok=True)
-        temporary = path.with_name(f".{path.name}")
-        self.whole.save(temporary)
-        temporary.replace(path)
+        save(self.whole, path)
         checkpoint_path(self.record.folder, epoch).unlink(missing_ok=True)
         self.record.event("checkpoint", epoch=epoch + 1, path=str(path.relative_to(self.record.folder)))
+
+
+def save(model: keras.Model, path: Path) -> None:
+    """Save `model` under its name once it is complete, and on the disk."""
+    with replacing(path) as temporary:
+        model.save(temporary)
+        sync(temporary)
 
 
 class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]

@@ -11,6 +11,7 @@ from pathlib import Path
 from etlrun import grid, launch, run
 from etlrun.compose import Request, files_digest
 from etlrun.errors import ConfigError, Fault
+from etlrun.locks import held, held_if_there
 from etlrun.resume import merged
 from etlrun.spec import show
 from etlrun.stages import STAGES
@@ -19,7 +20,6 @@ from etlrun.sweep import report
 from etlrun.sweep.collect import of_ledger
 from etlrun.sweep.engine import run_all, unfinished
 from etlrun.sweep.ledger import RESUME, SWEEP, Ledger
-from etlrun.sweep.locks import held, held_if_there
 from etlrun.sweep.outcome import outcome_of
 from etlrun.sweep.progress import Progress
 

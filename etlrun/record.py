@@ -1,6 +1,6 @@
 """A run's folder: what a run writes as it goes, so that a kill at any moment leaves what was reached.
 
-config.yaml   plan.txt   plan.json   events.jsonl   summary.json   report.md   model.keras   checkpoints/
+config.yaml   plan.txt   plan.json   events.jsonl   summary.json   report.md   model.keras   checkpoints/   lock
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,26 @@ SUMMARY, EVENTS, CONFIG, REPORT = "summary.json", "events.jsonl", "config.yaml",
 
 def write_atomically(path: Path, text: str) -> None:
     """Replace `path` in one step: a reader sees the old text or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name beside `path`, of the same ending; what the block writes there takes the place of `path` in one step."""
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        yield temporary
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def sync(path: Path) -> None:
+    """Wait until the file is on the disk, so that no loss of power leaves a part of it under another name."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 def finite(value: Any) -> Any:

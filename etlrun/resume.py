@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from etlrun import record as records
-from etlrun.errors import ConfigError, Fault, WorldError
+from etlrun.errors import ConfigError, Fault, WorldError, headline
+from etlrun.locks import is_nobodys
 from etlrun.plan import Plan
 from etlrun.planning import plan
 from etlrun.spec import parse, show
@@ -16,7 +20,9 @@ from etlrun.stages import Stages
 from etlrun.stages.trainer import Trainer
 
 CHECKPOINTS = "checkpoints"
+_CHECKPOINT = re.compile(r"epoch_(\d{4,})\.keras")
 _OPTION = "trainer.resume="
+_START_ANEW = "start the run anew, without trainer.resume"
 _FREE = "trainer.fit.epochs"
 """What may differ from the run that is gone on with."""
 
@@ -58,6 +64,12 @@ def _key(word: str) -> str:
     return word.split("=", maxsplit=1)[0].lstrip("+~")
 
 
+def newest_checkpoint(folder: Path) -> int:
+    """The last epoch (from 1) after which the run in `folder` kept its model; 0 where it kept none."""
+    names = (path.name for path in (folder / CHECKPOINTS).glob("epoch_*.keras"))
+    return max((int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))), default=0)
+
+
 def checkpoint_path(folder: Path, epoch: int) -> Path:
     """Where the model after `epoch` (from 1) is kept."""
     return folder / CHECKPOINTS / f"epoch_{epoch:04}.keras"
@@ -68,27 +80,51 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     trainer = planned.spec.trainer
     if not isinstance(trainer, Trainer) or trainer.resume is None:
         return None
-    folder = Path(trainer.resume)
-    summary = records.read_summary(folder)
-    saved = sorted((folder / CHECKPOINTS).glob("epoch_*.keras"))
-    if summary is None or not saved:
-        found = "no checkpoint" if summary else "no run"
-        raise WorldError(
-            where=f"trainer.resume={folder}",
-            found=found,
-            expected="the folder of a run that completed at least one epoch",
-            remedy="start the run anew, without trainer.resume",
-        )
-    done = int(saved[-1].stem.removeprefix("epoch_"))
+    left = _left_in(Path(trainer.resume))
+    done = len(left.epochs)
     if done > trainer.epochs:
         raise WorldError(
             where="trainer.epochs",
             found=str(trainer.epochs),
-            expected=f"at least {done}, the epochs that {folder} has completed",
+            expected=f"at least {done}, the epochs that {left.folder} has completed",
             remedy=f"set trainer.epochs={done} or more",
         )
-    _same_config(planned, plan(parse(records.read_config(folder), stages)), folder)
-    return PreviousRun(folder=folder, checkpoint=saved[-1], epochs=summary["epochs"][:done])
+    _same_config(planned, plan(parse(_config_in(left.folder), stages)), left.folder)
+    return left
+
+
+def _left_in(folder: Path) -> PreviousRun:
+    """What the run in `folder` left; `WorldError` where nothing can be gone on with."""
+    expected, remedy = "the folder of a run that completed at least one epoch", _START_ANEW
+    is_over = is_nobodys(folder)  # before anything is read that a run may still replace
+    summary, done = records.read_summary(folder), newest_checkpoint(folder)
+    epochs: list[dict[str, Any]] = summary.get("epochs", []) if summary else []
+    if not is_over:
+        found, expected, remedy = "a run that still goes on", "a run that has ended", "wait for its end, or stop it"
+    elif summary is None:
+        found = "no run"
+    elif not done:
+        found, before = "no checkpoint", summary.get("resumed_from")
+        remedy = f"resume the run that this one went on with: {_OPTION}{before}" if before else remedy
+    elif done > len(epochs):
+        found = f"a checkpoint of epoch {done}, and {len(epochs)} epochs in {records.SUMMARY}"
+        expected = f"all {done} epochs in {records.SUMMARY}, which a run writes before its checkpoint"
+        remedy = f"copy the whole folder again, after the run's end, or {_START_ANEW}"
+    else:
+        return PreviousRun(folder=folder, checkpoint=checkpoint_path(folder, done), epochs=epochs[:done])
+    raise WorldError(where=f"{_OPTION}{folder}", found=found, expected=expected, remedy=remedy)
+
+
+def _config_in(folder: Path) -> dict[str, Any]:
+    try:
+        return records.read_config(folder)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise WorldError(
+            where=str(folder / records.CONFIG),
+            found=headline(error),
+            expected="the config that the run was started with",
+            remedy=_START_ANEW,
+        ) from error
 
 
 def _same_config(planned: Plan, before: Plan, folder: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -15,6 +16,7 @@ from typing import Any
 from etlrun import record as records
 from etlrun import render, report, resume
 from etlrun.errors import EtlrunError, Fault, headline
+from etlrun.locks import nobodys
 from etlrun.planning import plan
 from etlrun.record import Record, is_too_slow
 from etlrun.spec import parse
@@ -32,22 +34,28 @@ def freeze(folder: Path, config: Mapping[str, Any], overrides: list[str], config
 
 def run(folder: Path, stages: Stages = STAGES) -> int:
     """Run what `freeze` left in `folder`, and return the exit status; every ending leaves a summary."""
-    record = Record(folder)
+    try:
+        with nobodys(folder):
+            return _run(Record(folder), stages)
+    except EtlrunError as error:
+        _say_failed(error.faults)
+        return error.status
+
+
+def _run(record: Record, stages: Stages) -> int:
+    folder = record.folder
     try:
         with terminated_as_interrupted():
             _work(record, stages)
     except KeyboardInterrupt:
         _end(record, records.INTERRUPTED, _fault("the run", "an interrupt", "the end of the training"))
-        goes_on = any((folder / resume.CHECKPOINTS).glob("epoch_*.keras"))
-        _say(
-            f"interrupted; go on with: etlrun trainer.resume={folder}"
-            if goes_on
-            else "interrupted before its first checkpoint"
-        )
+        left = str(folder) if resume.newest_checkpoint(folder) else record.summary.get("resumed_from")
+        command = left and f"etlrun {shlex.quote(f'trainer.resume={left}')}"
+        _say(f"interrupted; go on with: {command}" if command else "interrupted before its first checkpoint")
         return INTERRUPTED
     except EtlrunError as error:
         _end(record, records.FAILED, *error.faults)
-        _say("\n".join(f"  {fault}" for fault in error.faults), "failed")
+        _say_failed(error.faults)
         _traceback_if_asked(error)
         return error.status
     except Exception as error:  # noqa: BLE001 - whatever it was, the summary says so and the exit status tells
@@ -55,7 +63,7 @@ def run(folder: Path, stages: Stages = STAGES) -> int:
         remedy = f"see {folder / TRACEBACK}"
         fault = _fault("the run", f"{type(error).__name__}: {headline(error)}", "no error", remedy)
         _end(record, records.FAILED, fault)
-        _say(f"  {fault}", "failed")
+        _say_failed([fault])
         _traceback_if_asked(error)
         return FAILED
     report.show(folder, record.summary)
@@ -84,6 +92,8 @@ def _work(record: Record, stages: Stages) -> None:
     records.write_atomically(record.folder / "plan.json", render.as_json(planned))
     record.update(plan_fingerprint=planned.fingerprint, remarks=list(planned.remarks))
     previous = resume.previous_run(planned, stages)
+    if previous is not None:
+        record.update(resumed_from=str(previous.folder))
 
     from etlrun.backend import prepare  # imports TensorFlow, so not before the config is known to be right
 
@@ -111,9 +121,12 @@ def _fault(where: str, found: str, expected: str, remedy: str = "") -> Fault:
     return Fault(where=where, found=found, expected=expected, remedy=remedy)
 
 
-def _say(text: str, state: str = "") -> None:
-    head = f"etlrun: {state}" if state else "etlrun:"
-    print(head + ("\n" if state else " ") + text, file=sys.stderr)
+def _say(text: str) -> None:
+    print(f"etlrun: {text}", file=sys.stderr)
+
+
+def _say_failed(faults: Sequence[Fault]) -> None:
+    _say("\n".join(["failed", *(f"  {fault}" for fault in faults)]))
 
 
 def _traceback_if_asked(error: Exception) -> None:

@@ -11,7 +11,9 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import keras
 import tensorflow as tf
@@ -20,14 +22,14 @@ from etlrun import model as models
 from etlrun.assessment import MEASURED, Assessment
 from etlrun.cache.keeper import Keeper
 from etlrun.caching import keepers_of
-from etlrun.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler
-from etlrun.errors import ConfigError
+from etlrun.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, save
+from etlrun.errors import ConfigError, WorldError, headline
 from etlrun.graph.source import Source
 from etlrun.measure.meter import Loop, Meter
 from etlrun.measure.watched import Watch, Watched
 from etlrun.pipelines import Work, at_work, batches_in_pass, contexts_of, opened, prepared
 from etlrun.plan import Plan, pictures_of, reads_features
-from etlrun.record import Record, read_summary
+from etlrun.record import Record, read_summary, replacing, sync
 from etlrun.resume import PreviousRun, checkpoint_path
 from etlrun.rules import windows_past
 from etlrun.stages.measure import Trace
@@ -54,7 +56,7 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
         assessment = Assessment(work)
         model = models.head(whole) if from_features else whole
         _fit(model, whole, work, previous, trainer, assessment)
-        whole.save(record.folder / "model.keras")
+        save(whole, record.folder / "model.keras")
         assessment.conclude(_floor(model, work, assessment))
 
 
@@ -81,12 +83,25 @@ def _profile_fits(work: Work, trainer: Trainer) -> None:
 def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
     """The model from pictures to probabilities, compiled."""
     if previous is not None:
-        return keras.models.load_model(previous.checkpoint)
+        return _loaded(previous.checkpoint)
     stage = plan.spec.model
     scaling = [planned.stage for planned in plan.by_model if isinstance(planned.stage, Scaling)]
     model = models.build(stage, pictures_of(plan.train), scaling, source.num_classes)
     models.compile_for(model, stage, trainer)
     return model
+
+
+def _loaded(checkpoint: Path) -> keras.Model:
+    try:
+        ZipFile(checkpoint).close()  # of a file that was cut Keras says that there is none
+        return keras.models.load_model(checkpoint)
+    except Exception as error:  # Keras and HDF5 may raise anything
+        raise WorldError(
+            where=str(checkpoint),
+            found=f"a file that Keras can't load: {type(error).__name__}: {headline(error)}",
+            expected="the whole model after an epoch, as a run saves it",
+            remedy="start the run anew, without trainer.resume, or resume another folder",
+        ) from error
 
 
 def _fit(
@@ -131,14 +146,16 @@ def _ends_are_expected() -> Iterator[None]:
 
 
 def _carry_over(record: Record, previous: PreviousRun) -> None:
-    """Make the new folder complete in itself: its checkpoint and the epochs so far."""
-    target = checkpoint_path(record.folder, len(previous.epochs))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(previous.checkpoint, target)
+    """Make the new folder complete in itself: the epochs so far, and only then the checkpoint that counts on them."""
     before = read_summary(previous.folder) or {}
-    record.update(resumed_from=str(previous.folder), **{key: before[key] for key in MEASURED if key in before})
+    record.update(**{key: before[key] for key in MEASURED if key in before})
     for epoch in previous.epochs:
         record.epoch(epoch)
+    target = checkpoint_path(record.folder, len(previous.epochs))
+    target.parent.mkdir(exist_ok=True)
+    with replacing(target) as temporary:
+        shutil.copyfile(previous.checkpoint, temporary)
+        sync(temporary)
 
 
 def _batches(work: Work, done: int, trainer: Trainer) -> tf.data.Dataset:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from etlrun.errors import ConfigError, WorldError
+from etlrun.locks import held
 from etlrun.multirun import multirun
 from etlrun.sweep.ledger import Ledger
-from etlrun.sweep.locks import held
 from tests.runs import emulated, summary_of
 
 QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1", "dataset.eval_split=null")

@@ -23,6 +23,7 @@ def test_a_run_leaves_its_folder_complete(done: tuple[Path, dict[str, Any]]) -> 
         "checkpoints",
         "config.yaml",
         "events.jsonl",
+        "lock",
         "model.keras",
         "plan.json",
         "plan.txt",

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etlrun import record as records
+from etlrun.locks import is_nobodys
 from etlrun.sweep.compare import Gain, Rates, gains, itself, noise_of
 from etlrun.sweep.decision import decide, tied_with_best
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, own_words
-from etlrun.sweep.locks import is_nobodys
 from etlrun.sweep.outcome import WARM, Outcome, outcome, outcome_of
 from etlrun.sweep.results import BASELINE, KILLED, MISSING, TOO_SLOW, ConfigResult, Effect, Results, Run
 

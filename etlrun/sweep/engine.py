@@ -16,10 +16,10 @@ from types import FrameType
 from etlrun import record as records
 from etlrun import run as runs
 from etlrun.errors import Fault, WorldError
+from etlrun.locks import nobodys
 from etlrun.record import Record
 from etlrun.sweep import hparams
 from etlrun.sweep.ledger import Ledger, RunKey
-from etlrun.sweep.locks import nobodys
 from etlrun.sweep.outcome import Outcome, outcome_of
 from etlrun.sweep.process import started
 from etlrun.sweep.progress import Progress

@@ -26,9 +26,9 @@ from pydantic_core import from_json
 from etlrun import record as records
 from etlrun.errors import ConfigError, WorldError
 from etlrun.grid import Job
+from etlrun.locks import nobodys
 from etlrun.spec import parse_sweep
 from etlrun.stages.sweep import Sweep
-from etlrun.sweep.locks import nobodys
 
 SWEEP, CONFIGS, ATTEMPTS = "sweep.json", "configs.jsonl", "attempts"
 RESUME = "sweep.resume="

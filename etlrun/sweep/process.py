@@ -14,7 +14,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from etlrun import run
-from etlrun.sweep.locks import lock_of
 
 OUTPUT = "output.txt"
 """What a job has printed."""
@@ -55,7 +54,7 @@ def _work(name: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with lock_of(folder), (folder / OUTPUT).open("ab") as output:
+    with (folder / OUTPUT).open("ab") as output:
         for stream in (1, 2):
             os.dup2(output.fileno(), stream)
         logging.basicConfig(level=logging.WARNING)

@@ -1,7 +1,9 @@
-"""Whose a folder is: that of a sweep its process's, that of a run its job's. No lock outlives its process."""
+"""Whose a folder is: that of a sweep its process's, and so is that of a run. No lock outlives its process."""
 
 from __future__ import annotations
 
+import fcntl
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -14,11 +16,8 @@ from etlrun.errors import WorldError
 LOCK = "lock"
 _LONGEST_END_S = 60.0
 """In which the job of a killed sweep notices that it is alone."""
-
-
-def lock_of(folder: Path) -> FileLock:
-    """The lock of a folder that is there."""
-    return FileLock(folder / LOCK, fallback_to_soft=False)
+_UNTOLD_S = 1.0
+"""For so long a folder is waited for without a word."""
 
 
 @contextmanager
@@ -41,26 +40,35 @@ def held_if_there(folder: Path, file: str) -> Iterator[None]:
 
 @contextmanager
 def nobodys(folder: Path) -> Iterator[None]:
-    """Wait until the process of a run has ended; `WorldError` where it doesn't."""
-    told = {"found": "a run that still goes on", "expected": "a run that ended with its sweep"}
+    """Wait until the process of the run in `folder` has ended, and keep others out; `WorldError` where it doesn't."""
+    told = {"found": "a run that still goes on", "expected": "a run that has ended"}
     with _acquired(folder, _LONGEST_END_S, **told):
         yield
 
 
 def is_nobodys(folder: Path) -> bool:
-    """Whether no process is at work in a run's folder."""
+    """Whether no process is at work in a run's folder, which may be one that nothing can be written to."""
     try:
-        with lock_of(folder).acquire(timeout=0):
-            return True
-    except Timeout:
+        with (folder / LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: those who ask are not in each other's way
+    except BlockingIOError:
         return False
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return True
 
 
 @contextmanager
 def _acquired(folder: Path, timeout_s: float, *, found: str, expected: str) -> Iterator[None]:
-    lock = lock_of(folder)
+    lock = FileLock(folder / LOCK, fallback_to_soft=False)
     try:
-        lock.acquire(timeout=timeout_s)
+        try:
+            lock.acquire(timeout=min(timeout_s, _UNTOLD_S))
+        except Timeout:
+            if timeout_s <= _UNTOLD_S:
+                raise
+            print(f"etlrun: waits at most {timeout_s:.0f} s for the end of the run in {folder}", file=sys.stderr)
+            lock.acquire(timeout=timeout_s)
     except Timeout:
         remedy = "wait for its end, or stop it"
         raise WorldError(where=str(folder), found=found, expected=expected, remedy=remedy) from None
