@@ -14,13 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from etlrun.assessment import Assessment
 from etlrun.measure.meter import Loop
-from etlrun.record import Record, replacing, sync
+from etlrun.record import MEASURES, Record, as_json, from_summary, replacing, sync
 from etlrun.resume import checkpoint_path
 from etlrun.stages.measure import Trace
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
-
-_MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
 
 
 class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
@@ -29,14 +27,13 @@ class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
     def __init__(self, rule: EarlyStoppingRule, done: list[dict[str, Any]]) -> None:
         mode = "max" if rule.monitor.endswith("accuracy") else "min"
         super().__init__(monitor=rule.monitor, patience=rule.patience, min_delta=rule.min_delta, mode=mode)
-        self.done = done
+        self.done = [(epoch["epoch"] - 1, from_summary(epoch[rule.monitor])) for epoch in done if rule.monitor in epoch]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Start from the state that the epochs so far have left."""
         super().on_train_begin(logs)
-        for epoch in self.done:
-            measured = {key: math.nan if value is None else value for key, value in epoch.items()}
-            self.on_epoch_end(epoch["epoch"] - 1, measured)
+        for epoch, value in self.done:
+            self.on_epoch_end(epoch, {self.monitor: math.nan if value is None else value})
 
 
 class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
@@ -131,7 +128,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         loop = self.loops.get("train") or self.assessment.end("train")
         self.loops["train"] = loop
         validation = self.loops.get("validation", Loop())
-        measures = {key: float(logs[key]) for key in _MEASURES if logs and key in logs}
+        measures = {key: as_json(float(logs[key])) for key in MEASURES if logs and key in logs}
         described = loop.described()
         self.record.epoch(
             {
@@ -149,7 +146,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             f"{loop.wall_s:6.1f} s",
             f"{described['examples_per_s']:7.1f} examples/s",
             f"waited {loop.fill_s + loop.input_wait_s:5.1f} s",
-            *(f"{key} {value:.4f}" for key, value in measures.items()),
+            *(f"{key} {float(value):.4f}" for key, value in measures.items()),
         ]
         self.console.print("  ".join(parts), highlight=False, soft_wrap=True)
 

@@ -24,6 +24,9 @@ RUNNING, COMPLETED, FAILED, INTERRUPTED, PRUNED = "running", "completed", "faile
 
 SUMMARY, EVENTS, CONFIG, REPORT = "summary.json", "events.jsonl", "config.yaml", "report.md"
 
+MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
+"""Of an epoch, by Keras's names; kept by `as_json`."""
+
 
 def write_atomically(path: Path, text: str) -> None:
     """Replace `path` in one step: a reader sees the old text or the new one, never a part."""
@@ -56,6 +59,18 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def as_json(value: float) -> float | str:
+    """A number that may not be finite, as a summary keeps it: by the names that protobuf's JSON gives those."""
+    if math.isnan(value):
+        return "NaN"
+    return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+def from_summary(value: float | str | None) -> float | None:
+    """The number that `as_json` kept; None where there is none, or where an older version wrote null for it."""
+    return None if value is None else float(value)
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:

@@ -43,7 +43,7 @@ def _epoch_rows(summary: dict[str, Any]) -> Rows:
             number(epoch["wall_s"], 2),
             number(epoch["fill_wait_s"] + epoch["input_wait_s"], 2),
             number(epoch["examples_per_s"], 1),
-            *(number(epoch.get(key), 4) for key in ("loss", "accuracy", "val_loss", "val_accuracy")),
+            *(number(records.from_summary(epoch.get(key)), 4) for key in records.MEASURES),
             epoch.get("digest", "").rpartition(":")[2][:8],
         ]
         for epoch in summary.get("epochs", [])

@@ -1,4 +1,5 @@
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +7,10 @@ import keras
 import numpy as np
 import pytest
 
+from etlrun.callbacks import EarlyStopping
+from etlrun.record import as_json
+from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
+from etlrun.sweep.outcome import outcome
 from tests.runs import events_of, losses_of, run_here, small
 
 
@@ -124,10 +129,51 @@ def test_mixed_precision_and_a_trainable_base_train(tiny: Path, tmp_path: Path) 
     assert keras.config.dtype_policy().name == "float32"
 
 
-def test_numbers_that_json_lacks_become_null(tiny: Path, tmp_path: Path) -> None:
+def test_numbers_that_json_lacks_are_named(tiny: Path, tmp_path: Path) -> None:
     words = small(tiny, "trainer.optimizer=sgd", "trainer.learning_rate=1.0e+38", "model.trainable=true")
     _, summary = run_here(tmp_path, words)
-    assert summary["epochs"][0]["loss"] is None
+    assert summary["epochs"][0]["loss"] == "NaN"
+    assert next(event for event in events_of(tmp_path) if event["event"] == "epoch")["loss"] == "NaN"
+    row = (tmp_path / "report.md").read_text().splitlines()[4]
+    assert row.split(" | ")[4] == "nan"
+
+
+LOSSES = (math.inf, 5.0, math.nan, 4.0, -math.inf, 3.0, 2.0, 1.0)
+
+
+def stopping(done: list[dict[str, Any]]) -> EarlyStopping:
+    """With a patience of 2, at the begin of a training that goes on after the epochs `done`."""
+    callback = EarlyStopping(EarlyStoppingRule(monitor="loss", patience=2, min_delta=0.0), done)
+    callback.set_model(keras.Sequential())
+    callback.model.stop_training = False
+    callback.on_train_begin()
+    return callback
+
+
+@pytest.mark.parametrize("done", range(1, len(LOSSES)))
+def test_early_stopping_goes_on_as_if_undisturbed_whatever_the_losses(done: int) -> None:
+    undisturbed = stopping([])
+    for epoch, loss in enumerate(LOSSES[:done]):
+        undisturbed.on_epoch_end(epoch, {"loss": loss})
+    kept = json.loads(json.dumps([{"epoch": epoch, "loss": as_json(loss)} for epoch, loss in enumerate(LOSSES, 1)]))
+    resumed = stopping(kept[:done])
+    assert (resumed.best, resumed.wait) == (undisturbed.best, undisturbed.wait)
+    assert resumed.model.stop_training == undisturbed.model.stop_training
+
+
+def test_a_loss_that_an_older_version_wrote_as_null_is_no_number() -> None:
+    assert math.isnan(stopping([{"epoch": 1, "loss": None}]).best)
+
+
+def test_epochs_without_the_monitored_measure_stop_nothing() -> None:
+    assert not stopping([{"epoch": epoch} for epoch in range(1, 5)]).model.stop_training
+
+
+def test_an_accuracy_that_is_no_number_is_none_to_a_sweep(done: tuple[Path, dict[str, Any]]) -> None:
+    *before, last = done[1]["epochs"]
+    epochs = [*before, {**last, "val_accuracy": as_json(math.nan)}]
+    assert outcome({**done[1], "epochs": epochs}).val_accuracy is None
+    assert outcome(done[1]).val_accuracy == last["val_accuracy"]
 
 
 def test_a_run_that_prepares_its_data_has_the_numbers_of_one_that_finds_it(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def outcome(summary: Mapping[str, Any]) -> Outcome:
         bound_by=str(verdict.get("stage") or verdict.get("kind") or ""),
         peak_rss_bytes=used.get("peak_rss_bytes"),
         cores_used=used.get("cores_used"),
-        val_accuracy=(summary.get("epochs") or [{}])[-1].get("val_accuracy"),
+        val_accuracy=records.finite(records.from_summary((summary.get("epochs") or [{}])[-1].get("val_accuracy"))),
         digests=records.digests(summary),
         epochs=tuple(epochs),
         stages=tuple(summary.get("stages") or ()),
