@@ -84,7 +84,7 @@ def _go_on(now: Request, folder: Path) -> None:
         others = [word for word in now.overrides if word not in own]
         ledger.sweep = grid.changed(ledger.sweep, [word for word in own if not word.lstrip("+").startswith(RESUME)])
         request = Request(
-            overrides=merged((word for word in before["overrides"] if not word.startswith("sweep.")), others),
+            overrides=merged(before["overrides"], others),
             config_dir=now.config_dir or before["config_dir"],
             config_name=now.config_name or before["config_name"],
             multirun=True,

@@ -139,6 +139,43 @@ def test_a_sweep_grows_and_what_is_done_stays(sweep: Sweep, tmp_path: Path, caps
     )
 
 
+def test_a_config_is_known_by_what_its_overrides_mean(
+    sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Overrides given anew go to the end of the command line, and all configs are others since the file was edited."""
+    option = tmp_path / "mine" / "load" / "mine.yaml"
+    option.parent.mkdir(parents=True)
+    text = "# Mine.\ndefaults: [plain, _self_]\nprefetch: {}\n"
+    option.write_text(text.format(3), encoding="utf-8")
+    words = ["cache=none", "load=mine", "dataset.version=9.9.9", "--config-dir", str(tmp_path / "mine")]
+    assert sweep(*words) == 1
+    (before,) = results_of(tmp_path)["configs"]
+    option.write_text(text.format(7), encoding="utf-8")
+    capsys.readouterr()
+    assert ended([f"sweep.resume={tmp_path / 'sweep'}", "cache=none,memory"]) == 1
+    words = [word for word in before["overrides"] if word != "cache=none"]
+    assert capsys.readouterr().err.splitlines() == [
+        "config 0 has changed since: load.prefetch 3 -> 7; the sweep goes on with its own",
+        f"config 1 is new: {' '.join([*words, 'cache=memory'])}",
+    ]
+    after = {config["number"]: config["overrides"] for config in results_of(tmp_path)["configs"]}
+    assert after == {0: before["overrides"], 1: [*words, "cache=memory"]}
+
+
+def test_a_sweep_grows_by_the_rules_with_which_it_began(
+    sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = ("sweep.zip=[[load.prefetch,load.shuffle_buffer]]", "sweep.exclude=['load.prefetch=0 cache=none']")
+    zipped = ("load.prefetch=0,1", "load.shuffle_buffer=4,5")
+    assert sweep(*zipped, "cache=none,memory", "dataset.version=9.9.9", *rules) == 1
+    capsys.readouterr()
+    more = ["load.prefetch=0,1,2", "load.shuffle_buffer=4,5,6"]
+    assert ended([f"sweep.resume={tmp_path / 'sweep'}", *more]) == 1
+    captured = capsys.readouterr()
+    assert [line.split(":")[0] for line in captured.err.splitlines()] == ["config 3 is new", "config 4 is new"]
+    assert captured.out.splitlines()[0] == f"sweep     5 jobs of 5 configs, 5 to run, in {tmp_path / 'sweep'}"
+
+
 def test_a_sweep_is_one_process_and_its_folder_one_sweep(sweep: Sweep, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     assert sweep("load.prefetch=0,1") == 0

@@ -164,10 +164,10 @@ class Ledger:
 
     def extended(self, jobs: Sequence[Job]) -> Iterator[str]:
         """Take over further configs; what is there stays as it is, and what differs now is said."""
-        known = {config.overrides: config for config in self.configs}
+        known = {_meaning(config.overrides): config for config in self.configs}
         identities = {config.identity for config in self.configs}
         now = _distinct(jobs)
-        if not any(config.overrides in known or config.identity in identities for config in now):
+        if not any(_meaning(config.overrides) in known or config.identity in identities for config in now):
             raise WorldError(
                 where=f"sweep.resume={self.folder}",
                 found=f"another sweep: {' '.join(self.request['overrides']) or 'of the default config'}",
@@ -175,7 +175,7 @@ class Ledger:
                 remedy="leave out all overrides but those of `sweep`, or start a new sweep without sweep.resume",
             )
         for config in now:
-            before = known.get(config.overrides)
+            before = known.get(_meaning(config.overrides))
             if before is not None and before.identity != config.identity:
                 changes = ", ".join(_differences(before.values, config.values))
                 yield f"config {before.number} has changed since: {changes}; the sweep goes on with its own"
@@ -236,6 +236,11 @@ def own_words(overrides: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     keys = dict.fromkeys(key for words in given for key in words)
     swept = [key for key in keys if len({words.get(key) for words in given}) > 1]
     return [tuple(words[key] for key in swept if key in words) for words in given]
+
+
+def _meaning(words: Iterable[str]) -> frozenset[str]:
+    """What overrides set, in whatever order they set it; of several of one key the last one counts."""
+    return frozenset({word.partition("=")[0].lstrip("+~"): word.lstrip("+") for word in words}.values())
 
 
 def _distinct(jobs: Iterable[Job]) -> list[Config]:
