@@ -88,10 +88,10 @@ def is_too_slow(summary: Mapping[str, Any]) -> bool:
     return mark is not None and summary["status"] == COMPLETED and (summary.get("au") or 0.0) < mark
 
 
-def digests(summary: Mapping[str, Any]) -> tuple[str, ...]:
-    """Of all epochs, training and validation; empty where they were not asked for."""
-    keys = ("digest", "validation_digest")
-    return tuple(epoch[key] for epoch in summary.get("epochs", []) for key in keys if epoch.get(key))
+def digests(summary: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Of each epoch, of its training and of its validation; empty where they were not asked for."""
+    of = [(epoch.get("digest") or "", epoch.get("validation_digest") or "") for epoch in summary.get("epochs", [])]
+    return tuple(of) if any(map(any, of)) else ()
 
 
 def read_config(folder: Path) -> dict[str, Any]:

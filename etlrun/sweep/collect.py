@@ -10,6 +10,7 @@ from pathlib import Path
 
 from etlrun import record as records
 from etlrun.locks import is_nobodys
+from etlrun.sweep import data
 from etlrun.sweep.compare import Gain, Rates, gains, itself, noise_of
 from etlrun.sweep.decision import decide, tied_with_best
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, own_words
@@ -92,8 +93,8 @@ class _Collector:
         noise = noise_of(twins)
         over_baseline = gains({number: of for number, of in rates.items() if number}, rates[BASELINE], noise)
         over_baseline[BASELINE] = itself(rates[BASELINE])
-        letters = _letters_of({number: of[0][1].digests for number, of in self.counted.items() if of})
-        configs = [self._config(number, over_baseline[number], letters) for number in self.of]
+        seen = data.words({number: of[0][1].digests for number, of in self.counted.items() if of})
+        configs = [self._config(number, over_baseline[number], seen.get(number, "")) for number in self.of]
         configs.sort(key=lambda config: (config.examples_per_s is None, -(config.examples_per_s or 0.0)))
         tied = tied_with_best(configs, rates, noise)
         return Results(
@@ -119,7 +120,7 @@ class _Collector:
         rates = {run.repeat: of.examples_per_s for run, of in counted} if self.pairs else {}
         return {turn: (rates.get(2 * turn), rates.get(2 * turn + 1)) for turn in {repeat // 2 for repeat in rates}}
 
-    def _config(self, number: int, gain: Gain, letters: Mapping[tuple[str, ...], str]) -> ConfigResult:
+    def _config(self, number: int, gain: Gain, seen: str) -> ConfigResult:
         known, counted = self.configs[number], [of for _, of in self.counted[number]]
         ended = [(run, run.outcome) for run in self.of[number] if run.outcome is not None]
         completed = [(run, of) for run, of in ended if of.status == records.COMPLETED]
@@ -137,7 +138,7 @@ class _Collector:
             first_examples_per_s=_median(of.first_examples_per_s for _, of in completed),
             gain=gain,
             bound_by=statistics.mode([of.bound_by for of in counted]) if counted else "",
-            data=letters.get(counted[0].digests, "") if counted else "",
+            data=seen,
             fingerprint=known.fingerprint,
             error=unfinished[-1].error if unfinished else "",
             **medians,
@@ -185,9 +186,8 @@ class _Collector:
             yield f"of configs {', '.join(left_out)} only the runs count that read a filled cache from the start"
         if len({config.state for config in configs if config.state}) > 1:
             yield "some rates are of first epochs without a filled cache (cold), others of later ones (warm)"
-        several = [
-            str(config.number) for config in configs if len({of.digests for _, of in self.counted[config.number]}) > 1
-        ]
+        digests = {number: {run.repeat: of.digests for run, of in several} for number, several in self.counted.items()}
+        several = [str(number) for number, of in digests.items() if len(set(data.words(of).values())) > 1]
         if several:
             yield f"the runs of configs {', '.join(several)} have not all seen the same data"
 
@@ -222,21 +222,6 @@ def _swept(configs: Sequence[_Known]) -> list[str]:
 def _values(overrides: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
     given = {key: value for key, _, value in (word.partition("=") for word in overrides)}
     return {key: given.get(key, "") for key in keys}
-
-
-def _letters_of(digests: Mapping[int, tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """A word for each sequence of digests: `same` where there is one; else a letter, so that what differs is marked."""
-    found = [of for of in digests.values() if of]
-    distinct = list(dict.fromkeys(found))
-    if len(distinct) == 1:
-        return {distinct[0]: "same" if len(found) > 1 else ""}
-    return {of: f"differs: {_letters(number)}" for number, of in enumerate(distinct)}
-
-
-def _letters(number: int) -> str:
-    """A to Z, then AA, AB and so on."""
-    head, last = divmod(number, 26)
-    return (_letters(head - 1) if head else "") + chr(ord("A") + last)
 
 
 def _frontier(configs: Sequence[ConfigResult]) -> tuple[int, ...]:

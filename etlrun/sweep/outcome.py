@@ -49,7 +49,7 @@ class Outcome:
         cores_used: On average.
         cpu_s: Of its process.
         val_accuracy: After its last epoch.
-        digests: Of its epochs, training and validation; empty where they were not asked for.
+        digests: Of each epoch, of its training and of its validation; empty where they were not asked for.
         epochs: In order.
         stages: Rows of its stage table, as in `summary.json`.
         remarks: What a reader should know.
@@ -71,7 +71,7 @@ class Outcome:
     peak_rss_bytes: int | None
     cores_used: float | None
     val_accuracy: float | None
-    digests: tuple[str, ...]
+    digests: tuple[tuple[str, str], ...]
     epochs: tuple[Epoch, ...]
     stages: tuple[Mapping[str, Any], ...]
     remarks: tuple[str, ...]

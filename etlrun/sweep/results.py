@@ -55,7 +55,8 @@ class ConfigResult:
         cores_used: On average.
         wall_s: Of a run.
         val_accuracy: After the last epoch.
-        data: `same`, or a letter for each group of configs with the same digests; empty without digests.
+        data: `same`, or a letter for each group of configs with the same digests in the epochs that they all have;
+            empty without digests.
         fingerprint: Of its plan.
         error: Of its last run that failed or was pruned.
     """
