@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -14,6 +15,10 @@ TEXTS = {
     "overrides", "status", "reason", "stage", "call", "bound by", "set by", "data", "key", "of", "at", "state",
 }  # fmt: skip
 """Columns of words, which stand on the left."""
+
+
+_MARKS = re.compile(r"[&`<\[@*\\~$]|(?<![^\W_])_|_(?![^\W_])")
+"""What may be markup; within a word an underscore is none."""
 
 
 def megabytes(size: float | None) -> str:
@@ -52,8 +57,13 @@ def print_table(header: Sequence[str], rows: Rows) -> None:
     console.print(table)
 
 
+def plain(text: str) -> str:
+    """`text` as Markdown in one line, in which nothing is markup, a formula or a mention: a reader sees `text`."""
+    return re.sub(_MARKS, lambda mark: f"&#{ord(mark.group())};", " ".join(text.split()))
+
+
 def as_markdown(header: Sequence[str], rows: Rows) -> str:
-    """The same as Markdown."""
+    """The same as Markdown, of cells that are Markdown: see `plain`."""
     columns = _filled(header, rows)
     lines = [[header[index] for index in columns], ["---"] * len(columns)]
     lines += [[row[index].replace("|", "\\|") for index in columns] for row in rows]

@@ -1,12 +1,17 @@
 """What the runs of a sweep come to, from their summaries alone."""
 
+import html
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
 
 from etlrun.sweep.collect import collect
+from etlrun.sweep.report import markdown
 from etlrun.sweep.results import Results
 
 
@@ -50,3 +55,23 @@ def test_data_is_the_same_where_the_epochs_are_that_both_have(
 ) -> None:
     found = {config.number: config.data for config in results_of(tmp_path, *runs).configs}
     assert [found[number] for number in range(len(runs))] == data
+
+
+MARKUP = r"<b>*x*</b> _y_ __z__ ~~s~~ $a$ [l](http://e.test) ![i](j) \ \| |c| `q` &amp; @me load.shuffle_buffer=1"
+
+
+def read(markdown: str) -> str:
+    """What a reader sees of it."""
+    rendered = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(markdown)
+    assert not re.search("<(em|del|a|img|b)>", rendered)
+    return html.unescape(re.sub("<[^>]*>", "", rendered))
+
+
+def test_markdown_shows_what_the_user_wrote(tmp_path: Path) -> None:
+    overrides = [f"dataset.name='{MARKUP}'", "dataset.version='1\n\n# 2'"]
+    failed = {"status": "failed", "error": f"dataset.name: found {MARKUP}"}
+    text = read(markdown(results_of(tmp_path, {"overrides": overrides}, {"overrides": ["cache=none"], **failed})))
+    assert f"Fastest: dataset.name='{MARKUP}' dataset.version='1 # 2'. So few runs" in text
+    assert f"\n{shlex.join(overrides)}\n" in text
+    assert text.count(f"\ndataset.name='{MARKUP}' dataset.version='1 # 2'\n") == 1
+    assert f"\ndataset.name: found {MARKUP}\n" in text

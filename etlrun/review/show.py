@@ -17,6 +17,7 @@ from etlrun.plan import Plan
 from etlrun.review.difference import Difference
 from etlrun.review.review import File, Review, Reviewed
 from etlrun.tables import as_markdown
+from etlrun.tables import plain as _plain
 
 FORMAT_VERSION = 1
 _COLOURS = {"data": "bold red", "order": "yellow", "training": "magenta", "speed": "green", "nothing": "dim"}
@@ -149,11 +150,6 @@ def _code(text: str) -> str:
     fence = "`" * (1 + max([0, *map(len, re.findall("`+", line))]))
     padding = " " * ("`" in line)
     return f"{fence}{padding}{line}{padding}{fence}"
-
-
-def _plain(text: str) -> str:
-    """`text` in one line, in which nothing is markup or a mention."""
-    return " ".join(text.split()).translate({ord(mark): f"&#{ord(mark)};" for mark in "&`<[@*\\"})
 
 
 def mermaid(plan: Plan, differences: Sequence[Difference]) -> str:

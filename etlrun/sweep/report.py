@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
+from textwrap import indent
 
 from rich.console import Console
 
@@ -20,7 +21,7 @@ from etlrun.sweep import hparams
 from etlrun.sweep.collect import collect
 from etlrun.sweep.results import KILLED, TOO_SLOW, Results
 from etlrun.sweep.shown import HEADER, Cell, remarks, rows
-from etlrun.tables import Rows, as_markdown, print_table
+from etlrun.tables import Rows, as_markdown, plain, print_table
 
 HTML, MARKDOWN, CSV, JSON = "report.html", "report.md", "results.csv", "results.json"
 MOST_ROWS = 50
@@ -80,8 +81,9 @@ def write(folder: Path, results: Results) -> None:
 def markdown(results: Results) -> str:
     """The decision and the table, as a pull request shows them."""
     lines = [f"# Sweep\n\n{decision(results)}\n"]
-    lines += [as_markdown(HEADER, _texts(rows(results)))]
-    lines += [f"- {line}" for line in remarks(results)]
+    cells = [[cell.text if cell.value is not None else plain(cell.text) for cell in row] for row in rows(results)]
+    lines += [as_markdown(HEADER, cells)]
+    lines += [f"- {plain(line)}" for line in remarks(results)]
     return "\n".join(lines) + "\n"
 
 
@@ -89,9 +91,9 @@ def decision(results: Results) -> str:
     """What to take, the overrides to copy, and whether the data is the same."""
     decided = results.decision
     if decided.config is None:
-        return f"**{decided.words}**\n"
+        return f"**{plain(decided.words)}**\n"
     data = decided.same_data[:1].upper() + decided.same_data[1:]
-    return f"**{decided.words}** {data}.\n\n    {shlex.join(decided.overrides)}\n"
+    return f"**{plain(decided.words)}** {plain(data)}.\n\n{indent(shlex.join(decided.overrides), '    ')}\n"
 
 
 def as_csv(results: Results) -> str:
