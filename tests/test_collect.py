@@ -4,6 +4,7 @@ import html
 import json
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,48 @@ def test_data_is_the_same_where_the_epochs_are_that_both_have(
 ) -> None:
     found = {config.number: config.data for config in results_of(tmp_path, *runs).configs}
     assert [found[number] for number in range(len(runs))] == data
+
+
+def passed(*passes: str, rates: Sequence[float] = (100.0, 200.0, 300.0)) -> dict[str, Any]:
+    """A run whose passes over its cache on disk did this."""
+    return {"epochs": [epoch(rate) for rate in rates], "cache": {"pipelines": {"train": {"passes": list(passes)}}}}
+
+
+@pytest.mark.parametrize(
+    ("run", "rate", "first", "state"),
+    [
+        (passed("filled", "read", "read"), 250.0, 100.0, "warm"),
+        (passed("read", "read", "read"), 250.0, None, "warm"),
+        (passed("uncached", "read", "read"), 250.0, None, "warm"),
+        (passed("uncached", "uncached", "read"), 300.0, None, "warm"),
+        (passed("uncached", "uncached", "filled"), None, None, ""),
+        (passed("uncached", "uncached", "uncached"), None, None, ""),
+        (passed("uncached", rates=[100.0]), None, None, ""),
+        (passed("filled", "filled", "filled"), 200.0, 100.0, "cold"),
+        (passed("filling", rates=[100.0, 200.0]), 150.0, 100.0, "cold"),
+        (passed("filled", "read", rates=[100.0, 200.0, 300.0, 400.0]), 350.0, 100.0, "warm"),
+        (passed("filled", "read", "read", "read", rates=[100.0, 200.0]), 200.0, 100.0, "warm"),
+    ],
+)
+def test_a_rate_is_of_epochs_that_read_the_cache_of_their_config(
+    run: dict[str, Any], rate: float | None, first: float | None, state: str, tmp_path: Path
+) -> None:
+    (config,) = results_of(tmp_path, run).configs
+    assert (config.status, config.runs) == ("completed", ("0",))
+    assert (config.examples_per_s, config.first_examples_per_s, config.state) == (rate, first, state)
+
+
+def test_what_went_without_its_cache_is_said_and_recommended_to_nobody(tmp_path: Path) -> None:
+    slow, without = {"epochs": [epoch(50.0)] * 2}, passed("uncached", "uncached")
+    results = results_of(tmp_path, slow, {**without, **saw("a", "b")}, saw("a", "b"))
+    assert results.decision.config == 2
+    assert [config.number for config in results.configs] == [2, 0, 1]
+    assert {config.number: config.data for config in results.configs} == {0: "", 1: "same", 2: "same"}
+    (said,) = results.remarks
+    assert said == (
+        "runs 1 went without their cache on disk, since another process was filling it or it could not be written, as "
+        "the report.md of each says: they are compared with nothing"
+    )
 
 
 MARKUP = r"<b>*x*</b> _y_ __z__ ~~s~~ $a$ [l](http://e.test) ![i](j) \ \| |c| `q` &amp; @me load.shuffle_buffer=1"

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from etlrun.cache.store import Store
 from etlrun.errors import ConfigError, WorldError
 from etlrun.locks import held
 from etlrun.multirun import multirun
 from etlrun.sweep.ledger import Ledger
+from tests.configs import plan_of
 from tests.runs import emulated, summary_of
 
 QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1", "dataset.eval_split=null")
@@ -112,6 +114,35 @@ def test_a_cold_cache_is_told_from_a_warm_one(sweep: Sweep, tmp_path: Path) -> N
     later = sorted(epoch["examples_per_s"] for epoch in filled["epochs"][1:])
     assert filled["examples_per_s"] == pytest.approx(sum(later) / 2)
     assert results_of(tmp_path)["remarks"] == []
+
+
+def test_a_run_that_went_without_its_cache_is_made_again(
+    sweep: Sweep, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """This process fills the cache, as far as the sweep can see."""
+    from etlrun.training import keepers
+
+    disk, folder = ("cache=none,disk", f"cache.dir={tmp_path / 'caches'}", "trainer.epochs=2"), tmp_path / "sweep"
+    words = [word for word in emulated(tiny, *QUICK, *disk[1:]) if word != "trainer.epochs=1"]
+    claim = Store(tmp_path / "caches").claim(keepers(plan_of(*words, "cache=disk"))["train"].key)
+    assert claim is not None
+    assert sweep(*disk) == 0
+    claim.release()
+    out = capsys.readouterr().out
+    assert " examples/s without its cache, " in out
+    assert "decision  Fastest: cache=none. " in out
+    (said,) = results_of(tmp_path)["remarks"]
+    assert said == (
+        "runs 1 went without their cache on disk, since another process was filling it or it could not be written, as "
+        f"the report.md of each says: they are compared with nothing, and made anew by etlrun -m sweep.resume={folder}"
+    )
+    assert said in out
+    assert "this pass goes without it" in (folder / "1" / "report.md").read_text()
+    assert not (folder / "1" / "hparams").exists()
+    assert ended([f"sweep.resume={folder}"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"sweep     2 jobs of 2 configs, 1 to run, in {folder}"
+    assert results_of(tmp_path)["remarks"] == []
+    assert {run["outcome"]["state"] for run in results_of(tmp_path)["runs"]} == {"warm"}
 
 
 def test_configs_that_mean_the_same_are_one(sweep: Sweep, tmp_path: Path) -> None:

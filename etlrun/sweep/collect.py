@@ -14,13 +14,11 @@ from etlrun.sweep import data
 from etlrun.sweep.compare import Gain, Rates, gains, itself, noise_of
 from etlrun.sweep.decision import decide, tied_with_best
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, own_words
-from etlrun.sweep.outcome import WARM, Outcome, outcome, outcome_of
+from etlrun.sweep.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
 from etlrun.sweep.results import BASELINE, KILLED, MISSING, TOO_SLOW, ConfigResult, Effect, Results, Run
 
-MEDIANS = (
-    "examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s", "val_accuracy",
-)  # fmt: skip
-"""Of what an `Outcome` holds, what a config has the median of."""
+MEDIANS = ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s")
+"""Of what an `Outcome` holds, what a config has the median of, over the runs whose rates count."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ def collect(folder: Path) -> Results | None:
         ledger = Ledger.open(folder)
         return of_ledger(ledger, {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs})
     configs, runs = _scanned(folder)
-    return _Collector(folder, configs, runs, pairs=False).results() if runs else None
+    return _Collector(folder, configs, runs).results() if runs else None
 
 
 def of_ledger(ledger: Ledger, outcomes: Mapping[RunKey, Outcome | None]) -> Results:
@@ -47,7 +45,7 @@ def of_ledger(ledger: Ledger, outcomes: Mapping[RunKey, Outcome | None]) -> Resu
         Run(name=key.name, config=key.config, repeat=key.repeat, outcome=_as_it_is(ledger.folder_of(key), found))
         for key, found in sorted(outcomes.items(), key=lambda item: item[0])
     ]
-    return _Collector(ledger.folder, configs, runs, pairs=ledger.is_paired).results()
+    return _Collector(ledger.folder, configs, runs, ledger).results()
 
 
 def _as_it_is(folder: Path, found: Outcome | None) -> Outcome | None:
@@ -78,14 +76,18 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 class _Collector:
     """What the runs of one sweep come to."""
 
-    def __init__(self, folder: Path, configs: Sequence[_Known], runs: Sequence[Run], *, pairs: bool) -> None:
-        self.folder, self.configs, self.runs, self.pairs = folder, configs, runs, pairs
+    def __init__(
+        self, folder: Path, configs: Sequence[_Known], runs: Sequence[Run], ledger: Ledger | None = None
+    ) -> None:
+        self.folder, self.configs, self.runs, self.ledger = folder, configs, runs, ledger
+        self.pairs = ledger is not None and ledger.is_paired
         self.of: dict[int, list[Run]] = {number: [] for number in range(len(configs))}
         for run in runs:
             self.of[run.config].append(run)
         self.own = own_words([config.overrides for config in configs])
         self.keys = _swept(configs)
-        self.counted = {number: _counted(of) for number, of in self.of.items()}
+        self.completed = {number: _completed(of) for number, of in self.of.items()}
+        self.counted = {number: _counted(of) for number, of in self.completed.items()}
 
     def results(self) -> Results:
         rates = {number: self._rates(number) for number in self.of}
@@ -93,7 +95,7 @@ class _Collector:
         noise = noise_of(twins)
         over_baseline = gains({number: of for number, of in rates.items() if number}, rates[BASELINE], noise)
         over_baseline[BASELINE] = itself(rates[BASELINE])
-        seen = data.words({number: of[0][1].digests for number, of in self.counted.items() if of})
+        seen = data.words({number: of[0][1].digests for number, of in self.completed.items() if of})
         configs = [self._config(number, over_baseline[number], seen.get(number, "")) for number in self.of]
         configs.sort(key=lambda config: (config.examples_per_s is None, -(config.examples_per_s or 0.0)))
         tied = tied_with_best(configs, rates, noise)
@@ -122,9 +124,9 @@ class _Collector:
 
     def _config(self, number: int, gain: Gain, seen: str) -> ConfigResult:
         known, counted = self.configs[number], [of for _, of in self.counted[number]]
-        ended = [(run, run.outcome) for run in self.of[number] if run.outcome is not None]
-        completed = [(run, of) for run, of in ended if of.status == records.COMPLETED]
-        unfinished = [of for _, of in ended if of.status != records.COMPLETED]
+        completed = self.completed[number]
+        ended = [run.outcome for run in self.of[number] if run.outcome is not None]
+        unfinished = [of for of in ended if of.status != records.COMPLETED]
         status = records.COMPLETED if completed else unfinished[-1].status if unfinished else MISSING
         medians = {figure: _median(getattr(of, figure) for of in counted) for figure in MEDIANS}
         return ConfigResult(
@@ -138,6 +140,7 @@ class _Collector:
             first_examples_per_s=_median(of.first_examples_per_s for _, of in completed),
             gain=gain,
             bound_by=statistics.mode([of.bound_by for of in counted]) if counted else "",
+            val_accuracy=_median(of.val_accuracy for _, of in completed),
             data=seen,
             fingerprint=known.fingerprint,
             error=unfinished[-1].error if unfinished else "",
@@ -177,31 +180,39 @@ class _Collector:
             yield f"up to {in_flight} jobs ran at a time: their times hold each other's (sweep.max_jobs_in_flight)"
         if any(len(sittings) > 1 for sittings in self._sittings(counted).values()):
             yield "some rounds were made in more than one sitting: their ratios hold what the machine was like in each"
+        without = [run.name for several in self.completed.values() for run, of in several if of.state == UNCACHED]
+        if without:
+            again = f", and made anew by {self.ledger.resume_command}" if self.ledger else ""
+            yield (
+                f"runs {', '.join(without)} went without their cache on disk, since another process was filling it or "
+                f"it could not be written, as the {records.REPORT} of each says: they are compared with nothing{again}"
+            )
         left_out = [
             str(number)
-            for number, of in self.of.items()
-            if len(self.counted[number]) < sum(is_completed(run) for run in of)
+            for number, of in self.counted.items()
+            if of and len(of) < sum(one.state != UNCACHED for _, one in self.completed[number])
         ]
         if left_out:
             yield f"of configs {', '.join(left_out)} only the runs count that read a filled cache from the start"
         if len({config.state for config in configs if config.state}) > 1:
             yield "some rates are of first epochs without a filled cache (cold), others of later ones (warm)"
-        digests = {number: {run.repeat: of.digests for run, of in several} for number, several in self.counted.items()}
+        digests = {
+            number: {run.repeat: of.digests for run, of in several} for number, several in self.completed.items()
+        }
         several = [str(number) for number, of in digests.items() if len(set(data.words(of).values())) > 1]
         if several:
             yield f"the runs of configs {', '.join(several)} have not all seen the same data"
 
 
-def is_completed(run: Run) -> bool:
-    """Whether a run came to its end."""
-    return run.outcome is not None and run.outcome.status == records.COMPLETED
+def _completed(runs: Sequence[Run]) -> list[tuple[Run, Outcome]]:
+    """Those that came to their end."""
+    return [(run, run.outcome) for run in runs if run.outcome is not None and run.outcome.status == records.COMPLETED]
 
 
-def _counted(runs: Sequence[Run]) -> list[tuple[Run, Outcome]]:
-    """The completed runs whose rates tell of the same: of warm epochs, where there are some."""
-    completed = [(run, run.outcome) for run in runs if run.outcome is not None and is_completed(run)]
+def _counted(completed: Sequence[tuple[Run, Outcome]]) -> list[tuple[Run, Outcome]]:
+    """Those whose rates tell of the same: of warm epochs, where there are some; never of a config without its cache."""
     warm = [(run, of) for run, of in completed if of.state == WARM]
-    return warm or completed
+    return warm or [(run, of) for run, of in completed if of.state == COLD]
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -20,7 +20,7 @@ from etlrun.locks import nobodys
 from etlrun.record import Record
 from etlrun.sweep import hparams
 from etlrun.sweep.ledger import Ledger, RunKey
-from etlrun.sweep.outcome import Outcome, outcome_of
+from etlrun.sweep.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.sweep.process import started
 from etlrun.sweep.progress import Progress
 from etlrun.sweep.pruning import Pruning
@@ -36,9 +36,16 @@ Outcomes = Mapping[RunKey, Outcome | None]
 
 
 def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:
-    """The runs that are not completed yet; what was pruned counts as completed for as long as `sweep.prune` is set."""
+    """The runs that are not completed yet, and those that went without the cache of their config.
+
+    What was pruned counts as completed for as long as `sweep.prune` is set.
+    """
     final = {records.COMPLETED, *([records.PRUNED] if ledger.sweep.prune else [])}
-    return [run for run, outcome in outcomes.items() if outcome is None or outcome.status not in final]
+    return [
+        run
+        for run, outcome in outcomes.items()
+        if outcome is None or outcome.status not in final or outcome.state == UNCACHED
+    ]
 
 
 def run_all(ledger: Ledger, outcomes: Outcomes, progress: Progress) -> bool:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from etlrun import record as records
-from etlrun.sweep.outcome import Outcome
+from etlrun.sweep.outcome import UNCACHED, Outcome
 
 FOLDER = "hparams"
 METRICS = ("examples_per_s", "au", "peak_rss_bytes", "val_accuracy")
@@ -19,10 +19,13 @@ METRICS = ("examples_per_s", "au", "peak_rss_bytes", "val_accuracy")
 def write(run: Path, config: int, own: Sequence[str], outcome: Outcome | None) -> None:
     """Write the events of a completed run of a config with these overrides, unless they are there.
 
-    Where TensorBoard is not installed nothing is written. Its own writer of event files would import TensorFlow.
+    Nothing is written of one that went without the cache of its config, or where TensorBoard is not installed. Its
+    own writer of event files would import TensorFlow.
     """
     folder = run / FOLDER
-    if outcome is None or outcome.status != records.COMPLETED or folder.exists() or not _is_installed():
+    if outcome is None or outcome.status != records.COMPLETED or outcome.state == UNCACHED:
+        return
+    if folder.exists() or not _is_installed():
         return
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary

@@ -10,7 +10,8 @@ from typing import Any
 
 from etlrun import record as records
 
-WARM, COLD = "warm", "cold"
+WARM, COLD, UNCACHED = "warm", "cold", "uncached"
+_READ = "read"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +38,11 @@ class Outcome:
         error: Why it did not complete; empty where it did.
         created_s: When it was started, in seconds since 1970.
         wall_s: Of the whole run.
-        examples_per_s: The median of its warm epochs: those after the first that fill no cache. Of a run without one
-            its only epoch's; see `state`. None where nothing was trained.
-        state: Of what `examples_per_s` tells: `warm`, or `cold` where the one epoch was a first one without a cache.
-        first_examples_per_s: Of a first epoch that found no cache filled.
+        examples_per_s: The median of its warm epochs: those after the first that read their cache on disk, if they have
+            one. Of a run without one that of all its epochs; see `state`. None where nothing was trained.
+        state: Of what `examples_per_s` tells: `warm`; `cold` where no epoch was but first ones and those that fill a
+            cache; or `uncached` where epochs went without the cache of their config, of which they tell nothing.
+        first_examples_per_s: Of a first epoch that found no cache filled, and filled it if it was to be.
         is_too_slow: Whether it was below its pass mark.
         au: Part of the time that the accelerator worked, from 0 to 1.
         max_gain: How much faster any pipeline could make it, at most.
@@ -88,10 +90,9 @@ def outcome_of(folder: Path) -> Outcome | None:
 def outcome(summary: Mapping[str, Any]) -> Outcome:
     """What a run with this summary came to so far."""
     epochs = [_epoch(epoch) for epoch in summary.get("epochs", [])]
-    passes = _passes(summary)
-    first_reads = passes[:1] == ["read"]
     every = [epoch.examples_per_s for epoch in epochs]
-    warm = [rate for number, rate in enumerate(every) if number and passes[number : number + 1] != ["filled"]]
+    passes = _passes(summary, len(every))
+    warm = [rate for number, rate in enumerate(every) if number and passes[number] in (_READ, None)]
     verdict, used = summary.get("verdict") or {}, summary.get("resources") or {}
     return Outcome(
         status=summary["status"],
@@ -99,8 +100,8 @@ def outcome(summary: Mapping[str, Any]) -> Outcome:
         created_s=summary.get("created_s") or 0.0,
         wall_s=summary.get("wall_s") or 0.0,
         examples_per_s=statistics.median(warm or every) if every else None,
-        state=WARM if warm or first_reads else COLD,
-        first_examples_per_s=every[0] if every and not first_reads else None,
+        state=WARM if warm or passes[:1] == [_READ] else UNCACHED if UNCACHED in passes else COLD,
+        first_examples_per_s=every[0] if every and passes[0] not in (_READ, UNCACHED) else None,
         is_too_slow=records.is_too_slow(summary),
         au=summary.get("au"),
         max_gain=verdict.get("max_gain"),
@@ -127,7 +128,11 @@ def _epoch(epoch: Mapping[str, Any]) -> Epoch:
     )
 
 
-def _passes(summary: Mapping[str, Any]) -> list[str]:
-    """What each pass of training did with a cache on disk: `filled`, `read` or another word."""
+def _passes(summary: Mapping[str, Any], epochs: int) -> list[str | None]:
+    """What each epoch of training did with a cache on disk: `filled`, `read`, `uncached`; None where there is none.
+
+    An epoch of so many steps is no pass: the passes are spread over the epochs.
+    """
     pipelines = (summary.get("cache") or {}).get("pipelines") or {}
-    return list((pipelines.get("train") or {}).get("passes") or [])
+    passes = (pipelines.get("train") or {}).get("passes") or [None]
+    return [passes[number * len(passes) // epochs] for number in range(epochs)]

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from etlrun import record as records
 from etlrun.sweep.ledger import Ledger, RunKey, own_words
-from etlrun.sweep.outcome import Outcome
+from etlrun.sweep.outcome import UNCACHED, Outcome
 
 
 class Progress:
@@ -48,8 +48,8 @@ class Progress:
         self._counts[outcome.status] = self._counts.get(outcome.status, 0) + 1
         if outcome.status == records.COMPLETED:
             self._walls_s.append(outcome.wall_s)
-            rate = outcome.examples_per_s or 0.0
-            if self._best is None or rate > self._best[0]:
+            rate = outcome.examples_per_s if outcome.state != UNCACHED else None
+            if rate is not None and (self._best is None or rate > self._best[0]):
                 self._best = rate, run.config
 
     def show(self, running: Sequence[RunKey]) -> None:
@@ -76,7 +76,8 @@ class Progress:
 
     def ended(self, run: RunKey, outcome: Outcome) -> None:
         """Say of a job that it has ended, and how."""
-        rate = f"{outcome.examples_per_s:.1f} examples/s, " if outcome.examples_per_s else ""
+        without = " without its cache" if outcome.state == UNCACHED else ""
+        rate = f"{outcome.examples_per_s:.1f} examples/s{without}, " if outcome.examples_per_s else ""
         reason = f": {' '.join(outcome.error.split())}" if outcome.error else ""
         words = self._words(run.config)
         self.say(
