@@ -147,6 +147,11 @@ def _refuse_unfit(sweep: Sweep, config: grid.Multirun, request: Request) -> None
             Fault(where=word, found="an option that no grid has", expected="overrides KEY=VALUE, or Hydra's options")
             for word in request.unknown
         ]
+    if heeded and sweep.prune and sweep.max_jobs_in_flight > 1:
+        expected = f"false with sweep.max_jobs_in_flight={sweep.max_jobs_in_flight}"
+        expected += ", since what bounds a job beside others bounds no other"
+        remedy = "run one job at a time, or all of them"
+        faults.append(Fault(where="sweep.prune", found="true", expected=expected, remedy=remedy))
     if config.is_grid and config.subdir != SUBDIR:
         remedy = "leave it as it is, and choose hydra.sweep.dir"
         expected = f"{SUBDIR}: a sweep names the folders of its runs"

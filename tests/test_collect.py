@@ -100,6 +100,33 @@ def test_what_went_without_its_cache_is_said_and_recommended_to_nobody(tmp_path:
     )
 
 
+def judged(gain: float, **values: Any) -> dict[str, Any]:
+    """A run of a slow first epoch and two of 1,000 examples/s, whose training could be so many times as fast."""
+    epochs = [epoch(100.0), epoch(1500.0), epoch(500.0)]
+    return {"epochs": epochs, "verdict": {"max_gain": 1.01, "train_max_gain": gain}, **values}
+
+
+@pytest.mark.parametrize(
+    ("runs", "ceiling"),
+    [
+        ([judged(3.0)], 3000.0),
+        ([judged(3.0), judged(2.0), judged(4.0)], 4000.0),
+        ([judged(3.0), {}], 3000.0),
+        ([{**judged(3.0), "epochs": [epoch(100.0)]}], 300.0),
+        ([judged(1.5), {"epochs": [epoch(5.0), epoch(1501.0)]}], 1500.0),
+        ([judged(1.5), {"epochs": [epoch(5.0), epoch(2000.0)]}], None),
+        ([judged(3.0, in_flight=2)], None),
+        ([judged(3.0, resumed_from="there")], None),
+        ([{"verdict": {"max_gain": 3.0}}], None),
+        ([{"status": "failed"}], None),
+    ],
+)
+def test_what_no_pipeline_can_be_faster_than_is_of_the_training_alone(
+    runs: list[dict[str, Any]], ceiling: float | None, tmp_path: Path
+) -> None:
+    assert results_of(tmp_path, *runs).ceiling_examples_per_s == ceiling
+
+
 MARKUP = r"<b>*x*</b> _y_ __z__ ~~s~~ $a$ [l](http://e.test) ![i](j) \ \| |c| `q` &amp; @me load.shuffle_buffer=1"
 
 

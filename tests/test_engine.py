@@ -97,10 +97,19 @@ def test_what_can_not_win_is_left_out_with_the_reason(sweep: Sweep, tmp_path: Pa
     folder = tmp_path / "sweep"
     assert [summary_of(folder / name)["status"] for name in "012"] == ["completed", "completed", "pruned"]
     reason = summary_of(folder / "2")["error"]
-    assert reason.startswith("can't win: run 1 had ")
-    assert " times that at most with any pipeline; run 0 has " in reason
+    assert reason.startswith("can't win: no pipeline makes run 1 faster than ")
+    assert " examples/s; run 0 has " in reason
     assert not (folder / "2" / "events.jsonl").exists()
     assert [config["error"] for config in results_of(tmp_path)["configs"] if config["number"] == 2] == [reason]
+
+
+def test_a_long_validation_hides_no_config_that_can_win(sweep: Sweep, tmp_path: Path) -> None:
+    """The validation takes nearly all of a run's time, and the training of config 1 has no pictures to decode."""
+    words = ("cache=none,memory", "model.step_ms=1", "model.eval_step_ms=100", "transform.num_parallel_calls=1")
+    assert sweep(*words, "transform.resize.size=[400,400]", "sweep.prune=true", base=["trainer.epochs=3"]) == 0
+    assert {run["outcome"]["status"] for run in results_of(tmp_path)["runs"]} == {"completed"}
+    ceiling, best = results_of(tmp_path)["ceiling_examples_per_s"], results_of(tmp_path)["configs"][0]
+    assert ceiling is None or ceiling > best["examples_per_s"]
 
 
 def test_a_cold_cache_is_told_from_a_warm_one(sweep: Sweep, tmp_path: Path) -> None:
@@ -238,6 +247,13 @@ def test_settings_given_with_a_resume_stay(sweep: Sweep, tmp_path: Path, capsys:
     ("words", "message"),
     [
         (["sweep.resume="], "sweep.resume: found nothing; expected the folder of a sweep, or null"),
+        (
+            ["load.prefetch=0,1", "sweep.prune=true", "sweep.max_jobs_in_flight=2"],
+            (
+                "sweep.prune: found true; expected false with sweep.max_jobs_in_flight=2, since what bounds a job "
+                "beside others bounds no other\n    -> run one job at a time, or all of them"
+            ),
+        ),
         (
             ["load.prefetch=0,1", "--dry-run"],
             "--dry-run: found an option that no grid has; expected overrides KEY=VALUE, or Hydra's options",

@@ -157,6 +157,14 @@ def test_the_gain_of_the_training_steps_is_told_without_the_validation() -> None
     assert (found.kind, found.max_gain, found.train_max_gain) == ("model", approx(1.0), None)
 
 
+def test_the_gain_of_the_training_steps_is_that_of_warm_epochs_where_there_are_some() -> None:
+    begun = loop(0.1)
+    begun.wall_s += 30.0
+    found = verdict(side(begun, loop(0.05), loop(0.05), of=costs(map=80.0)))
+    assert (found.max_gain, found.train_max_gain) == (approx(80.0 / 60.0), approx(1.5))
+    assert verdict(side(begun, of=costs(map=80.0))).train_max_gain == approx(50.0 / 40.0)
+
+
 def test_the_handing_over_of_a_batch_that_is_there_is_no_fault_of_the_pipeline() -> None:
     found = verdict(side(loop(0.02), handover_s=0.02))
     assert (found.kind, found.max_gain) == ("model", approx(1.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -96,7 +97,8 @@ class Verdict:
         stage: Where it is the input, the stage that bounds it, as the plan names it.
         pipeline: `train` or `validation`, whichever that stage is of.
         max_gain: How many times faster the run would be with a pipeline that costs nothing; None where unknown.
-        train_max_gain: The same of the training alone, without the validation.
+        train_max_gain: The same of the training alone, and where it has later epochs without the first, whose
+            beginnings are no pipeline's; None where that is too few steps, too.
         because: The evidence.
     """
 
@@ -128,7 +130,8 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
         return Verdict(kind="unknown", because=f"cannot tell: {why}")
     avoidable_s = sum(side.avoidable_s for side in sides)
     gain = _gain(sides)
-    train_gain = _gain(sides[:1]) if sides[0].steps >= FEWEST_STEPS else None
+    warm = dataclasses.replace(sides[0], loops=sides[0].loops[1:] or sides[0].loops)
+    train_gain = _gain([warm]) if warm.steps >= FEWEST_STEPS else None
     without_waits = total_s / (total_s - avoidable_s)
     error_s = math.hypot(*(_error_s(loop.waits_s) for side in sides for loop in side.loops))
     low, high = (total_s / max(total_s - max(avoidable_s + error, 0.0), total_s / 100) for error in (-error_s, error_s))

@@ -15,6 +15,7 @@ from etlrun.sweep.compare import Gain, Rates, gains, itself, noise_of
 from etlrun.sweep.decision import decide, tied_with_best
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, own_words
 from etlrun.sweep.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
+from etlrun.sweep.pruning import MARGIN
 from etlrun.sweep.results import BASELINE, KILLED, MISSING, TOO_SLOW, ConfigResult, Effect, Results, Run
 
 MEDIANS = ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s")
@@ -156,13 +157,11 @@ class _Collector:
         return found if len(found) > 1 else {}
 
     def _ceiling(self) -> float | None:
-        """The median over all runs of what their verdicts allow."""
-        return _median(
-            of.examples_per_s * of.max_gain
-            for counted in self.counted.values()
-            for _, of in counted
-            if of.examples_per_s and of.max_gain
-        )
+        """What none of the configs' verdicts allows; None where a config has shown that to be wrong."""
+        known = [_median(of.ceiling_examples_per_s for _, of in counted) for counted in self.counted.values()]
+        ceiling = max((limit for limit in known if limit is not None), default=None)
+        fastest = max(_median(of.examples_per_s for _, of in counted) or 0.0 for counted in self.counted.values())
+        return None if ceiling is None or fastest > MARGIN * ceiling else ceiling
 
     def _effects(self, configs: Sequence[ConfigResult]) -> Iterator[Effect]:
         for key in self.keys:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,9 @@ class Outcome:
         is_too_slow: Whether it was below its pass mark.
         au: Part of the time that the accelerator worked, from 0 to 1.
         max_gain: How much faster any pipeline could make it, at most.
+        train_max_gain: The same of its training alone; see `Verdict`.
+        ceiling_examples_per_s: What no pipeline could make its training faster than: `train_max_gain` times the rate of
+            the same epochs. None without one, beside other jobs, or where its epochs are not all its own.
         bound_by: The stage, or what else, that bounds it.
         peak_rss_bytes: Of its process.
         cores_used: On average.
@@ -69,6 +72,8 @@ class Outcome:
     is_too_slow: bool
     au: float | None
     max_gain: float | None
+    train_max_gain: float | None
+    ceiling_examples_per_s: float | None
     bound_by: str
     peak_rss_bytes: int | None
     cores_used: float | None
@@ -105,6 +110,8 @@ def outcome(summary: Mapping[str, Any]) -> Outcome:
         is_too_slow=records.is_too_slow(summary),
         au=summary.get("au"),
         max_gain=verdict.get("max_gain"),
+        train_max_gain=verdict.get("train_max_gain"),
+        ceiling_examples_per_s=_ceiling(summary, verdict.get("train_max_gain")),
         bound_by=str(verdict.get("stage") or verdict.get("kind") or ""),
         peak_rss_bytes=used.get("peak_rss_bytes"),
         cores_used=used.get("cores_used"),
@@ -120,12 +127,29 @@ def outcome(summary: Mapping[str, Any]) -> Outcome:
 
 def _epoch(epoch: Mapping[str, Any]) -> Epoch:
     waited_s = epoch["fill_wait_s"] + epoch["input_wait_s"]
-    steady_s, steady = epoch["wall_s"] - epoch["startup_s"], epoch["examples"] - epoch["startup_examples"]
     return Epoch(
         ended_s=epoch.get("ended_s") or 0.0,
-        examples_per_s=steady / steady_s if steady > 0 and steady_s > 0 else epoch["examples_per_s"],
+        examples_per_s=_rate([epoch]) or epoch["examples_per_s"],
         wait_share=waited_s / epoch["wall_s"] if epoch["wall_s"] else 0.0,
     )
+
+
+def _rate(epochs: Sequence[Mapping[str, Any]]) -> float | None:
+    """Of all their steps but those that may compile; None where there is none."""
+    steady_s = sum(epoch["wall_s"] - epoch["startup_s"] for epoch in epochs)
+    steady = sum(epoch["examples"] - epoch["startup_examples"] for epoch in epochs)
+    return steady / steady_s if steady > 0 and steady_s > 0 else None
+
+
+def _ceiling(summary: Mapping[str, Any], gain: float | None) -> float | None:
+    """Of the epochs that the verdict's gain is of: those after the first, where there are some.
+
+    Other jobs take the cores of a model's steps, so that what bounds this run bounds no other.
+    """
+    epochs = summary.get("epochs") or []
+    rate = _rate(epochs[1:] or epochs)
+    is_alone = (summary.get("in_flight") or 1) == 1 and not summary.get("resumed_from")
+    return rate * gain if rate and gain and is_alone else None
 
 
 def _passes(summary: Mapping[str, Any], epochs: int) -> list[str | None]:

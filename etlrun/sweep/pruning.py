@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from etlrun import record as records
 from etlrun.sweep.ledger import Ledger, RunKey
-from etlrun.sweep.outcome import Outcome
+from etlrun.sweep.outcome import UNCACHED, Outcome
 
 MARGIN = 1.05
 """By which a config would have to win to be worth a run."""
@@ -19,15 +19,14 @@ class _Limit:
 
     examples_per_s: float
     run: RunKey
-    rate: float
-    max_gain: float
 
 
 class Pruning:
     """Learns from each run that ends.
 
-    A verdict's gain holds for any pipeline that feeds the same model and trainer. Configs of one fingerprint, whose
-    blocks for these are the same, differ in the speed of their pipelines alone: the run of one bounds all others.
+    A run's ceiling holds for any pipeline that feeds the same model and trainer. Configs of one fingerprint, whose
+    blocks for these are the same, differ in the speed of their pipelines alone: the run of one bounds all others. On
+    features the head of the model is trained alone: that is another model.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -41,12 +40,12 @@ class Pruning:
         rate = outcome.examples_per_s
         if outcome.status != records.PRUNED:
             self._seen.add(run.config)
-        if outcome.status != records.COMPLETED or rate is None:
+        if outcome.status != records.COMPLETED or outcome.state == UNCACHED or rate is None:
             return
         if self._best is None or rate > self._best[0]:
             self._best = rate, run
-        if outcome.max_gain is not None:
-            limit = _Limit(rate * outcome.max_gain, run, rate, outcome.max_gain)
+        if outcome.ceiling_examples_per_s is not None:
+            limit = _Limit(outcome.ceiling_examples_per_s, run)
             training = self._training(run)
             known = self._limits.get(training)
             self._limits[training] = limit if known is None or limit.examples_per_s > known.examples_per_s else known
@@ -54,7 +53,10 @@ class Pruning:
     def _training(self, run: RunKey) -> str:
         """The same for configs that differ in the speed of their pipelines alone."""
         config = self.ledger.configs[run.config]
-        return json.dumps([config.fingerprint, config.values["model"], config.values["trainer"]])
+        values = config.values
+        on_features = values["cache"]["name"] != "none" and values["cache"]["at"] == "features"
+        around = [values[group] for group in ("model", "trainer", "profile", "measure")]
+        return json.dumps([config.fingerprint, on_features, *around])
 
     def reason(self, run: RunKey) -> str | None:
         """Why `run` can't win; None where it can, where its config has run before, or for the baseline."""
@@ -65,6 +67,6 @@ class Pruning:
         if limit.examples_per_s > best * MARGIN:
             return None
         return (
-            f"can't win: run {limit.run.name} had {limit.rate:.1f} examples/s and {limit.max_gain:.2f} times that at "
-            f"most with any pipeline; run {best_run.name} has {best:.1f}"
+            f"can't win: no pipeline makes run {limit.run.name} faster than {limit.examples_per_s:.1f} examples/s; "
+            f"run {best_run.name} has {best:.1f}"
         )
