@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
+from etlrun import grid
+from etlrun.compose import Request
+from etlrun.errors import WorldError
+from etlrun.stages import STAGES
+from etlrun.sweep import report
 from etlrun.sweep.collect import collect
-from etlrun.sweep.report import markdown
+from etlrun.sweep.ledger import Ledger
 from etlrun.sweep.results import Results
 
 
@@ -56,6 +61,24 @@ def test_data_is_the_same_where_the_epochs_are_that_both_have(
 ) -> None:
     found = {config.number: config.data for config in results_of(tmp_path, *runs).configs}
     assert [found[number] for number in range(len(runs))] == data
+
+
+@pytest.mark.parametrize(
+    ("again", "remarks"),
+    [(saw("a"), ()), (saw("a", "c"), ("the runs of configs 0 have not all seen the same data",))],
+)
+def test_runs_of_a_config_are_told_apart_by_the_epochs_that_both_have(
+    again: dict[str, Any], remarks: tuple[str, ...], tmp_path: Path
+) -> None:
+    found = grid.of(Request(overrides=["sweep.repeats=2"], multirun=True), STAGES)
+    known = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
+    ledger = Ledger.create(tmp_path / "sweep", found.sweep, found.jobs, known)
+    for name, run in (("0", saw("a", "b")), ("0.1", again)):
+        (ledger.folder / name).mkdir()
+        (ledger.folder / name / "summary.json").write_text(json.dumps({"status": "completed", "overrides": [], **run}))
+    results = collect(ledger.folder)
+    assert results is not None
+    assert tuple(remark for remark in results.remarks if "data" in remark) == remarks
 
 
 def passed(*passes: str, rates: Sequence[float] = (100.0, 200.0, 300.0)) -> dict[str, Any]:
@@ -140,8 +163,25 @@ def read(markdown: str) -> str:
 def test_markdown_shows_what_the_user_wrote(tmp_path: Path) -> None:
     overrides = [f"dataset.name='{MARKUP}'", "dataset.version='1\n\n# 2'"]
     failed = {"status": "failed", "error": f"dataset.name: found {MARKUP}"}
-    text = read(markdown(results_of(tmp_path, {"overrides": overrides}, {"overrides": ["cache=none"], **failed})))
+    text = read(
+        report.markdown(results_of(tmp_path, {"overrides": overrides}, {"overrides": ["cache=none"], **failed}))
+    )
     assert f"Fastest: dataset.name='{MARKUP}' dataset.version='1 # 2'. So few runs" in text
     assert f"\n{shlex.join(overrides)}\n" in text
     assert text.count(f"\ndataset.name='{MARKUP}' dataset.version='1 # 2'\n") == 1
     assert f"\ndataset.name: found {MARKUP}\n" in text
+
+
+def test_results_are_shown_where_they_can_not_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder stands where a report is to be, as if the disk were full."""
+    results_of(tmp_path, {}, {})
+    (tmp_path / "report.md").mkdir()
+    with pytest.raises(WorldError) as caught:
+        report.show(tmp_path)
+    assert "decision  Fastest: load.prefetch=0. " in capsys.readouterr().out
+    head, _, rest = str(caught.value).partition("[Errno 21]")
+    assert head == f"{tmp_path}: found "
+    assert rest.endswith(
+        "; expected a folder that can be written to\n"
+        f"    -> mend that, and write its reports anew: etlrun report {tmp_path}"
+    )

@@ -77,8 +77,14 @@ class Config:
     @classmethod
     def all_in(cls, folder: Path) -> list[Config]:
         """The configs of the sweep in `folder`."""
-        lines = (folder / CONFIGS).read_text(encoding="utf-8").splitlines()
-        return [cls._from(number, line) for number, line in enumerate(lines)]
+        configs: list[Config] = []
+        for place, line in enumerate((folder / CONFIGS).read_text(encoding="utf-8").split("\n"), 1):
+            if line.strip():  # an editor may have added an empty one
+                try:
+                    configs.append(cls._from(len(configs), line))
+                except ValueError as error:
+                    raise ValueError(f"{CONFIGS}, line {place}: {error}") from error
+        return configs
 
     @property
     def values(self) -> dict[str, Any]:

@@ -57,13 +57,17 @@ def show(folder: Path) -> None:
 
 def _report(results: Results) -> None:
     folder = Path(results.folder)
-    write(folder, results)
     _print(results)
+    write(folder, results)
     Console(soft_wrap=True).print(f"report    {folder / HTML}", highlight=False, markup=False)
 
 
 def write(folder: Path, results: Results) -> None:
-    """Write the four files, each in one step, and what TensorBoard's HParams tab reads."""
+    """Write the four files, each in one step, and what TensorBoard's HParams tab reads.
+
+    Raises:
+        WorldError: The folder can't be written to.
+    """
     from etlrun.sweep import page  # which imports matplotlib: half a second that only who writes a page should pay
 
     try:
@@ -75,7 +79,12 @@ def write(folder: Path, results: Results) -> None:
         for run in results.runs:
             hparams.write(folder / run.name, run.config, own[run.config], run.outcome)
     except OSError as error:
-        raise records.unwritable(folder, error) from error
+        raise WorldError(
+            where=str(folder),
+            found=str(error),
+            expected="a folder that can be written to",
+            remedy=f"mend that, and write its reports anew: {shlex.join(['etlrun', 'report', str(folder)])}",
+        ) from error
 
 
 def markdown(results: Results) -> str:
