@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +73,11 @@ def backbone(model: keras.Model) -> Backbone:
             ["model.weights", digest.hexdigest()[:16]],
             ["model.input", f"{base.input_shape} {base.input.dtype}"],
             ["model.scaling", [[layer.scale, layer.offset] for layer in base.layers if hasattr(layer, "offset")]],
-            ["code etlrun.model", hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]],
             ["precision", keras.config.dtype_policy().name],
             ["keras", keras.__version__],
             ["backend", f"{keras.backend.backend()} {_version()} on {'a GPU' if accelerators() else 'the CPU'}"],
         ],
+        makers=(build, backbone),
     )
 
 
@@ -101,7 +101,8 @@ def _computed(base: keras.Model) -> Callable[[Any], Any]:
 
 
 def _version() -> str:
-    return metadata.version(keras.backend.backend())
+    """Of the backend that computes: an update of its package may have come since."""
+    return str(sys.modules[keras.backend.backend()].__version__)
 
 
 def head(model: keras.Model) -> keras.Model:

@@ -25,11 +25,13 @@ class Backbone:
     Attributes:
         features: A function of pictures (batch, height, width, 3), as the model takes them, to float32
             (batch, features).
-        identity: Names and values of all that decides what it gives.
+        identity: Names and values of all that decides what it gives, but for its code.
+        makers: The functions that made it.
     """
 
     features: Callable[[Pictures], npt.NDArray[np.float32]]
     identity: list[list[Any]]
+    makers: tuple[Callable[..., Any], ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,23 +14,22 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from etlrun.cache.store import Identity
-from etlrun.graph import datasets, source
+from etlrun.graph.code import code_of
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import DATASET_STAGES
-from etlrun.graph.source import Shard
+from etlrun.graph.source import Shard, Source
 from etlrun.graph.steps import STEPS
 from etlrun.plan import PlannedStage, changes_data, data_values
 from etlrun.stages.base import Stage
 from etlrun.stages.extract import Interleave, Tfds
 from etlrun.stages.skip import SkipCorrupt
-from etlrun.stages.transform import Map, Parse
+from etlrun.stages.transform import Parse
 
 _FORMAT = 1
 """Rises when files of a cache are written in another way."""
@@ -57,7 +56,7 @@ def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
     pairs += [[f"file {Path(shard.path).name}", _content(shard, by_checksums)] for shard in context.split.shards]
     if context.backbone is not None:
         pairs += context.backbone.identity
-    return [*pairs, ["kept", str(before[-1].gives)], *_makers(flat)]
+    return [*pairs, ["kept", str(before[-1].gives)], *_makers(flat, context)]
 
 
 def _canonical(stage: Stage, shards: int) -> Stage:
@@ -77,28 +76,19 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _makers(flat: Sequence[PlannedStage]) -> Identity:
+def _makers(flat: Sequence[PlannedStage], context: Context) -> Identity:
     """The code that makes the examples. TensorFlow is a part of it only where it decodes or computes."""
-    modules: set[ModuleType] = {source, datasets}
-    computes = False
-    for planned in flat:
-        stage = planned.stage
-        if type(stage) in STEPS:
-            modules |= {sys.modules[STEPS[type(stage)].__module__], sys.modules[type(stage).__module__]}
-            computes = computes or not isinstance(stage, Parse)
-        elif not isinstance(stage, Map):
-            modules.add(sys.modules[DATASET_STAGES[type(stage)].__module__])
-    computes = computes or any(getattr(planned.stage, "decode", False) for planned in flat)
-    code = [["code " + module.__name__, _text_hash(module)] for module in sorted(modules, key=lambda m: m.__name__)]
+    stages = [planned.stage for planned in flat]
+    roots: list[Any] = [Source.parser, *(context.backbone.makers if context.backbone is not None else ())]
+    roots += [made for stage in stages for made in (type(stage), STEPS.get(type(stage)) or DATASET_STAGES[type(stage)])]
+    code = [["python", "{}.{}".format(*sys.version_info)]]  # code is compiled otherwise by each
+    code += [[f"code {module}", digest] for module, digest in code_of(roots).items()]
+    computes = any(type(stage) in STEPS and not isinstance(stage, Parse) for stage in stages)
+    computes = computes or any(getattr(stage, "decode", False) for stage in stages)
     versions = [["tensorflow", tf.__version__]] if computes else []
-    if any(isinstance(planned.stage, Tfds) for planned in flat):  # its order is that library's
+    if any(isinstance(stage, Tfds) for stage in stages):  # its order is that library's
         versions.append(["tensorflow-datasets", tfds.__version__])
     return [*code, *versions]
-
-
-def _text_hash(module: ModuleType) -> str:
-    text = Path(module.__file__).read_bytes() if module.__file__ else b""
-    return hashlib.sha256(text).hexdigest()[:16]
 
 
 def _content(shard: Shard, by_checksums: bool) -> list[Any]:  # noqa: FBT001 - of one call
