@@ -44,7 +44,14 @@ def keepers_of(
             made_by={**made_by, "dataset": context.source.builder.info.full_name, "split": context.split.name},
         )
         count = None if plan.spec.dataset.on_corrupt == "skip" else context.split.num_examples
-        keepers[name] = Keeper(Store(cache.dir), kept, count=count, waits=cache.when_busy == "wait", say=say)
+        keepers[name] = Keeper(
+            Store(cache.dir),
+            kept,
+            count=count,
+            changed=context.split.content.changed,
+            waits=cache.when_busy == "wait",
+            say=say,
+        )
     return keepers
 
 

@@ -64,18 +64,28 @@ def opened(plan: Plan) -> Source:
 
 
 def prepared(
-    plan: Plan, record: Record, source: Source, *, with_validation: bool = True, backbone: Backbone | None = None
+    plan: Plan,
+    record: Record,
+    source: Source,
+    *,
+    with_validation: bool = True,
+    backbone: Backbone | None = None,
 ) -> Work:
-    """Build the pipelines, and open their caches; `WorldError` where data is missing or too little, or space is."""
+    """Build the pipelines, and open their caches.
+
+    Raises:
+        WorldError: Data is missing or too little, or there is no space.
+    """
     contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
     _enough(plan, contexts["train"].split.num_examples)
+    digests = {name: context.split.content.digest for name, context in contexts.items()}
     made_by = {"folder": str(record.folder), "overrides": record.summary["overrides"]}
     keepers = keepers_of(plan, contexts, made_by, partial(note, record))
     pipelines = {name: Pipeline(plan.pipelines[name], context, keepers.get(name)) for name, context in contexts.items()}
     open_caches(plan, record, pipelines)
     sizes = {name: context.split.num_examples for name, context in contexts.items()}
     record.event("dataset", name=source.builder.info.full_name, examples=sizes)
-    record.update(dataset={"name": source.builder.info.full_name, "examples": sizes})
+    record.update(dataset={"name": source.builder.info.full_name, "examples": sizes, "digest": digests})
     watches = {name: Watch(with_digest=plan.spec.measure.digest) for name in pipelines}
     return Work(plan=plan, record=record, source=source, pipelines=pipelines, watches=watches)
 
@@ -135,6 +145,7 @@ def at_work(work: Work) -> Iterator[None]:
             for keeper in keepers:
                 keeper.close()
     _report_skipped(work)
+    _report_changed(work)
 
 
 def _explain(work: Work, error: Exception) -> None:
@@ -144,6 +155,16 @@ def _explain(work: Work, error: Exception) -> None:
     for pipeline in work.pipelines.values():
         for corrupt in corrupt_records(work.source, pipeline.split):
             raise corrupt.error() from error
+
+
+def _report_changed(work: Work) -> None:
+    """Where a file has changed meanwhile nobody knows what was read, and the summary claims no digest of it."""
+    changed = {name: pipeline.split.content.changed() for name, pipeline in work.pipelines.items()}
+    dataset = work.record.summary["dataset"]
+    digests = {name: None if changed[name] else digest for name, digest in dataset["digest"].items()}
+    work.record.update(dataset={**dataset, "digest": digests})
+    for path in dict.fromkeys(path for path in changed.values() if path):
+        work.record.remark(f"{path} has changed since the run began: which records of it were read is not known.")
 
 
 def _report_skipped(work: Work) -> None:

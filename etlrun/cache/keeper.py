@@ -49,12 +49,30 @@ class Keeper:
         failure: Why reading had to end; None while all is well.
     """
 
-    def __init__(self, store: Store, kept: Kept, *, count: int | None, waits: bool, say: Callable[[str], None]) -> None:
-        """`count` is how many examples a whole pass has; None where that is not known before."""
+    def __init__(
+        self,
+        store: Store,
+        kept: Kept,
+        *,
+        count: int | None,
+        changed: Callable[[], str | None],
+        waits: bool,
+        say: Callable[[str], None],
+    ) -> None:
+        """A keeper that has opened nothing yet.
+
+        Args:
+            store: Where the cache is, or will be.
+            kept: What it holds.
+            count: How many examples a whole pass has; None where that is not known before.
+            changed: Tells which file does not hold any more what the identity says; None while all do.
+            waits: Whether to wait where another run fills the cache.
+            say: Tells what became of it.
+        """
         self.key, self.kept, self.store = key_of(kept.identity), kept, store
         self.passes: list[str] = []
         self.failure: WorldError | None = None
-        self._whole, self._waits, self._say = count, waits, say
+        self._whole, self._changed, self._waits, self._say = count, changed, waits, say
         self._opened: Opened | None = None
         self._claim: Claim | None = None
         self._writer: Writer | None = None
@@ -162,6 +180,10 @@ class Keeper:
             if self._whole is not None and self._writer.count != self._whole:  # an example failed, and others went on
                 self._abandon()
                 return np.int64(0)
+            path = self._changed()  # others would read what it holds now for what it held
+            if path is not None:
+                self._go_without(f"was not kept: {path} has changed since the run began")
+                return np.int64(0)
             try:
                 self._opened = self.store.publish(self.key, self._claim, self._manifest(self._writer))
             except OSError as error:
@@ -178,13 +200,16 @@ class Keeper:
 
     def _give_up(self, error: OSError) -> None:
         what = "written" if self._claim else "opened"
-        self._abandon()
-        self._given_up = True
-        self.passes[-1:] = ["uncached"] if self.passes else []
         reason = error.strerror or str(error)
         if isinstance(error, PermissionError) and error.filename:
             reason = f"{error.filename}: {reason}"
-        self._say(f"the cache {self.key} could not be {what} in {self.store.folder}: {reason}; passes go without it")
+        self._go_without(f"could not be {what} in {self.store.folder}: {reason}")
+
+    def _go_without(self, why: str) -> None:
+        self._abandon()
+        self._given_up = True
+        self.passes[-1:] = ["uncached"] if self.passes else []
+        self._say(f"the cache {self.key} {why}; passes go without it")
 
     def one(self, number: np.int64) -> tuple[Any, np.int64]:
         """See `Reader.one`."""

@@ -7,13 +7,8 @@ nor is the seed, since nothing random may come before a cache.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import mmap
-import struct
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -23,7 +18,7 @@ from etlrun.cache.store import Identity
 from etlrun.graph.code import code_of
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import DATASET_STAGES
-from etlrun.graph.source import Shard, Source
+from etlrun.graph.source import Source
 from etlrun.graph.steps import STEPS
 from etlrun.plan import PlannedStage, changes_data, data_values
 from etlrun.stages.base import Stage
@@ -33,8 +28,6 @@ from etlrun.stages.transform import Parse
 
 _FORMAT = 1
 """Rises when files of a cache are written in another way."""
-_HEAD, _FOOT = 12, 4
-"""Bytes around the data of a record: its length with a checksum before it, its own checksum (CRC-32C) after it."""
 
 
 def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
@@ -52,8 +45,8 @@ def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
         values = data_values(_canonical(planned.stage, len(context.split.shards)), "")
         pairs += [[name, _plain(value)] for name, value in values.items()]
     # A damaged record is skipped, though its checksum says nothing of the damage.
-    by_checksums = not any(isinstance(planned.stage, SkipCorrupt) for planned in before)
-    pairs += [[f"file {Path(shard.path).name}", _content(shard, by_checksums)] for shard in context.split.shards]
+    whole = any(isinstance(planned.stage, SkipCorrupt) for planned in before)
+    pairs += [[f"file {name}", held] for name, held in context.split.content.files(whole=whole)]
     if context.backbone is not None:
         pairs += context.backbone.identity
     return [*pairs, ["kept", str(before[-1].gives)], *_makers(flat, context)]
@@ -89,35 +82,3 @@ def _makers(flat: Sequence[PlannedStage], context: Context) -> Identity:
     if any(isinstance(stage, Tfds) for stage in stages):  # its order is that library's
         versions.append(["tensorflow-datasets", tfds.__version__])
     return [*code, *versions]
-
-
-def _content(shard: Shard, by_checksums: bool) -> list[Any]:  # noqa: FBT001 - of one call
-    """Size, records that are read, and a hash over all checksums that the file holds of its records.
-
-    A record whose data has changed and whose checksum has not can't be read. Files of other kinds are hashed whole.
-    """
-    stat = Path(shard.path).stat()
-    return [
-        stat.st_size,
-        shard.skip,
-        shard.take,
-        _digest(Path(shard.path), by_checksums, stat.st_size, stat.st_mtime_ns),
-    ]
-
-
-@lru_cache
-def _digest(path: Path, by_checksums: bool, size: int, _mtime_ns: int) -> str:  # noqa: FBT001 - see `_content`
-    """Once for the splits that share a file, as long as it is the same."""
-    digest = hashlib.sha256()
-    if not by_checksums or ".tfrecord" not in path.name:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256")
-    elif size:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            place = 0
-            while place + _HEAD <= len(data):
-                (length,) = struct.unpack_from("<Q", data, place)
-                foot = place + _HEAD + length
-                digest.update(data[place : place + _HEAD] + data[foot : foot + _FOOT])
-                place = foot + _FOOT
-    return digest.hexdigest()[:16]

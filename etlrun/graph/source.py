@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from etlrun.errors import WorldError, did_you_mean, headline
+from etlrun.graph.content import Content
 from etlrun.graph.prepare import is_prepared, prepare
 from etlrun.stages.dataset import SAMPLE_NAME, Dataset
 
@@ -45,6 +47,11 @@ class Split:
     name: str
     shards: tuple[Shard, ...]
     num_examples: int
+
+    @cached_property
+    def content(self) -> Content:
+        """What the shards hold, as of the first time that it is asked for."""
+        return Content(self.shards)
 
 
 class Source:
