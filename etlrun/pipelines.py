@@ -20,6 +20,7 @@ from etlrun.graph.source import Source
 from etlrun.measure.watched import Watch
 from etlrun.plan import Plan
 from etlrun.record import Record
+from etlrun.resume import PreviousRun, has_read_the_same
 
 MOST_CORRUPT_NAMED = 20
 
@@ -70,15 +71,18 @@ def prepared(
     *,
     with_validation: bool = True,
     backbone: Backbone | None = None,
+    previous: PreviousRun | None = None,
 ) -> Work:
     """Build the pipelines, and open their caches.
 
     Raises:
-        WorldError: Data is missing or too little, or there is no space.
+        WorldError: Data is missing, too little, or not what the `previous` run has read; or there is no space.
     """
     contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
     _enough(plan, contexts["train"].split.num_examples)
     digests = {name: context.split.content.digest for name, context in contexts.items()}
+    if previous is not None and not has_read_the_same(previous, digests):
+        record.remark(f"Whether {previous.folder} has read the same records is not known.")
     made_by = {"folder": str(record.folder), "overrides": record.summary["overrides"]}
     keepers = keepers_of(plan, contexts, made_by, partial(note, record))
     pipelines = {name: Pipeline(plan.pipelines[name], context, keepers.get(name)) for name, context in contexts.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,3 +141,19 @@ def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
     ]
     if faults:
         raise ConfigError(faults)
+
+
+def has_read_the_same(previous: PreviousRun, digests: Mapping[str, str | None]) -> bool:
+    """Whether `previous` is known to have read the records of these digests, by pipeline; refused where it has not."""
+    then = ((records.read_summary(previous.folder) or {}).get("dataset") or {}).get("digest") or {}
+    for name, digest in digests.items():
+        if digest is not None and then.get(name) not in (None, digest):
+            raise WorldError(
+                where="dataset.split" if name == "train" else "dataset.eval_split",
+                found=f"records of digest {digest}",
+                expected=f"records of digest {then[name]}, which {previous.folder} has read",
+                remedy="set dataset.data_dir to those, or start a new run without trainer.resume (TFDS writes other "
+                "records each time that it prepares one data set; where the examples are known to be the same, remove "
+                f"`digest` from {previous.folder / records.SUMMARY})",
+            )
+    return None not in [digest and then.get(name) for name, digest in digests.items()]

@@ -49,7 +49,8 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
     source = opened(plan)
     whole = whole_model(plan, source, previous, trainer)
     from_features = reads_features(plan)
-    work = prepared(plan, record, source, backbone=models.backbone(whole) if from_features else None)
+    backbone = models.backbone(whole) if from_features else None
+    work = prepared(plan, record, source, backbone=backbone, previous=previous)
     with at_work(work):
         _profile_fits(work, trainer)
         record.update(parameters=int(whole.count_params()))

@@ -1,4 +1,6 @@
+import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -9,8 +11,11 @@ import numpy as np
 import pytest
 
 from etlrun.errors import WorldError
+from etlrun.graph.source import Source
 from etlrun.resume import with_overrides_of_resumed_run
-from tests.runs import events_of, finish, run_here, small, start, summary_of
+from tests.configs import spec_of
+from tests.pictures import damaged, int_feature, with_feature
+from tests.runs import emulated, events_of, finish, run_here, small, start, summary_of
 
 LONG = ("trainer.epochs=8", "model.batch_norm_momentum=0.9")
 
@@ -148,3 +153,33 @@ def test_fewer_epochs_than_are_done_are_refused(undisturbed: Path, tiny: Path, t
         f"trainer.epochs: found 2; expected at least 8, the epochs that {undisturbed} has completed\n"
         "    -> set trainer.epochs=8 or more"
     )
+
+
+def test_other_records_are_refused_and_unknown_ones_noted(tiny: Path, tmp_path: Path) -> None:
+    words = emulated(tiny, "trainer.epochs=1", "model.step_ms=0", "model.eval_step_ms=0")
+    first, other = tmp_path / "first", tmp_path / "other"
+    assert run_here(first, words)[0] == 0
+    then = summary_of(first)["dataset"]["digest"]
+    assert {len(digest) for digest in then.values()} == {16}
+    damaged(tiny, other, with_feature("label", int_feature(1)))  # in the second shard: of the training split alone
+    on = [word for word in words if not word.startswith(("dataset.data_dir", "trainer.epochs"))]
+    on += ["trainer.epochs=2", f"trainer.resume={first}"]
+    status, summary = run_here(tmp_path / "refused", [*on, f"dataset.data_dir={other}"])
+    assert status == 1
+    now = Source(spec_of(*on, f"dataset.data_dir={other}").dataset).split("train[:80%]", "").content.digest
+    assert now != then["train"]
+    assert summary["error"] == (
+        f"dataset.split: found records of digest {now}; expected records of digest {then['train']}, which {first} "
+        "has read\n    -> set dataset.data_dir to those, or start a new run without trainer.resume (TFDS writes other "
+        "records each time that it prepares one data set; where the examples are known to be the same, remove `digest` "
+        f"from {first / 'summary.json'})"
+    )
+    remark = f"Whether {first} has read the same records is not known."
+    status, summary = run_here(tmp_path / "same", [*on, f"dataset.data_dir={shutil.copytree(tiny, tmp_path / 'copy')}"])
+    assert (status, summary["dataset"]["digest"], remark in summary["remarks"]) == (0, then, False)
+
+    old = summary_of(first)
+    del old["dataset"]["digest"]  # as runs wrote it that kept none
+    (first / "summary.json").write_text(json.dumps(old))
+    status, summary = run_here(tmp_path / "unknown", [*on, f"dataset.data_dir={other}"])
+    assert (status, len(summary["epochs"]), remark in summary["remarks"]) == (0, 2, True)
