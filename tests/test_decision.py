@@ -32,6 +32,7 @@ def config(
         "wall_s": 3.0,
         "val_accuracy": None,
         "data": "",
+        "records": {"train": "a"},
         "fingerprint": "same",
         "error": "",
     }
@@ -188,7 +189,27 @@ def test_single_runs_are_tied_with_nothing() -> None:
 @pytest.mark.parametrize(
     ("chosen", "baseline", "words"),
     [
-        ({}, {}, "same data as the baseline, by its plan: nothing but the speed differs"),
+        (
+            {},
+            {},
+            "same data as the baseline, by its plan and the records that were read: nothing but the speed differs",
+        ),
+        (
+            {"records": {}},
+            {},
+            "not known to be the same data: the plans differ in speed alone, the records that were read may not",
+        ),
+        ({"records": {"train": "b"}}, {}, "NOT the data of the baseline: its splits hold other records"),
+        (
+            {"records": {"train": "b"}, "fingerprint": "other"},
+            {},
+            "NOT the data of the baseline: its splits hold other records",
+        ),
+        (
+            {"records": {"train": "b"}, "data": "same"},
+            {"data": "same"},
+            "same data as the baseline, by the digests of all epochs",
+        ),
         ({"data": "same"}, {"data": "same"}, "same data as the baseline, by the digests of all epochs"),
         ({"data": "differs: B"}, {"data": "differs: A"}, "NOT the data of the baseline"),
         (

@@ -1,6 +1,7 @@
 """Sweeps in this process, so that all their jobs are forked from one server that has imported TensorFlow."""
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from etlrun.locks import held
 from etlrun.multirun import multirun
 from etlrun.sweep.ledger import Ledger
 from tests.configs import plan_of
+from tests.pictures import damaged, int_feature, with_feature
 from tests.runs import emulated, summary_of
 
 QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1", "dataset.eval_split=null")
@@ -152,6 +154,21 @@ def test_a_run_that_went_without_its_cache_is_made_again(
     assert capsys.readouterr().out.splitlines()[0] == f"sweep     2 jobs of 2 configs, 1 to run, in {folder}"
     assert results_of(tmp_path)["remarks"] == []
     assert {run["outcome"]["state"] for run in results_of(tmp_path)["runs"]} == {"warm"}
+
+
+def test_other_records_are_not_the_data_of_the_baseline(sweep: Sweep, tiny: Path, tmp_path: Path) -> None:
+    other, last = tmp_path / "other", tmp_path / "last"
+    damaged(tiny, other, with_feature("label", int_feature(0)))
+    shutil.copytree(other, last)
+    assert sweep(f"dataset.data_dir={tiny},{other},{last}", "cache=none") == 0
+    found = {config["number"]: config for config in results_of(tmp_path)["configs"]}
+    assert [found[number]["data"] for number in range(3)] == ["", "other records", "other records"]
+    assert found[1]["records"] == found[2]["records"] != found[0]["records"]
+    assert len({config["fingerprint"] for config in found.values()}) == 1
+    assert results_of(tmp_path)["decision"]["same_data"] in {
+        "it is the baseline",
+        "NOT the data of the baseline: its splits hold other records",
+    }
 
 
 def test_configs_that_mean_the_same_are_one(sweep: Sweep, tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_other_records_are_refused_and_unknown_ones_noted(tiny: Path, tmp_path: 
     assert run_here(first, words)[0] == 0
     then = summary_of(first)["dataset"]["digest"]
     assert {len(digest) for digest in then.values()} == {16}
-    damaged(tiny, other, with_feature("label", int_feature(1)))  # in the second shard: of the training split alone
+    damaged(tiny, other, with_feature("label", int_feature(0)))  # in the second shard: of the training split alone
     on = [word for word in words if not word.startswith(("dataset.data_dir", "trainer.epochs"))]
     on += ["trainer.epochs=2", f"trainer.resume={first}"]
     status, summary = run_here(tmp_path / "refused", [*on, f"dataset.data_dir={other}"])

@@ -16,7 +16,18 @@ from etlrun.sweep.decision import decide, tied_with_best
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, own_words
 from etlrun.sweep.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
 from etlrun.sweep.pruning import MARGIN
-from etlrun.sweep.results import BASELINE, KILLED, MISSING, TOO_SLOW, ConfigResult, Effect, Results, Run
+from etlrun.sweep.results import (
+    BASELINE,
+    KILLED,
+    MISSING,
+    OTHER_RECORDS,
+    TOO_SLOW,
+    ConfigResult,
+    Effect,
+    Results,
+    Run,
+    are_others,
+)  # fmt: skip
 
 MEDIANS = ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s")
 """Of what an `Outcome` holds, what a config has the median of, over the runs whose rates count."""
@@ -89,6 +100,7 @@ class _Collector:
         self.keys = _swept(configs)
         self.completed = {number: _completed(of) for number, of in self.of.items()}
         self.counted = {number: _counted(of) for number, of in self.completed.items()}
+        self.read = {number: _common(of.records for _, of in every) for number, every in self.completed.items()}
 
     def results(self) -> Results:
         rates = {number: self._rates(number) for number in self.of}
@@ -142,11 +154,15 @@ class _Collector:
             gain=gain,
             bound_by=statistics.mode([of.bound_by for of in counted]) if counted else "",
             val_accuracy=_median(of.val_accuracy for _, of in completed),
-            data=seen,
+            data=seen or self._other_records(number),
+            records=self.read[number],
             fingerprint=known.fingerprint,
             error=unfinished[-1].error if unfinished else "",
             **medians,
         )
+
+    def _other_records(self, number: int) -> str:
+        return OTHER_RECORDS if are_others(self.read[number], self.read[BASELINE]) else ""
 
     def _sittings(self, counted: Sequence[tuple[Run, Outcome]]) -> dict[int, set[float]]:
         """By round, when the processes began that made its runs."""
@@ -201,6 +217,13 @@ class _Collector:
         several = [str(number) for number, of in digests.items() if len(set(data.words(of).values())) > 1]
         if several:
             yield f"the runs of configs {', '.join(several)} have not all seen the same data"
+        others = [
+            str(number)
+            for number, every in self.completed.items()
+            if any(are_others(of.records, every[0][1].records) for _, of in every)
+        ]
+        if others:
+            yield f"the runs of configs {', '.join(others)} have not all read the same records"
 
 
 def _completed(runs: Sequence[Run]) -> list[tuple[Run, Outcome]]:
@@ -217,6 +240,12 @@ def _counted(completed: Sequence[tuple[Run, Outcome]]) -> list[tuple[Run, Outcom
 def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
+
+
+def _common(values: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
+    """What all have; empty where they differ."""
+    found = list(values)
+    return found[0] if found and all(value == found[0] for value in found) else {}
 
 
 def _swept(configs: Sequence[_Known]) -> list[str]:

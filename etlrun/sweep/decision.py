@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from etlrun.sweep.compare import BETTER, FEWEST_ROUNDS, TIED, UNTOLD, WORSE, Gain, Noise, Rates, gains
-from etlrun.sweep.results import BASELINE, ConfigResult, Decision
+from etlrun.sweep.results import BASELINE, ConfigResult, Decision, are_others
 
 _ALIKE = 1.02
 """Memory that differs by less counts as the same; cores do in tenths. What is the same is no reason to change."""
@@ -112,6 +112,10 @@ def _same_data(chosen: ConfigResult, baseline: ConfigResult) -> str:
     if chosen.data and baseline.data:
         same = chosen.data == baseline.data
         return "same data as the baseline, by the digests of all epochs" if same else "NOT the data of the baseline"
+    if are_others(chosen.records, baseline.records):
+        return "NOT the data of the baseline: its splits hold other records"
     if chosen.fingerprint == baseline.fingerprint:
-        return "same data as the baseline, by its plan: nothing but the speed differs"
+        if not (chosen.records and baseline.records):
+            return "not known to be the same data: the plans differ in speed alone, the records that were read may not"
+        return "same data as the baseline, by its plan and the records that were read: nothing but the speed differs"
     return "not known to be the same data: the plans differ in more than speed, and measure.digest was not set"

@@ -55,6 +55,7 @@ class Outcome:
         cpu_s: Of its process.
         val_accuracy: After its last epoch.
         digests: Of each epoch, of its training and of its validation; empty where they were not asked for.
+        records: A digest of the records of each split that it has read; empty where one is not known.
         epochs: In order.
         stages: Rows of its stage table, as in `summary.json`.
         remarks: What a reader should know.
@@ -79,6 +80,7 @@ class Outcome:
     cores_used: float | None
     val_accuracy: float | None
     digests: tuple[tuple[str, str], ...]
+    records: Mapping[str, str]
     epochs: tuple[Epoch, ...]
     stages: tuple[Mapping[str, Any], ...]
     remarks: tuple[str, ...]
@@ -117,6 +119,7 @@ def outcome(summary: Mapping[str, Any]) -> Outcome:
         cores_used=used.get("cores_used"),
         val_accuracy=records.finite(records.from_summary((summary.get("epochs") or [{}])[-1].get("val_accuracy"))),
         digests=records.digests(summary),
+        records=_records(summary),
         epochs=tuple(epochs),
         stages=tuple(summary.get("stages") or ()),
         remarks=tuple(summary.get("remarks") or ()),
@@ -132,6 +135,13 @@ def _epoch(epoch: Mapping[str, Any]) -> Epoch:
         examples_per_s=_rate([epoch]) or epoch["examples_per_s"],
         wait_share=waited_s / epoch["wall_s"] if epoch["wall_s"] else 0.0,
     )
+
+
+def _records(summary: Mapping[str, Any]) -> dict[str, str]:
+    """With how many were skipped, since a broken record may have the checksum of a sound one."""
+    digests, skipped = (summary.get("dataset") or {}).get("digest") or {}, summary.get("skipped") or {}
+    known = {name: f"{digest}, {skipped.get(name, 0)} skipped" for name, digest in digests.items() if digest}
+    return known if len(known) == len(digests) else {}
 
 
 def _rate(epochs: Sequence[Mapping[str, Any]]) -> float | None:

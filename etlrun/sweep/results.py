@@ -14,6 +14,13 @@ BASELINE = 0
 """The first config of the grid, with which the others are compared."""
 MISSING, TOO_SLOW, KILLED = "missing", "too slow", "killed"
 """What a summary does not say: not run yet, below its pass mark, without a process while it says that it runs."""
+OTHER_RECORDS = "other records"
+"""For data of which no more is known than that they are not the baseline's."""
+
+
+def are_others(records: Mapping[str, str], than: Mapping[str, str]) -> bool:
+    """Whether a split that both name has other records: see `Outcome.records`."""
+    return any(records[name] != than[name] for name in records.keys() & than.keys())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +63,8 @@ class ConfigResult:
         wall_s: Of a run.
         val_accuracy: After the last epoch.
         data: `same`, or a letter for each group of configs with the same digests in the epochs that they all have;
-            empty without digests.
+            without digests `other records` where its runs have not read those of the baseline, else empty.
+        records: Of `Outcome`, where all its runs have the same; else empty.
         fingerprint: Of its plan.
         error: Of its last run that failed or was pruned.
     """
@@ -79,6 +87,7 @@ class ConfigResult:
     wall_s: float | None
     val_accuracy: float | None
     data: str
+    records: Mapping[str, str]
     fingerprint: str
     error: str
 
