@@ -101,6 +101,48 @@ def test_a_run_and_files_of_each_kind_are_compared(kind: str, told: Any, tmp_pat
     ]
 
 
+DISK = "cache=disk cache.dir=/caches"
+FEATURES = f"{DISK} cache.at=features model.trainable=false"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (
+            f"{FEATURES} trainer.device=cpu",
+            f"{FEATURES} trainer.device=gpu",
+            "cache.disk at features is made anew, since trainer.device differs",
+        ),
+        (
+            f"{FEATURES} trainer.device=auto",
+            f"{FEATURES} trainer.device=cpu",
+            "cache.disk at features stays valid where trainer.device=auto means the CPU",
+        ),
+        (
+            f"{FEATURES} trainer.device=gpu",
+            f"{FEATURES} trainer.device=auto",
+            "cache.disk at features stays valid where trainer.device=auto means a GPU",
+        ),
+        (
+            f"{FEATURES} trainer.device=auto",
+            f"{FEATURES} trainer.device=gpu transform.resize.size=[96,96]",
+            "cache.disk at features is made anew, since transform.resize.size differs",
+        ),
+        (
+            DISK,
+            f"{DISK} trainer.device=gpu dataset.data_dir=/data",
+            "cache.disk at transformed stays valid as long as dataset.data_dir holds the same files",
+        ),
+    ],
+)
+def test_of_a_cache_no_more_is_claimed_than_the_configs_tell(old: str, new: str, sentence: str, told: Any) -> None:
+    lines = [line.partition(" (")[0] for line in told(old, new).splitlines() if "cache of" in line]
+    assert set(lines) == {f"  cache of train and validation: {sentence}"} or set(lines) == {
+        f"  cache of train: {sentence}",
+        f"  cache of validation: {sentence}",
+    }
+
+
 def test_markdown_has_a_table_and_a_picture(told: Any) -> None:
     text = told("cache=none", "cache=none load.prefetch=1 transform.resize.antialias=true", "--format", "markdown")
     assert text.startswith(

@@ -27,6 +27,19 @@ def test_measured_runs_are_told_with_an_interval(told: Any, tmp_path: Path) -> N
     ]
 
 
+def test_runs_that_have_not_read_the_same_records_are_told_so(told: Any, tmp_path: Path) -> None:
+    for number, digest in enumerate("aab"):
+        measured_run(tmp_path / str(number), [f"load.prefetch={number}"], 100.0)
+        record = records.Record(tmp_path / str(number))
+        record.update(dataset={"name": "mine", "examples": {"train": 1}, "digest": {"train": digest}})
+    figures = "  measured examples/s: 100 (1 run) -> 100 (1 run), 1.00 times; one run says nothing of the spread"
+    same = told("load.prefetch=0", "load.prefetch=1", "--runs", str(tmp_path)).splitlines()
+    assert [line for line in same if "examples/s" in line] == [figures]
+    other = told("load.prefetch=0", "load.prefetch=2", "--runs", str(tmp_path)).splitlines()
+    others = f"{figures}; these runs have not all read the same records"
+    assert [line for line in other if "examples/s" in line] == [others]
+
+
 def test_one_run_has_no_interval_and_no_run_is_refused(told: Any, tmp_path: Path) -> None:
     measured_run(tmp_path / "old", ["load.prefetch=0"], 100.0)
     measured_run(tmp_path / "new", ["load.prefetch=2"], 90.0)

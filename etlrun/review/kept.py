@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from etlrun.stages.cache import DiskCache, MemoryCache
 VALID, ANEW, FIRST, UNUSED, EACH_RUN = (
     "stays valid", "is made anew", "is made by the first run", "is not read any more", "is filled by each run"
 )  # fmt: skip
+_PRECISION, _DEVICE, _AUTO = "trainer.mixed_precision", "trainer.device", "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,7 @@ class Kept:
         target: `cache.disk` or `cache.memory`, with its point.
         state: One of `VALID`, `ANEW`, `FIRST`, `UNUSED`, `EACH_RUN`.
         because: For `ANEW`, what differs before the cache.
+        provided: For `VALID`, on what conditions, which configs don't tell.
         size_bytes: Of the new one; None where it can't be known.
         size: The same in words, with what is known where it can't.
     """
@@ -33,6 +36,7 @@ class Kept:
     target: str
     state: str
     because: tuple[str, ...] = ()
+    provided: tuple[str, ...] = ()
     size_bytes: int | None = None
     size: str = ""
 
@@ -40,7 +44,8 @@ class Kept:
         because = (
             f", since {', '.join(self.because)} {'differ' if self.because[1:] else 'differs'}" if self.because else ""
         )
-        return f"{self.target} {self.state}{because}{f' ({self.size})' if self.size else ''}"
+        provided = f" {' and '.join(self.provided)}" if self.provided else ""
+        return f"{self.target} {self.state}{because}{provided}{f' ({self.size})' if self.size else ''}"
 
 
 def caches(old: Plan, new: Plan) -> tuple[Kept, ...]:
@@ -55,7 +60,9 @@ def caches(old: Plan, new: Plan) -> tuple[Kept, ...]:
             found += [Kept(pipeline=name, target=_target(was), state=UNUSED)] if isinstance(was, DiskCache) else []
             continue
         size_bytes, size = size_of(new, name)
-        differs = tuple(key for key in sorted(before | after) if before.get(key) != after.get(key))
+        devices = before.get(_DEVICE), after.get(_DEVICE)
+        unsure = {_DEVICE} if _AUTO in devices else set()
+        differs = tuple(key for key in sorted((before | after).keys() - unsure) if before.get(key) != after.get(key))
         because: tuple[str, ...] = ()
         if isinstance(now, MemoryCache):
             if isinstance(was, MemoryCache) and not differs:
@@ -67,10 +74,28 @@ def caches(old: Plan, new: Plan) -> tuple[Kept, ...]:
         else:
             state = FIRST
         size = "" if state == VALID else size
+        provided = tuple(_conditions(old, new, devices)) if state == VALID else ()
         found.append(
-            Kept(pipeline=name, target=_target(now), state=state, because=because, size_bytes=size_bytes, size=size)
+            Kept(
+                pipeline=name,
+                target=_target(now),
+                state=state,
+                because=because,
+                provided=provided,
+                size_bytes=size_bytes,
+                size=size,
+            )
         )
     return tuple(sorted(found, key=lambda kept: kept.pipeline))
+
+
+def _conditions(old: Plan, new: Plan, devices: tuple[str | None, str | None]) -> Iterator[str]:
+    """On what it depends that a cache stays valid between two plans, beside what their values say."""
+    if old.spec.dataset.data_dir != new.spec.dataset.data_dir:
+        yield "as long as dataset.data_dir holds the same files"
+    others = [device for device in devices if device not in (None, _AUTO)]
+    if len(others) == 1:
+        yield f"where {_DEVICE}={_AUTO} means {'a GPU' if others[0] == 'gpu' else 'the CPU'}"
 
 
 def _target(cache: Any) -> str:
@@ -98,7 +123,8 @@ def _content(plan: Plan, name: str) -> tuple[DiskCache | MemoryCache | None, dic
 def _features(spec: RunSpec) -> dict[str, Any]:
     """What of the trainer decides what a frozen base makes of a picture."""
     drawn = {"trainer.seed": spec.trainer.seed} if getattr(spec.model, "weights", None) is None else {}
-    return {**drawn, "trainer.mixed_precision": getattr(spec.trainer, "mixed_precision", None)}
+    decides = {key: getattr(spec.trainer, key.removeprefix("trainer."), None) for key in (_PRECISION, _DEVICE)}
+    return {**drawn, **decides}
 
 
 def size_of(plan: Plan, name: str) -> tuple[int | None, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from etlrun.plan import Plan
 from etlrun.planning import plan
 from etlrun.spec import parse
 from etlrun.stages import STAGES
+from etlrun.sweep.outcome import records_read
 
 MEASURES = {"examples_per_s": "examples/s", "au": "au", "input_wait_share": "share of waiting"}
 """Of a run's summary, with what a reader calls them."""
@@ -27,6 +29,7 @@ class Measured:
         measure: As a reader calls it.
         old: Of each run of the old plan. So is `new`.
         ratio: Of the medians, new to old; None where there is no old one, or it is zero.
+        same_records: False where runs are known to have read other records than others of them.
         interval: The 95 % interval of the ratio; None where one side has a single run, or a value is zero.
     """
 
@@ -35,8 +38,12 @@ class Measured:
     new: tuple[float, ...]
     ratio: float | None
     interval: tuple[float, float] | None
+    same_records: bool = True
 
     def __str__(self) -> str:
+        return self._figures() + ("" if self.same_records else "; these runs have not all read the same records")
+
+    def _figures(self) -> str:
         sides = " -> ".join(f"{statistics.median(runs):,.4g} ({_count(runs)})" for runs in (self.old, self.new))
         if self.ratio is None:
             return f"{self.measure}: {sides}"
@@ -88,7 +95,9 @@ class Runs:
             values = [tuple(float(run[key]) for run in runs if run.get(key) is not None) for runs in sides]
             if all(values):
                 found.append(_measured(measure, *values))
-        return tuple(found)
+        read = {item for runs in sides for run in runs for item in records_read(run).items()}
+        same_records = len(read) == len(dict(read))
+        return tuple(dataclasses.replace(measured, same_records=same_records) for measured in found)
 
 
 def _measured(measure: str, old: tuple[float, ...], new: tuple[float, ...]) -> Measured:

@@ -119,7 +119,7 @@ def outcome(summary: Mapping[str, Any]) -> Outcome:
         cores_used=used.get("cores_used"),
         val_accuracy=records.finite(records.from_summary((summary.get("epochs") or [{}])[-1].get("val_accuracy"))),
         digests=records.digests(summary),
-        records=_records(summary),
+        records=records_read(summary),
         epochs=tuple(epochs),
         stages=tuple(summary.get("stages") or ()),
         remarks=tuple(summary.get("remarks") or ()),
@@ -137,8 +137,8 @@ def _epoch(epoch: Mapping[str, Any]) -> Epoch:
     )
 
 
-def _records(summary: Mapping[str, Any]) -> dict[str, str]:
-    """With how many were skipped, since a broken record may have the checksum of a sound one."""
+def records_read(summary: Mapping[str, Any]) -> dict[str, str]:
+    """See `Outcome.records`. With how many were skipped, since a broken record may have the checksum of a sound one."""
     digests, skipped = (summary.get("dataset") or {}).get("digest") or {}, summary.get("skipped") or {}
     known = {name: f"{digest}, {skipped.get(name, 0)} skipped" for name, digest in digests.items() if digest}
     return known if len(known) == len(digests) else {}
