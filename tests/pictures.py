@@ -2,11 +2,12 @@
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
@@ -88,3 +89,20 @@ def bytes_feature(value: bytes) -> tf.train.Feature:
 
 def int_feature(value: int) -> tf.train.Feature:
     return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+
+
+def write_images(data_dir: Path, name: str, feature: Any, images: Sequence[npt.NDArray[Any]]) -> None:
+    """Have TFDS write these images below `data_dir`, as what `feature` says."""
+    labels = tfds.features.ClassLabel(num_classes=2)
+    examples = [{"image": image, "label": number % 2} for number, image in enumerate(images)]
+    signature = {
+        "image": tf.TensorSpec(images[0].shape, images[0].dtype),
+        "label": tf.TensorSpec((), tf.int64),
+    }
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name=name,
+        version="1.0.0",
+        data_dir=data_dir,
+        features=tfds.features.FeaturesDict({"image": feature, "label": labels}),
+        split_datasets={"train": tf.data.Dataset.from_generator(lambda: examples, output_signature=signature)},
+    )

@@ -59,6 +59,13 @@ _RECORDS = function(
 )
 
 
+_DECODE = function(
+    "decode(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor",
+    "To three channels of uint8, whatever the feature says.",
+    "return tf.io.decode_image(image, channels=3, expand_animations=False)",
+)
+
+
 def _read(says: str, result: str) -> tuple[str, ...]:
     body = (
         "parts = builder().info.splits[split].file_instructions",
@@ -78,16 +85,18 @@ def tfds(stage: Tfds, place: Place) -> Expression:
     """Without TFDS's own cache."""
     dataset = place.plan.spec.dataset
     image, label = quoted(dataset.image_key), quoted(dataset.label_key)
-    skip = () if stage.decode else (f"decoders={{{image}: tfds.decode.SkipDecoding()}}",)
+    decoder = "tfds.decode.make_decoder(tf.uint8)(decode)()" if stage.decode else "tfds.decode.SkipDecoding()"
     load = call(
         "return builder().as_dataset",
         "split=split",
-        "decoders=" + call("tfds.decode.PartialDecoding", f"{{{image}: True, {label}: True}}", *skip),
+        "decoders="
+        + call("tfds.decode.PartialDecoding", f"{{{image}: True, {label}: True}}", f"decoders={{{image}: {decoder}}}"),
         "read_config=tfds.ReadConfig(try_autocache=False, assert_cardinality=False)",
     )
     pictures = "decoded" if stage.decode else "still encoded"
     says = f"Features of the examples of `split`, as `tfds.load` reads them; pictures are {pictures}."
-    return Expression(text=_of_split(place), functions=(function(_READ, says, load),))
+    read = function(_READ, says, load)
+    return Expression(text=_of_split(place), functions=(_DECODE, read) if stage.decode else (read,))
 
 
 def _of_split(place: Place) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from etlrun.errors import WorldError, headline
-from etlrun.graph.source import Shard, Source, Split
+from etlrun.graph.source import Shard, Source, Split, decoded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ def _problem(source: Source, parse: object, record: tf.Tensor) -> tuple[str, str
     if not 0 <= label < source.num_classes:
         return f"label {label}", f"a label from 0 to {source.num_classes - 1}"
     try:
-        tf.io.decode_image(example["image"], channels=3, expand_animations=False)
+        decoded(example["image"])
     except tf.errors.InvalidArgumentError as error:
         return f"a picture that does not decode: {headline(error)}", "a whole picture file"
     return None

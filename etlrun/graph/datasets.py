@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from etlrun.graph.context import Context
-from etlrun.graph.source import Shard
+from etlrun.graph.source import Shard, decoded
 from etlrun.graph.steps import STEPS
 from etlrun.stages.cache import MemoryCache
 from etlrun.stages.extract import Interleave, Sequential, Tfds
@@ -24,11 +24,16 @@ def _autotuned(value: int | str | None) -> int | None:
     return tf.data.AUTOTUNE if value == "autotune" else value  # type: ignore[return-value]
 
 
+def _decode(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor:
+    """As the step `decode`: TFDS's own would keep the channels and the 16 bits of the feature."""
+    return decoded(image)
+
+
 def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
     """{image: string scalar or uint8 (height, width, 3), label: int64 scalar}, read by TFDS."""
     image_key, label_key = context.source.dataset.image_key, context.source.dataset.label_key
-    decoders: dict[str, Any] = {} if stage.decode else {image_key: tfds.decode.SkipDecoding()}
-    wanted = tfds.decode.PartialDecoding({image_key: True, label_key: True}, decoders=decoders)
+    decoder = tfds.decode.make_decoder(tf.uint8)(_decode)() if stage.decode else tfds.decode.SkipDecoding()
+    wanted = tfds.decode.PartialDecoding({image_key: True, label_key: True}, decoders={image_key: decoder})
     dataset = context.source.builder.as_dataset(
         split=context.split.name,
         decoders=wanted,

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
@@ -72,7 +73,7 @@ class Source:
         self.num_classes = self._num_classes()
 
     def _num_classes(self) -> int:
-        features = self.builder.info.features
+        features, full_name = self.builder.info.features, self.builder.info.full_name
         for key, kind in (
             (self.dataset.image_key, tfds.features.Image),
             (self.dataset.label_key, tfds.features.ClassLabel),
@@ -83,10 +84,17 @@ class Source:
                 found = f"no feature '{key}'" if key not in features else f"'{key}', which is {features[key]}"
                 raise WorldError(
                     where=where,
-                    found=f"{found} in {self.builder.info.full_name}",
+                    found=f"{found} in {full_name}",
                     expected=f"a feature of type {kind.__name__}: {', '.join(known) or 'there is none'}",
                     remedy=f"set {where}={known[0]}" if known else "choose a data set of labelled pictures",
                 )
+        if features[self.dataset.image_key].np_dtype == np.float32:  # whose bytes TFDS keeps as those of four channels
+            raise WorldError(
+                where="dataset.image_key",
+                found=f"'{self.dataset.image_key}', which is {features[self.dataset.image_key]}, in {full_name}",
+                expected="images of uint8 or uint16",
+                remedy="choose a data set whose images are no float32",
+            )
         return int(features[self.dataset.label_key].num_classes)
 
     def split(self, name: str, where: str) -> Split:
@@ -143,6 +151,11 @@ class Source:
             return {name: features[key] for key, name in keys.items()}
 
         return parse
+
+
+def decoded(image: tf.Tensor) -> tf.Tensor:
+    """String scalar -> uint8 (height, width, 3): grey is repeated, alpha is dropped, of 16 bits the upper 8 stay."""
+    return tf.io.decode_image(image, channels=3, expand_animations=False)
 
 
 def open_builder(dataset: Dataset) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from etlrun.graph.context import Context
-from etlrun.graph.source import Example
+from etlrun.graph.source import Example, decoded
 from etlrun.stages.transform import (
     CenterCrop,
     Decode,
@@ -44,7 +44,7 @@ def parse(_stage: Parse, context: Context) -> Step:
 
 def decode(_stage: Decode, _context: Context) -> Step:
     """String scalar -> uint8 (height, width, 3)."""
-    return _on_picture(lambda image: tf.io.decode_image(image, channels=3, expand_animations=False))
+    return _on_picture(decoded)
 
 
 def resize(stage: Resize, _context: Context) -> Step:

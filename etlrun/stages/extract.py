@@ -15,7 +15,7 @@ class Tfds(Stage):
     """Reads as `tfds.load` reads, but keeps nothing in memory by itself.
 
     Attributes:
-        decode: Whether TFDS decodes the pictures, in its own parallel map; if not, `decode` is a step.
+        decode: Whether pictures are decoded in TFDS's own parallel map, as `decode` does; if not, it is a step.
     """
 
     path: ClassVar[str] = "extract.tfds"

@@ -35,7 +35,10 @@ class Parse(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Decode(Step):
-    """JPEG, PNG, BMP or the first frame of a GIF to uint8 pixels in [0, 255], three channels."""
+    """JPEG, PNG, BMP or the first frame of a GIF to uint8 pixels in [0, 255], three channels.
+
+    Grey is repeated, transparency is dropped, and of 16 bits the upper 8 stay.
+    """
 
     path: ClassVar[str] = "transform.decode"
 
