@@ -17,6 +17,7 @@ from etlrun.graph.steps import STEPS
 from etlrun.grid import planned
 from etlrun.stages import STAGES
 from etlrun.stages.flow import Flow
+from tests.pictures import damaged, truncate
 from tests.pipelines import training_pipeline
 from tests.runs import small
 
@@ -97,6 +98,20 @@ def test_what_only_changes_the_speed_changes_no_byte(overrides: str, pipeline: B
     other = pipeline(*overrides.split())
     for _ in range(2):
         assert examples(other.dataset) == examples(usual.dataset)
+
+
+@pytest.mark.parametrize("cycle_length", [2, 3])
+def test_what_only_changes_the_speed_changes_no_order_of_damaged_data(
+    cycle_length: int, pipeline: Build, tiny: Path, tmp_path: Path
+) -> None:
+    damaged(tiny, tmp_path / "data", truncate)
+    words = ("dataset.on_corrupt=skip", "cache=none", f"extract.cycle_length={cycle_length}", "load.shuffle_buffer=0")
+    here = f"dataset.data_dir={tmp_path / 'data'}"
+    speeds = ("extract.num_parallel_calls=null", "extract.num_parallel_calls=1", "transform.num_parallel_calls=null")
+    usual = examples(pipeline(here, *words).dataset)
+    assert len(usual) == 31
+    for speed in speeds:
+        assert examples(pipeline(here, *words, speed).dataset) == usual
 
 
 def test_tfds_decodes_to_the_same_pixels(pipeline: Build) -> None:

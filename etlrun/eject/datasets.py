@@ -110,10 +110,11 @@ def sequential(_stage: Sequential, place: Place) -> Expression:
 
 
 def interleave(stage: Interleave, place: Place) -> Expression:
-    """Several shards in turn."""
+    """Several shards in turn. After an error, tf.data goes on with another one where it has no calls of its own."""
     block = "one" if stage.block_length == 1 else str(stage.block_length)
     says = f"Serialised examples of `split`, {block} from each of {stage.cycle_length} shards in turn."
-    calls = _calls(stage.num_parallel_calls, deterministic=stage.deterministic)
+    least = 1 if place.plan.spec.dataset.on_corrupt == "skip" else None
+    calls = _calls(stage.num_parallel_calls or least, deterministic=stage.deterministic)
     sizes = f"cycle_length={stage.cycle_length}", f"block_length={stage.block_length}"
     return Expression(
         text=_of_split(place), functions=_read(says, call("shards.interleave", "records", *sizes, *calls))

@@ -58,13 +58,18 @@ def sequential(_nothing: None, _stage: Sequential, context: Context) -> tf.data.
 
 
 def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.Dataset:
-    """Serialised examples (string scalars) of several shards in turn."""
+    """Serialised examples (string scalars) of several shards in turn.
+
+    Without calls of its own, tf.data goes on with another shard after an error than with them.
+    """
+    skips = context.source.dataset.on_corrupt == "skip"
+    calls = _autotuned(stage.num_parallel_calls) or (1 if skips else None)
     return _shards(context.split.shards).interleave(
         _read,
         cycle_length=stage.cycle_length,
         block_length=stage.block_length,
-        num_parallel_calls=_autotuned(stage.num_parallel_calls),
-        deterministic=stage.deterministic if stage.num_parallel_calls else None,
+        num_parallel_calls=calls,
+        deterministic=stage.deterministic if calls else None,
     )
 
 

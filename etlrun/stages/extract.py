@@ -40,7 +40,8 @@ class Interleave(Stage):
     Attributes:
         cycle_length: Shards that are open at once.
         block_length: Records taken from one shard before the next has its turn.
-        num_parallel_calls: Shards read in parallel, at most `cycle_length`; null reads in the consumer's thread.
+        num_parallel_calls: Shards read in parallel, at most `cycle_length`; null reads in the consumer's thread, or,
+            where broken records are skipped, as 1 does: the order after an error would be another.
         deterministic: false gives records as they come, so that no run can be repeated exactly.
     """
 
