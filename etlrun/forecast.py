@@ -122,8 +122,9 @@ def _sampled_bytes(pipeline: Pipeline, count: int) -> float:
         Map(num_parallel_calls=2, deterministic=stage.deterministic, steps=steps),
         pipeline.context,
     )
+    tries = tf.data.Dataset.range(_SAMPLE)  # a file that can't be opened raises whenever it is asked
     sizes = [
         len(picture) if isinstance(picture, bytes) else picture.nbytes
-        for picture, _ in sample.apply(tf.data.Dataset.ignore_errors).take(_SAMPLE).as_numpy_iterator()
+        for _, (picture, _) in tf.data.Dataset.zip((tries, sample)).ignore_errors().as_numpy_iterator()
     ]
     return sum(sizes) / max(len(sizes), 1)

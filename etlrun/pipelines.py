@@ -15,7 +15,7 @@ from etlrun.caching import describe_caches, keepers_of, note, open_caches
 from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Backbone, Context
-from etlrun.graph.corrupt import corrupt_records
+from etlrun.graph.corrupt import corrupt_records, reason_of
 from etlrun.graph.source import Source
 from etlrun.measure.watched import Watch
 from etlrun.plan import Plan
@@ -137,8 +137,7 @@ def at_work(work: Work) -> Iterator[None]:
                 raise keeper.failure from error
         for keeper in keepers:
             keeper.close()  # TensorFlow's threads may go on
-        if isinstance(error, tf.errors.DataLossError | tf.errors.InvalidArgumentError):
-            _explain(work, error)
+        _explain(work, error)
         raise
     finally:
         for watch in work.watches.values():
@@ -153,7 +152,15 @@ def at_work(work: Work) -> Iterator[None]:
 
 
 def _explain(work: Work, error: Exception) -> None:
-    """Look for a broken record and tell of it; return where the error has another cause."""
+    """Look for a file that can't be read, or a broken record, and tell of it; return where there is another cause."""
+    for pipeline in work.pipelines.values():
+        if pipeline.context.losses.failure is not None:
+            raise pipeline.context.losses.failure from error
+        for shard in pipeline.split.shards:
+            if reason := reason_of(error, shard.path):
+                raise work.source.unreadable(shard.path, reason) from error
+    if not isinstance(error, tf.errors.DataLossError | tf.errors.InvalidArgumentError):
+        return
     if work.plan.spec.dataset.on_corrupt == "skip":
         return
     for pipeline in work.pipelines.values():
@@ -177,7 +184,8 @@ def _report_skipped(work: Work) -> None:
         return
     skipped: dict[str, Any] = {}
     for name, pipeline in work.pipelines.items():
-        found = list(corrupt_records(work.source, pipeline.split))
+        records = pipeline.context.losses.records
+        found = list(corrupt_records(work.source, pipeline.split)) if records is None else records
         skipped[name] = sum(corrupt.lost for corrupt in found)
         for corrupt in found[:MOST_CORRUPT_NAMED]:
             work.record.event("skipped", where=f"{corrupt.path}, record {corrupt.record}", reason=corrupt.reason)

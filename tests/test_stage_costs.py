@@ -57,6 +57,8 @@ def seen(plan: Plan, passes: int = 1) -> StageCosts:
         ["cache=memory", "cache.at=decoded"],
         ["cache=disk", "cache.at=decoded"],
         ["dataset.on_corrupt=skip"],
+        ["dataset.on_corrupt=skip", "cache=memory", "transform.num_parallel_calls=null"],
+        ["dataset.on_corrupt=skip", "cache=disk", "cache.at=decoded", "load.shuffle_buffer=0"],
         ["transform.steps=[decode,resize,random_flip,scale_minus_one_one]"],
         ["extract.num_parallel_calls=null"],
     ],

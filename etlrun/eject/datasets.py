@@ -166,8 +166,23 @@ def _name(place: Place) -> str:
 
 
 def skip_corrupt(_stage: SkipCorrupt, place: Place) -> Expression:
-    """What raises is dropped."""
-    return Expression(text=f"{place.dataset}.ignore_errors()")
+    """What raises is dropped; a file that can't be opened is an error at the end of a pass."""
+    return Expression(
+        text=f"without_broken({place.dataset}, {place.pipeline.upper()}_SPLIT)",
+        functions=(
+            function(
+                "without_broken(dataset: tf.data.Dataset, split: str) -> tf.data.Dataset",
+                "Elements that raise are left out; a file of `split` that can't be opened is an error at the end.",
+                "part = builder().info.splits[split]",
+                "tries = tf.data.Dataset.range(part.num_examples)  # such a file raises whenever it is asked",
+                "kept = tf.data.Dataset.zip((tries, dataset)).ignore_errors().map(lambda _, example: example)",
+                "paths = [str(instruction.filename) for instruction in part.file_instructions]",
+                "files = tf.data.Dataset.from_tensor_slices(paths)",
+                "opened = files.flat_map(lambda path: tf.data.FixedLengthRecordDataset(path, 1).take(1))",
+                "return kept.concatenate(opened.flat_map(lambda _: dataset.take(0)))",
+            ),
+        ),
+    )
 
 
 def backbone(stage: Backbone, place: Place) -> Expression:

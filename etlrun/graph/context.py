@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from etlrun.graph.corrupt import Losses
 from etlrun.graph.source import Source, Split
 
 _SEED_STRIDE = 1_000_003
@@ -42,6 +43,7 @@ class Context:
         source: The data set.
         split: The examples that are read.
         seed: Of the run.
+        losses: Of its passes to broken records.
         backbone: For stages that need a model; None where there is none.
         pass_number: Of this pass over the data, from 1: an integer, or an int64 scalar. 0 outside of passes.
         passes_begun: The same, for functions that outlive a pass.
@@ -53,6 +55,7 @@ class Context:
     seed: int
     backbone: Backbone | None = None
     pass_number: Any = 0
+    losses: Losses = field(default_factory=Losses)
     passes_begun: tf.Variable = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
     held_bytes: tf.Variable = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -39,8 +40,55 @@ class CorruptRecord:
         )
 
 
+@dataclass
+class Losses:
+    """What passes lose to broken records. The same in each: whatever else is missing is an error.
+
+    Attributes:
+        records: The broken ones; None as long as no pass was short of examples.
+        failure: Of a pass that has lost more than these; None for no such pass.
+    """
+
+    records: list[CorruptRecord] | None = None
+    failure: WorldError | None = None
+
+    def explain(self, source: Source, split: Split, kept: int) -> None:
+        """A pass has ended with `kept` examples; `WorldError` where others than broken records are missing."""
+        if kept + self._lost == split.num_examples:
+            return
+        try:
+            self.records = list(corrupt_records(source, split))
+            if kept + self._lost != split.num_examples:
+                raise _unexplained(split, kept, self._lost)
+        except WorldError as error:
+            self.failure = error
+            raise
+
+    @property
+    def _lost(self) -> int:
+        return sum(record.lost for record in self.records or ())
+
+
+def _unexplained(split: Split, kept: int, lost: int) -> WorldError:
+    return WorldError(
+        where="dataset.on_corrupt",
+        found=f"{kept} examples in a pass over '{split.name}', which has {split.num_examples}, {lost} of them broken",
+        expected=f"{split.num_examples - lost}: nothing but broken records is left out",
+        remedy="look for errors of the storage; what a step can't take is told with dataset.on_corrupt=raise",
+    )
+
+
+def reason_of(error: Exception, path: str) -> str:
+    """Why TensorFlow could not open or read that file, as the system says it; empty where that was not the error."""
+    found = re.search(re.escape(path) + r"; ([^\[\n]+)", str(error))
+    return found[1].strip() if found else ""
+
+
 def corrupt_records(source: Source, split: Split) -> Iterator[CorruptRecord]:
-    """The broken records of `split`, in order. Reads and decodes every record before it in turn."""
+    """The broken records of `split`, in order. Reads and decodes every record before it in turn.
+
+    A file that can't be opened or read is a `WorldError`.
+    """
     for shard in split.shards:
         yield from _in_shard(source, shard)
 
@@ -61,6 +109,8 @@ def _in_shard(source: Source, shard: Shard) -> Iterator[CorruptRecord]:
                 lost=shard.skip + shard.take - number,
             )
             return
+        except tf.errors.OpError as error:
+            raise source.unreadable(shard.path, reason_of(error, shard.path) or headline(error)) from error
         problem = _problem(source, parse, record)
         if problem:
             yield CorruptRecord(path=shard.path, record=number, reason=problem[0], expected=problem[1])

@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from etlrun.graph.context import Context
+from etlrun.graph.skip import skip_corrupt
 from etlrun.graph.source import Shard, decoded
 from etlrun.graph.steps import STEPS
 from etlrun.stages.cache import MemoryCache
@@ -91,11 +92,6 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
         num_parallel_calls=_autotuned(stage.num_parallel_calls),
         deterministic=stage.deterministic if stage.num_parallel_calls else None,
     )
-
-
-def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, _context: Context) -> tf.data.Dataset:
-    """Elements that raise are dropped."""
-    return dataset.ignore_errors()
 
 
 def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.data.Dataset:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -130,14 +132,26 @@ class Source:
         return split
 
     def _all_there(self, split: Split) -> None:
-        for shard in split.shards:
-            if not Path(shard.path).is_file():
-                raise WorldError(
-                    where=shard.path,
-                    found="no such file",
-                    expected=f"a shard of {self.builder.info.full_name}",
-                    remedy=f"remove {Path(shard.path).parent} and run again, so that the data set is prepared anew",
-                )
+        for path in (Path(shard.path) for shard in split.shards):
+            try:
+                if path.exists() and not path.is_file():  # to open a pipe is to wait for its writer
+                    raise self.unreadable(str(path), "something that is no file")
+                with path.open("rb") as file:
+                    file.read(1)
+            except OSError as error:
+                raise self.unreadable(str(path), error.strerror or str(error)) from error
+
+    def unreadable(self, path: str, reason: str) -> WorldError:
+        """The message for a shard that can't be opened or read, for a reason in the system's words."""
+        shard, is_gone = f"a shard of {self.builder.info.full_name}", reason == os.strerror(errno.ENOENT)
+        return WorldError(
+            where=path,
+            found="no such file" if is_gone else reason,
+            expected=shard if is_gone else f"{shard} that can be read",
+            remedy=f"remove {Path(path).parent} and run again, so that the data set is prepared anew"
+            if is_gone
+            else "check the file's permissions and its storage",
+        )
 
     def parser(self) -> Callable[[tf.Tensor], Example]:
         """A function from a serialised example (string scalar) to `image` (string scalar) and `label` (int64)."""

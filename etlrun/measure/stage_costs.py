@@ -23,7 +23,7 @@ _NODES: Mapping[str, tuple[str, ...]] = {
     "cache.memory": ("MemoryCache",),
     "cache.disk": ("Concatenate", "Map", "ParallelMap"),
     "model.backbone": ("Unbatch",),
-    "dataset.skip_corrupt": ("IgnoreErrors",),
+    "dataset.skip_corrupt": ("Filter", "Concatenate", "IgnoreErrors"),
     "transform.": ("Map", "ParallelMap"),
 }
 """How the names of a stage's own nodes begin. All nodes behind the last of them belong to the extraction."""
@@ -87,6 +87,8 @@ def _places(paths: Sequence[str], batch_size: int, *, reads_disk: bool) -> list[
         names = next((names for key, names in _NODES.items() if path.startswith(key)), ())
         if path == "cache.disk" and not reads_disk:
             names = ("Concatenate",)
+        if path == "dataset.skip_corrupt":  # a map takes the numbers off
+            places.append(_Place(path, 1, ("Map",), takes_one=True))
         is_once = path in {"transform.after_cache", "model.backbone"}
         places.append(_Place(path, batch_size if is_batched else 1, names, takes_one=is_once))
         if path.startswith("cache.") and not reads_disk:  # a map counts or writes what is kept

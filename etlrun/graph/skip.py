@@ -1,0 +1,36 @@
+"""Leaving out broken records, and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from etlrun.graph.context import Context
+from etlrun.stages.skip import SkipCorrupt
+
+
+def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context) -> tf.data.Dataset:
+    """Elements that raise are dropped; what is missing at the end of a pass has to be broken records.
+
+    An element is asked for as often as there are examples: a file that can't be opened raises whenever it is asked.
+    """
+    total = context.split.num_examples
+    blank = tf.nest.map_structure(
+        lambda spec: tf.zeros([side or 0 for side in spec.shape], spec.dtype), dataset.element_spec
+    )
+    end = tf.data.Dataset.from_tensors((tf.constant(total, tf.int64), blank))
+
+    def checked(kept: np.int64) -> np.bool_:
+        context.losses.explain(context.source, context.split, int(kept))
+        return np.bool_(False)  # noqa: FBT003 - the type that TensorFlow takes
+
+    def is_example(kept: tf.Tensor, numbered: tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]) -> tf.Tensor:
+        return tf.cond(
+            numbered[0] < total,
+            lambda: tf.constant(True),  # noqa: FBT003
+            lambda: tf.ensure_shape(tf.numpy_function(checked, [kept], tf.bool), ()),
+        )
+
+    as_is = tf.autograph.experimental.do_not_convert
+    numbered = tf.data.Dataset.zip((tf.data.Dataset.range(total), dataset)).ignore_errors().concatenate(end)
+    return numbered.enumerate().filter(as_is(is_example)).map(as_is(lambda _, numbered: numbered[1]))
