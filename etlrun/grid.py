@@ -15,14 +15,12 @@ from omegaconf.errors import OmegaConfBaseException
 from etlrun.compose import Request, by_hydra, composer
 from etlrun.composer import UNCOMPOSABLE, Composer, plain, refusal
 from etlrun.errors import ConfigError, Fault
-from etlrun.overrides import Axis, Chosen, Combinations, one_by_one, parsed
+from etlrun.overrides import Axis, Chosen, Combinations, covered, one_by_one, parsed, set_last
 from etlrun.plan import Plan
 from etlrun.planning import plan
 from etlrun.spec import parse, parse_sweep
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep
-
-_ABSENT = object()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +89,7 @@ def of(request: Request, stages: Stages) -> Grid:
         sweep, multirun, params = asked.settings()
         axes = [*asked.axes_of([f"{key}={value}" for key, value in params.items()]), *asked.axes]
         axes = [axis for axis in axes if not axis.is_of_sweep]
+        asked.add(covered(axes))
         if not multirun.is_grid:
             return Grid(jobs=asked.jobs(one_by_one(axes)), sweep=sweep, multirun=multirun)
         combinations = Combinations(axes, sweep.zip, sweep.exclude)
@@ -198,7 +197,7 @@ class _Asked:
                 words = [axis.word(value) for axis, value in chosen.items() if not axis.key.startswith("hydra")]
                 jobs.append(Job(overrides=words, config=config, plan=job_plan))
         if chosen is not None and not self.faults:
-            self.add(_unlisted(self.files.config(_words(chosen)), list(chosen)))
+            self.add(_unlisted(self.files.config(_words(chosen)), set_last(chosen)))
         return jobs
 
     def add(self, faults: Iterable[Fault]) -> None:
@@ -217,7 +216,9 @@ class _Asked:
         return axes
 
     def _config(self, chosen: Chosen) -> DictConfig:
-        """Composed, plain values set as Hydra's `++` sets them: unknown ones are for the strict parser to report.
+        """Composed as Hydra does, in the order of the command line, but for plain values that may as well be set last.
+
+        These are set as Hydra's `++` sets them: unknown ones are for the strict parser to report.
 
         Those that differ in nothing else are one, which holds until the next is asked for: all set the same keys.
         Mappings are merged, and so would hold what another one has set.
@@ -228,30 +229,41 @@ class _Asked:
             self._composed[key] = copy.deepcopy(self.files.config(words))
         config = self._composed[key]
         try:
-            for axis, value in chosen.items():
-                if axis.is_plain:
-                    OmegaConf.update(config, axis.key, value.plain, merge=True, force_add=True)
+            for axis in set_last(chosen):
+                OmegaConf.update(config, axis.key, chosen[axis].plain, merge=True, force_add=True)
         except OmegaConfBaseException as error:
             raise ConfigError([refusal(error)]) from error
         return config
 
 
 def _words(chosen: Chosen) -> tuple[str, ...]:
-    """All overrides but plain values."""
-    return tuple(axis.word(value) for axis, value in chosen.items() if not axis.is_plain)
+    """All overrides but the values that are set last."""
+    left = {id(axis) for axis in set_last(chosen)}
+    return tuple(axis.word(value) for axis, value in chosen.items() if id(axis) not in left)
 
 
 def _unlisted(base: DictConfig, axes: Sequence[Axis]) -> Iterator[Fault]:
     """Keys that are right, but that Hydra does not take without a `+`, since no file of this config has them."""
     config = OmegaConf.to_container(base)
     for axis in axes:
-        block: Any = config
-        for part in axis.key.split(".") if axis.is_plain else ():
-            block = block.get(part, _ABSENT) if isinstance(block, dict) else _ABSENT
-        if block is _ABSENT:
-            yield Fault(
-                where=axis.key,
-                found="a key that no file of this config sets",
-                expected="a key to change",
-                remedy=f"write +{axis.override.input_line} to add it",
-            )
+        for value in axis.values:
+            nested = value.plain
+            for part in reversed(axis.key.split(".")):
+                nested = {part: nested}
+            for key in _absent(config, nested):
+                yield Fault(
+                    where=key,
+                    found="a key that no file of this config sets",
+                    expected="a key to change",
+                    remedy=f"write +{axis.override.input_line} to add it",
+                )
+
+
+def _absent(block: Any, values: Any, prefix: str = "") -> Iterator[str]:
+    """The dotted keys of `values` that a composed `block` does not have."""
+    if isinstance(block, dict) and isinstance(values, dict):
+        for key, value in values.items():
+            if key in block:
+                yield from _absent(block[key], value, f"{prefix}{key}.")
+            else:
+                yield f"{prefix}{key}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -50,7 +50,8 @@ class Axis:
             values = tuple(Value(str(text), value) for text, value in zip(texts, plain, strict=True))
         else:
             values = (Value(override.get_value_element_as_str(), override.value()),)
-        return cls(override, bool(options), values)
+        is_mapping = any(isinstance(value.plain, dict) for value in values)  # of values that stand in the group
+        return cls(override, bool(options) and not is_mapping, values)
 
     @property
     def key(self) -> str:
@@ -61,6 +62,12 @@ class Axis:
     def is_plain(self) -> bool:
         """Whether it sets a value that Hydra expects to be there."""
         return not (self.is_group or self.key.startswith(("+", "~", "hydra.")))
+
+    def covers(self, other: Axis) -> bool:
+        """Whether it sets, adds or removes the whole of what `other` sets."""
+        if self.is_group or other.is_group:
+            return self.key == other.key
+        return f"{other.override.key_or_group}.".startswith(f"{self.override.key_or_group}.")
 
     @property
     def is_of_sweep(self) -> bool:
@@ -85,8 +92,8 @@ class Axis:
         if self.is_of_sweep and len(self.values) > 1:
             found = f"{len(self.values)} values"
             return Fault(where=self.key, found=found, expected="one value: it is of the sweep, not of a job")
-        for value in self.values:
-            if options and not self.override.is_delete() and value.text not in options and value.text[:1] != "[":
+        for value in self.values if self.is_group else ():
+            if not self.override.is_delete() and value.text not in options and value.text[:1] != "[":
                 return Fault(
                     where=self.override.key_or_group,
                     found=f"the unknown option '{value.text}'",
@@ -121,6 +128,31 @@ def parsed(words: Sequence[str], loader: ConfigLoader | None) -> tuple[list[Over
 
 
 Chosen = dict[Axis, Value]
+
+
+def set_last(axes: Iterable[Axis]) -> list[Axis]:
+    """The plain values that may be set after all others: none that is set before comes later and is about the same."""
+    last: list[Axis] = []
+    before: list[Axis] = []
+    for axis in reversed(list(axes)):
+        if axis.is_plain and not any(axis.covers(later) or later.covers(axis) for later in before):
+            last.insert(0, axis)
+        elif not axis.is_group:
+            before.append(axis)
+    return last
+
+
+def covered(axes: Sequence[Axis]) -> Iterator[Fault]:
+    """Several values of which none counts, since a later override takes their place in every job."""
+    for place, axis in enumerate(axes):
+        for later in axes[place + 1 :] if len(axis.values) > 1 else ():
+            if later.covers(axis):
+                yield Fault(
+                    where=axis.key,
+                    found=f"{len(axis.values)} values, and {later.override.input_line} after them",
+                    expected="values that count: of two overrides of a key the last one does",
+                    remedy="leave one of the two out",
+                )
 
 
 class Combinations:

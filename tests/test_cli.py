@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from etlrun import render
+from etlrun import grid, render
+from etlrun.compose import Request
 from etlrun.eject import program
+from etlrun.stages import STAGES
 from tests.configs import composed, plan_of
 
 FRAMEWORKS = {"tensorflow", "keras", "tensorflow_datasets"}
@@ -87,6 +89,32 @@ def test_a_program_is_printed(tmp_path: Path) -> None:
     plan = plan_of("trainer.epochs=2")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert answer.stdout == program.ejected(plan, ["trainer.epochs=2"], program.versions())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "load.batch_size=64 ++load.batch_size=32",
+        "++load.batch_size=32 load.batch_size=64",
+        "load.batch_size=64 load.batch_size=16",
+        "load.batch_size=64 ~load.batch_size +load.batch_size=8",
+        "load.batch_size=64 load={batch_size:16} ++load.prefetch=1",
+        "++load.shuffle_buffer=${load.batch_size} load.batch_size=8 ++load.batch_size=9",
+        "~trainer.early_stopping +trainer.early_stopping={patience:2,monitor:loss,min_delta:0.0}",
+        "cache.at=decoded cache=none cache=disk cache.at=resize ++cache.at=source",
+        "experiment=naive experiment=parallel model.weights=null +load@extra=plain ~extra",
+        "cache=[disk,memory] profile=trace ~profile.windows +profile.windows=[[1,2]]",
+    ],
+)
+def test_the_last_override_of_a_key_counts_in_plans_runs_and_sweeps(line: str, tmp_path: Path) -> None:
+    words = line.split()
+    nowhere = ["trainer.resume=nowhere", "hydra.run.dir=run"]  # of which the run is told once it has left its plan
+    answer = etlrun(*words, *nowhere, cwd=tmp_path)
+    assert answer.stderr.startswith("etlrun: failed\n  trainer.resume=nowhere: found no run;"), answer.stderr
+    ran = (tmp_path / "run" / "plan.txt").read_text()
+    assert ran == render.text(grid.planned(Request(overrides=[*words, nowhere[0]]), STAGES))
+    (job,) = grid.of(Request(overrides=[*words, nowhere[0]], multirun=True), STAGES).jobs
+    assert ran == render.text(job.plan)
 
 
 def test_a_format_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -45,13 +45,9 @@ def test_references_follow_what_is_swept() -> None:
 
 
 def test_a_mapping_holds_nothing_of_the_job_before() -> None:
-    jobs = grid_of("measure.silence={serial_map:one},{no_prefetch:two}", "load.prefetch=0,1").jobs
-    assert [job.config["measure"]["silence"] for job in jobs] == [
-        {"serial_map": "one"},
-        {"serial_map": "one"},
-        {"no_prefetch": "two"},
-        {"no_prefetch": "two"},
-    ]
+    jobs = grid_of("trainer.early_stopping={patience:3},{min_delta:0.5}", "load.prefetch=0,1").jobs
+    stopping = [job.plan.spec.trainer.early_stopping for job in jobs]  # type: ignore[union-attr] # none is a drain
+    assert [(item.patience, item.min_delta) for item in stopping] == [(3, 0.0), (3, 0.0), (None, 0.5), (None, 0.5)]
 
 
 def test_how_a_sweep_goes_is_no_part_of_its_jobs() -> None:
@@ -125,6 +121,20 @@ def test_the_grid_may_stand_in_a_config(tmp_path: Path) -> None:
             ["sweep.repeat=3"],
             ("sweep.repeat: found an unknown key; expected one of the keys repeats, seed, prune, resume, on_error, "
             "retries, timeout_s, max_jobs_in_flight, exclude, zip, objectives\n    -> did you mean `repeats`?"),
+        ),
+        (
+            ["load.prefetch=0,1", "+load={prefetch:2}", "cache=none,disk", "cache=memory"],
+            ("load.prefetch: found 2 values, and +load={prefetch:2} after them; expected values that count: of two "
+            "overrides of a key the last one does\n    -> leave one of the two out\n"
+            "cache: found 2 values, and cache=memory after them; expected values that count: of two overrides of a key "
+            "the last one does\n    -> leave one of the two out"),
+        ),
+        (
+            ["measure.silence={serial_map:one},{no_prefetch:two}"],
+            ("measure.silence.serial_map: found a key that no file of this config sets; expected a key to change\n"
+            "    -> write +measure.silence={serial_map:one},{no_prefetch:two} to add it\n"
+            "measure.silence.no_prefetch: found a key that no file of this config sets; expected a key to change\n"
+            "    -> write +measure.silence={serial_map:one},{no_prefetch:two} to add it"),
         ),
         (
             ["load.batch_size=int(interval(8,64))"],
