@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from omegaconf import DictConfig
 
 from etlrun.composer import Composer
 from etlrun.errors import ConfigError, Fault
+from etlrun.sources import config_files, unreadable
 
 VERSION_BASE = "1.3"
 
@@ -104,11 +106,15 @@ def composer(request: Request) -> Iterator[Composer]:
 
 
 def files_digest(request: Request) -> str:
-    """16 hex digits of a SHA-256 over all config files that `request` could read."""
+    """16 hex digits of a SHA-256 over all config files that `request` could read; `ConfigError` if one can't be."""
     digest = hashlib.sha256()
     for folder in (config_dir(), *([Path(request.config_dir)] if request.config_dir else [])):
-        for path in sorted(folder.rglob("*.yaml")):
-            digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
+        for path in config_files(folder):
+            try:
+                text = path.read_bytes()
+            except OSError as error:
+                raise ConfigError([unreadable(str(path), error)]) from error
+            digest.update(os.fsencode(path.relative_to(folder)) + b"\0" + text + b"\0")
     return digest.hexdigest()[:16]
 
 

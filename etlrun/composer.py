@@ -19,7 +19,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from etlrun.errors import ConfigError, Fault
+from etlrun.errors import ConfigError, Fault, one_line
+from etlrun.sources import Readable
 
 UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
 """What Hydra and OmegaConf raise of files that are wrong, or that include themselves."""
@@ -47,6 +48,7 @@ class Composer:
 
     def __init__(self, loader: Any, config_name: str) -> None:
         self.loader: ConfigLoaderImpl = loader
+        self.loader.repository = Readable(loader.config_search_path)
         self._name = config_name
         self._files = CachingConfigRepository(loader.repository)
         self._parser = OverridesParser.create()
@@ -83,7 +85,7 @@ class Composer:
         """The files of a config, in the order in which they are laid over each other; none if only Hydra can tell."""
         try:
             defaults = self._defaults(overrides).defaults
-        except UNCOMPOSABLE:
+        except (*UNCOMPOSABLE, ConfigError):
             return ()
         return tuple(Layer(self._path(default), _package(default)) for default in defaults)
 
@@ -169,11 +171,6 @@ def _merge(values: dict[str, Any], layer: Mapping[str, Any]) -> None:
             _merge(there, value)
         elif value != MISSING or key not in values:
             values[key] = copy.deepcopy(value)
-
-
-def one_line(error: Exception) -> str:
-    """The message of an error without its line breaks."""
-    return " ".join(str(error).split())
 
 
 def refusal(error: Exception) -> Fault:

@@ -54,10 +54,21 @@ class WorldError(EtlrunError):
         super().__init__([Fault(where=where, found=found, expected=expected, remedy=remedy)])
 
 
+def likeliest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` was most likely meant to be; None where none is alike, or `word` is known."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return close[0] if close and close[0] != word else None
+
+
 def did_you_mean(word: str, known: Iterable[str], shown: str = "`{}`", otherwise: str = "") -> str:
     """A remedy with the known word that `word` was most likely meant to be, put into `shown`; else `otherwise`."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"did you mean {shown.format(close[0])}?" if close and close[0] != word else otherwise
+    close = likeliest(word, known)
+    return otherwise if close is None else f"did you mean {shown.format(close)}?"
+
+
+def one_line(error: Exception) -> str:
+    """The message of an error without its line breaks."""
+    return " ".join(str(error).split())
 
 
 def headline(error: Exception) -> str:

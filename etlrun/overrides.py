@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -9,11 +11,10 @@ from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
-from etlrun.composer import one_line
-from etlrun.errors import Fault, did_you_mean
+from etlrun.errors import Fault, did_you_mean, likeliest, one_line
 
 
 @dataclass(frozen=True)
@@ -92,15 +93,33 @@ class Axis:
         if self.is_of_sweep and len(self.values) > 1:
             found = f"{len(self.values)} values"
             return Fault(where=self.key, found=found, expected="one value: it is of the sweep, not of a job")
-        for value in self.values if self.is_group else ():
-            if not self.override.is_delete() and value.text not in options and value.text[:1] != "[":
+        for value in self.values if self.is_group and not self.override.is_delete() else ():
+            if value.plain not in options and not isinstance(value.plain, list):
+                word = value.plain if isinstance(value.plain, str) else value.text
+                meant = word if word in options else likeliest(word, options)
                 return Fault(
                     where=self.override.key_or_group,
-                    found=f"the unknown option '{value.text}'",
+                    found=f"the unknown option '{word}'" if meant != word else f"{word}, which is no text",
                     expected=f"one of {', '.join(options)}",
-                    remedy=did_you_mean(value.text, options, f"{self.override.key_or_group}={{}}"),
+                    remedy=f"did you mean {typed(self.override.key_or_group, meant)}?" if meant else "",
                 )
         return None
+
+
+_BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[a-z_][a-z0-9_-]*", re.IGNORECASE | re.ASCII)
+"""What Hydra's grammar takes as a text without quotes; it takes more, but that is not so simple."""
+
+
+def quoted(word: str) -> str:
+    """The override KEY=VALUE for a value that is a text, whatever marks are in it."""
+    key, _, value = word.partition("=")
+    return f"{key}={QuotedString(value, Quote.double).with_quotes()}"
+
+
+def typed(group: str, option: str) -> str:
+    """What chooses an option of a group in a shell."""
+    word = f"{group}={option}"
+    return word if _BARE.fullmatch(option) else shlex.quote(quoted(word))
 
 
 def one_by_one(axes: Sequence[Axis]) -> Iterator[Chosen]:
@@ -120,9 +139,11 @@ def parsed(words: Sequence[str], loader: ConfigLoader | None) -> tuple[list[Over
             overrides += parser.parse_overrides([word if word.partition("=")[0] else ""])
         except HydraException as error:
             key, _, value = word.partition("=")
-            quoted = f"""quote the value, once for Hydra and once for the shell: '{key}="{value}"'"""
-            remedy = quoted if value else f"write {key}=VALUE"
+            remedy = f"""quote the value, once for Hydra and once for the shell: '{key}="{value}"'"""
+            remedy = remedy if value else f"write {key}=VALUE"
             found = one_line(error).split(" See http")[0]
+            if found.startswith("LexerNoViableAltException"):
+                found = "a mark that is allowed in quotes only"
             faults.append(Fault(where=word, found=found, expected="KEY=VALUE in Hydra's grammar", remedy=remedy))
     return overrides, faults
 

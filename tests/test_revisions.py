@@ -95,7 +95,7 @@ def test_a_wrong_revision_is_told_with_its_file_and_line(repository: Repository,
 def test_what_users_wrote_stays_text_in_a_comment(repository: Repository, told: Any) -> None:
     name = "n```\n```\n# out </details><b>[click](http://evil) @octocat"
     repository.write("experiment/small.yaml", SMALL + "dataset: " + json.dumps({"name": name, "data_dir": "a`|b\n# c"}))
-    repository.write("experiment/@x <b>*.yaml", SMALL)
+    repository.write("experiment/@x <b>*.yaml", SMALL.replace("epochs: 2", "epochs: 0"))
     repository.commit("Odd")
     text = told("HEAD~1", "HEAD", "--config-dir", "mine", "--format", "markdown", status=2)
     one_line = " ".join(name.split())
@@ -103,7 +103,7 @@ def test_what_users_wrote_stays_text_in_a_comment(repository: Repository, told: 
     assert "| `dataset.data_dir` | `null` | `` a`\\|b # c `` | speed, as long as the same files are there |\n" in text
     assert '[("n#96;#96;#96; #96;#96;#96; # out #lt;/details#gt;#lt;b#gt;[click](http://evil) @octocat<br/>' in text
     assert "\n**&#64;x &#60;b>&#42;** can't be compared.\n" in text
-    assert "\n- mine/experiment/&#64;x &#60;b>&#42;.yaml: added, reaches no experiment\n" in text
+    assert "\n- mine/experiment/&#64;x &#60;b>&#42;.yaml: added, reaches &#64;x &#60;b>&#42;\n" in text
     assert text.count("```mermaid\n") == text.count("\n```\n") == 1
 
 
@@ -135,6 +135,48 @@ def test_links_are_followed(repository: Repository, told: Any) -> None:
     (repository.folder / "kept.yaml").write_text(OTHER.replace("epochs: 3", "epochs: 4"))
     repository.commit("Longer")
     assert told("HEAD~1", "HEAD", "--config-dir", "mine").splitlines()[0] == "other: changes the training"
+
+
+def test_folders_to_which_links_lead_are_read_as_they_were(repository: Repository, told: Any) -> None:
+    shared = repository.folder / "shared"
+    (repository.configs / "transform").rename(repository.folder / "kept")
+    shared.symlink_to("kept")
+    (repository.configs / "transform").symlink_to("../shared/../shared")
+    (repository.folder / "kept" / "back").symlink_to("../mine")
+    (repository.folder / "kept" / "loop.yaml").symlink_to("loop.yaml")
+    (repository.folder / "kept" / "gone.yaml").symlink_to("nowhere/gone.yaml")
+    repository.commit("Linked")
+    assert told("HEAD~1", "HEAD", "--config-dir", "mine").startswith("default, a100_resnet50,")
+    assert told("HEAD", "--config-dir", "mine").startswith("default, a100_resnet50,")
+    repository.replace("transform/small_48.yaml", "[48, 48]", "[32, 32]")
+    changed = "small: changes the data, from transform.resize on"
+    assert told("HEAD", "--config-dir", "mine").splitlines()[0] == changed
+    repository.commit("Smaller")
+    answer = told("HEAD~1", "HEAD", "--config-dir", "mine").splitlines()
+    assert (answer[0], answer[-1]) == (changed, "mine/transform/small_48.yaml: changed, reaches small")
+
+
+@pytest.mark.parametrize("target", ["../../elsewhere", "/elsewhere/configs"])
+def test_a_link_that_leaves_the_repository_is_refused(repository: Repository, target: str) -> None:
+    (repository.configs / "load").symlink_to(target)
+    repository.commit("Linked")
+    assert refusal_of_diff("HEAD", "--config-dir", "mine") == (
+        f"HEAD:mine/load: found a link to {target}, which leaves the repository; expected a link to what the revision "
+        "holds\n    -> commit the files that it leads to, and link to these"
+    )
+
+
+def test_submodules_and_odd_names_are_in_nobodys_way(repository: Repository, told: Any) -> None:
+    head = repository.git("rev-parse", "HEAD")
+    repository.write("experiment/a\nb\t.yaml", SMALL)
+    repository.write("experiment/.hidden.yaml", "wrong: [")
+    repository.git("add", "--all")
+    repository.git("update-index", "--add", "--cacheinfo", f"160000,{head},mine/experiment/module.yaml")
+    repository.git("commit", "--quiet", "--message", "Odd")
+    assert told("HEAD~1", "HEAD", "--config-dir", "mine") == (
+        "default, a100_resnet50, cats_vs_dogs, h100_resnet50, naive, other, parallel, small: no difference\n"
+        "mine/experiment/a\\nb\\t.yaml: added, reaches no experiment\n"
+    )
 
 
 def test_an_experiment_named_as_the_run_without_one_is_refused(repository: Repository) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from etlrun import compose
 from etlrun.composer import MISSING, Composer
-from etlrun.errors import Fault
+from etlrun.errors import ConfigError, Fault
 from etlrun.plan import Plan
 from etlrun.review.difference import leaves
 from etlrun.review.folders import Folders
-from etlrun.review.lines import Entry, entries, syntax_fault
+from etlrun.review.lines import Entry, entries, located
 from etlrun.review.sides import DEFAULT, Variant, composed, hidden, named_default
+from etlrun.sources import config_files, unloadable
 
 Words = tuple[str, ...]
 
@@ -46,20 +47,30 @@ def check(folders: Folders) -> Checked:
     """Check the configs of `folders`: a person's own where there are some, else the project's."""
     checked = Checked()
     own = _own(folders)
-    broken = [fault for name in own if (fault := syntax_fault(folders.files[name], name)) is not None]
+    broken = [fault for name in own if (fault := _broken(folders.paths[name], name)) is not None]
     checked.add(broken)
-    if broken:  # what reaches such a file can't be composed, and would be told again for each config
-        return checked
-    with compose.composer(folders.request([])) as files:
-        _compose_all(checked, files, folders, own)
-    for name in _primaries(folders):
-        with compose.composer(folders.request([], name)) as files:
-            checked.configs[(f"--config-name={name}",)] = composed([], files, folders)
+    try:
+        with compose.composer(folders.request([])) as files:
+            _compose_all(checked, files, folders, own)
+        for name in _primaries(folders):
+            with compose.composer(folders.request([], name)) as files:
+                checked.configs[(f"--config-name={name}",)] = composed([], files, folders)
+    except ConfigError as error:  # of a file without which there is no config
+        checked.add(located(fault, (), folders, ()) for fault in error.faults)
     _judge(checked)
-    checked.add(_unreached(checked, folders, own))
-    checked.add(_never_counting(checked, folders, own))
+    checked.add(_other_suffixes(folders))
     checked.add(_without_header(folders, own))
+    if not broken:  # of what such a file reaches, nobody knows
+        checked.add(_unreached(checked, folders, own))
+        checked.add(_never_counting(checked, folders, own))
     return checked
+
+
+def _broken(path: Path, name: str) -> Fault | None:
+    """The fault of a file that no config can be made of."""
+    if path.as_posix().isprintable():
+        return unloadable(path, name)
+    return Fault(where=name, found="a name that can't be printed", expected="one that can", remedy="rename the file")
 
 
 def _own(folders: Folders) -> list[str]:
@@ -70,7 +81,7 @@ def _own(folders: Folders) -> list[str]:
 
 def _primaries(folders: Folders) -> list[str]:
     """A person's primary configs: the files at the top of their folder."""
-    return sorted(path.stem for path in folders.own.glob("*.yaml")) if folders.own is not None else []
+    return [path.stem for path in folders.paths.values() if path.parent == folders.own]
 
 
 def _compose_all(checked: Checked, files: Composer, folders: Folders, own: list[str]) -> None:
@@ -121,7 +132,8 @@ def _judge(checked: Checked) -> None:
                 checked.refused[words] = variant.faults[0]
             continue
         for fault in variant.faults:
-            met.setdefault(str(fault), (fault, []))[1].append(" ".join(words) or "the default run")
+            if str(fault) not in checked.faults:  # as that of a file is
+                met.setdefault(str(fault), (fault, []))[1].append(" ".join(words) or "the default run")
     for fault, places in met.values():
         more = f" and {len(places) - 1} more" if places[1:] else ""
         checked.add([replace(fault, where=f"{fault.where}, in {places[0]}{more}")])
@@ -145,8 +157,11 @@ def _unreached(checked: Checked, folders: Folders, own: list[str]) -> Iterator[F
                 expected="an option of a group that a defaults list names",
                 remedy="move it into the folder of its group, or remove it",
             )
-    folder = folders.own or folders.base
-    for path in sorted(folder.rglob("*.yml")):
+
+
+def _other_suffixes(folders: Folders) -> Iterator[Fault]:
+    """Files that look like configs, and are none."""
+    for path in config_files(folders.own or folders.base, ".yml"):
         yield Fault(where=folders.name(path), found="the suffix .yml", expected=".yaml: Hydra reads no other")
 
 

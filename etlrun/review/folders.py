@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,8 @@ from pathlib import Path
 
 from etlrun import compose
 from etlrun.errors import ConfigError, Fault
+from etlrun.review.git import git, write_configs
+from etlrun.sources import config_files, printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,22 +33,35 @@ class Folders:
     shown: dict[Path, str]
 
     @cached_property
-    def files(self) -> dict[str, bytes]:
-        """The content of each YAML file, by the name that a message calls it."""
+    def paths(self) -> dict[str, Path]:
+        """The YAML files, by the names that messages call them."""
         folders = [folder for folder in (self.base, self.own) if folder is not None]
-        return {self.name(path): path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.yaml"))}
+        return {self.name(path): path for folder in folders for path in config_files(folder)}
+
+    @cached_property
+    def files(self) -> dict[str, bytes]:
+        """The content of each of them; nothing of one that can't be read."""
+        return {name: _content(path) for name, path in self.paths.items()}
 
     def name(self, path: Path) -> str:
-        """What a message calls a file; the same in each revision."""
+        """What a message calls a file; the same in each revision, and with no mark that can't be printed."""
         for folder, shown in self.shown.items():
             if path.is_relative_to(folder):
-                return (Path(shown) / path.relative_to(folder)).as_posix()
-        return str(path)
+                path = Path(shown) / path.relative_to(folder)
+                break
+        return printable(path.as_posix())
 
     def request(self, overrides: list[str], config_name: str | None = None) -> compose.Request:
         """For a config of these folders."""
         own = None if self.own is None else str(self.own)
         return compose.Request(overrides=overrides, base_dir=str(self.base), config_dir=own, config_name=config_name)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def working_tree(own: str | None) -> Folders:
@@ -67,7 +81,7 @@ def is_revision(word: str) -> bool:
     return (
         bool(word)
         and not word.startswith("-")
-        and _git(Path.cwd(), "rev-parse", "--verify", f"{word}^{{commit}}") is not None
+        and git(Path.cwd(), "rev-parse", "--verify", f"{word}^{{commit}}") is not None
     )
 
 
@@ -77,7 +91,7 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
 
     The project's configs are those of this installation, where they are not kept in this repository.
     """
-    top = Path((_git(Path.cwd(), "rev-parse", "--show-toplevel") or b"").decode().strip())
+    top = Path(os.fsdecode((git(Path.cwd(), "rev-parse", "--show-toplevel") or b"").rstrip(b"\n")))
     tracked = {folder: _tracked(top, revision, folder) for folder in now.shown}
     names = [name for name in tracked.values() if name]
     if not names and not _ever_tracked(top, now.own):
@@ -90,7 +104,7 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
         raise ConfigError([fault])
     with tempfile.TemporaryDirectory() as scratch:
         for name in names:
-            _write_files(top, revision, name, Path(scratch))
+            write_configs(top, revision, name, Path(scratch))
         place = {folder: Path(scratch).resolve() / name if name else None for folder, name in tracked.items()}
         base = place[now.base] or now.base
         own = place[now.own] if now.own is not None else None
@@ -98,27 +112,11 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
         yield Folders(base=base, own=own, revision=revision, shown=shown)
 
 
-def _write_files(top: Path, revision: str, folder: str, scratch: Path) -> None:
-    """Write the YAML files of a folder of a revision, as they were committed, below `scratch`."""
-    (scratch / folder).mkdir(parents=True, exist_ok=True)
-    listed = _git(top, "ls-tree", "-r", "-z", "--name-only", "--full-tree", revision, "--", folder) or b""
-    names = [name for name in os.fsdecode(listed).split("\0") if name.endswith((".yaml", ".yml"))]
-    asked = "".join(f"{revision}:{name}\n" for name in names)
-    answer = _git(top, "cat-file", "--batch", "--follow-symlinks", given=os.fsencode(asked)) or b""
-    place = 0
-    for name in names:
-        start = answer.index(b"\n", place) + 1
-        place = start + int(answer[place:start].split()[-1])
-        (scratch / name).parent.mkdir(parents=True, exist_ok=True)
-        (scratch / name).write_bytes(answer[start:place])
-        place += 1
-
-
 def _ever_tracked(top: Path, folder: Path | None) -> bool:
     """Whether some revision has files in `folder`: in one without it, it was not there yet, or not any more."""
     if folder is None or not folder.is_relative_to(top.resolve()):
         return False
-    return bool(_git(top, "rev-list", "-n", "1", "--all", "HEAD", "--", folder.relative_to(top.resolve()).as_posix()))
+    return bool(git(top, "rev-list", "-n", "1", "--all", "HEAD", "--", folder.relative_to(top.resolve()).as_posix()))
 
 
 def _tracked(top: Path, revision: str, folder: Path) -> str | None:
@@ -126,14 +124,4 @@ def _tracked(top: Path, revision: str, folder: Path) -> str | None:
     if not folder.is_relative_to(top.resolve()):
         return None
     name = folder.relative_to(top.resolve()).as_posix()
-    return name if _git(top, "ls-tree", "--name-only", "--full-tree", revision, "--", f"{name}/") else None
-
-
-def _git(folder: Path, *words: str, given: bytes = b"") -> bytes | None:
-    """What git says in `folder`; None where it fails or is not there."""
-    command = ["git", "-C", str(folder), *words]
-    try:
-        answer = subprocess.run(command, input=given, capture_output=True, check=False)
-    except FileNotFoundError:
-        return None
-    return answer.stdout if answer.returncode == 0 else None
+    return name if git(top, "ls-tree", "--name-only", "--full-tree", revision, "--", f"{name}/") else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import yaml
 
@@ -34,7 +35,7 @@ def entries(text: bytes, package: str, file: str) -> list[Entry]:
     """The keys that a file sets, outer ones before inner ones; none where it is no mapping."""
     try:
         node = yaml.compose(text, Loader=_LOADER)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         return []
     return [
         Entry(key, line, file)
@@ -54,6 +55,8 @@ def located(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequ
     """The same fault, with the file and the line of its key: the last file that sets it, or the block around it."""
     if fault.where == "config":
         return _of_hydra(fault, folders, words)
+    if fault.where.startswith("/"):  # a file, where keys are dotted
+        return replace(fault, where=f"{revision_prefix(folders)}{folders.name(Path(fault.where))}")
     found = [
         entry
         for layer in layers
@@ -87,16 +90,3 @@ def _of_hydra(fault: Fault, folders: Folders, words: Sequence[str]) -> Fault:
 def revision_prefix(folders: Folders) -> str:
     """What stands before the names of files in messages; nothing for the working tree."""
     return f"{folders.revision}:" if folders.revision else ""
-
-
-def syntax_fault(text: bytes, file: str) -> Fault | None:
-    """The fault of a file that is no YAML."""
-    try:
-        yaml.compose(text, Loader=_LOADER)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        return Fault(where=f"{file}:{line}", found=str(error.problem or error.context), expected="YAML")
-    except yaml.YAMLError as error:
-        return Fault(where=f"{file}:1", found=" ".join(str(error).split()), expected="YAML")
-    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,10 +17,12 @@ from etlrun import compose, grid
 from etlrun import record as records
 from etlrun.composer import NOT_OF_A_RUN, UNCOMPOSABLE, Composer, Layer, refusal
 from etlrun.errors import ConfigError, Fault
+from etlrun.overrides import quoted
 from etlrun.plan import Plan
 from etlrun.planning import plan
 from etlrun.review.folders import Folders, at_revision, is_revision
 from etlrun.review.lines import located, revision_prefix
+from etlrun.sources import unloadable, unreadable
 from etlrun.spec import GROUPS, parse, parse_sweep
 from etlrun.stages import STAGES
 
@@ -80,11 +83,13 @@ def resolve(word: str, now: Folders, experiment: str | None, like: Side | None =
         return _resolved(word, now, experiment, like)
     except UNCOMPOSABLE as error:
         raise ConfigError([replace(refusal(error), where=word)]) from error
+    except OSError as error:
+        raise ConfigError([unreadable(word, error)]) from error
 
 
 def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None) -> Side:
     path = Path(word)
-    if word and (path / records.CONFIG).is_file():
+    if word and os.path.isfile(path / records.CONFIG):  # noqa: PTH113 - false of many overrides, too long for a name
         return of_config(word, records.read_config(path))
     if path.suffix in {".yaml", ".yml"} and path.is_file():
         return _of_file(word, path.resolve(), now)
@@ -129,7 +134,7 @@ def _taken_over(name: str, like: Side, folders: Folders) -> Variant | None:
     variant = like.variants.get(name)
     if variant is None or variant.plan is None or not variant.files:
         return None
-    same = all(folders.files.get(file) == like.files[file] for file in variant.files)
+    same = all(file in like.files and folders.files.get(file) == like.files[file] for file in variant.files)
     return variant if same else None
 
 
@@ -139,16 +144,17 @@ def variant_of(name: str, files: Composer, folders: Folders) -> Variant:
 
 
 def composed(words: list[str], files: Composer, folders: Folders, given: Mapping[str, Any] | None = None) -> Variant:
-    """The config of `words`. What a person has yet to give is taken from `given`, by dotted keys."""
+    """The config of the options `words`. What a person has yet to give is taken from `given`, by dotted keys."""
     config: Mapping[str, Any] | None = None
     made: Plan | None = None
     faults: tuple[Fault, ...] = ()
-    layers = files.layers(words)
+    overrides = [quoted(word) for word in words]
+    layers = files.layers(overrides)
     try:
-        config = files.values(words)
-        for key in files.missing(words) if given else ():
+        config = files.values(overrides)
+        for key in files.missing(overrides) if given else ():
             _fill(config, key.split("."), (given or {}).get(key))
-        swept = files.sweep(words)
+        swept = files.sweep(overrides)
         if swept is not None:  # as in revisions of long ago
             parse_sweep(swept)
         made = plan(parse(config, STAGES))
@@ -171,9 +177,12 @@ def _of_file(word: str, path: Path, now: Folders) -> Side:
             option = path.relative_to(folder).with_suffix("")
             if folder is now.own and (now.base / option).with_suffix(".yaml").is_file():
                 raise ConfigError([hidden(word)])
-            request = now.request([f"{option.parent.as_posix()}={option.name}"])
+            request = now.request([quoted(f"{option.parent.as_posix()}={option.name}")])
             grid.planned(request, STAGES)
             return of_config(word, compose.composed(request))
+    fault = unloadable(path, word)
+    if fault is not None:
+        raise ConfigError([fault])
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     if isinstance(values, dict) and "defaults" not in values and values.keys() >= set(GROUPS):
         return of_config(word, {key: value for key, value in values.items() if key not in NOT_OF_A_RUN})

@@ -1,0 +1,187 @@
+"""What lies among configs and is none, or can't be read: told with its place, and in nobody's way."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun import render
+from etlrun.compose import Request, files_digest
+from etlrun.errors import ConfigError
+from etlrun.grid import of, planned
+from etlrun.review import check
+from etlrun.review.checks import check as checked
+from etlrun.review.folders import working_tree
+from etlrun.stages import STAGES
+from tests.repository import OTHER, SMALL, TRANSFORM, Repository
+from tests.test_check import write
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    """With three sound configs in `mine`."""
+    made = Repository.small(tmp_path / "repository")
+    monkeypatch.chdir(made.folder)
+    return made
+
+
+@pytest.fixture
+def mine(repository: Repository) -> Path:
+    return repository.configs
+
+
+def faults(*words: str) -> list[str]:
+    """With which the configs in `mine` are refused."""
+    with pytest.raises(ConfigError) as caught:
+        check.main(["--config-dir", "mine", *words])
+    return [str(fault) for fault in caught.value.faults]
+
+
+def sweep(*overrides: str) -> list[str]:
+    """The overrides of each job."""
+    jobs = of(Request(overrides=list(overrides), config_dir="mine", multirun=True), STAGES).jobs
+    return [" ".join(job.overrides) for job in jobs]
+
+
+def test_what_editors_and_systems_leave_is_nobodys(mine: Path, told: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    before = files_digest(Request(overrides=[], config_dir="mine"))
+    (mine / "experiment" / ".#other.yaml").symlink_to("user@host.1:1")
+    (mine / "experiment" / "._other.yaml").write_bytes(b"\x00\x05\x16\x07")
+    (mine / "experiment" / "gone.yaml").symlink_to("nowhere")
+    (mine / "experiment" / "self.yaml").symlink_to("self.yaml")
+    (mine / "experiment" / "folder.yaml").mkdir()
+    (mine / "again").symlink_to(".")
+    os.mkfifo(mine / "experiment" / "pipe.yaml")
+    write(mine / ".ipynb_checkpoints" / "other-checkpoint.yaml", "wrong: [")
+    check.main(["--config-dir", "mine"])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("checked 9 configs of 2 experiments")
+    assert told("HEAD", "--config-dir", "mine").splitlines()[0].startswith("default, a100_resnet50,")
+    assert files_digest(Request(overrides=[], config_dir="mine")) == before
+    assert len(sweep("experiment=glob('[os]*')")) == 2
+    with pytest.raises(ConfigError, match="found the unknown option 'pipe'; expected one of"):
+        planned(Request(overrides=["experiment=pipe"], config_dir="mine"), STAGES)
+
+
+def test_folders_to_which_links_lead_hold_configs(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (mine / "transform").rename(mine.parent / "shared")
+    (mine / "transform").symlink_to("../shared")
+    assert "mine/transform/small_48.yaml" in working_tree("mine").files
+    before = files_digest(Request(overrides=[], config_dir="mine"))
+    write(mine.parent / "shared" / "small_48.yaml", TRANSFORM.replace("48,", "32,"))
+    assert files_digest(Request(overrides=[], config_dir="mine")) != before
+    check.main(["--config-dir", "mine"])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("checked 9 configs of 2 experiments")
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"# \xfe\nload: {prefetch: 1}\n", ":1: found the byte 0xfe, which is not UTF-8; expected YAML"),
+        (b"# X.\nload: {prefetch: [}\n", ":2: found did not find expected node content; expected YAML"),
+        (b"# X.\nload:\n\tprefetch: 1\n", ":3: found character that cannot start any token; expected YAML"),
+        (b"# X.\na: 1\na: 2\n", ":3: found duplicate key a; expected YAML"),
+        (b"# X.\na: *b\n", ":2: found undefined alias; expected YAML"),
+        (b"# X.\na: !!python/name:os.system\n", ":2: found could not determine a constructor"),
+        (b"# X.\n- a\n", ":1: found a list; expected a mapping of keys to values"),
+        (b"# X.\n3\n", ":1: found a single value; expected a mapping of keys to values"),
+        (b"# X.\n" + b"[" * 5000 + b"]" * 5000, ":1: found maximum recursion depth exceeded"),
+        (b"# X.\n" * 1_000_000, ": found 5,000,000 bytes; expected at most 1,000,000, since Hydra takes many seconds"),
+        (b"# X.\na: ${\n", ":1: found no viable alternative at input '${'"),
+        (
+            b"\xef\xbb\xbf# @package _global_\n# X.\nload: {prefetch: 1}\n",
+            (
+                ":1: found a byte order mark, behind which Hydra does not see `# @package`; expected UTF-8 without "
+                "one\n    -> save the file without the mark"
+            ),
+        ),
+    ],
+)
+def test_a_file_that_can_not_be_loaded_is_told_once_and_all_others_are_checked(
+    mine: Path, content: bytes, fault: str
+) -> None:
+    write(mine / "experiment" / "wrong.yaml", "")
+    (mine / "experiment" / "wrong.yaml").write_bytes(content)
+    write(mine / "experiment" / "other.yaml", OTHER.replace("epochs: 3", "epochs: 0"))
+    found = [text for text in faults() if "no comment" not in text]
+    assert found[0].startswith(f"mine/experiment/wrong.yaml{fault}")
+    assert found[1:] == [
+        "mine/experiment/other.yaml:5: trainer.epochs, in experiment=other: found 0; expected an integer of at least 1"
+    ]
+    with pytest.raises(ConfigError) as caught:
+        planned(Request(overrides=["experiment=wrong"], config_dir="mine"), STAGES)
+    assert str(caught.value).startswith(f"{mine}/experiment/wrong.yaml{fault}")
+    with pytest.raises(ConfigError) as caught:
+        of(Request(overrides=["experiment=wrong,small"], config_dir="mine", multirun=True), STAGES)
+    assert str(caught.value).startswith(f"{mine}/experiment/wrong.yaml{fault}")
+
+
+def test_a_file_that_can_not_be_read_is_told(mine: Path, told: Any) -> None:
+    (mine / "load").mkdir()
+    (mine / "load" / "wrong.yaml").symlink_to("/proc/self/mem")  # of which even root reads nothing
+    wrong = "load/wrong.yaml: found Input/output error; expected a file or a folder that can be read"
+    assert faults() == [f"mine/{wrong}"]
+    assert "\nmine/load/wrong.yaml: added, reaches no experiment\n" in told("HEAD", "--config-dir", "mine")
+    with pytest.raises(ConfigError) as caught:
+        files_digest(Request(overrides=[], config_dir="mine"))
+    assert str(caught.value) == f"mine/{wrong}"
+    with pytest.raises(ConfigError) as caught:
+        planned(Request(overrides=["load=wrong"], config_dir="mine"), STAGES)
+    assert str(caught.value) == f"{mine}/{wrong}"
+
+
+def test_a_name_that_can_not_be_printed_is_told(mine: Path, told: Any) -> None:
+    (mine / "experiment" / "a\nb.yaml").write_text(SMALL)
+    Path(os.fsdecode(os.fsencode(mine) + b"/experiment/c\xff.yaml")).write_text(SMALL)
+    assert faults() == [
+        f"mine/experiment/{name}: found a name that can't be printed; expected one that can\n    -> rename the file"
+        for name in ("a\\nb.yaml", "c\\udcff.yaml")
+    ]
+    assert "mine/experiment/c\\udcff.yaml: added, reaches no experiment" in told("HEAD", "--config-dir", "mine")
+    assert sweep("experiment=glob('[abcs]*')")[-1] == "experiment=small"
+    assert files_digest(Request(overrides=[], config_dir="mine"))
+
+
+@pytest.mark.parametrize(
+    ("name", "told_as"),
+    [("öl", 'experiment="öl"'), ("2024", 'experiment="2024"'), ("a b$'\"", None), ("null", 'experiment="null"')],
+)
+def test_an_experiment_may_have_any_name_that_can_be_printed(
+    mine: Path, name: str, told_as: str | None, told: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(mine / "experiment" / f"{name}.yaml", SMALL)
+    write(mine / "experiment" / "third.yaml", SMALL.replace("epochs: 2", "epochs: 7"))
+    check.main(["--config-dir", "mine"])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("checked 11 configs of 4 experiments")
+    assert f"\n{name}: is new\n" in f"\n{told('HEAD', '--config-dir', 'mine')}"
+    own = working_tree("mine")
+    if told_as is None:
+        return
+    text = render.text(planned(Request(overrides=[told_as], config_dir="mine"), STAGES))
+    assert text == render.text(checked(own).plans[name])
+    assert sweep(f"{told_as},third") == [told_as, "experiment=third"]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (
+            "experiment=öl",
+            ("experiment=öl: found a mark that is allowed in quotes only; expected KEY=VALUE in Hydra's grammar\n"
+            "    -> quote the value, once for Hydra and once for the shell: 'experiment=\"öl\"'"),
+        ),
+        (
+            'experiment="öll"',
+            ("experiment: found the unknown option 'öll'; expected one of a100_resnet50, cats_vs_dogs, h100_resnet50, "
+            "naive, other, parallel, small, öl\n    -> did you mean 'experiment=\"öl\"'?"),
+        ),
+        ("transform=48", ("transform: found 48, which is no text; expected one of 48, augmented_224, imagenet_224, "
+         "small_48, small_64\n    -> did you mean 'transform=\"48\"'?")),
+    ],
+)  # fmt: skip
+def test_a_name_that_needs_quotes_is_told_with_them(mine: Path, word: str, message: str) -> None:
+    write(mine / "experiment" / "öl.yaml", SMALL)
+    write(mine / "transform" / "48.yaml", TRANSFORM)
+    with pytest.raises(ConfigError) as caught:
+        planned(Request(overrides=[word], config_dir="mine"), STAGES)
+    assert str(caught.value) == message
