@@ -64,6 +64,7 @@ def _run(words: list[str]) -> None:
             multirun.multirun(words)
             return
         grid.planned(request, STAGES)
+        launch.refuse_unwritable(compose.run_dir(request), "hydra.run.dir")
     launch.launch(words)
 
 

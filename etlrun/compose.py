@@ -19,9 +19,10 @@ from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
-from etlrun.composer import Composer
+from etlrun.composer import UNCOMPOSABLE, Composer, refusal
 from etlrun.errors import ConfigError, Fault
 from etlrun.sources import config_files, unreadable
+from etlrun.stages.base import is_remote
 
 VERSION_BASE = "1.3"
 
@@ -123,3 +124,23 @@ def by_hydra(request: Request, overrides: Sequence[str]) -> DictConfig:
     name = request.config_name or "config"
     config: DictConfig = hydra.compose(config_name=name, overrides=list(overrides), return_hydra_config=True)
     return config
+
+
+def run_dir(request: Request) -> Path:
+    """The folder of a run of `request`, for `${now:}` as of now; `ConfigError` where no folder of here is meant."""
+    try:
+        with composer(request):
+            folder = str(by_hydra(request, request.overrides).hydra.run.dir)
+    except UNCOMPOSABLE as error:
+        raise ConfigError([refusal(error)]) from error
+    faults = list(unfit_folder("hydra.run.dir", folder))
+    if faults:
+        raise ConfigError(faults)
+    return Path(folder)
+
+
+def unfit_folder(key: str, folder: str) -> Iterator[Fault]:
+    """The fault of a folder for runs that would be made in another place than is meant."""
+    if not folder or folder.startswith("~") or is_remote(folder):
+        found = f"'{folder}'" if folder else "nothing"
+        yield Fault(where=key, found=found, expected="the path of a folder on this machine, without ~")

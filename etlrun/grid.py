@@ -12,7 +12,7 @@ from typing import Any, Self
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from etlrun.compose import Request, by_hydra, composer
+from etlrun.compose import Request, by_hydra, composer, unfit_folder
 from etlrun.composer import UNCOMPOSABLE, Composer, plain, refusal
 from etlrun.errors import ConfigError, Fault
 from etlrun.overrides import Axis, Chosen, Combinations, covered, one_by_one, parsed, set_last
@@ -172,6 +172,7 @@ class _Asked:
             own = by_hydra(self.request, _words(first)).hydra
         except UNCOMPOSABLE as error:
             raise ConfigError([refusal(error)]) from error
+        self.add(unfit_folder("hydra.sweep.dir", str(own.sweep.dir)))
         raw: Any = OmegaConf.to_container(own.sweep, resolve=False)
         multirun = Multirun(
             dir=str(own.sweep.dir),

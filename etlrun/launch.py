@@ -7,6 +7,7 @@ such as Optuna's, they call `job`.
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from omegaconf import DictConfig
 from etlrun import run
 from etlrun.compose import VERSION_BASE, Request, composer, config_dir
 from etlrun.composer import plain, resolved
-from etlrun.errors import EtlrunError, describe
+from etlrun.errors import EtlrunError, WorldError, describe
 from etlrun.spec import parse_sweep
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep import report
@@ -39,6 +40,31 @@ def launch(words: Sequence[str]) -> None:
         version_base=VERSION_BASE, config_path=str(config_dir()), config_name="config"
     )(job)
     main()
+
+
+def refuse_unwritable(folder: Path, key: str) -> None:
+    """`WorldError` where `folder`, which `key` names, can't be made or written to; nothing is left there."""
+    there = folder.absolute()
+    try:
+        while not _is_there(there):
+            there = there.parent
+        with tempfile.TemporaryDirectory(prefix=".etlrun", dir=there):
+            pass
+    except OSError as error:
+        raise WorldError(
+            where=key,
+            found=f"{folder}: {error.strerror}",
+            expected="a folder that can be made and written to",
+            remedy=f"choose another {key}, or make space",
+        ) from error
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def by_launcher(ledger: Ledger, runs: Sequence[RunKey], request: Request) -> None:

@@ -45,6 +45,7 @@ def multirun(words: Sequence[str]) -> None:
     found = grid.of(request, STAGES)
     _refuse_unfit(found.sweep, found.multirun, request)
     if not found.multirun.is_grid:
+        launch.refuse_unwritable(Path(found.multirun.dir), "hydra.sweep.dir")
         launch.launch(words)
         return
     with held(Path(found.multirun.dir)):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from etlrun import grid, render
+from etlrun import cli, grid, render
 from etlrun.compose import Request
 from etlrun.eject import program
 from etlrun.stages import STAGES
@@ -115,6 +115,50 @@ def test_the_last_override_of_a_key_counts_in_plans_runs_and_sweeps(line: str, t
     assert ran == render.text(grid.planned(Request(overrides=[*words, nowhere[0]]), STAGES))
     (job,) = grid.of(Request(overrides=[*words, nowhere[0]], multirun=True), STAGES).jobs
     assert ran == render.text(job.plan)
+
+
+MADE = "a folder that can be made and written to\n    -> choose another hydra.run.dir, or make space"
+LOCAL = "the path of a folder on this machine, without ~"
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "fault"),
+    [
+        ("hydra.run.dir=/proc/x", 1, f"hydra.run.dir: found /proc/x: No such file or directory; expected {MADE}"),
+        ("hydra.run.dir=file", 1, f"hydra.run.dir: found file: Not a directory; expected {MADE}"),
+        ("hydra.run.dir=file/x/y", 1, f"hydra.run.dir: found file/x/y: Not a directory; expected {MADE}"),
+        ("hydra.run.dir=gone", 1, f"hydra.run.dir: found gone: No such file or directory; expected {MADE}"),
+        (f"hydra.run.dir={'x' * 300}", 1, f"hydra.run.dir: found {'x' * 300}: File name too long; expected {MADE}"),
+        ("hydra.run.dir=", 2, f"hydra.run.dir: found nothing; expected {LOCAL}"),
+        ("hydra.run.dir=gs://bucket/run", 2, f"hydra.run.dir: found 'gs://bucket/run'; expected {LOCAL}"),
+        ("hydra.run.dir='~/run'", 2, f"hydra.run.dir: found '~/run'; expected {LOCAL}"),
+        (
+            "hydra.run.dir=${nowhere}",
+            2,
+            (
+                "config: found Interpolation key 'nowhere' not found full_key: hydra.run.dir reference_type=RunDir "
+                "object_type=RunDir; expected a config that Hydra can compose"
+            ),
+        ),
+        ("hydra.sweep.dir=gs://bucket", 2, f"hydra.sweep.dir: found 'gs://bucket'; expected {LOCAL}"),
+        ("hydra.sweep.dir=", 2, f"hydra.sweep.dir: found nothing; expected {LOCAL}"),
+    ],
+)
+def test_a_folder_that_no_run_can_have_is_refused(
+    word: str,
+    status: int,
+    fault: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "gone").symlink_to("nowhere")
+    with pytest.raises(SystemExit) as ended:
+        cli.main([word, "-m"] if "sweep" in word else [word])
+    assert (ended.value.code, capsys.readouterr().err) == (status, f"etlrun: 1 fault\n  {fault}\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "gone"]
 
 
 def test_a_format_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -131,7 +131,12 @@ def test_all_faults_are_told_at_once() -> None:
             ),
         ),
         ("cache.dtype=float32", "cache.dtype: found 'float32'; expected auto or uint8"),
-        ("cache.dir=3", "cache.dir: found 3; expected a text or null"),
+        ("cache.dir=3", "cache.dir: found 3; expected a path on this machine, or null"),
+        ("cache.dir=''", "cache.dir: found ''; expected a path on this machine, or null"),
+        ("cache.dir=s3://a/b", "cache.dir: found 's3://a/b'; expected a path on this machine, or null"),
+        ("dataset.data_dir=gs://a", "dataset.data_dir: found 'gs://a'; expected a path on this machine, or null"),
+        ("model.weights=https://a/b", "model.weights: found 'https://a/b'; expected a path on this machine, or null"),
+        ("trainer.resume=file:///a", "trainer.resume: found 'file:///a'; expected a path on this machine, or null"),
         ("cache.when_busy=fail", "cache.when_busy: found 'fail'; expected wait or uncached"),
         ("model.alpha=0", "model.alpha: found 0; expected a number above 0"),
         (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests import pictures
-from tests.runs import events_of, run_here, small
+from tests.runs import events_of, finish, run_here, small, start
 
 BROKEN = {
     "truncated shard": (
@@ -137,6 +137,20 @@ def test_a_data_set_that_is_not_prepared(tmp_path: Path) -> None:
         "tfds.builder('cats_vs_dogs').download_and_prepare()\"`, copy ~/tensorflow_datasets/cats_vs_dogs here "
         "and give the folder above it as dataset.data_dir; or set dataset=sample, which needs no network"
     )
+
+
+def test_a_home_of_data_sets_that_is_not_on_this_machine(tmp_path: Path) -> None:
+    words = ["model=emulated", "hydra.run.dir=run"]
+    status, _, told = finish(start(words, tmp_path, TFDS_DATA_DIR="gs://bucket"))
+    assert (status, told.splitlines()[-3:]) == (
+        1,
+        [
+            "etlrun: failed",
+            "  TFDS_DATA_DIR: found gs://bucket; expected a folder on this machine",
+            "    -> mount it or copy it here, and give the folder as dataset.data_dir",
+        ],
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_shard_that_is_gone(tiny: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import tensorflow_datasets as tfds
 from etlrun.errors import WorldError, did_you_mean, headline
 from etlrun.graph.content import Content
 from etlrun.graph.prepare import is_prepared, prepare
+from etlrun.stages.base import is_remote
 from etlrun.stages.dataset import SAMPLE_NAME, Dataset
 
 Example = dict[str, tf.Tensor]
@@ -178,6 +179,13 @@ def open_builder(dataset: Dataset) -> Any:
         import etlrun.sample.builder  # noqa: F401 - registers the data set with TFDS
     name = f"{dataset.name}:{dataset.version}" if dataset.version else dataset.name
     data_dir = str(Path(dataset.data_dir).expanduser()) if dataset.data_dir else None
+    if data_dir is None and is_remote(str(tfds.core.constants.DATA_DIR)):
+        raise WorldError(
+            where="TFDS_DATA_DIR",
+            found=str(tfds.core.constants.DATA_DIR),
+            expected="a folder on this machine",
+            remedy="mount it or copy it here, and give the folder as dataset.data_dir",
+        )
     try:
         return tfds.builder(name, data_dir=data_dir)
     except (tfds.core.DatasetNotFoundError, AssertionError, ValueError) as error:

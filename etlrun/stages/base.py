@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from etlrun.stages.flow import Flow
 
@@ -34,6 +35,22 @@ class Expected:
 
     text: str
 
+
+def is_remote(path: str) -> bool:
+    """Whether `path` is a URL, of which the file system here would make a folder named as its scheme."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
+
+
+def _of_this_machine(path: str) -> str:
+    if is_remote(path):
+        raise ValueError
+    return path
+
+
+OptionalPath = Annotated[
+    Annotated[str, Field(min_length=1), AfterValidator(_of_this_machine)] | None,
+    Expected("a path on this machine, or null"),
+]
 
 AUTOTUNE: Literal["autotune"] = "autotune"
 

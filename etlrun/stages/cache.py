@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import SPEED, Expected, OptionalText, Stage
+from etlrun.stages.base import SPEED, Expected, OptionalPath, Stage
 
 POINTS = ("source", "decoded", "transformed", "features")
 """Of a pipeline, in order, by names of their own. A step's name means the point after that step."""
@@ -34,7 +34,7 @@ class _Cache(Stage):
 
     at: Annotated[Point, SPEED]
     dtype: Annotated[Dtype, SPEED]
-    dir: Annotated[OptionalText, SPEED]
+    dir: Annotated[OptionalPath, SPEED]
     when_busy: Annotated[Literal["wait", "uncached"], Expected("wait or uncached"), SPEED]
 
 

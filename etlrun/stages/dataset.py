@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from etlrun.stages.base import DATA, SPEED, Expected, Flag, OptionalText, Stage, Text
+from etlrun.stages.base import DATA, SPEED, Expected, Flag, OptionalPath, OptionalText, Stage, Text
 
 SAMPLE_NAME = "etlrun_sample"
 """The data set that etlrun draws by itself."""
@@ -30,7 +30,7 @@ class Dataset(Stage):
 
     name: Annotated[Text, DATA]
     version: Annotated[OptionalText, DATA]
-    data_dir: Annotated[OptionalText, SPEED]
+    data_dir: Annotated[OptionalPath, SPEED]
     split: Annotated[Text, DATA]
     eval_split: Annotated[OptionalText, DATA]
     download: Annotated[Flag, SPEED]

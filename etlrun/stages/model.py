@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from etlrun.stages.base import SPEED, TRAINING, Expected, Flag, OptionalText, PositiveNumber, Stage
+from etlrun.stages.base import SPEED, TRAINING, Expected, Flag, OptionalPath, PositiveNumber, Stage
 from etlrun.stages.flow import Flow, UnfitError
 
 SMALLEST_INPUT = 32
@@ -40,7 +40,7 @@ class MobileNetV2(Stage):
     path: ClassVar[str] = "model.mobilenet_v2"
 
     alpha: Annotated[PositiveNumber, TRAINING]
-    weights: Annotated[OptionalText, TRAINING]
+    weights: Annotated[OptionalPath, TRAINING]
     trainable: Annotated[Flag, TRAINING]
     batch_norm_momentum: Annotated[
         Annotated[float, Field(ge=0, lt=1)] | None,

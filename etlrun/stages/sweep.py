@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import Expected, Flag, Natural, OptionalText, Positive, PositiveNumber, Seed, Stage, Text
+from etlrun.stages.base import Expected, Flag, Natural, OptionalPath, Positive, PositiveNumber, Seed, Stage, Text
 
 Objective = Literal["throughput", "utilisation", "peak_memory"]
 _OBJECTIVES = "a list of throughput, utilisation, peak_memory"
@@ -38,7 +38,7 @@ class Sweep(Stage):
     repeats: Positive
     seed: Seed
     prune: Flag
-    resume: OptionalText
+    resume: OptionalPath
     on_error: Annotated[Literal["continue", "stop"], Expected("continue or stop")]
     retries: Natural
     timeout_s: Annotated[PositiveNumber | None, Expected("a number of seconds above 0, or null")]

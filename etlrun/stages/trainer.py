@@ -14,8 +14,8 @@ from etlrun.stages.base import (
     Expected,
     Flag,
     Number,
+    OptionalPath,
     OptionalPositive,
-    OptionalText,
     Positive,
     PositiveNumber,
     Seed,
@@ -80,7 +80,7 @@ class Trainer(Stage):
     jit_compile: Annotated[bool | Literal["auto"], Expected("true, false or auto"), TRAINING]
     device: Annotated[Literal["auto", "cpu", "gpu"], Expected("auto, cpu or gpu"), TRAINING]
     tensorboard: Annotated[Flag, SPEED]
-    resume: Annotated[OptionalText, SPEED]
+    resume: Annotated[OptionalPath, SPEED]
     early_stopping: Annotated[EarlyStopping, Expected("a mapping")]
 
 
