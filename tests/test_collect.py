@@ -71,7 +71,7 @@ def test_runs_of_a_config_are_told_apart_by_the_epochs_that_both_have(
     again: dict[str, Any], remarks: tuple[str, ...], tmp_path: Path
 ) -> None:
     found = grid.of(Request(overrides=["sweep.repeats=2"], multirun=True), STAGES)
-    known = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
+    known: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
     ledger = Ledger.create(tmp_path / "sweep", found.sweep, found.jobs, known)
     for name, run in (("0", saw("a", "b")), ("0.1", again)):
         (ledger.folder / name).mkdir()

@@ -1,6 +1,7 @@
 """A ledger that a person has edited; what a sweep makes of it is in test_engine."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from etlrun.errors import WorldError
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger
 
-REQUEST = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
+REQUEST: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
 
 
 @pytest.fixture
