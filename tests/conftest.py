@@ -1,6 +1,6 @@
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +58,17 @@ def told(capsys: pytest.CaptureFixture[str]) -> Any:
         return capsys.readouterr().out
 
     return tell
+
+
+@pytest.fixture
+def sweep(tiny: Path, tmp_path: Path) -> Callable[..., int]:
+    """Runs a sweep of small runs in `tmp_path / "sweep"`; gives its exit status."""
+    from tests.runs import emulated
+    from tests.sweeps import QUICK, ended
+
+    def run(*overrides: str, base: Sequence[str] = QUICK) -> int:
+        given = {word.split("=")[0] for word in overrides}
+        words = [word for word in base if word.split("=")[0] not in given]
+        return ended([*emulated(tiny, *words, *overrides), f"hydra.sweep.dir={tmp_path / 'sweep'}"])
+
+    return run

@@ -1,4 +1,4 @@
-"""A ledger that a person has edited; what a sweep makes of it is in test_engine."""
+"""A ledger that a person has edited; what a sweep makes of it is in test_resumed_sweeps."""
 
 from pathlib import Path
 from typing import Any
