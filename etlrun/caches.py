@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from etlrun import compose, grid
+from etlrun.cache.entries import Entry, first_difference, nearest
 from etlrun.cache.folders import strangers, unusable
-from etlrun.cache.store import Entry, Store, first_difference, nearest
+from etlrun.cache.store import Store
 from etlrun.errors import ConfigError, Fault, WorldError, did_you_mean
 from etlrun.plan import Plan
 from etlrun.stages import STAGES
@@ -40,26 +42,28 @@ def main(words: list[str]) -> None:
     if known.command == "why":
         _why(known.overrides, known.config_dir)
         return
-    store = _store(known)
-    try:
+    store = Store(known.dir)
+    with _told(store, known.command):
+        if known.dir is not None and not store.folder.is_dir():
+            raise WorldError(
+                where="--dir",
+                found=f"{store.folder}, which is no folder",
+                expected="the folder of caches that runs have as cache.dir",
+                remedy="leave --dir out for the user's cache folder",
+            )
         {"ls": _list, "gc": _collect, "rm": _remove}[known.command](store, known)
+
+
+@contextmanager
+def _told(store: Store, command: str) -> Iterator[None]:
+    """A folder that can't be used is told of in words."""
+    try:
+        yield
     except BrokenPipeError:  # of the screen
         raise
     except OSError as error:
-        remedy = "do it as a user who may write there"
-        raise unusable(error, store.folder, f"cache {known.command}", remedy) from error
-
-
-def _store(known: argparse.Namespace) -> Store:
-    store = Store(known.dir)
-    if known.dir is not None and not store.folder.is_dir():
-        raise WorldError(
-            where="--dir",
-            found=f"{store.folder}, which is no folder",
-            expected="the folder of caches that runs have as cache.dir",
-            remedy="leave --dir out for the user's cache folder",
-        )
-    return store
+        remedy = "do it as a user who may, or with another folder"
+        raise unusable(error, store.folder, f"cache {command}", remedy) from error
 
 
 def _say(text: str) -> None:
@@ -175,7 +179,8 @@ def _keepers(plan: Plan) -> dict[str, Any]:
 
 
 def _explain(name: str, keeper: Any) -> None:
-    entries = keeper.store.entries()
+    with _told(keeper.store, "why"):
+        entries = keeper.store.entries()
     same = next((entry for entry in entries if entry.key == keeper.key), None)
     if same is not None and same.manifest is not None:
         size = f"{same.manifest.count} examples, {_mb(same.bytes)} MB"

@@ -9,6 +9,7 @@ import pytest
 from etlrun import cli
 from etlrun.cache.store import Store
 from etlrun.errors import WorldError
+from tests.runs import emulated
 from tests.stores import KEY, PICTURES, keeper_of, published, tree
 
 Captured = pytest.CaptureFixture[str]
@@ -149,6 +150,35 @@ def test_a_folder_that_is_not_there_is_not_made(words: tuple[str, ...], tmp_path
         "runs have as cache.dir\n    -> leave --dir out for the user's cache folder\n"
     )
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("a file", "Not a directory"), ("x" * 300, "File name too long")],
+    ids=["a file", "a long name"],
+)
+def test_why_tells_of_a_folder_that_can_be_none(
+    name: str, reason: str, tiny: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    folder = tmp_path / name
+    (tmp_path / "a file").write_text("mine")
+    words = emulated(tiny, "cache=disk", f"cache.dir='{folder}'", "dataset.eval_split=null")
+    with pytest.raises(SystemExit):
+        cli.main(["cache", "why", *words])
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        f"  cache why: found {folder}: {reason}; expected a folder that can be written to",
+        "    -> do it as a user who may, or with another folder",
+    ]
+    assert (tmp_path / "a file").read_text() == "mine"
+
+
+def test_the_home_of_nobody_is_told(capsys: Captured) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["cache", "ls", "--dir", "~nobody-of-this-name/caches"])
+    assert capsys.readouterr().err == (
+        "etlrun: 1 fault\n  cache.dir: found ~nobody-of-this-name/caches, in the home of a user who is not there; "
+        "expected a folder that can be written to\n    -> write the whole path\n"
+    )
 
 
 def test_looking_leaves_nothing_behind(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from etlrun.cache.entries import first_difference, nearest
 from etlrun.cache.parts import BrokenError, Manifest, checksum
-from etlrun.cache.store import Claim, Identity, Opened, Store, first_difference, nearest
+from etlrun.cache.store import Claim, Identity, Opened, Store
 from etlrun.errors import WorldError
 from tests.stores import IDENTITY, KEY, PICTURES, keeper_of, published
 

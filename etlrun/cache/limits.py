@@ -27,10 +27,14 @@ def free_memory_bytes(root: Path = _ROOT) -> int:
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """On the file system of `folder`, or of the nearest folder above it that exists."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
+    """On the file system of `folder`, or of the nearest folder above it that can be looked at."""
+    while True:
+        try:
+            return shutil.disk_usage(folder).free
+        except OSError:
+            if folder == folder.parent:
+                raise
+            folder = folder.parent
 
 
 def kept_bytes(examples: int, each_bytes: float) -> int:

@@ -138,17 +138,20 @@ class Manifest:
         body = json.dumps(self.__dict__, sort_keys=True)
         return json.dumps({"checksum": checksum(body.encode()), "cache": self.__dict__}, indent=1, sort_keys=True)
 
-    @classmethod
-    def read(cls, path: Path) -> Manifest:
+    @staticmethod
+    def read(path: Path) -> Manifest:
         """The manifest in `path`; `BrokenError` where it is not what was written."""
         try:
             outer = json.loads(path.read_text(encoding="utf-8"))
             body = json.dumps(outer["cache"], sort_keys=True)
             if outer["checksum"] == checksum(body.encode()) and INDEX in outer["cache"]["files"]:
-                return TypeAdapter(cls).validate_python(outer["cache"])
+                return _MANIFEST.validate_python(outer["cache"])
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
         raise BrokenError(path, "a manifest that was changed", "what the run that filled the cache has written")
+
+
+_MANIFEST = TypeAdapter(Manifest)
 
 
 class _OpenFile:

@@ -3,10 +3,12 @@
 DIR/lock               held for moments: to open, publish or remove
 DIR/KEY/               a published cache: cache.json, index.npz, part_*.bin
 DIR/KEY.filling/       one that a run fills; worthless without its claim
+DIR/KEY.gone.*         one that is being removed
 DIR/KEY.claim          held by the run that fills it
-DIR/KEY.in_use.*       held by a run that reads it
+DIR/KEY.in_use.*       held by a run that reads it, if it may write to DIR
 
 A lock of the operating system ends with the process that holds it, however that ends, so no claim outlives its filler.
+To look at what is there takes no lock. What else is in DIR is nobody's here.
 """
 
 from __future__ import annotations
@@ -17,21 +19,21 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 from filelock import FileLock, Timeout
 
+from etlrun.cache.entries import Entry
 from etlrun.cache.folders import FILLING, GONE, PUBLISHED, discard, files_of, named, unusable
 from etlrun.cache.locks import alone, is_marked, lock_of, mark, unmark
 from etlrun.cache.parts import MANIFEST, BrokenError, Manifest, Reader
+from etlrun.errors import WorldError
 
 Identity = list[list[Any]]
-
 
 _claimed_here: set[Path] = set()
 """Claims of this process, for which it must not wait."""
@@ -40,25 +42,6 @@ _claimed_here: set[Path] = set()
 def key_of(identity: Identity) -> str:
     """20 hex digits of a SHA-256 over the names and values of an identity."""
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:20]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """A published cache.
-
-    Attributes:
-        key: Of its identity.
-        manifest: None for one that can't be read.
-        bytes: Of all its files.
-        used_s: When it was used last, in seconds since 1970.
-        in_use: Whether a run reads it now.
-    """
-
-    key: str
-    manifest: Manifest | None
-    bytes: int
-    used_s: float
-    in_use: bool
 
 
 def _is_writable(folder: Path) -> bool:
@@ -100,8 +83,16 @@ class Opened:
 
 
 def folder_of(cache_dir: str | Path | None) -> Path:
-    """Of all caches; the user's cache folder where `cache_dir` is None."""
-    return Path(cache_dir).expanduser() if cache_dir else platformdirs.user_cache_path("etlrun")
+    """Of all caches; the user's cache folder where `cache_dir` is None. `WorldError` for the home of nobody."""
+    try:
+        return Path(cache_dir).expanduser() if cache_dir else platformdirs.user_cache_path("etlrun")
+    except RuntimeError as error:
+        raise WorldError(
+            where="cache.dir",
+            found=f"{cache_dir}, in the home of a user who is not there",
+            expected="a folder that can be written to",
+            remedy="write the whole path",
+        ) from error
 
 
 class Store:
@@ -270,24 +261,3 @@ class Store:
         if claim is not None:
             claim.release()
         return claim is not None
-
-
-def first_difference(wanted: Identity, there: Identity) -> tuple[str, Any, Any] | None:
-    """The first name whose values differ, with both; None where there is no difference."""
-    others = dict(map(tuple, there))
-    for name, value in wanted:
-        if name not in others or others[name] != value:
-            return name, value, others.get(name)
-    names = {name for name, _ in wanted}
-    return next(((name, None, value) for name, value in there if name not in names), None)
-
-
-def nearest(wanted: Identity, entries: Sequence[Entry]) -> Entry | None:
-    """The entry that has most in common with `wanted`; of several the one that was used last."""
-    readable = [entry for entry in entries if entry.manifest is not None]
-    pairs = {json.dumps(pair) for pair in wanted}
-    return max(
-        readable,
-        key=lambda entry: (len(pairs & {json.dumps(p) for p in entry.manifest.identity}), entry.used_s),  # type: ignore[union-attr]
-        default=None,
-    )
