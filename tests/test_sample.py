@@ -113,8 +113,13 @@ def test_a_kill_half_way_is_mended(whole: Path, tmp_path: Path) -> None:
     assert list(family.glob("incomplete.*"))
     assert not files(tmp_path)
 
+    (family / "incomplete.notes").mkdir()
     again = prepare(tmp_path)
     _, err = again.communicate(timeout=300)
     assert again.returncode == 0, err
     assert files(tmp_path) == files(whole)
-    assert not list(family.glob("incomplete.*"))
+    assert [path.name for path in family.glob("incomplete.*")] == ["incomplete.notes"], "which is somebody's own"
+
+
+def test_users_who_share_a_folder_of_data_share_its_lock(whole: Path) -> None:
+    assert oct((whole / "etlrun_sample" / ".etlrun.lock").stat().st_mode & 0o777) == "0o666"

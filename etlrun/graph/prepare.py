@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import requests
 import tensorflow_datasets as tfds
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from rich.console import Console
 from tensorflow_datasets.core.download.util import DownloadError
 
+from etlrun.cache.locks import lock_of
 from etlrun.errors import WorldError
 from etlrun.stages.dataset import SAMPLE_NAME, Dataset
 
 SAMPLE_SHARDS = 8
+_INCOMPLETE = re.compile(r"incomplete\.[A-Z0-9]{6}_.+")
+"""Folders in which TFDS writes."""
 
 
 def prepare(builder: Any, dataset: Dataset) -> None:
@@ -32,8 +36,9 @@ def prepare(builder: Any, dataset: Dataset) -> None:
         with _alone(family / ".etlrun.lock"):
             if is_prepared(builder):
                 return
-            for leftover in family.glob("incomplete.*"):
-                shutil.rmtree(leftover, ignore_errors=True)
+            for leftover in family.iterdir():
+                if _INCOMPLETE.fullmatch(leftover.name):
+                    shutil.rmtree(leftover, ignore_errors=True)
             _write(builder, dataset)
     except OSError as error:
         raise WorldError(
@@ -53,7 +58,7 @@ class _alone:  # noqa: N801 - reads as a statement: `with _alone(path)`
     """Holds a lock between processes, and says so once when it has to wait. A killed holder's lock is free."""
 
     def __init__(self, path: Path) -> None:
-        self.lock = FileLock(path)
+        self.lock = lock_of(path)
 
     def __enter__(self) -> None:
         try:
