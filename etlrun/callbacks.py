@@ -46,15 +46,15 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Save; a kill while saving leaves the checkpoint before. The epoch has been recorded by now."""
         path = checkpoint_path(self.record.folder, epoch + 1)
-        path.parent.mkdir(exist_ok=True)
-        save(self.whole, path)
+        save(self.whole, path, self.record)
         checkpoint_path(self.record.folder, epoch).unlink(missing_ok=True)
         self.record.event("checkpoint", epoch=epoch + 1, path=str(path.relative_to(self.record.folder)))
 
 
-def save(model: keras.Model, path: Path) -> None:
-    """Save `model` under its name once it is complete, and on the disk."""
-    with replacing(path) as temporary:
+def save(model: keras.Model, path: Path, record: Record) -> None:
+    """Save `model` in the folder of `record`, under its name once it is complete, and on the disk."""
+    with record.writing(), replacing(path) as temporary:
+        temporary.parent.mkdir(exist_ok=True)
         model.save(temporary)
         sync(temporary)
 

@@ -5,6 +5,7 @@ config.yaml   plan.txt   plan.json   events.jsonl   summary.json   report.md   m
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -100,14 +101,22 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def unwritable(folder: Path, error: OSError) -> WorldError:
+class UnwritableError(WorldError):
+    """A folder of runs can't be written to; raised from what the system said."""
+
+
+def unwritable(folder: Path, error: OSError) -> UnwritableError:
     """What is told where a folder of runs can't be written to."""
-    return WorldError(
+    return UnwritableError(
         where=str(folder),
         found=str(error),
         expected="a folder that can be written to",
         remedy="choose another hydra.run.dir or hydra.sweep.dir, or make space",
     )
+
+
+_BLOCK = 512
+"""Bytes; the unit in which the system tells how much of a disk a file holds."""
 
 
 class Record:
@@ -116,11 +125,13 @@ class Record:
     Attributes:
         folder: Of the run.
         summary: What `summary.json` will hold; plain values. Numbers that are not finite become null.
+        refusal: With what the system last refused to have something written in the folder; None where it never did.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.summary = read_summary(folder) or {"status": RUNNING, "overrides": []}
+        self.refusal: OSError | None = None
         self._start = time.perf_counter()
         self._lock = threading.RLock()  # TensorFlow's threads have something to say, too
 
@@ -155,15 +166,39 @@ class Record:
     def event(self, kind: str, **details: Any) -> None:
         """Append one line to `events.jsonl`."""
         line = {"event": kind, "elapsed_s": round(self.elapsed_s(), 3), **finite(details)}
-        with self._lock, (self.folder / EVENTS).open("a", encoding="utf-8") as file:
+        with self._lock, self.writing(), (self.folder / EVENTS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
     def update(self, **values: Any) -> None:
         """Set values of the summary and write it."""
-        with self._lock:
+        with self._lock, self.writing():
             self.summary |= values
             text = json.dumps(finite(self.summary), indent=2) + "\n"
             write_atomically(self.folder / SUMMARY, text)
+
+    def update_in_place(self, **values: Any) -> None:
+        """Set values of the summary that was last written, over it: for a disk without space for another file.
+
+        Without its indents it has room for a few more.
+
+        Raises:
+            OSError: There is none, it can't be written, or it does not fit; then it is as it was.
+        """
+        text = json.dumps(finite({**(read_summary(self.folder) or {}), **values})).encode() + b"\n"
+        with self._lock, (self.folder / SUMMARY).open("r+b", buffering=0) as file:
+            if len(text) > _BLOCK * os.fstat(file.fileno()).st_blocks:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.name)
+            file.write(text)
+            file.truncate()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around whatever is written into the folder: a refusal of the system is kept, whoever makes what of it."""
+        try:
+            yield
+        except OSError as error:
+            self.refusal = error
+            raise
 
     def remark(self, text: str) -> None:
         """Add a sentence to what a reader should know, once."""

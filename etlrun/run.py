@@ -8,7 +8,8 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -43,31 +44,38 @@ def run(folder: Path, stages: Stages = STAGES) -> int:
 
 
 def _run(record: Record, stages: Stages) -> int:
-    folder = record.folder
     try:
         with terminated_as_interrupted():
             _work(record, stages)
     except KeyboardInterrupt:
-        _end(record, records.INTERRUPTED, _fault("the run", "an interrupt", "the end of the training"))
-        left = str(folder) if resume.newest_checkpoint(folder) else record.summary.get("resumed_from")
-        command = left and f"etlrun {shlex.quote(f'trainer.resume={left}')}"
-        _say(f"interrupted; go on with: {command}" if command else "interrupted before its first checkpoint")
+        _end_early(record, records.INTERRUPTED, _fault("the run", "an interrupt", "the end of the training"))
+        _say_interrupted(record)
         return INTERRUPTED
-    except EtlrunError as error:
-        _end(record, records.FAILED, *error.faults)
-        _say_failed(error.faults)
-        _traceback_if_asked(error)
-        return error.status
     except Exception as error:  # noqa: BLE001 - whatever it was, the summary says so and the exit status tells
-        (folder / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8")
-        remedy = f"see {folder / TRACEBACK}"
-        fault = _fault("the run", f"{type(error).__name__}: {headline(error)}", "no error", remedy)
-        _end(record, records.FAILED, fault)
-        _say_failed([fault])
+        known = _in_words(record, error)
+        _end_early(record, records.FAILED, *known.faults)
+        _say_failed(known.faults)
         _traceback_if_asked(error)
-        return FAILED
-    report.show(folder, record.summary)
+        return known.status
+    report.show(record.folder, record.summary)
     return TOO_SLOW if is_too_slow(record.summary) else OK
+
+
+def _in_words(record: Record, error: Exception) -> EtlrunError:
+    """What is told of an error. One that nobody foresaw leaves its traceback in a file."""
+    if record.refusal is not None:  # which a library may have made something else of
+        return records.unwritable(record.folder, record.refusal)
+    if isinstance(error, EtlrunError):
+        return error
+    path = record.folder / TRACEBACK
+    fault = _fault("the run", f"{type(error).__name__}: {headline(error)}", "no error", f"see {path}")
+    try:
+        path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    except OSError as refusal:
+        traceback.print_exception(error)
+        record.refusal = refusal
+        return EtlrunError([replace(fault, remedy=""), *records.unwritable(record.folder, refusal).faults])
+    return EtlrunError([fault])
 
 
 def settle(folder: Path, status: int) -> None:
@@ -88,8 +96,9 @@ def _work(record: Record, stages: Stages) -> None:
     planned = plan(spec)
     record.update(au_min=spec.measure.au_min)
     record.event("planned", fingerprint=planned.fingerprint)
-    records.write_atomically(record.folder / "plan.txt", render.text(planned))
-    records.write_atomically(record.folder / "plan.json", render.as_json(planned))
+    with record.writing():
+        records.write_atomically(record.folder / "plan.txt", render.text(planned))
+        records.write_atomically(record.folder / "plan.json", render.as_json(planned))
     record.update(plan_fingerprint=planned.fingerprint, remarks=list(planned.remarks))
     previous = resume.previous_run(planned, stages)
     if previous is not None:
@@ -112,9 +121,28 @@ def _work(record: Record, stages: Stages) -> None:
 
 def _end(record: Record, status: str, *faults: Fault) -> None:
     error = "\n".join(str(fault) for fault in faults) or None
-    record.event("ended", status=status, error=error)
     record.update(status=status, wall_s=record.elapsed_s(), **({"error": error} if error else {}))
-    report.write(record.folder)
+    record.event("ended", status=status, error=error)
+    with record.writing():
+        report.write(record.folder)
+
+
+def _end_early(record: Record, status: str, *faults: Fault) -> None:
+    """The same where a folder that takes no more may be the reason, or is found to be."""
+    is_known = record.refusal is not None
+    try:
+        _end(record, status, *faults)
+    except OSError as refusal:
+        with suppress(OSError):
+            record.update_in_place(status=status, error=record.summary["error"])
+        if not is_known:
+            _say_failed(records.unwritable(record.folder, refusal).faults)
+
+
+def _say_interrupted(record: Record) -> None:
+    left = str(record.folder) if resume.newest_checkpoint(record.folder) else record.summary.get("resumed_from")
+    command = left and f"etlrun {shlex.quote(f'trainer.resume={left}')}"
+    _say(f"interrupted; go on with: {command}" if command else "interrupted before its first checkpoint")
 
 
 def _fault(where: str, found: str, expected: str, remedy: str = "") -> Fault:

@@ -57,7 +57,7 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
         assessment = Assessment(work)
         model = models.head(whole) if from_features else whole
         _fit(model, whole, work, previous, trainer, assessment)
-        save(whole, record.folder / "model.keras")
+        save(whole, record.folder / "model.keras", record)
         assessment.conclude(_floor(model, work, assessment))
 
 
@@ -153,8 +153,8 @@ def _carry_over(record: Record, previous: PreviousRun) -> None:
     for epoch in previous.epochs:
         record.epoch(epoch)
     target = checkpoint_path(record.folder, len(previous.epochs))
-    target.parent.mkdir(exist_ok=True)
-    with replacing(target) as temporary:
+    with record.writing(), replacing(target) as temporary:
+        temporary.parent.mkdir(exist_ok=True)
         shutil.copyfile(previous.checkpoint, temporary)
         sync(temporary)
 

@@ -1,6 +1,5 @@
 """Sweeps in processes of their own; what the parts of a sweep do alone is in test_ledger and test_engine."""
 
-import contextlib
 import json
 import os
 import signal
@@ -14,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.disks import fill, mounted
 from tests.runs import emulated, events_of, finish, small, start, summary_of
 
 QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1")
@@ -224,25 +224,16 @@ def test_a_job_that_is_killed_is_a_row_that_says_so(tiny: Path, tmp_path: Path) 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 3 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3M", "tmpfs", folder], check=False, capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
+    with mounted(tmp_path / "disk", "3M") as folder:
+        yield folder
 
 
 def test_a_full_disk_in_the_middle_loses_nothing(small_disk: Path, tiny: Path, tmp_path: Path) -> None:
-    folder, filler = small_disk / "sweep", small_disk / "filler"
+    folder = small_disk / "sweep"
     words = [*emulated(tiny, "load.prefetch=0,1,2", "model.step_ms=30"), f"hydra.sweep.dir={folder}"]
     process = start(["-m", *words], tmp_path)
     wait_for(process, has_begun(folder / "1"))
-    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
+    filler = fill(small_disk)
     status, _, err = finish(process)
     assert status == 1
     assert err == (

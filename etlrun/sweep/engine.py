@@ -65,10 +65,10 @@ def run_all(ledger: Ledger, outcomes: Outcomes, progress: Progress) -> bool:
                 expected="that process for as long as the sweep",
                 remedy=f"go on: {ledger.resume_command}",
             ) from error
-        except OSError as error:
+        except (OSError, records.UnwritableError) as error:
             raise WorldError(
                 where=str(ledger.folder),
-                found=str(error),
+                found=str(error.__cause__ or error),
                 expected="a folder that can be written to",
                 remedy=f"make space, and go on: {ledger.resume_command}",
             ) from error
