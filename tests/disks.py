@@ -13,7 +13,7 @@ import pytest
 def mounted(folder: Path, size: str) -> Iterator[Path]:
     """A file system of `size`, in memory, as `folder`; the test is skipped where none can be mounted."""
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     done = subprocess.run(command, check=False, capture_output=True)
     if done.returncode:
         pytest.skip(f"no file system can be mounted here: {done.stderr.decode().strip()}")

@@ -1,5 +1,6 @@
 """Two configs see the same data exactly when their digests say so."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,51 @@ def test_each_call_starts_anew() -> None:
     first = digest.taken()
     digest.add(IMAGES, LABELS)
     assert digest.taken() == first
+
+
+class Slow:
+    """Pictures that can be read once they are let go."""
+
+    def __init__(self) -> None:
+        self.is_free = threading.Event()
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        assert self.is_free.wait(60)
+        return IMAGES
+
+
+def test_a_step_does_not_wait_for_the_digest_of_its_batch() -> None:
+    digest, slow = Digest(), [Slow() for _ in range(4)]
+    for pictures in slow:
+        digest.add(pictures, LABELS)  # though none of them can be hashed yet
+    for pictures in slow:
+        pictures.is_free.set()
+    assert digest.taken() == of(np.concatenate([IMAGES] * 4), np.concatenate([LABELS] * 4), 24)
+
+
+def test_no_more_batches_are_held_than_are_hashed_at_a_time() -> None:
+    digest, slow, has_added = Digest(), [Slow() for _ in range(5)], threading.Event()
+
+    def add() -> None:
+        for pictures in slow:
+            digest.add(pictures, LABELS)
+        has_added.set()
+
+    thread = threading.Thread(target=add)
+    thread.start()
+    for pictures in slow[1:]:
+        pictures.is_free.set()
+    assert not has_added.is_set()  # the first of them holds the fifth up
+    slow[0].is_free.set()
+    thread.join()
+    assert digest.taken().startswith("30:")
+
+
+def test_what_is_wrong_with_a_batch_is_told_where_the_digest_is_taken() -> None:
+    digest = Digest()
+    digest.add(IMAGES, LABELS[:5])
+    with pytest.raises(ValueError, match="zip"):
+        digest.taken()
 
 
 def watched(data_dir: Path, folder: Path, *overrides: str) -> dict[str, Any]:

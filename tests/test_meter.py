@@ -62,6 +62,21 @@ def test_waits_and_steps_are_told_apart(clock: Clock) -> None:
     assert loop.overhead_s == pytest.approx(0.375)
 
 
+def test_the_wait_for_a_digest_is_neither_a_wait_for_data_nor_a_step(clock: Clock) -> None:
+    meter = Meter()
+    meter.begin()
+    for wait_s, held_s, step_s in ((0.5, 4.0, 2.0), (0.25, 8.0, 2.0)):
+        clock.now_s += wait_s
+        meter.fetched(wait_s, (8, 4, 4, 3))
+        clock.now_s += held_s
+        meter.held_up(held_s)
+        clock.now_s += step_s
+        meter.stepped()
+    loop = meter.end()
+    assert (loop.waits_s, loop.steps_s, loop.digest_s) == ([0.5, 0.25], [2.0, 2.0], 12.0)
+    assert (loop.wall_s, loop.overhead_s) == (16.75, 12.0)
+
+
 def test_a_step_with_a_new_shape_may_compile(clock: Clock) -> None:
     loop = measured(clock)
     assert loop.starts_up == [True, False, True]
@@ -98,4 +113,5 @@ def test_an_epoch_is_described_with_median_and_percentile() -> None:
         "input_wait_ms_median": pytest.approx(50),
         "input_wait_ms_p95": pytest.approx(95),
         "fill_wait_s": 2.0,
+        "digest_s": 0.0,
     }

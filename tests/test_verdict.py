@@ -1,3 +1,4 @@
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -6,7 +7,7 @@ from tensorflow.core.framework import model_pb2
 
 from etlrun.measure.meter import Loop
 from etlrun.measure.stage_costs import StageCosts
-from etlrun.measure.verdict import Side, Verdict, judge, utilisation
+from etlrun.measure.verdict import Side, Verdict, judge, judge_alone, utilisation
 
 PATHS = ("extract.sequential", "transform.map", "load.shuffle", "load.batch", "load.prefetch")
 NODES = {
@@ -195,6 +196,16 @@ def test_steps_that_are_slower_than_their_floor_without_a_wait_are_told() -> Non
         "that were there they would take 10.0 s: either the pipeline takes cores from the model, or the machine was "
         "busy with other work",
     )
+
+
+def test_steps_that_wait_for_digests_hide_what_the_pipeline_would_do() -> None:
+    held_up = dataclasses.replace(loop(), digest_s=1.0, wall_s=11.0)
+    because = (
+        "cannot tell: 1.00 s of 11.0 s were spent waiting for digests, while the pipeline went on; "
+        "a run with measure.digest=false tells"
+    )
+    assert verdict(side(held_up)) == judge_alone(side(held_up), 1.0) == Verdict(kind="unknown", because=because)
+    assert verdict(side(dataclasses.replace(loop(), digest_s=0.4, wall_s=10.4))).kind == "model"
 
 
 def test_one_long_stall_is_no_evidence() -> None:

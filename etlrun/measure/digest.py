@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 _BYTES = 16
+_THREADS = 4
+"""Batches that are hashed at a time, and held in memory for it."""
 
 
 class Digest:
@@ -21,20 +25,42 @@ class Digest:
     """
 
     def __init__(self) -> None:
-        self.count = 0
-        self._sum = 0
+        self._count = self._sum = 0
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="etlrun-digest")
+        self._hashing: deque[Future[tuple[int, int]]] = deque()
 
-    def add(self, images: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> None:
-        """Add a batch: `images` (batch, height, width, 3), `labels` (batch,)."""
-        head = f"{images.shape[1:]} {images.dtype}".encode()
-        for image, label in zip(images, labels, strict=True):
-            example = hashlib.blake2b(head + int(label).to_bytes(8, "little", signed=True), digest_size=_BYTES)
-            example.update(np.ascontiguousarray(image).data)
-            self._sum += int.from_bytes(example.digest(), "little")
-        self.count += len(labels)
+    def add(self, images: Any, labels: Any) -> None:
+        """Add a batch, as arrays or tensors: `images` (batch, height, width, 3), `labels` (batch,).
+
+        It is hashed beside what the caller goes on with, who waits only where so many batches are at work already.
+        """
+        if len(self._hashing) == _THREADS:
+            self._collect()
+        self._hashing.append(self._pool.submit(_hashed, images, labels))
 
     def taken(self) -> str:
-        """`COUNT:HEX` of all that was added since the last call."""
-        text = f"{self.count}:{self._sum % 2 ** (8 * _BYTES):0{2 * _BYTES}x}"
-        self.count = self._sum = 0
+        """`COUNT:HEX` of all that was added since the last call; waits until it is hashed."""
+        while self._hashing:
+            self._collect()
+        text = f"{self._count}:{self._sum % 2 ** (8 * _BYTES):0{2 * _BYTES}x}"
+        self._count = self._sum = 0
         return text
+
+    def close(self) -> None:
+        """No more is added or taken."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _collect(self) -> None:
+        count, total = self._hashing.popleft().result()
+        self._count, self._sum = self._count + count, self._sum + total
+
+
+def _hashed(images: Any, labels: Any) -> tuple[int, int]:
+    """The count of a batch's examples, and the sum of their hashes. BLAKE2b lets other threads work meanwhile."""
+    pictures: npt.NDArray[Any] = np.asarray(images)
+    head, total = f"{pictures.shape[1:]} {pictures.dtype}".encode(), 0
+    for picture, label in zip(pictures, np.asarray(labels), strict=True):
+        example = hashlib.blake2b(head + int(label).to_bytes(8, "little", signed=True), digest_size=_BYTES)
+        example.update(np.ascontiguousarray(picture).data)
+        total += int.from_bytes(example.digest(), "little")
+    return len(pictures), total

@@ -23,6 +23,7 @@ class Loop:
         fill_s: The wait for the first batch of a pass: files, shuffle buffer. No part of the steady state.
         start_s: What the first pass of a process takes beside that, once: its graph is made.
         tail_s: The wait for the news that a pass is over.
+        digest_s: The wait for digests of earlier batches, where they don't keep up.
         wall_s: From the loop's begin to its end.
     """
 
@@ -33,6 +34,7 @@ class Loop:
     fill_s: float = 0.0
     start_s: float = 0.0
     tail_s: float = 0.0
+    digest_s: float = 0.0
     wall_s: float = 0.0
 
     @property
@@ -64,7 +66,7 @@ class Loop:
 
     @property
     def overhead_s(self) -> float:
-        """What is neither waiting nor a step: callbacks, progress, Keras itself."""
+        """What is neither waiting for data nor a step: callbacks, progress, Keras itself, digests."""
         return max(0.0, self.wall_s - self.start_s - self.fill_s - self.input_wait_s - sum(self.steps_s))
 
     def split_fill(self, fill_s: float) -> None:
@@ -84,6 +86,7 @@ class Loop:
             "input_wait_s": self.input_wait_s,
             **spread_ms(self.waits_s),
             "fill_wait_s": self.fill_s,
+            "digest_s": self.digest_s,
         }
 
 
@@ -127,6 +130,11 @@ class Meter:
     def ready(self) -> None:
         """What comes from here on is the step's own time."""
         self._ready_s = time.perf_counter()
+
+    def held_up(self, seconds: float) -> None:
+        """The loop has waited for so long for digests, while the pipeline went on."""
+        self.loop.digest_s += seconds
+        self.ready()
 
     def stepped(self) -> None:
         """The step on the oldest batch is done."""

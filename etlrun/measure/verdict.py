@@ -83,6 +83,11 @@ class Side:
         return self.steps * (self.floor_s or 0.0)
 
     @property
+    def digests_s(self) -> float:
+        """All waiting for digests."""
+        return sum(loop.digest_s for loop in self.loops)
+
+    @property
     def overhead_s(self) -> float:
         """What no pipeline changes."""
         return sum(loop.overhead_s for loop in self.loops)
@@ -128,6 +133,8 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
     if steps < FEWEST_STEPS or sides[0].floor_s is None:
         why = f"only {steps} steps were measured, and a verdict needs {FEWEST_STEPS} at least"
         return Verdict(kind="unknown", because=f"cannot tell: {why}")
+    if why := _held_up(sides):
+        return Verdict(kind="unknown", because=f"cannot tell: {why}")
     avoidable_s = sum(side.avoidable_s for side in sides)
     gain = _gain(sides)
     warm = dataclasses.replace(sides[0], loops=sides[0].loops[1:] or sides[0].loops)
@@ -168,6 +175,8 @@ def _waited(sides: Sequence[Side], total_s: float) -> str:
 
 def judge_alone(side: Side, rate_per_s: float | None) -> Verdict:
     """The verdict on a pipeline that was drained: which stage sets its pace; there is no model to gain anything for."""
+    if why := _held_up([side]):
+        return Verdict(kind="unknown", because=f"cannot tell: {why}")
     paces: dict[str, float] = {}
     for loop, costs in zip(side.loops, side.costs, strict=True):
         if costs is not None and costs.periods.slowest.shares:
@@ -178,6 +187,13 @@ def judge_alone(side: Side, rate_per_s: float | None) -> Verdict:
     stage = max(paces, key=lambda name: paces[name])
     because = f"the pipeline alone gives {rate_per_s:,.0f} examples/s, and {stage} sets its pace"
     return Verdict(kind="input", stage=stage, pipeline=side.name, because=because)
+
+
+def _held_up(sides: Sequence[Side]) -> str:
+    """What digests had the steps wait, if it is enough to hide what the pipeline would have; else nothing."""
+    held_s, total_s = sum(side.digests_s for side in sides), sum(side.measured_s for side in sides)
+    told = f"{_seconds(held_s)} of {_seconds(total_s)} were spent waiting for digests, while the pipeline went on"
+    return f"{told}; a run with measure.digest=false tells" if held_s > WORTH_TELLING * total_s else ""
 
 
 def _unexplained(sides: Sequence[Side], waited: str) -> str:
