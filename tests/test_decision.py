@@ -107,8 +107,8 @@ def first_of(eligible: int) -> str:
             [config(1, 130.0, "untold", 1.3, rounds=0), config(0, None, "untold", status="failed", rounds=0)],
             [1],
             1,
-            ("Fastest: load.prefetch=1. No run of the baseline, load.prefetch=0, has completed to compare "
-            "it with."),
+            ("Fastest: load.prefetch=1. No run of the baseline, load.prefetch=0, that it can be "
+            "compared with has completed."),
         ),
     ],
 )  # fmt: skip
@@ -169,7 +169,11 @@ def test_a_config_with_too_few_rounds_is_not_taken_for_the_best_beside_one_that_
 
 def test_nothing_is_taken_where_nothing_has_completed() -> None:
     decision = decide([config(0, None)], tied_with_best([config(0, None)], {0: {}}, STILL))
-    assert (decision.config, decision.overrides, decision.words) == (None, (), "No run has completed.")
+    assert (decision.config, decision.overrides, decision.words) == (
+        None,
+        (),
+        "No run that can be compared has completed.",
+    )
 
 
 def test_tied_with_the_best_is_what_rounds_beside_it_do_not_show_to_be_slower() -> None:
@@ -208,9 +212,9 @@ def test_single_runs_are_tied_with_nothing() -> None:
         (
             {"records": {"train": "b"}, "data": "same"},
             {"data": "same"},
-            "same data as the baseline, by the digests of all epochs",
+            "same data as the baseline, by the digests of the epochs that both have",
         ),
-        ({"data": "same"}, {"data": "same"}, "same data as the baseline, by the digests of all epochs"),
+        ({"data": "same"}, {"data": "same"}, "same data as the baseline, by the digests of the epochs that both have"),
         ({"data": "differs: B"}, {"data": "differs: A"}, "NOT the data of the baseline"),
         (
             {"fingerprint": "other"},
@@ -220,7 +224,7 @@ def test_single_runs_are_tied_with_nothing() -> None:
         (
             {"fingerprint": "other", "data": "same"},
             {"data": "same"},
-            "same data as the baseline, by the digests of all epochs",
+            "same data as the baseline, by the digests of the epochs that both have",
         ),
     ],
 )

@@ -276,7 +276,7 @@ def test_a_sweep_without_a_completed_run_has_a_page(swept: Path, tmp_path: Path)
     empty = collect(tmp_path)
     assert empty is not None
     text = pages.html(empty)
-    assert "<h1>No run has completed.</h1>" in text
+    assert "<h1>No run that can be compared has completed.</h1>" in text
     assert "<p>Not run yet: 0, 0.1, 0.2, 0.3, 0.4, 0.5, 1, 1.1, 1.2, 2, 2.1, 2.2.</p>" in text
     assert "<svg" not in text
 

@@ -33,7 +33,14 @@ def decide(configs: Sequence[ConfigResult], tied: Sequence[int]) -> Decision:
     """
     known = {config.number: config for config in configs}
     if not tied:
-        return Decision(config=None, overrides=(), gain=None, tied=(), same_data="", words="No run has completed.")
+        return Decision(
+            config=None,
+            overrides=(),
+            gain=None,
+            tied=(),
+            same_data="",
+            words="No run that can be compared has completed.",
+        )
     baseline = known[BASELINE]
     eligible = _eligible(configs, tied)
     least = min(config.peak_rss_bytes or 0.0 for config in eligible)
@@ -79,7 +86,9 @@ def times(gain: Gain) -> str:
 def _words(chosen: ConfigResult, baseline: ConfigResult, eligible: int) -> str:
     name, call = _name(chosen), chosen.gain.call
     if baseline.examples_per_s is None:
-        return f"Fastest: {name}. No run of the baseline, {_name(baseline)}, has completed to compare it with."
+        return (
+            f"Fastest: {name}. No run of the baseline, {_name(baseline)}, that it can be compared with has completed."
+        )
     if call == UNTOLD:
         return (
             f"Fastest: {name}. Too few runs to separate a difference from noise: it takes {FEWEST_ROUNDS} beside the "
@@ -110,8 +119,9 @@ def _same_data(chosen: ConfigResult, baseline: ConfigResult) -> str:
     if chosen.number == baseline.number:
         return "it is the baseline"
     if chosen.data and baseline.data:
-        same = chosen.data == baseline.data
-        return "same data as the baseline, by the digests of all epochs" if same else "NOT the data of the baseline"
+        if chosen.data != baseline.data:
+            return "NOT the data of the baseline"
+        return "same data as the baseline, by the digests of the epochs that both have"
     if are_others(chosen.records, baseline.records):
         return "NOT the data of the baseline: its splits hold other records"
     if chosen.fingerprint == baseline.fingerprint:
