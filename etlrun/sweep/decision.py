@@ -119,9 +119,8 @@ def _same_data(chosen: ConfigResult, baseline: ConfigResult) -> str:
     if chosen.number == baseline.number:
         return "it is the baseline"
     if chosen.data and baseline.data:
-        if chosen.data != baseline.data:
-            return "NOT the data of the baseline"
-        return "same data as the baseline, by the digests of the epochs that both have"
+        same = "same data as the baseline, by the digests of the epochs that both have"
+        return same if chosen.data == baseline.data else "NOT the data of the baseline"
     if are_others(chosen.records, baseline.records):
         return "NOT the data of the baseline: its splits hold other records"
     if chosen.fingerprint == baseline.fingerprint:
