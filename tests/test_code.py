@@ -45,12 +45,21 @@ def logged(function):
         return function(*arguments)
     return wrapper
 
+@their_lib.counted
+def brighter(value):
+    return value + 5
+
+@their_lib.hidden
+def darker(value):
+    return value - 5
+
 @logged
 def step(picture, kinds=("jpeg", "png")):
     """What it does."""
     from . import late
     def inner(value):
         return value in {"one", "two", "three"} or colours.greyed(value) * GAMMA["a"] + np.max(picture)
+    picture = brighter(darker(picture))
     return their_lib.loaded(inner(picture)), late.done(picture), Stage(), hashlib.md5
 ''',
     "mine/colours.py": """import helper
@@ -64,7 +73,22 @@ def unused():
     "mine/tables.py": 'GAMMA = {"a": 1.0}\n',
     "mine/late.py": "def done(value):\n    return value\n",
     "helper.py": "def grey(value):\n    return value + 1\n",
-    "site-packages/their_lib.py": "def loaded(value):\n    return value\n",
+    "site-packages/their_lib.py": """import functools
+
+def counted(function):
+    @functools.wraps(function)
+    def wrapper(*arguments):
+        return function(*arguments)
+    return wrapper
+
+def hidden(function):
+    def wrapper(*arguments):
+        return function(*arguments)
+    return wrapper
+
+def loaded(value):
+    return value
+""",
 }  # fmt: skip
 EDITS = {
     "a line": ("mine/steps.py", "+ np.max(picture)", "- np.max(picture)", {"mine.steps"}),
@@ -73,6 +97,8 @@ EDITS = {
     "a method of the class before": ("mine/steps.py", "* self.gain", "/ self.gain", {"mine.steps"}),
     "an attribute of a class": ("mine/steps.py", "gain = 1.5", "gain = 1.6", {"mine.steps"}),
     "the decorator": ("mine/steps.py", "return function(*arguments)", "function(*arguments)", {"mine.steps"}),
+    "what a library decorates": ("mine/steps.py", "value + 5", "value + 6", {"mine.steps"}),
+    "what a library wraps": ("mine/steps.py", "value - 5", "value - 6", {"mine.steps"}),
     "a table": ("mine/tables.py", "1.0", "2.0", {"mine.steps"}),
     "a helper of a helper": ("helper.py", "value + 1", "value + 2", {"helper"}),
     "a module that is imported late": ("mine/late.py", "return value", "return -value", {"mine.late"}),

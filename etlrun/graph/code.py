@@ -51,7 +51,7 @@ class _Reached:
 
     def __init__(self, roots: Sequence[Any]) -> None:
         self.texts: dict[str, dict[str, str]] = {}
-        self._own = {_module_of(root).partition(".")[0]: True for root in roots}
+        self._own = {root.__module__.partition(".")[0]: True for root in roots if isinstance(root, FunctionType | type)}
         self._told: dict[int, tuple[str, Any]] = {}  # with the objects, whose addresses are not to be used again
         for root in roots:
             self._text(root)
@@ -84,8 +84,11 @@ class _Reached:
         if not isinstance(value, FunctionType | type):
             return self._object(value)
         module, name = _module_of(value), value.__qualname__
-        if not self._is_own(module) or (isinstance(value, type) and issubclass(value, BaseException)):
+        if isinstance(value, type) and (not self._is_own(module) or issubclass(value, BaseException)):
             return f"{module}.{name}"  # an exception makes no example
+        if not self._is_own(module):  # a library's decorator around own code, perhaps
+            within = [getattr(value, "__wrapped__", None), *_held(value)]
+            return f"{module}.{name} {[self._text(of) for of in within if isinstance(of, FunctionType)]}"
         texts = self.texts.setdefault(module, {})
         name = next(of for number in itertools.count() if (of := f"{name}#{number}") not in texts)
         texts[name], self._told[id(value)] = "", (f"{module}.{name}", value)
@@ -97,7 +100,7 @@ class _Reached:
         yield self._text(function.__defaults__)
         yield self._text(function.__kwdefaults__)
         yield self._text(getattr(function, "__wrapped__", None))
-        yield self._text([_held(cell) for cell in function.__closure__ or ()])
+        yield self._text(_held(function))
         names = list(dict.fromkeys(_names(function.__code__)))
         for name in names:
             if name in function.__globals__:
@@ -169,12 +172,15 @@ def _module_of(value: Any) -> str:
     return str(of)
 
 
-def _held(cell: CellType) -> Any:
-    """What a cell of a closure holds; of one that is not filled yet its type."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return CellType
+def _held(function: FunctionType) -> tuple[Any, ...]:
+    """What the closure of a function holds; for what it does not hold yet the type of its cell."""
+    found = []
+    for cell in function.__closure__ or ():
+        try:
+            found.append(cell.cell_contents)
+        except ValueError:
+            found.append(CellType)
+    return tuple(found)
 
 
 def _names(code: CodeType) -> Iterator[str]:
