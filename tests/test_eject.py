@@ -156,6 +156,9 @@ def test_every_value_of_a_config_is_in_the_program(parameter: str) -> None:
 
 VARIANTS = {
     "flipped before a shuffle": (FLIP, "cache=none"),
+    "scaled, then flipped": (
+        "transform.steps=[decode,resize,scale_minus_one_one,random_flip]", "cache=none", "load.shuffle_buffer=0",
+    ),
     "flipped and not shuffled": (FLIP, "cache=none", "load.shuffle_buffer=0"),
     "flipped after a cache in memory": (FLIP, "cache.at=resize", "trainer.seed=3"),
     "disk, decoded": (FLIP, "cache=disk", "cache.at=decoded", "extract=sequential"),

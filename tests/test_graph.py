@@ -179,6 +179,19 @@ def test_a_random_flip_depends_on_seed_pass_and_picture_alone(pipeline: Build) -
     assert sorted(examples(reordered.dataset)) == sorted(examples(flipped.dataset))
 
 
+@pytest.mark.parametrize("scaling", ["scale_zero_one", "scale_minus_one_one", "rescale"])
+def test_each_picture_is_flipped_on_its_own_after_a_scaling_too(scaling: str, pipeline: Build) -> None:
+    factors = ("+transform.rescale={scale: 0.001, offset: 0.0}",) if scaling == "rescale" else ()
+    steps = f"[decode,resize,{scaling}]"
+    words = (*PLAIN, "cache=none", f"transform.eval_steps={steps}", *factors, "transform.resize.dtype=float32")
+    plain = pipeline(*words, f"transform.steps={steps}")
+    flipped = pipeline(*words, f"transform.steps=[decode,resize,{scaling},random_flip]")
+    originals = examples(plain.dataset)
+    turned = [[a != b for a, b in zip(examples(flipped.dataset), originals, strict=True)] for _ in range(3)]
+    assert all(12 < sum(of_pass) < 36 for of_pass in turned)
+    assert turned[0] != turned[1] != turned[2]
+
+
 def test_a_random_step_can_be_the_first_one(pipeline: Build) -> None:
     steps = ("transform.steps=[random_flip,resize,scale_zero_one]", "transform.eval_steps=[resize,scale_zero_one]")
     first = pipeline("cache=none", "extract=tfds", "extract.decode=true", *steps, *PLAIN)

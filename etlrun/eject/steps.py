@@ -68,11 +68,12 @@ def resize(stage: Resize, _incoming: Flow, _dataset: Dataset) -> Lines:
     return (*lines, f"image = tf.ensure_shape(image, ({height}, {width}, 3))")
 
 
-def random_flip(_stage: RandomFlip, _incoming: Flow, _dataset: Dataset) -> Lines:
+def random_flip(_stage: RandomFlip, incoming: Flow, _dataset: Dataset) -> Lines:
     """By `seed`, that of the pass, and the picture."""
+    numbers = "tf.bitcast(image, tf.int32)" if incoming.dtype == "float32" else "image"
     return (
         "# Whether it is flipped follows from the pass and from the picture itself, in whatever order pictures come.",
-        "checksum = tf.reduce_sum(tf.cast(tf.cast(image, tf.int32), tf.int64))",
+        f"checksum = tf.reduce_sum(tf.cast({numbers}, tf.int64))",
         "image = tf.image.stateless_random_flip_left_right(image, tf.stack([seed, checksum]))",
     )
 

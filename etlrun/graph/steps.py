@@ -70,11 +70,12 @@ def center_crop(_stage: CenterCrop, _context: Context) -> Step:
 
 
 def random_flip(_stage: RandomFlip, context: Context) -> Step:
-    """Shape and dtype stay; flipped or not by the seed of the pass and a checksum of the picture."""
+    """Shape and dtype stay; flipped or not by the seed of the pass and a checksum of the pixels, or of floats' bits."""
 
     def step(example: Example) -> Example:
         image = example["image"]
-        checksum = tf.reduce_sum(tf.cast(tf.cast(image, tf.int32), tf.int64))
+        numbers = tf.bitcast(image, tf.int32) if image.dtype == tf.float32 else image
+        checksum = tf.reduce_sum(tf.cast(numbers, tf.int64))
         seed = tf.stack([context.pass_seed(context.passes_begun), checksum])
         return {**example, "image": tf.image.stateless_random_flip_left_right(image, seed)}
 
