@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from etlrun import record as records
-from etlrun.tables import Rows, as_markdown, megabytes, number, print_table
+from etlrun.tables import Rows, as_markdown, megabytes, number, plain, print_table
 
 EPOCH_HEADER = (
     "epoch", "seconds", "waited", "examples/s", "loss", "accuracy", "val loss", "val accuracy", "data",
@@ -32,7 +32,8 @@ def write(folder: Path) -> None:
         as_markdown(EPOCH_HEADER, _epoch_rows(summary)),
         as_markdown(STAGE_HEADER, stage_rows(summary.get("stages", []))),
     ]
-    text = "\n".join([*tables, *(f"- {line}" for line in _lines(summary, folder))])
+    lines = (line.partition(" ") for line in _lines(summary, folder))
+    text = "\n".join([*tables, *(f"- {label:<9} {plain(said)}" for label, _, said in lines)])
     records.write_atomically(folder / records.REPORT, f"# Run\n\n{text}\n")
 
 
