@@ -175,7 +175,8 @@ def _merge(values: dict[str, Any], layer: Mapping[str, Any]) -> None:
 
 def refusal(error: Exception) -> Fault:
     """The fault of a config that Hydra or OmegaConf has refused."""
-    return Fault(where="config", found=one_line(error), expected="a config that Hydra can compose")
+    found = "defaults that lead back to themselves" if isinstance(error, RecursionError) else one_line(error)
+    return Fault(where="config", found=found, expected="a config that Hydra can compose")
 
 
 def plain(config: DictConfig) -> dict[str, Any]:

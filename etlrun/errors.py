@@ -66,6 +66,11 @@ def did_you_mean(word: str, known: Iterable[str], shown: str = "`{}`", otherwise
     return otherwise if close is None else f"did you mean {shown.format(close)}?"
 
 
+def printable(name: str) -> str:
+    """The name of a file or a key as a message may hold it: what can't be printed is escaped."""
+    return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in name)
+
+
 def one_line(error: Exception) -> str:
     """The message of an error without its line breaks."""
     return " ".join(str(error).split())

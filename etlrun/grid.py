@@ -180,7 +180,8 @@ class _Asked:
             sweeper=own.sweeper["_target_"],
             launcher=own.launcher["_target_"],
         )
-        sweep = OmegaConf.to_container(self._config(first).sweep, resolve=True)
+        block = self._config(first).get("sweep")
+        sweep = None if block is None else OmegaConf.to_container(block, resolve=True)
         return parse_sweep(sweep), multirun, own.sweeper.get("params") or {}
 
     def jobs(self, combinations: Iterable[Chosen]) -> list[Job]:

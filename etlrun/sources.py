@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from etlrun.errors import ConfigError, Fault, one_line
 
 _FAST_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_UNLOADABLE = (OSError, RecursionError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException)
+_UNLOADABLE = (OSError, RecursionError, ValueError, yaml.YAMLError, OmegaConfBaseException)
 _LARGEST_BYTES = 1_000_000
 _MAPPING = "a mapping of keys to values"
 
@@ -77,11 +77,6 @@ class Readable(ConfigRepository):  # type: ignore[misc]
         return [option for option in options if not option.startswith(".") and option.isprintable()]
 
 
-def printable(name: str) -> str:
-    """The name of a file as a message may hold it: what can't be printed is escaped."""
-    return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in name)
-
-
 def unreadable(file: str, error: OSError) -> Fault:
     """The fault of a file or a folder that the system does not let one read; `file` is what a message calls it."""
     return Fault(where=file, found=str(error.strerror or error), expected="a file or a folder that can be read")
@@ -103,10 +98,10 @@ def unloadable(path: Path, file: str) -> Fault | None:
         line, found = text[: error.start].count(b"\n") + 1, f"the byte 0x{text[error.start]:02x}, which is not UTF-8"
     except yaml.MarkedYAMLError as error:
         line, found = _line_of(_told_by_libyaml(text) or error)
-    except (yaml.YAMLError, RecursionError) as error:
-        found = one_line(error)
-    except OmegaConfBaseException as error:
-        found, expected = one_line(error), "values that a config can have"
+    except (yaml.YAMLError, RecursionError, ValueError, OmegaConfBaseException) as error:
+        too_deep = "maximum recursion depth" in str(error)
+        found = "blocks in more blocks than can be read" if too_deep else one_line(error)
+        expected = "YAML" if isinstance(error, yaml.YAMLError) else "values that a config can have"
     else:
         if not isinstance(config, DictConfig):
             found, expected = "a list", _MAPPING
@@ -125,7 +120,7 @@ def _told_by_libyaml(text: bytes) -> yaml.MarkedYAMLError | None:
 def _line_of(error: yaml.MarkedYAMLError) -> tuple[int, str]:
     """Where the error is, from 1, and what was found there."""
     mark = error.problem_mark or error.context_mark
-    return mark.line + 1 if mark else 1, str(error.problem or error.context).removeprefix("found ")
+    return mark.line + 1 if mark else 1, str(error.problem or error.context).removeprefix("but ").removeprefix("found ")
 
 
 def _unfit(text: bytes, file: str) -> Fault | None:
@@ -133,7 +128,7 @@ def _unfit(text: bytes, file: str) -> Fault | None:
     if len(text) > _LARGEST_BYTES:
         expected = f"at most {_LARGEST_BYTES:,}, since Hydra takes many seconds to load as much"
         return Fault(where=file, found=f"{len(text):,} bytes", expected=expected)
-    if text.startswith(codecs.BOM_UTF8) and b"@package" in text.partition(b"\n")[0]:
+    if text.startswith(codecs.BOM_UTF8) and b"@package" in text[:512]:
         return Fault(
             where=f"{file}:1",
             found="a byte order mark, behind which Hydra does not see `# @package`",

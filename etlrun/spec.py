@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from etlrun.errors import ConfigError, Fault, did_you_mean
+from etlrun.errors import ConfigError, Fault, did_you_mean, printable
 from etlrun.stages import Stages
 from etlrun.stages.base import Stage, expectation, field_metadata
 from etlrun.stages.cache import Cache
@@ -114,7 +114,8 @@ class _Parser:
     def unknown_keys(self, path: str, block: Mapping[str, Any], known: tuple[str, ...]) -> None:
         for key in block:
             if key not in known:
-                self.unknown_key(f"{path}.{key}" if path else str(key), str(key), known)
+                name = printable(str(key)) or "''"
+                self.unknown_key(f"{path}.{name}" if path else name, str(key), known)
 
     def unknown_key(self, where: str, key: str, known: tuple[str, ...]) -> None:
         listing = f"one of the keys {', '.join(known)}" if known else "no key here"
@@ -143,7 +144,7 @@ class _Parser:
         if block is None:
             return None
         try:
-            stage: StageT = _adapter(stage_type).validate_json(json.dumps(block))  # type: ignore[arg-type] # as in field_metadata
+            stage: StageT = _adapter(stage_type).validate_json(json.dumps(block, default=_nothing))  # type: ignore[arg-type] # as in field_metadata
         except ValidationError as error:
             self.validation(path, block, stage_type, error)
             return None
@@ -155,6 +156,10 @@ class _Parser:
         """A fault for each field that pydantic complains of, in our words."""
         seen = set()
         for detail in error.errors(include_url=False):
+            if not detail["loc"]:  # it is no JSON
+                halves = [key for key, value in block.items() if _has_half_a_character(value)]
+                self.add(".".join([path, *halves[:1]]), "a text with half a character in it", "a text in Unicode")
+                continue
             owner, keys = _owner(stage_type, [str(key) for key in detail["loc"]])
             where = ".".join([path, *keys])
             if where in seen:
@@ -215,6 +220,20 @@ class _Parser:
 @cache
 def _adapter(stage_type: Any) -> TypeAdapter[Any]:
     return TypeAdapter(stage_type)
+
+
+def _has_half_a_character(value: object) -> bool:
+    """Whether a text in it holds one of the two halves in which UTF-16 writes some characters."""
+    try:
+        json.dumps(value, ensure_ascii=False, default=_nothing).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _nothing(value: object) -> dict[str, None]:
+    """What no parameter takes, in place of a value that only YAML has, such as bytes."""
+    return {type(value).__name__: None}
 
 
 def show(value: object) -> str:

@@ -83,13 +83,15 @@ def test_folders_to_which_links_lead_hold_configs(mine: Path, capsys: pytest.Cap
         (b"# X.\na: 1\na: 2\n", ":3: found duplicate key a; expected YAML"),
         (b"# X.\na: *b\n", ":2: found undefined alias; expected YAML"),
         (b"# X.\na: !!python/name:os.system\n", ":2: found could not determine a constructor"),
+        (b"# X.\na: 1\n---\nb: 2\n", ":3: found another document; expected YAML"),
+        (b"# X.\na: " + b"9" * 5000, ":1: found Exceeds the limit (4300 digits) for integer string conversion"),
         (b"# X.\n- a\n", ":1: found a list; expected a mapping of keys to values"),
         (b"# X.\n3\n", ":1: found a single value; expected a mapping of keys to values"),
-        (b"# X.\n" + b"[" * 5000 + b"]" * 5000, ":1: found maximum recursion depth exceeded"),
+        (b"# X.\n" + b"[" * 5000 + b"]" * 5000, ":1: found blocks in more blocks than can be read; expected values"),
         (b"# X.\n" * 1_000_000, ": found 5,000,000 bytes; expected at most 1,000,000, since Hydra takes many seconds"),
         (b"# X.\na: ${\n", ":1: found no viable alternative at input '${'"),
         (
-            b"\xef\xbb\xbf# @package _global_\n# X.\nload: {prefetch: 1}\n",
+            b"\xef\xbb\xbf# X.\n# @package _global_\nload: {prefetch: 1}\n",
             (
                 ":1: found a byte order mark, behind which Hydra does not see `# @package`; expected UTF-8 without "
                 "one\n    -> save the file without the mark"
@@ -140,6 +142,60 @@ def test_a_name_that_can_not_be_printed_is_told(mine: Path, told: Any) -> None:
     assert "mine/experiment/c\\udcff.yaml: added, reaches no experiment" in told("HEAD", "--config-dir", "mine")
     assert sweep("experiment=glob('[abcs]*')")[-1] == "experiment=small"
     assert files_digest(Request(overrides=[], config_dir="mine"))
+
+
+HEAD = "# @package _global_\n# X.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (
+            "dataset: {name: !!binary aGVsbG8=}\n",
+            "mine/experiment/wrong.yaml:3: dataset.name, in experiment=wrong: found b'hello'; expected a text",
+        ),
+        (
+            'dataset: {name: "\\ud800"}\n',
+            (
+                "mine/experiment/wrong.yaml:3: dataset.name, in experiment=wrong: found a text with half a character in "
+                "it; expected a text in Unicode"
+            ),
+        ),
+        (
+            "measure: {silence: !!binary aGVsbG8=}\n",
+            (
+                "mine/experiment/wrong.yaml:3: measure.silence, in experiment=wrong: found b'hello'; expected a "
+                "mapping from names of advice to reasons"
+            ),
+        ),
+        (
+            "defaults: [wrong]\n",
+            (
+                "mine/experiment/wrong.yaml:1, in experiment=wrong: found defaults that lead back to themselves; "
+                "expected a config that Hydra can compose"
+            ),
+        ),
+    ],
+)
+def test_a_file_with_what_no_config_has_is_told(mine: Path, text: str, fault: str) -> None:
+    write(mine / "experiment" / "wrong.yaml", f"{HEAD}{text}")
+    assert faults() == [fault]
+
+
+def test_a_sweep_without_settings_is_refused(mine: Path) -> None:
+    write(mine / "experiment" / "wrong.yaml", f"{HEAD}sweep: null\n")
+    with pytest.raises(ConfigError) as caught:
+        sweep("experiment=wrong")
+    assert str(caught.value) == "sweep: found nothing; expected a mapping\n    -> choose sweep=…"
+
+
+def test_a_key_that_can_not_be_printed_and_a_long_name_are_in_nobodys_way(mine: Path) -> None:
+    write(mine / "experiment" / "wrong.yaml", f"{HEAD}\"a\\nb\": 1\n'': 2\ndataset: {{name: {'x' * 5000}}}\n")
+    keys = "dataset, extract, transform, cache, load, model, trainer, profile, measure"
+    assert faults() == [
+        f"{name}, in experiment=wrong: found an unknown key; expected one of the keys {keys}"
+        for name in ("a\\nb", "''")
+    ]
 
 
 @pytest.mark.parametrize(

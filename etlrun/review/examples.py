@@ -59,15 +59,13 @@ def _info(dataset: Dataset) -> Mapping[str, Any] | None:
     """What TFDS wrote down of the newest version that fits."""
     home = dataset.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     folder = Path(home).expanduser() / dataset.name
-    versions = {
-        tuple(int(number) for number in path.parent.name.split(".")): path
-        for path in folder.glob("*/dataset_info.json")
-        if re.fullmatch(r"\d+\.\d+\.\d+", path.parent.name) and fnmatch(path.parent.name, dataset.version or "*")
-    }
-    if not versions:
-        return None
     try:
+        versions = {
+            tuple(int(number) for number in path.parent.name.split(".")): path
+            for path in folder.glob("*/dataset_info.json")
+            if re.fullmatch(r"\d+\.\d+\.\d+", path.parent.name) and fnmatch(path.parent.name, dataset.version or "*")
+        }
         info: Mapping[str, Any] = json.loads(versions[max(versions)].read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # also of no version at all
         return None
     return info

@@ -11,9 +11,9 @@ from functools import cached_property
 from pathlib import Path
 
 from etlrun import compose
-from etlrun.errors import ConfigError, Fault
+from etlrun.errors import ConfigError, Fault, printable
 from etlrun.review.git import git, write_configs
-from etlrun.sources import config_files, printable
+from etlrun.sources import config_files
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from etlrun.errors import ConfigError, Fault
-from etlrun.sources import printable
+from etlrun.errors import ConfigError, Fault, printable
 
 _LINK, _FOLDER, _SUBMODULE = "120000", "040000", "160000"
 """Modes of what is no regular file."""
