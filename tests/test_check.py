@@ -61,7 +61,7 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             TRANSFORM.replace("[48, 48]", "[48, 0]"),
             (
                 "mine/transform/small_48.yaml:4: transform.resize.size, in experiment=small and 7 more: found [48, 0]; "
-                "expected [height, width], two integers of at least 1"
+                "expected [height, width], two integers from 1 to 65,536"
             ),
         ),
         (
@@ -176,7 +176,7 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             "# Many.\ndefaults: [standard, _self_]\nrepeats: lots\n",
             (
                 "mine/sweep/many.yaml:3: sweep.repeats, in sweep=many and 1 more: found 'lots'; "
-                "expected an integer of at least 1"
+                "expected an integer from 1 to 1,000"
             ),
         ),
         (

@@ -134,6 +134,16 @@ def test_each_pass_has_an_order_of_its_own_and_the_same_one_in_every_run(cache: 
     assert examples(other_seed.dataset) not in passes
 
 
+@pytest.mark.parametrize("cache", ["none", "memory", "disk"])
+def test_a_buffer_for_more_examples_than_there_are_changes_no_order(cache: str, pipeline: Build) -> None:
+    words = ("dataset.split='train[:30]'", f"cache={cache}")
+    whole, larger, largest = (pipeline(*words, f"load.shuffle_buffer={size}") for size in (30, 31, 100_000_000))
+    passes = [examples(whole.dataset) for _ in range(3)]
+    assert passes[0] != passes[1]
+    assert [examples(larger.dataset) for _ in range(3)] == passes
+    assert [examples(largest.dataset) for _ in range(3)] == passes
+
+
 @pytest.mark.parametrize("steps", ["[decode,resize,scale_zero_one]", "[decode,resize,random_flip,scale_zero_one]"])
 def test_the_endless_sequence_is_the_passes_one_after_the_other(steps: str, pipeline: Build) -> None:
     words = (f"transform.steps={steps}", "transform.eval_steps=[decode,resize,scale_zero_one]", "cache=none")

@@ -110,7 +110,7 @@ def test_the_grid_may_stand_in_a_config(tmp_path: Path) -> None:
             "    -> give load.prefetch a value, or leave it out")),
         (
             ["sweep.repeats=0", "sweep.max_jobs_in_flight=0"],
-            ("sweep.repeats: found 0; expected an integer of at least 1\n"
+            ("sweep.repeats: found 0; expected an integer from 1 to 1,000\n"
             "sweep.max_jobs_in_flight: found 0; expected an integer of at least 1"),
         ),
         (

@@ -6,7 +6,10 @@ from tests.configs import refusal_of_plan, refusal_of_spec
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["model=emulated", "model.step_ms=-1"], "model.step_ms: found -1; expected a number of at least 0"),
+        (
+            ["model=emulated", "model.step_ms=-1"],
+            "model.step_ms: found -1; expected a number from 0 to 86,400,000, which is a day",
+        ),
         (["measure.au_min=1.5"], "measure.au_min: found 1.5; expected a number from 0 to 1, or null"),
         (["measure.au_min=-0.1"], "measure.au_min: found -0.1; expected a number from 0 to 1, or null"),
         (["measure.digest=1"], "measure.digest: found 1; expected true or false"),

@@ -103,8 +103,8 @@ def test_all_faults_are_told_at_once() -> None:
         ("load.batch_size=32.0", "load.batch_size: found 32.0; expected an integer of at least 1"),
         ("load.batch_size=null", "load.batch_size: found null; expected an integer of at least 1"),
         ("load.batch_size=true", "load.batch_size: found true; expected an integer of at least 1"),
-        ("load.shuffle_buffer=-1", "load.shuffle_buffer: found -1; expected an integer of at least 0"),
-        ("load.prefetch=auto", "load.prefetch: found 'auto'; expected an integer of at least 0, or autotune"),
+        ("load.shuffle_buffer=-1", "load.shuffle_buffer: found -1; expected an integer from 0 to 100,000,000"),
+        ("load.prefetch=auto", "load.prefetch: found 'auto'; expected an integer from 0 to 1,000,000, or autotune"),
         ("load.drop_remainder=1", "load.drop_remainder: found 1; expected true or false"),
         ("load.drop_remainder='true'", "load.drop_remainder: found 'true'; expected true or false"),
         ("dataset.name=3", "dataset.name: found 3; expected a text"),
@@ -113,13 +113,13 @@ def test_all_faults_are_told_at_once() -> None:
         (
             "extract.num_parallel_calls=0",
             (
-                "extract.num_parallel_calls: found 0; expected an integer of at least 1, autotune, or null for a "
+                "extract.num_parallel_calls: found 0; expected an integer from 1 to 10,000, autotune, or null for a "
                 "serial stage"
             ),
         ),
         (
             "transform.resize.size=[64,0]",
-            "transform.resize.size: found [64, 0]; expected [height, width], two integers of at least 1",
+            "transform.resize.size: found [64, 0]; expected [height, width], two integers from 1 to 65,536",
         ),
         ("transform.resize.method=cubic", "transform.resize.method: found 'cubic'; expected bilinear, nearest or area"),
         ("transform.resize.dtype=uint16", "transform.resize.dtype: found 'uint16'; expected uint8 or float32"),
@@ -138,7 +138,7 @@ def test_all_faults_are_told_at_once() -> None:
         ("model.weights=https://a/b", "model.weights: found 'https://a/b'; expected a path on this machine, or null"),
         ("trainer.resume=file:///a", "trainer.resume: found 'file:///a'; expected a path on this machine, or null"),
         ("cache.when_busy=fail", "cache.when_busy: found 'fail'; expected wait or uncached"),
-        ("model.alpha=0", "model.alpha: found 0; expected a number above 0"),
+        ("model.alpha=0", "model.alpha: found 0; expected a number above 0, and 10 at most"),
         (
             "model.batch_norm_momentum=1",
             "model.batch_norm_momentum: found 1; expected a number from 0 to below 1, or null",
@@ -167,6 +167,27 @@ def test_all_faults_are_told_at_once() -> None:
 )
 def test_a_wrong_value_is_told_with_what_its_key_takes(override: str, message: str) -> None:
     assert refusal_of_spec(override) == message
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        (("load.shuffle_buffer",), 100_000_000),
+        (("load.prefetch",), 1_000_000),
+        (("extract.cycle_length",), 10_000),
+        (("extract.num_parallel_calls", "extract.cycle_length=10000"), 10_000),
+        (("transform.num_parallel_calls",), 10_000),
+        (("model.alpha",), 10),
+        (("model.step_ms", "model=emulated"), 86_400_000),
+        (("model.eval_step_ms", "model=emulated"), 86_400_000),
+        (("load.batch_size",), 2**63 - 1),
+        (("trainer.steps_per_epoch",), 2**63 - 1),
+    ],
+)
+def test_numbers_that_no_machine_can_bear_are_refused(words: tuple[str, ...], limit: int) -> None:
+    key, *others = words
+    spec_of(*others, f"{key}={limit}")
+    assert refusal_of_spec(*others, f"{key}={limit + 1}").startswith(f"{key}: found {limit + 1}; expected a")
 
 
 @pytest.mark.parametrize(

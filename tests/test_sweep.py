@@ -113,7 +113,7 @@ def test_a_wrong_value_anywhere_in_the_grid_refuses_the_whole_sweep(tiny: Path, 
     words = [*small(tiny, "cache=none,memory", "load.prefetch=0,-1"), f"hydra.sweep.dir={tmp_path / 'sweep'}"]
     status, _, err = finish(start(["-m", *words], tmp_path))
     assert status == 2
-    assert err == "etlrun: 1 fault\n  load.prefetch: found -1; expected an integer of at least 0, or autotune\n"
+    assert err == "etlrun: 1 fault\n  load.prefetch: found -1; expected an integer from 0 to 1,000,000, or autotune\n"
     assert not (tmp_path / "sweep").exists()
 
 

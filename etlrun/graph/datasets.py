@@ -119,9 +119,13 @@ def cache_memory(dataset: tf.data.Dataset, _stage: MemoryCache, context: Context
 
 
 def shuffle(dataset: tf.data.Dataset, stage: Shuffle, context: Context) -> tf.data.Dataset:
-    """An order of its own for each pass, the same in every run of one seed."""
+    """An order of its own for each pass, the same in every run of one seed.
+
+    A buffer for more examples than there are would take memory, and change no order.
+    """
     seed = context.pass_seed(context.pass_number)
-    return dataset.shuffle(stage.buffer_size, seed=seed, reshuffle_each_iteration=False)
+    buffer_size = min(stage.buffer_size, context.split.num_examples)
+    return dataset.shuffle(buffer_size, seed=seed, reshuffle_each_iteration=False)
 
 
 def batch(dataset: tf.data.Dataset, stage: Batch, _context: Context) -> tf.data.Dataset:

@@ -62,20 +62,23 @@ _LARGEST = 2**63 - 1
 Natural = Annotated[int, Field(ge=0, le=_LARGEST), Expected("an integer of at least 0")]
 Seed = Annotated[int, Field(ge=0, lt=2**32), Expected("an integer from 0 to 2**32 - 1")]
 Positive = Annotated[int, Field(ge=1, le=_LARGEST), Expected("an integer of at least 1")]
-OptionalPositive = Annotated[Annotated[int, Field(ge=1)] | None, Expected("an integer of at least 1, or null")]
+OptionalPositive = Annotated[
+    Annotated[int, Field(ge=1, le=_LARGEST)] | None, Expected("an integer of at least 1, or null")
+]
 PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False), Expected("a number above 0")]
 Number = Annotated[float, Field(allow_inf_nan=False), Expected("a finite number")]
 Parallelism = Annotated[
-    Annotated[int, Field(ge=1)] | Literal["autotune"] | None,
-    Expected("an integer of at least 1, autotune, or null for a serial stage"),
+    Annotated[int, Field(ge=1, le=10_000)] | Literal["autotune"] | None,
+    Expected("an integer from 1 to 10,000, autotune, or null for a serial stage"),
 ]
 Buffer = Annotated[
-    Annotated[int, Field(ge=0)] | Literal["autotune"],
-    Expected("an integer of at least 0, or autotune"),
+    Annotated[int, Field(ge=0, le=1_000_000)] | Literal["autotune"],
+    Expected("an integer from 0 to 1,000,000, or autotune"),
 ]
+_Side = Annotated[int, Field(ge=1, le=65_536)]
 Size = Annotated[
-    tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]],
-    Expected("[height, width], two integers of at least 1"),
+    tuple[_Side, _Side],
+    Expected("[height, width], two integers from 1 to 65,536"),
 ]
 
 

@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from etlrun.stages.base import ORDER, SPEED, Flag, Parallelism, Positive, Stage
+from pydantic import Field
+
+from etlrun.stages.base import ORDER, SPEED, Expected, Flag, Parallelism, Positive, Stage
 from etlrun.stages.flow import Flow
+
+Shards = Annotated[int, Field(ge=1, le=10_000), Expected("an integer from 1 to 10,000")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +51,7 @@ class Interleave(Stage):
 
     path: ClassVar[str] = "extract.interleave"
 
-    cycle_length: Annotated[Positive, ORDER]
+    cycle_length: Annotated[Shards, ORDER]
     block_length: Annotated[Positive, ORDER]
     num_parallel_calls: Annotated[Parallelism, SPEED]
     deterministic: Annotated[Flag, ORDER]

@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from etlrun.stages.base import ORDER, SPEED, Buffer, Flag, Natural, Positive, Stage
+from pydantic import Field
+
+from etlrun.stages.base import ORDER, SPEED, Buffer, Expected, Flag, Natural, Positive, Stage
 from etlrun.stages.flow import Flow
+
+ShuffleBuffer = Annotated[int, Field(ge=0, le=100_000_000), Expected("an integer from 0 to 100,000,000")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +73,7 @@ class Load(Stage):
 
     path: ClassVar[str] = "load"
 
-    shuffle_buffer: Annotated[Natural, ORDER]
+    shuffle_buffer: Annotated[ShuffleBuffer, ORDER]
     batch_size: Annotated[Positive, ORDER]
     drop_remainder: Annotated[Flag, ORDER]
     prefetch: Annotated[Buffer, SPEED]

@@ -7,13 +7,16 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from etlrun.stages.base import SPEED, TRAINING, Expected, Flag, OptionalPath, PositiveNumber, Stage
+from etlrun.stages.base import SPEED, TRAINING, Expected, Flag, OptionalPath, Stage
 from etlrun.stages.flow import Flow, UnfitError
 
 SMALLEST_INPUT = 32
 """Pixels a side that Keras's MobileNetV2 takes at least."""
 
-Duration = Annotated[float, Field(ge=0, allow_inf_nan=False), Expected("a number of at least 0")]
+Duration = Annotated[
+    float, Field(ge=0, le=86_400_000, allow_inf_nan=False), Expected("a number from 0 to 86,400,000, which is a day")
+]
+Width = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False), Expected("a number above 0, and 10 at most")]
 
 
 def require_one_size(incoming: Flow) -> None:
@@ -39,7 +42,7 @@ class MobileNetV2(Stage):
 
     path: ClassVar[str] = "model.mobilenet_v2"
 
-    alpha: Annotated[PositiveNumber, TRAINING]
+    alpha: Annotated[Width, TRAINING]
     weights: Annotated[OptionalPath, TRAINING]
     trainable: Annotated[Flag, TRAINING]
     batch_norm_momentum: Annotated[

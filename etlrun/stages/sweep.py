@@ -35,7 +35,7 @@ class Sweep(Stage):
 
     path: ClassVar[str] = "sweep"
 
-    repeats: Positive
+    repeats: Annotated[int, Field(ge=1, le=1_000), Expected("an integer from 1 to 1,000")]
     seed: Seed
     prune: Flag
     resume: OptionalPath
