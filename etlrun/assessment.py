@@ -20,7 +20,7 @@ from etlrun.measure.verdict import Side, judge, judge_alone, utilisation
 from etlrun.pipelines import Work
 from etlrun.plan import PlannedStage
 from etlrun.stages.cache import NoCache
-from etlrun.stages.load import Shuffle
+from etlrun.stages.load import Batch, Shuffle
 from etlrun.stages.trainer import Drain
 
 _PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
@@ -90,7 +90,7 @@ class Assessment:
         keeper = self.work.pipelines[name].keeper
         reads = keeper is not None and keeper.passes[-1:] == ["read"]
         seen = [
-            StageCosts(model, paths, self._batch_size, cores(), reads_disk=reads)
+            StageCosts(model, paths, self._batch_size, cores(), reads_disk=reads, pass_examples=self._batched(name))
             for model in self.work.watches[name].taken_models()
         ]
         if not seen or not seen[0].periods.work.period_ms:
@@ -98,6 +98,12 @@ class Assessment:
         later = {row.stage: row for row in seen[1].rows}
         seen[0].rows = [row if row.examples else later.get(row.stage, row) for row in seen[0].rows]
         return seen[0]
+
+    def _batched(self, name: str) -> int:
+        """Examples that the batches of a pass hold, where no record is skipped."""
+        batch = next(planned.stage for planned in self._stages(name) if isinstance(planned.stage, Batch))
+        num_examples = int(self.work.pipelines[name].split.num_examples)
+        return num_examples // batch.batch_size * batch.batch_size if batch.drop_remainder else num_examples
 
     def _first_examples(self, name: str, costs: StageCosts) -> int:
         """That have to be there before the first batch of a pass is; a cache on disk is shuffled by numbers."""

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from etlrun.compose import Request
 from etlrun.grid import planned
@@ -12,7 +13,7 @@ from etlrun.measure.watched import Watch, Watched
 from etlrun.plan import Plan
 from etlrun.stages import STAGES
 from tests.pipelines import training_pipeline
-from tests.runs import small
+from tests.runs import emulated, run_here, small
 
 BATCH = 2
 TFDS_DECODES = (
@@ -116,3 +117,23 @@ def test_what_autotune_settled_on_can_be_planned(tiny: Path) -> None:
     assert all(value >= 1 for value in values.values())
     settled = plan_on(tiny, "load.prefetch=2", *(f"{key}={value}" for key, value in values.items()))
     assert [planned.stage for planned in with_settled(plan.train, rows)] == [item.stage for item in settled.train]
+
+
+@pytest.mark.parametrize(("batches", "examples"), [(1, 20), (2, 38), (3, 58), (4, 76)])
+def test_a_last_batch_counts_as_many_examples_as_it_holds(batches: int, examples: int, tiny: Path) -> None:
+    plan = plan_on(tiny, "load.batch_size=20", "load.prefetch=1")
+    with training_pipeline(plan) as pipeline:
+        iterator = iter(pipeline.endless())
+        for _ in range(batches):
+            next(iterator)
+        model = tf.data.experimental.get_model_proto(iterator)
+    paths = [planned.stage.path for planned in plan.train]
+    costs = StageCosts(model, paths, 20, threads=64, pass_examples=pipeline.split.num_examples)
+    assert {row.stage: row.examples for row in costs.rows}["load.prefetch"] == examples
+
+
+def test_a_batch_for_more_examples_than_there_are_holds_those_that_there_are(tiny: Path, tmp_path: Path) -> None:
+    words = ("load.batch_size=1000000000000", "load.drop_remainder=false", "model.step_ms=60", "trainer.epochs=2")
+    status, summary = run_here(tmp_path, emulated(tiny, *words, "load.prefetch=1", "dataset.eval_split=null"))
+    assert status == 0
+    assert {row["stage"]: row["examples"] for row in summary["stages"]}["load.prefetch"] == 38

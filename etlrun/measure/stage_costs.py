@@ -159,13 +159,22 @@ class StageCosts:
     """
 
     def __init__(
-        self, proto: Any, paths: Sequence[str], batch_size: int, threads: int, *, reads_disk: bool = False
+        self,
+        proto: Any,
+        paths: Sequence[str],
+        batch_size: int,
+        threads: int,
+        *,
+        reads_disk: bool = False,
+        pass_examples: int | None = None,
     ) -> None:
         """Read AUTOTUNE's model (a `ModelProto`) of the stages `paths`, whose maps have `threads` threads at most.
 
-        `reads_disk` tells a pass that reads a cache on disk from one that fills it.
+        `reads_disk` tells a pass that reads a cache on disk from one that fills it. `pass_examples` are those that the
+        batches of a pass hold; without them the last batch counts as a full one.
         """
         self._nodes, self._threads, self.reads_disk = proto.nodes, threads, reads_disk
+        self._pass_examples = pass_examples
         self._places = _places(paths, batch_size, reads_disk=reads_disk)
         self._rows: dict[str, StageCost] = {}
         self.periods = self._walk(proto.output, 0)
@@ -250,10 +259,13 @@ class StageCosts:
 
     def _examples(self, node: Any, position: int) -> int:
         """That a node has let through; a shuffle buffer that fills has taken more than it gave."""
-        place = self._places[position]
-        return (int(node.num_elements) + (int(node.buffered_elements) if place.stage == "load.shuffle" else 0)) * (
-            place.per_element
-        )
+        place, elements = self._places[position], int(node.num_elements)
+        if place.stage == "load.shuffle":
+            elements += int(node.buffered_elements)
+        if place.per_element == 1 or not self._pass_examples:
+            return elements * place.per_element
+        passes, more = divmod(elements, -(-self._pass_examples // place.per_element))
+        return passes * self._pass_examples + more * place.per_element
 
     def _note(self, node: Any, position: int) -> None:
         """Keep what a node is set to and holds; the outermost node of a stage counts its examples."""
