@@ -24,10 +24,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+Ratios = tuple[float, ...]
+Results = dict[str, Any]
+
 STEP_MS = 10.0
-RATIOS = (1.0, 1.0, 1.05, 1.15, 1.3, 2.0)
+RATIOS: Ratios = (1.0, 1.0, 1.05, 1.15, 1.3, 2.0)
 """Of the configs in the order of the grid; the first is the baseline."""
-WIDE = (1.0,) * 40
+WIDE: Ratios = (1.0,) * 40
 REPEATS, WIDE_REPEATS = 5, 3
 WORDS = (
     "dataset.split='train[:100]'",
@@ -40,10 +43,8 @@ WORDS = (
     "trainer.epochs=3",
 )
 
-Results = dict[str, Any]
 
-
-def swept(seed: int, ratios: Sequence[float], repeats: int) -> Results:
+def swept(seed: int, ratios: Ratios, repeats: int) -> Results:
     """The results of one sweep."""
     with tempfile.TemporaryDirectory() as folder:
         words = [
@@ -123,12 +124,13 @@ def main() -> None:
     parser.add_argument("--side-by-side", type=int, default=3)
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
-    narrow, wide = [], []
+    narrow: list[Results] = []
+    wide: list[Results] = []
     with ThreadPoolExecutor(arguments.side_by_side) as pool:
         asked = [(seed, RATIOS, REPEATS) for seed in range(arguments.sweeps)]
         asked += [(seed, WIDE, WIDE_REPEATS) for seed in range(arguments.wide)]
         for (_, ratios, _), results in zip(asked, pool.map(swept, *zip(*asked, strict=True)), strict=True):
-            (wide if ratios is WIDE else narrow).append(results)
+            (wide if len(ratios) == len(WIDE) else narrow).append(results)
             text = "\n".join([table(narrow), *([wide_table(wide)] if wide else [])])
             print(len(narrow), len(wide), text, sep="\n", flush=True)
             if arguments.output:

@@ -43,7 +43,7 @@ def published(store: Store, identity: Identity = IDENTITY, pictures: Any = PICTU
 def keeper_of(store: Store, say: Callable[[str], None]) -> Keeper:
     """Of a cache of PICTURES."""
     kept = Kept(identity=IDENTITY, dtype="uint8", shape=[4, 5, 3], made_by={})
-    return Keeper(store, kept, count=None, waits=True, say=say)
+    return Keeper(store, kept, count=None, changed=lambda: None, waits=True, say=say)
 
 
 def tree(folder: Path) -> dict[str, bytes | str | None]:

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etlrun.cache.entries import first_difference, nearest
 from etlrun.cache.parts import BrokenError, Manifest, checksum
-from etlrun.cache.store import Claim, Identity, Opened, Store
+from etlrun.cache.store import Claim, Opened, Store
 from etlrun.errors import WorldError
-from tests.stores import IDENTITY, KEY, PICTURES, keeper_of, published
+from tests.stores import KEY, PICTURES, keeper_of, published
 
 RNG = np.random.default_rng(0)
 
@@ -285,22 +284,3 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         f"cache.dir: found {tmp_path / 'file' / 'caches'}: Not a directory; expected a folder that can be written to\n"
         "    -> set cache.dir to another folder, or cache=memory"
     )
-
-
-def test_the_first_difference_is_named() -> None:
-    assert first_difference(IDENTITY, IDENTITY) is None
-    assert first_difference(IDENTITY, [["dataset", "pictures/1.0.0"], ["size", [4, 6]]]) == ("size", [4, 5], [4, 6])
-    assert first_difference(IDENTITY, IDENTITY[:1]) == ("size", [4, 5], None)
-    assert first_difference(IDENTITY[:1], IDENTITY) == ("size", None, [4, 5])
-
-
-def test_the_nearest_cache_has_most_in_common(store: Store) -> None:
-    others: list[Identity] = [
-        [["dataset", "other"], ["size", [4, 5]], ["flip", True]],
-        [["dataset", "pictures/1.0.0"], ["size", [4, 5]], ["flip", True]],
-    ]
-    keys = [published(store, identity) for identity in others]
-    near = nearest(IDENTITY, store.entries())
-    assert near is not None
-    assert near.key == keys[1]
-    assert nearest(IDENTITY, []) is None

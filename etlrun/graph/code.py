@@ -87,7 +87,7 @@ class _Reached:
         if isinstance(value, type) and (not self._is_own(module) or issubclass(value, BaseException)):
             return f"{module}.{name}"  # an exception makes no example
         if not self._is_own(module):  # a library's decorator around own code, perhaps
-            within = [getattr(value, "__wrapped__", None), *_held(value)]
+            within = [getattr(value, "__wrapped__", None), *(_held(value) if isinstance(value, FunctionType) else ())]
             return f"{module}.{name} {[self._text(of) for of in within if isinstance(of, FunctionType)]}"
         texts = self.texts.setdefault(module, {})
         name = next(of for number in itertools.count() if (of := f"{name}#{number}") not in texts)
