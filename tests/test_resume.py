@@ -17,6 +17,7 @@ from tests.configs import spec_of
 from tests.pictures import damaged, int_feature, with_feature
 from tests.runs import emulated, events_of, finish, run_here, small, start, summary_of
 
+NO_SIGNAL = 0
 LONG = ("trainer.epochs=8", "model.batch_norm_momentum=0.9")
 
 
@@ -77,10 +78,17 @@ def test_a_killed_run_goes_on_and_ends_as_if_undisturbed(
     assert summary_of(resumed)["resumed_from"] == str(killed)
 
 
-def test_ctrl_c_leaves_a_summary_and_says_how_to_go_on(tiny: Path, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_a_summary_and_says_how_to_go_on_but_not_before(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    process = start([*small(tiny, "trainer.epochs=1000"), f"hydra.run.dir={folder}"], tmp_path)
-    kill_after_epoch(process, folder, 1, signal.SIGINT)
+    words = small(tiny, "trainer.epochs=1000")
+    process = start([*words, f"hydra.run.dir={folder}"], tmp_path)
+    kill_after_epoch(process, folder, 1, NO_SIGNAL)
+    _, summary = run_here(tmp_path / "other", [*words, f"trainer.resume={folder}"])
+    os.killpg(process.pid, signal.SIGINT)
+    assert summary["error"] == (
+        f"trainer.resume={folder}: found a run that still goes on; expected a run that has ended\n"
+        "    -> wait for its end, or stop it"
+    )
     status, _, err = finish(process)
     assert status == 130
     summary = summary_of(folder)
