@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from etlrun.errors import ConfigError, Fault, did_you_mean, printable
+from etlrun.hints import hint
 from etlrun.stages import Stages
 from etlrun.stages.base import Stage, expectation, field_metadata
 from etlrun.stages.cache import Cache
@@ -29,6 +30,8 @@ from etlrun.stages.trainer import Drain, Trainer
 from etlrun.stages.transform import Map
 
 StageT = TypeVar("StageT", bound=Stage)
+
+_ABSENT = object()
 
 _ADAPTERS: dict[type[Stage], TypeAdapter[Any]] = {}
 """Made once for each type: to make one takes longer than to use it."""
@@ -67,8 +70,8 @@ class RunSpec:
 
 def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
     """The `RunSpec` of a composed config; `ConfigError` with all its faults."""
-    parser = _Parser(stages)
-    spec = parser.run(config)
+    parser = _Parser(config, stages)
+    spec = parser.run()
     if parser.faults or spec is None:
         raise ConfigError(parser.faults)
     return spec
@@ -76,8 +79,8 @@ def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
 
 def parse_sweep(block: object) -> Sweep:
     """The `sweep` group of a composed config, which is no part of a run; `ConfigError` with all its faults."""
-    parser = _Parser({})
-    sweep = parser.stage("sweep", parser.group({"sweep": block}, "sweep"), Sweep)
+    parser = _Parser({"sweep": block}, {})
+    sweep = parser.stage("sweep", parser.group("sweep"), Sweep)
     if parser.faults or sweep is None:
         raise ConfigError(parser.faults)
     return sweep
@@ -86,13 +89,14 @@ def parse_sweep(block: object) -> Sweep:
 class _Parser:
     """Collects faults while it goes on."""
 
-    def __init__(self, stages: Stages) -> None:
+    def __init__(self, config: Mapping[str, Any], stages: Stages) -> None:
+        self.config = config
         self.stages = stages
         self.faults: list[Fault] = []
 
-    def run(self, config: Mapping[str, Any]) -> RunSpec | None:
-        self.unknown_keys("", config, GROUPS)
-        groups = {name: self.group(config, name) for name in GROUPS}
+    def run(self) -> RunSpec | None:
+        self.unknown_keys("", self.config, GROUPS)
+        groups = {name: self.group(name) for name in GROUPS}
         dataset = self.stage("dataset", groups["dataset"], Dataset)
         extract = self.named("extract", groups["extract"])
         train, evaluation = self.transform(groups["transform"])
@@ -115,14 +119,14 @@ class _Parser:
         for key in block:
             if key not in known:
                 name = printable(str(key)) or "''"
-                self.unknown_key(f"{path}.{name}" if path else name, str(key), known)
+                self.unknown_key(f"{path}.{name}" if path else name, block[key], known)
 
-    def unknown_key(self, where: str, key: str, known: tuple[str, ...]) -> None:
+    def unknown_key(self, where: str, value: object, known: tuple[str, ...]) -> None:
         listing = f"one of the keys {', '.join(known)}" if known else "no key here"
-        self.add(where, "an unknown key", listing, did_you_mean(key, known))
+        self.add(where, "an unknown key", listing, hint(where, value, self.config, self.stages))
 
-    def group(self, config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-        block = config.get(name)
+    def group(self, name: str) -> dict[str, Any] | None:
+        block = self.config.get(name)
         if isinstance(block, Mapping):
             return dict(block)
         options = f"one of {', '.join(self.stages[name])}" if name in self.stages else "a mapping"
@@ -167,7 +171,7 @@ class _Parser:
             seen.add(where)
             if detail["type"] == "unexpected_keyword_argument":
                 known = tuple(field_metadata(owner))
-                self.unknown_key(where, keys[-1], known)
+                self.unknown_key(where, _value(block, keys), known)
             else:
                 self.add(where, _found(block, keys), expectation(owner, keys[-1]))
 
@@ -253,12 +257,15 @@ def bare(value: object) -> str:
 
 
 def _found(block: Mapping[str, Any], keys: list[str]) -> str:
+    value = _value(block, keys)
+    return "nothing" if value is _ABSENT else show(value)
+
+
+def _value(block: Mapping[str, Any], keys: list[str]) -> Any:
     value: Any = block
     for key in keys:
-        if not isinstance(value, Mapping) or key not in value:
-            return "nothing"
-        value = value[key]
-    return show(value)
+        value = value.get(key, _ABSENT) if isinstance(value, Mapping) else _ABSENT
+    return value
 
 
 def _owner(stage_type: type[Stage], location: list[str]) -> tuple[type[Stage], list[str]]:

@@ -92,7 +92,7 @@ def test_all_faults_are_told_at_once() -> None:
         "    -> did you mean `mobilenet_v2`?",
         "trainer.seed: found nothing; expected an integer from 0 to 2**32 - 1",
         f"trainer.epoch: found an unknown key; expected one of the keys {TRAINER_KEYS}",
-        "    -> did you mean `epochs`?",
+        "    -> did you mean `trainer.epochs`?",
     ]
 
 
@@ -197,7 +197,7 @@ def test_numbers_that_no_machine_can_bear_are_refused(words: tuple[str, ...], li
             "++extract.cycle_lenght=3",
             (
                 "extract.cycle_lenght: found an unknown key; expected one of the keys cycle_length, block_length, "
-                "num_parallel_calls, deterministic\n    -> did you mean `cycle_length`?"
+                "num_parallel_calls, deterministic\n    -> did you mean `extract.cycle_length`?"
             ),
         ),
         ("++cache.size=3", "cache.size: found an unknown key; expected one of the keys at, dtype, dir, when_busy"),
@@ -206,7 +206,7 @@ def test_numbers_that_no_machine_can_bear_are_refused(words: tuple[str, ...], li
             "++transform.step=[decode]",
             (
                 f"transform.step: found an unknown key; expected one of the keys {TRANSFORM_KEYS}\n"
-                "    -> did you mean `steps`?"
+                "    -> did you mean `transform.steps`?"
             ),
         ),
         (
@@ -217,7 +217,7 @@ def test_numbers_that_no_machine_can_bear_are_refused(words: tuple[str, ...], li
             "++trainer.early_stopping.patient=3",
             (
                 "trainer.early_stopping.patient: found an unknown key; expected one of the keys patience, monitor, "
-                "min_delta\n    -> did you mean `patience`?"
+                "min_delta\n    -> did you mean `trainer.early_stopping.patience`?"
             ),
         ),
     ],

@@ -1,0 +1,121 @@
+"""What a person most likely meant by a key that no stage has."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from etlrun.stages import Stages
+from etlrun.stages.base import Stage, field_metadata
+from etlrun.stages.dataset import Dataset
+from etlrun.stages.load import Load
+from etlrun.stages.measure import Measure
+from etlrun.stages.sweep import Sweep
+from etlrun.stages.transform import Map
+
+_ALIKE_HERE, _ALIKE_ELSEWHERE = 0.5, 0.7
+"""From which on names are alike: in the block of the unknown key, and in the others."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A key that a config may have.
+
+    Attributes:
+        path: With its dots.
+        takes: The type of its values; None for a block of keys.
+        needs: The choice of an option without which it is not there; empty for none.
+    """
+
+    path: str
+    takes: Any
+    needs: str = ""
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.rpartition(".")[2]
+
+    def fits(self, value: object) -> bool:
+        """Whether `value` may be its value; a text chooses an option of a group."""
+        if self.takes is None:
+            return isinstance(value, Mapping | str)
+        try:
+            TypeAdapter(self.takes, config=ConfigDict(strict=True)).validate_json(json.dumps(value))
+        except (ValidationError, TypeError):
+            return False
+        return True
+
+
+def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) -> str:
+    """A remedy that names the key, or the option, that was meant by the unknown key `path`; empty where none is alike.
+
+    A key of the same name counts before one that is alike, and one of the stages that `config` chooses before others.
+    """
+    block, _, name = path.rpartition(".")
+    if block != "transform" and isinstance(value, str) and value in stages.get(block, {}):
+        return f"did you mean {block}={value}?"
+    known = list(_known(config, stages))
+    here = [key for key in known if not key.needs]
+    same = [key for key in known if key.name == name and (not block or key.fits(value) or key.path == path)]
+    meant = [key for key in same if not key.needs] or same or _alike(name, block, value, here)
+    if not meant:
+        return ""
+    if meant[0].path == path:
+        return f"choose {meant[0].needs}, which has it"
+    texts = [f"`{key.path}`{f' with {key.needs}' if key.needs else ''}" for key in meant]
+    return f"did you mean {' or '.join(dict.fromkeys(texts))}?"
+
+
+def _alike(name: str, block: str, value: object, known: Sequence[Known]) -> list[Known]:
+    """The keys whose names are most like `name`, or that it abbreviates."""
+    found: list[tuple[tuple[float, bool], Known]] = []
+    for key in known:
+        is_here = key.path.rpartition(".")[0] == block
+        ratio = difflib.SequenceMatcher(None, key.name, name).ratio()
+        is_fit = key.fits(value) if key.takes is None or block else True
+        if ratio >= (_ALIKE_HERE if is_here else _ALIKE_ELSEWHERE) and (is_fit or (is_here and block)):
+            found.append(((ratio, is_here), key))
+    best = max(found, key=lambda item: item[0])[1].name if found else None
+    short = [key for key in known if name[1:] and "".join(part[0] for part in key.name.split("_")) == name]
+    return [key for _, key in found if key.name == best] or short
+
+
+def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
+    """All keys, in the order of the groups; those of a sweep as keys that need one."""
+    for group, stage_type in (("dataset", Dataset), ("load", Load), ("measure", Measure)):
+        yield from _fields(group, stage_type)
+    for group in (group for group in stages if group != "transform"):
+        block = config.get(group)
+        chosen = block.get("name") if isinstance(block, Mapping) else None
+        yield Known(group, None)
+        for name, stage_type in stages[group].items():
+            needs = "" if name == chosen else f"{group}={name}"
+            yield from (dataclasses.replace(key, needs=needs) for key in _fields(group, stage_type)[1:])
+    for name, stage_type in stages.get("transform", {}).items():
+        yield from _fields(f"transform.{name}", stage_type)
+    if "transform" in stages:
+        yield from (key for key in _fields("transform", Map) if key.name != "steps")
+        yield from (Known(f"transform.{name}", list[str]) for name in ("steps", "eval_steps"))
+    needs = "" if "sweep" in config else "-m"
+    yield from (dataclasses.replace(key, needs=needs) for key in _fields("sweep", Sweep))
+
+
+@cache
+def _fields(path: str, stage_type: type[Stage]) -> list[Known]:
+    """The block of a stage, and the keys in it."""
+    found = [Known(path, None)]
+    annotated = typing.get_type_hints(stage_type, include_extras=True)
+    inner = typing.get_type_hints(stage_type)
+    for name in field_metadata(stage_type):
+        is_block = isinstance(inner[name], type) and issubclass(inner[name], Stage)
+        found += _fields(f"{path}.{name}", inner[name]) if is_block else [Known(f"{path}.{name}", annotated[name])]
+    return found
