@@ -170,7 +170,7 @@ class _Asked:
         first = {axis: axis.values[0] for axis in self.axes}
         try:
             own = by_hydra(self.request, _words(first)).hydra
-        except UNCOMPOSABLE as error:
+        except (*UNCOMPOSABLE, AttributeError) as error:  # the latter is OmegaConf's, of a mapping for what is null
             raise ConfigError([refusal(error)]) from error
         self.add(unfit_folder("hydra.sweep.dir", str(own.sweep.dir)))
         raw: Any = OmegaConf.to_container(own.sweep, resolve=False)

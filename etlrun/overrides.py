@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
@@ -15,6 +15,9 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 from etlrun.errors import Fault, did_you_mean, likeliest, one_line
+
+_MOST_VALUES = 100_000
+"""Of a key: `range` may give more than memory holds."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,8 @@ class Axis:
             values = tuple(Value(str(end), end) for end in (ends.start, ends.end))
         elif override.is_discrete_sweep():
             convert = Override._convert_value  # noqa: SLF001 - what `value()` does with one value: it takes off quotes
-            texts, plain = override.sweep_string_iterator(), map(convert, override.sweep_iterator())
-            values = tuple(Value(str(text), value) for text, value in zip(texts, plain, strict=True))
+            both = zip(override.sweep_string_iterator(), map(convert, override.sweep_iterator()), strict=True)
+            values = tuple(Value(str(text), value) for text, value in islice(both, _MOST_VALUES + 1))
         else:
             values = (Value(override.get_value_element_as_str(), override.value()),)
         is_mapping = any(isinstance(value.plain, dict) for value in values)  # of values that stand in the group
@@ -90,6 +93,9 @@ class Axis:
         if not self.values:
             remedy = f"give {self.key} a value, or leave it out"
             return Fault(where=self.key, found="no value", expected="a value for each job", remedy=remedy)
+        if len(self.values) > _MOST_VALUES:
+            found = f"more than {_MOST_VALUES:,} values"
+            return Fault(where=self.key, found=found, expected="as many values as there can be jobs")
         if self.is_of_sweep and len(self.values) > 1:
             found = f"{len(self.values)} values"
             return Fault(where=self.key, found=found, expected="one value: it is of the sweep, not of a job")
@@ -137,7 +143,7 @@ def parsed(words: Sequence[str], loader: ConfigLoader | None) -> tuple[list[Over
     for word in words:
         try:
             overrides += parser.parse_overrides([word if word.partition("=")[0] else ""])
-        except HydraException as error:
+        except (HydraException, ValueError, RecursionError) as error:
             key, _, value = word.partition("=")
             remedy = f"""quote the value, once for Hydra and once for the shell: '{key}="{value}"'"""
             remedy = remedy if value else f"write {key}=VALUE"

@@ -92,7 +92,7 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
                 "one of "
                 "the keys epochs, steps_per_epoch, optimizer, learning_rate, seed, mixed_precision, jit_compile, "
                 "device, "
-                "tensorboard, resume, early_stopping\n    -> did you mean `epochs`?"
+                "tensorboard, resume, early_stopping\n    -> did you mean `trainer.epochs`?"
             ),
         ),
         (
@@ -277,3 +277,14 @@ def test_golden_plans_are_written_compared_and_removed(
     check.main(["--config-dir", "mine", *words, "--update"])
     assert capsys.readouterr().out.splitlines()[:2] == ["updated golden/small.txt", "updated golden/other.txt"]
     assert sorted(path.name for path in (tmp_path / "golden").iterdir()) == ["other.txt", "requirements.txt"]
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_folder_that_can_hold_no_golden_plans_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert faults("--golden", "file", "--update") == [
+        "file: found File exists; expected a folder for golden plans that can be read and written"
+    ]
+    (tmp_path / "golden").mkdir()
+    (tmp_path / "golden" / "small.txt").write_bytes(b"\xff")
+    assert faults("--golden", "golden")[1].startswith("golden/small.txt:1: found another plan; expected the plan of")

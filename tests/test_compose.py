@@ -62,7 +62,7 @@ def test_faults_of_groups_and_of_keys_are_told_together() -> None:
         "load.batch_size: found 0; expected an integer of at least 1\n"
         "trainer.epoch: found an unknown key; expected one of the keys epochs, steps_per_epoch, optimizer, "
         "learning_rate, seed, mixed_precision, jit_compile, device, tensorboard, resume, early_stopping\n"
-        "    -> did you mean `epochs`?"
+        "    -> did you mean `trainer.epochs`?"
     )
 
 
@@ -105,6 +105,17 @@ def test_an_override_that_hydra_can_not_read_is_told_in_its_words(override: str,
         f"{override}: found {found}; expected KEY=VALUE in Hydra's grammar\n"
         f"    -> quote the value, once for Hydra and once for the shell: '{quoted}'"
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("9" * 5000, "Exceeds the limit (4300 digits) for integer string conversion: value has 5000 digits"),
+        ("[" * 500 + "]" * 500, "maximum recursion depth exceeded"),
+    ],
+)
+def test_a_value_that_nobody_can_read_is_told(value: str, found: str) -> None:
+    assert refusal_of_request(f"load.batch_size={value}").startswith(f"load.batch_size={value}: found {found}")
 
 
 def test_all_overrides_that_hydra_can_not_read_are_told() -> None:

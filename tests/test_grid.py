@@ -106,6 +106,11 @@ def test_the_grid_may_stand_in_a_config(tmp_path: Path) -> None:
             ("sweep.exclude: found rules that leave out every job; expected at least one combination of the "
             "overrides' values"),
         ),
+        (["load.prefetch=range(0,1000000000)"],
+            "load.prefetch: found more than 100,000 values; expected as many values as there can be jobs"),
+        (["hydra.sweeper.params={load.prefetch:'0,1'}"],
+            ("config: found 'NoneType' object has no attribute 'get' full_key: hydra.sweeper.params "
+            "reference_type=Optional[Dict[str, str]] object_type=NoneType; expected a config that Hydra can compose")),
         (["load.prefetch=range(3,1)"], ("load.prefetch: found no value; expected a value for each job\n"
             "    -> give load.prefetch a value, or leave it out")),
         (
@@ -120,7 +125,7 @@ def test_the_grid_may_stand_in_a_config(tmp_path: Path) -> None:
         (
             ["sweep.repeat=3"],
             ("sweep.repeat: found an unknown key; expected one of the keys repeats, seed, prune, resume, on_error, "
-            "retries, timeout_s, max_jobs_in_flight, exclude, zip, objectives\n    -> did you mean `repeats`?"),
+            "retries, timeout_s, max_jobs_in_flight, exclude, zip, objectives\n    -> did you mean `sweep.repeats`?"),
         ),
         (
             ["load.prefetch=0,1", "+load={prefetch:2}", "cache=none,disk", "cache=memory"],

@@ -157,8 +157,8 @@ HEAD = "# @package _global_\n# X.\n"
         (
             'dataset: {name: "\\ud800"}\n',
             (
-                "mine/experiment/wrong.yaml:3: dataset.name, in experiment=wrong: found a text with half a character in"
-                " it; expected a text in Unicode"
+                "mine/experiment/wrong.yaml:3: dataset.name, in experiment=wrong: found a text with half a character "
+                "in it; expected a text in Unicode"
             ),
         ),
         (

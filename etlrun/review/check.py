@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from etlrun import compose
-from etlrun.errors import ConfigError
+from etlrun.errors import ConfigError, Fault
 from etlrun.review import golden
 from etlrun.review.checks import Checked, check
 from etlrun.review.folders import working_tree
@@ -26,11 +26,15 @@ def main(words: list[str]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     folder = known.golden or _project_plans(known.config_dir)
     names = set(checked.experiments)
-    if folder is not None and known.update:
-        for name in golden.update(folder, checked.plans, names):
-            console.print(f"updated {folder / name}", markup=False)
-    elif folder is not None:
-        checked.add(golden.out_of_date(folder, checked.plans, names))
+    try:
+        if folder is not None and known.update:
+            for name in golden.update(folder, checked.plans, names):
+                console.print(f"updated {folder / name}", markup=False)
+        elif folder is not None:
+            checked.add(golden.out_of_date(folder, checked.plans, names))
+    except OSError as error:
+        found, expected = str(error.strerror), "a folder for golden plans that can be read and written"
+        checked.add([Fault(where=str(error.filename or folder), found=found, expected=expected)])
     for line, style in _lines(checked):
         console.print(line, style=style, markup=False)
     took_s = time.perf_counter() - began

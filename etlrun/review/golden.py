@@ -25,11 +25,15 @@ def out_of_date(folder: Path, plans: Mapping[str, Plan], known: set[str]) -> Ite
         path = folder / name
         if not path.is_file():
             yield Fault(where=str(path), found="no golden plan", expected="the plan of today", remedy=update)
-        elif path.read_text(encoding="utf-8") != text:
-            line = _first_other_line(path.read_text(encoding="utf-8"), text)
+        elif _text(path) != text:
+            line = _first_other_line(_text(path), text)
             yield Fault(where=f"{path}:{line}", found="another plan", expected="the plan of today", remedy=update)
     for path in _of_no_experiment(folder, known):
         yield Fault(where=str(path), found="a golden plan", expected="an experiment of its name", remedy=update)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _of_no_experiment(folder: Path, known: set[str]) -> list[Path]:
@@ -52,7 +56,7 @@ def update(folder: Path, plans: Mapping[str, Plan], known: set[str]) -> list[str
         changed.append(path.name)
     for name, text in texts(plans).items():
         path = folder / name
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        if not path.is_file() or _text(path) != text:
             path.write_text(text, encoding="utf-8")
             changed.append(name)
     return changed

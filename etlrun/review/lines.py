@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,10 +34,11 @@ class Entry:
 
 def entries(text: bytes, package: str, file: str) -> list[Entry]:
     """The keys that a file sets, outer ones before inner ones; none where it is no mapping."""
-    try:
-        node = yaml.compose(text, Loader=_LOADER)
-    except (yaml.YAMLError, RecursionError):
-        return []
+    node = None
+    for loader in (_LOADER, yaml.SafeLoader):  # the second one, as Hydra has it, takes a little more
+        with suppress(yaml.YAMLError, RecursionError):
+            node = yaml.compose(text, Loader=loader)
+            break
     return [
         Entry(key, line, file)
         for key, line in _keys(node, f"{package}." if package else "")
