@@ -91,8 +91,8 @@ def _alike(name: str, block: str, value: object, known: Sequence[Known]) -> list
 
 def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
     """All keys, in the order of the groups; those of a sweep as keys that need one."""
-    for group, stage_type in (("dataset", Dataset), ("load", Load), ("measure", Measure)):
-        yield from _fields(group, stage_type)
+    for group, fixed in (("dataset", Dataset), ("load", Load), ("measure", Measure)):
+        yield from _fields(group, fixed)
     for group in (group for group in stages if group != "transform"):
         block = config.get(group)
         chosen = block.get("name") if isinstance(block, Mapping) else None
