@@ -8,7 +8,6 @@ import json
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -109,7 +108,6 @@ def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
     yield from (dataclasses.replace(key, needs=needs) for key in _fields("sweep", Sweep))
 
 
-@cache
 def _fields(path: str, stage_type: type[Stage]) -> list[Known]:
     """The block of a stage, and the keys in it."""
     found = [Known(path, None)]
