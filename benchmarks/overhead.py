@@ -49,8 +49,8 @@ def by_hand(data_dir: str) -> Epochs:
     def prepare(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         example = tf.io.parse_single_example(record, features)
         image = tf.io.decode_image(example["image"], channels=3, expand_animations=False)
-        image = tf.image.resize(image, (SIDE, SIDE))
-        return image / 127.5 - 1.0, example["label"]
+        image = tf.image.resize(tf.cast(image, tf.float32) / 255.0, (SIDE, SIDE))
+        return image, example["label"]
 
     def epochs() -> Iterator[tf.data.Dataset]:
         dataset = tf.data.Dataset.from_tensor_slices(files)

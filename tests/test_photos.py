@@ -3,29 +3,8 @@
 import shutil
 from pathlib import Path
 
-from etlrun.compose import Request
-from etlrun.graph.build import Pipeline
-from etlrun.graph.context import Context
-from etlrun.graph.source import Source
-from etlrun.grid import planned
-from etlrun.stages import STAGES
 from tests.conftest import SHARED
 from tests.runs import finish, start, summary_of
-from tests.test_graph import examples
-
-
-def pictures(experiment: str, photos: Path) -> list[bytes]:
-    words = [f"experiment={experiment}", f"dataset.data_dir={photos}", "dataset.split='train[:5%]'", "cache=none"]
-    plan = planned(Request(overrides=words), STAGES)
-    source = Source(plan.spec.dataset)
-    split = source.split(plan.spec.dataset.split, "dataset.split")
-    return examples(Pipeline(plan.train, Context(source=source, split=split, seed=0)).dataset)
-
-
-def test_the_naive_and_the_parallel_pipeline_give_the_same_pictures(photos: Path) -> None:
-    naive, parallel = (pictures(experiment, photos) for experiment in ("naive", "parallel"))
-    assert len(naive) == 80
-    assert sorted(naive) == sorted(parallel)
 
 
 def test_the_exercise_learns_from_a_tenth_of_the_photos(photos: Path, tmp_path: Path) -> None:
