@@ -114,7 +114,14 @@ def decisive_values(
         values[f"{prefix}stages"] = [planned.stage.path for planned in flat if changes_data(planned.stage)]
         for planned in flat:
             values |= data_values(planned.stage, prefix)
+    if keeps_file_order(spec):
+        values[f"train/{spec.extract.path}.shuffle_files"] = "in the first pass, whose order the cache keeps"
     return values
+
+
+def keeps_file_order(spec: RunSpec) -> bool:
+    """Whether a cache keeps the order in which the first pass has read the shards, so that it changes the order."""
+    return spec.extract.random and not isinstance(spec.cache, NoCache)
 
 
 def changes_data(stage: Stage) -> bool:

@@ -12,7 +12,7 @@ from etlrun.rules import remarks, rules, validates
 from etlrun.spec import RunSpec
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
-from etlrun.stages.extract import Tfds
+from etlrun.stages.extract import Shards, Tfds
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.model import Backbone, MobileNetV2
@@ -89,7 +89,10 @@ class _Planner:
         parse = () if isinstance(spec.extract, Tfds) else (Parse(),)
         steps = (*parse, *transform.steps[: len(transform.steps) - len(self.by_model)])
         place = self._place_of_cache(steps)
-        yield spec.extract
+        extract = spec.extract
+        yield (
+            dataclasses.replace(extract, shuffle_files=False) if evaluation and isinstance(extract, Shards) else extract
+        )
         yield dataclasses.replace(transform, steps=steps[:place])
         if spec.dataset.on_corrupt == "skip":
             yield SkipCorrupt()

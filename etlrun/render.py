@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from etlrun import machine
+from etlrun.machine import CORES, calls_here
 from etlrun.plan import Plan, PlannedStage, sections
 from etlrun.spec import bare
 from etlrun.stages.base import Stage, parameters
@@ -17,35 +19,46 @@ _WIDTHS = (22, 20)
 _STEP_WIDTH = 29
 
 
-def text(plan: Plan) -> str:
-    """One line a stage and one a parameter, each with its kind, so that a diff shows just what changed."""
-    lines = ["dataset", *_parameter_lines(plan.spec.dataset, _INDENT)]
+def text(plan: Plan, cores: int | None = None) -> str:
+    """One line a stage and one a parameter, each with its kind, so that a diff shows just what changed.
+
+    With `cores`, those of a machine, calls that follow them are told as numbers too; without, the text is for any.
+    """
+    lines = ["dataset", *_parameter_lines(plan.spec.dataset, _INDENT, cores)]
     for title, stages in (("train", plan.train), ("validation", plan.evaluation)):
-        lines += ["", title, *(_stage_lines(stages) if stages else [f"{_INDENT}none"])]
+        lines += ["", title, *(_stage_lines(stages, cores) if stages else [f"{_INDENT}none"])]
     for stage in sections(plan.spec):
-        steps = _step_lines(plan.by_model) if stage is plan.spec.model else ()
-        lines += ["", stage.path, *steps, *_parameter_lines(stage, _INDENT)]
+        steps = _step_lines(plan.by_model, cores) if stage is plan.spec.model else ()
+        lines += ["", stage.path, *steps, *_parameter_lines(stage, _INDENT, cores)]
     lines += ["", f"fingerprint {plan.fingerprint}"]
     lines += [f"remark: {remark}" for remark in plan.remarks]
     return "\n".join(lines) + "\n"
 
 
-def _stage_lines(stages: tuple[PlannedStage, ...]) -> Iterator[str]:
+def text_here(plan: Plan) -> str:
+    """The text for this machine."""
+    return text(plan, machine.cores())
+
+
+def _stage_lines(stages: tuple[PlannedStage, ...], cores: int | None) -> Iterator[str]:
     for number, planned in enumerate(stages, 1):
         yield f"{number:3}. {planned.stage.path:<{_STEP_WIDTH}} -> {planned.gives}"
-        yield from _parameter_lines(planned.stage, _INDENT + "  ")
-        yield from _step_lines(planned.steps)
+        yield from _parameter_lines(planned.stage, _INDENT + "  ", cores)
+        yield from _step_lines(planned.steps, cores)
 
 
-def _step_lines(steps: tuple[PlannedStage, ...]) -> Iterator[str]:
+def _step_lines(steps: tuple[PlannedStage, ...], cores: int | None) -> Iterator[str]:
     for letter, step in zip("abcdefghijklmnopqrstuvwxyz", steps, strict=False):
         yield f"{_INDENT}{letter}. {step.stage.path:<{_STEP_WIDTH}} -> {step.gives}"
-        yield from _parameter_lines(step.stage, _INDENT + "     ")
+        yield from _parameter_lines(step.stage, _INDENT + "     ", cores)
 
 
-def _parameter_lines(stage: Stage, indent: str) -> Iterator[str]:
+def _parameter_lines(stage: Stage, indent: str, cores: int | None) -> Iterator[str]:
     for parameter in parameters(stage):
         value = bare(parameter.value)
+        if value in CORES and cores is not None:
+            calls, most = calls_here(value, cores), getattr(stage, "cycle_length", "all")
+            value = f"{value} ({calls if most == 'all' else min(calls, most)})"
         yield f"{indent}{parameter.name:<{_WIDTHS[0]}}{value:<{_WIDTHS[1]}} {parameter.kind}"
 
 
@@ -120,4 +133,4 @@ def _label(*lines: str | None) -> str:
     return "<br/>".join(" ".join(str(line).split()).translate(escaped) for line in lines)
 
 
-FORMATS = {"text": text, "json": as_json, "mermaid": mermaid}
+FORMATS = {"text": text_here, "json": as_json, "mermaid": mermaid}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from etlrun.errors import Fault
-from etlrun.plan import PlannedStage, at_cache
+from etlrun.plan import PlannedStage, at_cache, keeps_file_order
 from etlrun.spec import RunSpec, show
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import DiskCache, MemoryCache
@@ -184,6 +184,8 @@ def remarks(spec: RunSpec) -> Iterator[str]:
         loose.append("transform.deterministic")
     if loose:
         yield f"{' and '.join(loose)} = false: the order of examples, and so every number, differs from run to run."
+    if keeps_file_order(spec):
+        yield "extract.shuffle_files = true: the cache keeps the order of the first pass for all later ones."
     unread = unread_cache(spec)
     if unread and "cache_unread" not in spec.measure.silence:
         yield unread

@@ -97,7 +97,7 @@ def _work(record: Record, stages: Stages) -> None:
     record.update(au_min=spec.measure.au_min)
     record.event("planned", fingerprint=planned.fingerprint)
     with record.writing():
-        records.write_atomically(record.folder / "plan.txt", render.text(planned))
+        records.write_atomically(record.folder / "plan.txt", render.text_here(planned))
         records.write_atomically(record.folder / "plan.json", render.as_json(planned))
     record.update(plan_fingerprint=planned.fingerprint, remarks=list(planned.remarks))
     previous = resume.previous_run(planned, stages)

@@ -114,6 +114,7 @@ OTHER_VALUES: dict[str, str] = {
     "dataset.image_key": "picture",
     "dataset.label_key": "class",
     "dataset.on_corrupt": "skip",
+    "extract.shuffle_files": "true",
     "extract.cycle_length": "5",
     "extract.block_length": "2",
     "extract.num_parallel_calls": "2",

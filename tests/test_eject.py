@@ -162,6 +162,13 @@ VARIANTS = {
     "flipped and not shuffled": (FLIP, "cache=none", "load.shuffle_buffer=0"),
     "flipped after a cache in memory": (FLIP, "cache.at=resize", "trainer.seed=3"),
     "disk, decoded": (FLIP, "cache=disk", "cache.at=decoded", "extract=sequential"),
+    "shuffled files": ("extract.shuffle_files=true", "cache=none", FLIP, "extract.cycle_length=all"),
+    "shuffled files, cached": (
+        "extract=sequential", "extract.shuffle_files=true", "transform.num_parallel_calls=cores-1", "trainer.seed=2",
+    ),
+    "shuffled files, not shuffled again": (
+        "extract.shuffle_files=true", "extract.num_parallel_calls=cores", "load.shuffle_buffer=0",
+    ),
     "disk, source": ("cache=disk", "cache.at=source", "load.drop_remainder=true"),
     "tfds, source": ("extract=tfds", "cache.at=source", FLOAT, "load.prefetch=0"),
     "tfds decodes": (

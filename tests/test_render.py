@@ -14,7 +14,7 @@ PLANS = CONF.parent / "tests" / "golden" / "plans"
 DEFAULT_MERMAID = """\
 flowchart LR
   train_0[("etlrun_sample<br/>train[:80%]")]
-  train_1["extract.sequential"]
+  train_1["extract.sequential<br/>shuffle_files=false"]
   train_0 --> train_1
   train_2["transform.map<br/>transform.parse<br/>transform.decode<br/>transform.resize\
 <br/>num_parallel_calls=autotune<br/>deterministic=true"]
@@ -27,7 +27,7 @@ flowchart LR
   train_4 --> train_5
   train_5 --> model
   validation_0[("etlrun_sample<br/>train[80%:]")]
-  validation_1["extract.sequential"]
+  validation_1["extract.sequential<br/>shuffle_files=false"]
   validation_0 --> validation_1
   validation_2["transform.map<br/>transform.parse<br/>transform.decode<br/>transform.resize\
 <br/>num_parallel_calls=autotune<br/>deterministic=true"]

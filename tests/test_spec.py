@@ -38,7 +38,9 @@ def test_the_default_config_is_this_spec() -> None:
             label_key="label",
             on_corrupt="raise",
         ),
-        extract=Interleave(cycle_length=4, block_length=1, num_parallel_calls="autotune", deterministic=True),
+        extract=Interleave(
+            shuffle_files=False, cycle_length=4, block_length=1, num_parallel_calls="autotune", deterministic=True
+        ),
         transform=transform,
         eval_transform=transform,
         cache=MemoryCache(at="transformed", dtype="auto", dir=None, when_busy="uncached"),

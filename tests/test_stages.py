@@ -39,7 +39,9 @@ SCALED = Flow(content="decoded", dtype="float32", height=64, width=64, low=-1, h
 RESIZE = Resize(size=(64, 48), method="bilinear", antialias=False, dtype="float32")
 ROUNDED = replace(RESIZE, dtype="uint8")
 MODEL = MobileNetV2(alpha=1.0, weights=None, trainable=True, batch_norm_momentum=None)
-INTERLEAVE = Interleave(cycle_length=4, block_length=1, num_parallel_calls=None, deterministic=True)
+INTERLEAVE = Interleave(
+    shuffle_files=False, cycle_length=4, block_length=1, num_parallel_calls=None, deterministic=True
+)
 
 
 @pytest.mark.parametrize(("stage", "field"), FIELDS, ids=NAMES)
@@ -67,13 +69,16 @@ def test_a_path_is_the_group_and_the_name_by_which_configs_call_a_stage(
     assert stage.path == f"{group}.{name}"
 
 
-def test_only_shuffle_and_random_flip_differ_from_pass_to_pass() -> None:
-    assert {stage for stage in ALL_STAGES if stage.random} == {Shuffle, RandomFlip}
+def test_only_shuffle_and_random_flip_always_differ_from_pass_to_pass() -> None:
+    assert {stage for stage in ALL_STAGES if vars(stage).get("random") is True} == {Shuffle, RandomFlip}
+    orders = [replace(INTERLEAVE, shuffle_files=True).random, Sequential(shuffle_files=True).random, INTERLEAVE.random]
+    assert orders == [True, True, False]
 
 
 def test_parameters_come_in_order_of_definition_with_values_and_kinds() -> None:
     found = [(parameter.name, parameter.value, parameter.kind) for parameter in parameters(INTERLEAVE)]
     assert found == [
+        ("shuffle_files", False, Kind.ORDER),
         ("cycle_length", 4, Kind.ORDER),
         ("block_length", 1, Kind.ORDER),
         ("num_parallel_calls", None, Kind.SPEED),
@@ -101,7 +106,7 @@ def test_a_flow_is_told_in_words(flow: Flow, text: str) -> None:
     [
         (Tfds(decode=False), RECORD, ENCODED),
         (Tfds(decode=True), RECORD, PICTURE),
-        (Sequential(), RECORD, RECORD),
+        (Sequential(shuffle_files=False), RECORD, RECORD),
         (INTERLEAVE, RECORD, RECORD),
         (Parse(), RECORD, ENCODED),
         (Decode(), ENCODED, PICTURE),

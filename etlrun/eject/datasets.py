@@ -8,7 +8,7 @@ from typing import Any
 
 from etlrun.eject.steps import STEP_TEXTS, unpacked
 from etlrun.eject.text import call, function, parallel, quoted
-from etlrun.plan import Plan, PlannedStage
+from etlrun.plan import Plan, PlannedStage, keeps_file_order
 from etlrun.stages.cache import DiskCache, MemoryCache, NoCache
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.flow import Flow
@@ -51,6 +51,8 @@ class Expression:
     functions: tuple[str, ...] = ()
 
 
+FIRST_SEED = "1 + SEED * 1_000_003"
+"""That of the first pass."""
 _READ = "read(split: str) -> tf.data.Dataset"
 _RECORDS = function(
     "records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset",
@@ -66,7 +68,13 @@ _DECODE = function(
 )
 
 
-def _read(says: str, result: str) -> tuple[str, ...]:
+def _read(place: Place, says: str, result: str) -> tuple[str, ...]:
+    """Of both pipelines, so that it stands in a program once; where one shuffles the shards, it gives a seed."""
+    is_shuffled = place.plan.spec.extract.random
+    shuffled = (
+        "if seed is not None:",
+        "    shards = shards.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)",
+    )
     body = (
         "parts = builder().info.splits[split].file_instructions",
         "shards = tf.data.Dataset.from_tensor_slices(",
@@ -76,9 +84,11 @@ def _read(says: str, result: str) -> tuple[str, ...]:
         "        tf.constant([part.take for part in parts], tf.int64),",
         "    )",
         ")",
+        *(shuffled if is_shuffled else ()),
         f"return {result}",
     )
-    return _RECORDS, function(_READ, says, *body)
+    signature = "read(split: str, seed: int | tf.Tensor | None = None) -> tf.data.Dataset" if is_shuffled else _READ
+    return _RECORDS, function(signature, says, *body)
 
 
 def tfds(stage: Tfds, place: Place) -> Expression:
@@ -100,31 +110,45 @@ def tfds(stage: Tfds, place: Place) -> Expression:
 
 
 def _of_split(place: Place) -> str:
-    return f"read({place.pipeline.upper()}_SPLIT)"
+    """In the order of the shards' names, of the pass, or of the first pass where a cache keeps it."""
+    split = f"{place.pipeline.upper()}_SPLIT"
+    if not place.planned.is_random:
+        return f"read({split})"
+    return f"read({split}, seed={FIRST_SEED if keeps_file_order(place.plan.spec) else 'seed'})"
+
+
+def _in_order(place: Place) -> str:
+    return "; a `seed` shuffles the shards" if place.plan.spec.extract.random else ""
 
 
 def sequential(_stage: Sequential, place: Place) -> Expression:
     """Shard by shard."""
-    says = "Serialised examples of `split`, one shard after the other."
-    return Expression(text=_of_split(place), functions=_read(says, "shards.flat_map(records)"))
+    says = f"Serialised examples of `split`, one shard after the other{_in_order(place)}."
+    return Expression(text=_of_split(place), functions=_read(place, says, "shards.flat_map(records)"))
 
 
 def interleave(stage: Interleave, place: Place) -> Expression:
     """Several shards in turn. After an error, tf.data goes on with another one where it has no calls of its own."""
     block = "one" if stage.block_length == 1 else str(stage.block_length)
-    says = f"Serialised examples of `split`, {block} from each of {stage.cycle_length} shards in turn."
+    turns = f"{block} from each of {stage.cycle_length} shards in turn"
+    says = f"Serialised examples of `split`, {turns}{_in_order(place)}."
     least = 1 if place.plan.spec.dataset.on_corrupt == "skip" else None
-    calls = _calls(stage.num_parallel_calls or least, deterministic=stage.deterministic)
-    sizes = f"cycle_length={stage.cycle_length}", f"block_length={stage.block_length}"
+    cycle = "len(parts)" if stage.cycle_length == "all" else str(stage.cycle_length)
+    calls = _calls(stage.num_parallel_calls or least, deterministic=stage.deterministic, most=cycle)
+    sizes = f"cycle_length={cycle}", f"block_length={stage.block_length}"
     return Expression(
-        text=_of_split(place), functions=_read(says, call("shards.interleave", "records", *sizes, *calls))
+        text=_of_split(place), functions=_read(place, says, call("shards.interleave", "records", *sizes, *calls))
     )
 
 
-def _calls(num_parallel_calls: int | str | None, *, deterministic: bool) -> tuple[str, ...]:
+def _calls(num_parallel_calls: int | str | None, *, deterministic: bool, most: str = "") -> tuple[str, ...]:
+    """The arguments; `most` is what tf.data refuses more than, where the config's number may be more."""
     if num_parallel_calls is None:
         return ()
-    return f"num_parallel_calls={parallel(num_parallel_calls)}", f"deterministic={deterministic}"
+    calls = parallel(num_parallel_calls)
+    if most and num_parallel_calls != "autotune" and not (calls.isdigit() and most.isdigit()):
+        calls = f"min({calls}, {most})"
+    return f"num_parallel_calls={calls}", f"deterministic={deterministic}"
 
 
 def map_steps(stage: Map, place: Place) -> Expression:

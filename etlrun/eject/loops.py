@@ -69,7 +69,7 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
 
 
 def _seeded(plan: Plan) -> Lines:
-    if not any(isinstance(planned.stage, Shuffle) for planned in plan.train):
+    if not any(isinstance(planned.stage, Shuffle) or planned.stage.random for planned in plan.train):
         return ()
     return ("tf.random.set_seed(SEED + 1)  # of shuffling; with 0, tf.data takes no seed that is a tensor",)
 

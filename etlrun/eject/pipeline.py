@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from etlrun.eject.datasets import DATASET_TEXTS, Place
 from etlrun.eject.text import function
-from etlrun.plan import Plan, PlannedStage, reads_features
+from etlrun.plan import Plan, PlannedStage, at_cache, reads_features
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import Prefetch
 from etlrun.stages.trainer import Trainer
@@ -54,13 +54,13 @@ class _Writer:
         """The lines of the function. What is random is made for each pass; prefetching goes on from pass to pass."""
         ahead = [planned for planned in stages if isinstance(planned.stage, Prefetch)]
         in_pass = [planned for planned in stages if planned not in ahead]
-        place = next((place for place, planned in enumerate(in_pass) if planned.is_random), None)
+        kept = len(at_cache(in_pass)[0])  # which stays as it is in the first pass
+        place = next((place for place, planned in enumerate(in_pass) if planned.is_random and place >= kept), None)
         passes = "passes" if self.plan.spec.dataset.on_corrupt == "skip" else _passes(self.plan)
         if place is not None:
             count = f".take({passes})" if passes else ""
             lines = [
-                *self._chain(in_pass[:place], "", "examples"),
-                "",
+                *([*self._chain(in_pass[:place], "", "examples"), ""] if place else []),
                 self._one_pass(in_pass[place:]),
                 "",
                 f"dataset = tf.data.Dataset.counter(1){count}.flat_map(one_pass)",

@@ -22,6 +22,7 @@ _IMPORTS = {
     "functools": "import functools",
     "itertools": "import itertools",
     "math": "import math",
+    "os": "import os",
     "pathlib": "import pathlib",
     "shutil": "import shutil",
     "tempfile": "import tempfile",
@@ -120,6 +121,7 @@ def _constants(plan: Plan) -> dict[str, str]:
     return {
         "SEED": str(spec.trainer.seed),
         "EPOCHS": str(spec.trainer.epochs),
+        "CORES": "os.cpu_count() or 1",
         "BATCH_SIZE": str(spec.load.batch_size),
         "TRAIN_SPLIT": quoted(spec.dataset.split),
         "VALIDATION_SPLIT": quoted(spec.dataset.eval_split or ""),

@@ -47,4 +47,5 @@ def path(text: str) -> str:
 
 def parallel(value: int | str | None) -> str:
     """A config's number of calls or buffer, as tf.data takes it."""
-    return "tf.data.AUTOTUNE" if value == "autotune" else str(value)
+    words = {"autotune": "tf.data.AUTOTUNE", "cores": "CORES", "cores-1": "max(1, CORES - 1)"}
+    return words.get(str(value), str(value))

@@ -46,8 +46,8 @@ class Pipeline:
         if cache is None:
             place = next(at for at, planned in enumerate(after) if isinstance(planned.stage, (Shuffle, Batch)))
             before, after = after[:place], after[place:]
-        self._before, self._after = self._build(None, before), after
-        self._is_random = any(planned.is_random for planned in stages if planned.steps)
+        first = context if cache is None else dataclasses.replace(context, passes_begun=tf.constant(1, tf.int64))
+        self._before, self._after = self._build(None, before, first), after
         self._has_memory = cache is not None and keeper is None
         if self._has_memory:
             self._before = DATASET_STAGES[type(cache)](self._before, cache, context)
@@ -73,8 +73,7 @@ class Pipeline:
 
     def _next_pass(self) -> tf.data.Dataset:
         self._number += 1
-        if self._is_random:
-            self.context.passes_begun.assign(self._number)
+        self.context.passes_begun.assign(self._number)
         context = dataclasses.replace(self.context, pass_number=self._number)
         dataset = self._before
         if self.keeper is not None:

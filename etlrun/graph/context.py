@@ -46,7 +46,7 @@ class Context:
         losses: Of its passes to broken records.
         backbone: For stages that need a model; None where there is none.
         pass_number: Of this pass over the data, from 1: an integer, or an int64 scalar. 0 outside of passes.
-        passes_begun: The same, for functions that outlive a pass.
+        passes_begun: The same, for functions that outlive a pass; before a cache always 1, since it keeps the first.
         held_bytes: That the cache in memory holds; int64 scalar.
     """
 
@@ -56,7 +56,7 @@ class Context:
     backbone: Backbone | None = None
     pass_number: Any = 0
     losses: Losses = field(default_factory=Losses)
-    passes_begun: tf.Variable = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
+    passes_begun: tf.Variable | tf.Tensor = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
     held_bytes: tf.Variable = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
 
     def pass_seed(self, number: Any) -> Any:

@@ -10,10 +10,11 @@ import tensorflow_datasets as tfds
 
 from etlrun.graph.context import Context
 from etlrun.graph.skip import skip_corrupt
-from etlrun.graph.source import Shard, decoded
+from etlrun.graph.source import decoded
 from etlrun.graph.steps import STEPS
+from etlrun.machine import CORES, calls_here, cores
 from etlrun.stages.cache import MemoryCache
-from etlrun.stages.extract import Interleave, Sequential, Tfds
+from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
 from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
@@ -21,7 +22,9 @@ from etlrun.stages.transform import AfterCache, Map
 
 
 def _autotuned(value: int | str | None) -> int | None:
-    """A config's number, `autotune` or null as tf.data takes it."""
+    """A config's number, `autotune`, `cores`, `cores-1` or null as tf.data takes it."""
+    if value in CORES:
+        return calls_here(str(value), cores())
     return tf.data.AUTOTUNE if value == "autotune" else value  # type: ignore[return-value]
 
 
@@ -48,14 +51,23 @@ def _read(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
     return tf.data.TFRecordDataset(path).skip(skip).take(take)
 
 
-def _shards(shards: tuple[Shard, ...]) -> tf.data.Dataset:
+def _shards(stage: Shards, context: Context) -> tf.data.Dataset:
+    """Path, records to skip and records to take of each shard, in the order of the pass."""
+    shards = context.split.shards
     columns = ([shard.path for shard in shards], [shard.skip for shard in shards], [shard.take for shard in shards])
-    return tf.data.Dataset.from_tensor_slices((columns[0], *(tf.constant(c, tf.int64) for c in columns[1:])))
+    by_name = tf.data.Dataset.from_tensor_slices((columns[0], *(tf.constant(c, tf.int64) for c in columns[1:])))
+
+    def of_pass(_: tf.Tensor) -> tf.data.Dataset:
+        seed = context.pass_seed(context.passes_begun)
+        return by_name.shuffle(len(shards), seed=seed, reshuffle_each_iteration=False)
+
+    as_is = tf.autograph.experimental.do_not_convert
+    return tf.data.Dataset.from_tensors(0).flat_map(as_is(of_pass)) if stage.shuffle_files else by_name
 
 
-def sequential(_nothing: None, _stage: Sequential, context: Context) -> tf.data.Dataset:
+def sequential(_nothing: None, stage: Sequential, context: Context) -> tf.data.Dataset:
     """Serialised examples (string scalars), one shard after the other."""
-    return _shards(context.split.shards).flat_map(_read)
+    return _shards(stage, context).flat_map(_read)
 
 
 def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.Dataset:
@@ -64,10 +76,11 @@ def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.D
     Without calls of its own, tf.data goes on with another shard after an error than with them.
     """
     skips = context.source.dataset.on_corrupt == "skip"
-    calls = _autotuned(stage.num_parallel_calls) or (1 if skips else None)
-    return _shards(context.split.shards).interleave(
+    calls, open_at_once = _autotuned(stage.num_parallel_calls), stage.at_once(len(context.split.shards))
+    calls = (1 if skips else None) if calls is None else min(calls, open_at_once)  # AUTOTUNE is -1
+    return _shards(stage, context).interleave(
         _read,
-        cycle_length=stage.cycle_length,
+        cycle_length=open_at_once,
         block_length=stage.block_length,
         num_parallel_calls=calls,
         deterministic=stage.deterministic if calls else None,

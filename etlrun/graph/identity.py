@@ -1,7 +1,7 @@
 """What the examples at a point of a pipeline are: the content of everything before it.
 
-Two pipelines of one identity give the same examples in the same order. What only changes the speed is no part of it,
-nor is the seed, since nothing random may come before a cache.
+Two pipelines of one identity give the same examples in the same order. What only changes the speed is no part of it.
+The seed is one where the shards are shuffled: nothing else that is random may come before a cache.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from etlrun.graph.source import Source
 from etlrun.graph.steps import STEPS
 from etlrun.plan import PlannedStage, changes_data, data_values
 from etlrun.stages.base import Stage
-from etlrun.stages.extract import Interleave, Tfds
+from etlrun.stages.extract import Interleave, Shards, Tfds
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.transform import Parse
 
@@ -44,19 +44,27 @@ def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
     for planned in flat:
         values = data_values(_canonical(planned.stage, len(context.split.shards)), "")
         pairs += [[name, _plain(value)] for name, value in values.items()]
+    if _is_shuffled(before, context):
+        pairs.append(["seed", context.seed])
     # A damaged record is skipped, though its checksum says nothing of the damage.
     whole = any(isinstance(planned.stage, SkipCorrupt) for planned in before)
     pairs += [[f"file {name}", held] for name, held in context.split.content.files(whole=whole)]
     if context.backbone is not None:
         pairs += context.backbone.identity
-    return [*pairs, ["kept", str(before[-1].gives)], *_makers(flat, context)]
+    return [
+        *pairs,
+        ["kept", str(before[-1].gives)],
+        *_makers(flat, context, is_random=_is_shuffled(before, context)),
+    ]
 
 
 def _canonical(stage: Stage, shards: int) -> Stage:
-    """The same stage for all that mean the same: no more shards are open than there are."""
+    """The same stage for all that mean the same: no more shards are open than there are, and one has one order."""
+    if isinstance(stage, Shards) and shards == 1:
+        stage = dataclasses.replace(stage, shuffle_files=False)
     if not isinstance(stage, Interleave):
         return stage
-    cycle_length = min(stage.cycle_length, shards)
+    cycle_length = stage.at_once(shards)
     return dataclasses.replace(
         stage,
         cycle_length=cycle_length,
@@ -65,18 +73,22 @@ def _canonical(stage: Stage, shards: int) -> Stage:
     )
 
 
+def _is_shuffled(before: Sequence[PlannedStage], context: Context) -> bool:
+    return len(context.split.shards) > 1 and any(planned.is_random for planned in before)
+
+
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _makers(flat: Sequence[PlannedStage], context: Context) -> Identity:
-    """The code that makes the examples. TensorFlow is a part of it only where it decodes or computes."""
+def _makers(flat: Sequence[PlannedStage], context: Context, *, is_random: bool) -> Identity:
+    """The code that makes the examples. TensorFlow is a part of it only where it decodes, computes or shuffles."""
     stages = [planned.stage for planned in flat]
     roots: list[Any] = [Source.parser, *(context.backbone.makers if context.backbone is not None else ())]
     roots += [made for stage in stages for made in (type(stage), STEPS.get(type(stage)) or DATASET_STAGES[type(stage)])]
     code = [["python", "{}.{}".format(*sys.version_info)]]  # code is compiled otherwise by each
     code += [[f"code {module}", digest] for module, digest in code_of(roots).items()]
-    computes = any(type(stage) in STEPS and not isinstance(stage, Parse) for stage in stages)
+    computes = is_random or any(type(stage) in STEPS and not isinstance(stage, Parse) for stage in stages)
     computes = computes or any(getattr(stage, "decode", False) for stage in stages)
     versions = [["tensorflow", tf.__version__]] if computes else []
     if any(isinstance(stage, Tfds) for stage in stages):  # its order is that library's

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etlrun.cache.limits import free_memory_bytes, megabytes
+from etlrun.machine import CORES, calls_here
 from etlrun.measure.stage_costs import StageCost
 from etlrun.plan import Plan
 from etlrun.rules import name_after
@@ -67,9 +68,10 @@ def _extract(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
         return None
     if not isinstance(extract, Interleave):
         return f"Try extract=interleave extract.cycle_length={files}: {why}"
-    calls = extract.num_parallel_calls
-    if extract.cycle_length < files or calls is None or (isinstance(calls, int) and calls < files):
-        cycle_length = max(files, extract.cycle_length)
+    calls, at_once = extract.num_parallel_calls, extract.at_once(conditions["shards"])
+    calls = calls_here(str(calls), conditions["cores"]) if calls in CORES else calls
+    if at_once < files or calls is None or (isinstance(calls, int) and calls < files):
+        cycle_length = extract.cycle_length if at_once >= files else files
         return f"Try extract.cycle_length={cycle_length} extract.num_parallel_calls={files}: {why}"
     return None
 

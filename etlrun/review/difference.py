@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.plan import Plan, PlannedStage, changes_data
+from etlrun.plan import Plan, PlannedStage, changes_data, keeps_file_order
 from etlrun.spec import RunSpec, bare
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
 from etlrun.stages.cache import NoCache
@@ -105,7 +105,10 @@ def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
     for group, kind in _BY_NAME:
         names = [getattr(spec, group).path.split(".")[1] for spec in (old, new)]
         if names[0] != names[1]:
-            yield Difference(path=group, old=names[0], new=names[1], kind=kind)
+            is_order = group == "cache" and keeps_file_order(old) != keeps_file_order(new)
+            yield Difference(path=group, old=names[0], new=names[1], kind=ORDER if is_order else kind)
+    if old.extract.random and new.extract.random and old.trainer.seed != new.trainer.seed:
+        yield _difference("extract.shuffle_files.seed", old.trainer.seed, new.trainer.seed, ORDER)
     if old.load.shuffle_buffer and new.load.shuffle_buffer and old.trainer.seed != new.trainer.seed:
         yield _difference("load.shuffle.seed", old.trainer.seed, new.trainer.seed, ORDER)
 

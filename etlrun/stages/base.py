@@ -68,8 +68,8 @@ OptionalPositive = Annotated[
 PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False), Expected("a number above 0")]
 Number = Annotated[float, Field(allow_inf_nan=False), Expected("a finite number")]
 Parallelism = Annotated[
-    Annotated[int, Field(ge=1, le=10_000)] | Literal["autotune"] | None,
-    Expected("an integer from 1 to 10,000, autotune, or null for a serial stage"),
+    Annotated[int, Field(ge=1, le=10_000)] | Literal["autotune", "cores", "cores-1"] | None,
+    Expected("an integer from 1 to 10,000, autotune, cores, cores-1, or null for a serial stage"),
 ]
 Buffer = Annotated[
     Annotated[int, Field(ge=0, le=1_000_000)] | Literal["autotune"],
@@ -87,12 +87,15 @@ class Stage:
 
     Attributes:
         path: The group and the name by which configs and plans call it: `extract.interleave`.
-        random: Whether each pass over the data gives another result.
     """
 
     path: ClassVar[str]
-    random: ClassVar[bool] = False
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+
+    @property
+    def random(self) -> bool:
+        """Whether each pass over the data gives another result."""
+        return False
 
     def flow(self, incoming: Flow) -> Flow:
         """What goes out when `incoming` comes in; `UnfitError` where it can't take that."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from etlrun.stages.base import ORDER, SPEED, Expected, Flag, Parallelism, Positive, Stage
 from etlrun.stages.flow import Flow
 
-Shards = Annotated[int, Field(ge=1, le=10_000), Expected("an integer from 1 to 10,000")]
+Cycle = Annotated[
+    Annotated[int, Field(ge=1, le=10_000)] | Literal["all"], Expected("an integer from 1 to 10,000, or all")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,34 +33,55 @@ class Tfds(Stage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sequential(Stage):
-    """Reads one shard after the other, in the order of their names."""
+class Shards(Stage):
+    """What all that reads the shards by itself has in common.
+
+    Attributes:
+        shuffle_files: Whether each training pass reads the shards in another order, which follows from the seed. A
+            cache keeps the order of the first pass. false reads them in the order of their names, as validation does.
+    """
+
+    shuffle_files: Annotated[Flag, ORDER]
+
+    @property
+    def random(self) -> bool:
+        return self.shuffle_files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sequential(Shards):
+    """Reads one shard after the other."""
 
     path: ClassVar[str] = "extract.sequential"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interleave(Stage):
+class Interleave(Shards):
     """Reads several shards at once and takes records from them in turn.
 
     Attributes:
-        cycle_length: Shards that are open at once.
+        cycle_length: Shards that are open at once; `all` those of the split.
         block_length: Records taken from one shard before the next has its turn.
-        num_parallel_calls: Shards read in parallel, at most `cycle_length`; null reads in the consumer's thread, or,
-            where broken records are skipped, as 1 does: the order after an error would be another.
+        num_parallel_calls: Shards read in parallel, at most `cycle_length`, to which `cores` and `cores-1` are cut;
+            null reads in the consumer's thread, or, where broken records are skipped, as 1 does: the order after an
+            error would be another.
         deterministic: false gives records as they come, so that no run can be repeated exactly.
     """
 
     path: ClassVar[str] = "extract.interleave"
 
-    cycle_length: Annotated[Shards, ORDER]
+    cycle_length: Annotated[Cycle, ORDER]
     block_length: Annotated[Positive, ORDER]
     num_parallel_calls: Annotated[Parallelism, SPEED]
     deterministic: Annotated[Flag, ORDER]
 
+    def at_once(self, shards: int) -> int:
+        """How many of so many shards are open at once."""
+        return shards if self.cycle_length == "all" else min(self.cycle_length, shards)
+
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         calls = self.num_parallel_calls
-        if isinstance(calls, int) and calls > self.cycle_length:
+        if isinstance(calls, int) and self.cycle_length != "all" and calls > self.cycle_length:
             yield (
                 "num_parallel_calls",
                 str(calls),

@@ -171,7 +171,8 @@ class Map(Stage):
     """The steps, applied to one example after the other or to several at once.
 
     Attributes:
-        num_parallel_calls: Examples worked on at once; null works in the consumer's thread.
+        num_parallel_calls: Examples worked on at once; `cores` as many as this process may use cores, `cores-1` leaves
+            one to the training; null works in the consumer's thread.
         deterministic: false gives examples as they get ready, so that no run can be repeated exactly.
         steps: In the order in which they are applied.
     """

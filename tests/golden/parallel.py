@@ -4,13 +4,14 @@ It was written by
 
     python -m etlrun eject experiment=parallel
 
-from the plan 4ce7bb509a5193c6, for tensorflow 2.21.0, keras 3.15.1, tensorflow-datasets 4.9.10.
+from the plan a22a807c344b023d, for tensorflow 2.21.0, keras 3.15.1, tensorflow-datasets 4.9.10.
 It trains on the examples of the run in the same order, and comes to its losses: on a CPU, to the bit.
 It does not measure, profile, keep checkpoints, resume, or explain broken data: etlrun does.
 """
 
 import functools
 import math
+import os
 
 import keras
 import tensorflow as tf
@@ -18,6 +19,7 @@ import tensorflow_datasets as tfds
 
 SEED = 0
 EPOCHS = 5
+CORES = os.cpu_count() or 1
 BATCH_SIZE = 32
 TRAIN_SPLIT = "train"
 
@@ -43,8 +45,8 @@ def records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Datase
     return tf.data.TFRecordDataset(path).skip(skip).take(take)
 
 
-def read(split: str) -> tf.data.Dataset:
-    """Serialised examples of `split`, one from each of 4 shards in turn."""
+def read(split: str, seed: int | tf.Tensor | None = None) -> tf.data.Dataset:
+    """Serialised examples of `split`, one from each of 4 shards in turn; a `seed` shuffles the shards."""
     parts = builder().info.splits[split].file_instructions
     shards = tf.data.Dataset.from_tensor_slices(
         (
@@ -53,6 +55,8 @@ def read(split: str) -> tf.data.Dataset:
             tf.constant([part.take for part in parts], tf.int64),
         )
     )
+    if seed is not None:
+        shards = shards.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)
     return shards.interleave(
         records,
         cycle_length=4,
@@ -83,8 +87,8 @@ def transform(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 def train_dataset() -> tf.data.Dataset:
     """Batches of all epochs, one pass after the other: 32 x float32 [224, 224, 3] in [0, 1], label."""
-    examples = read(TRAIN_SPLIT)
-    examples = examples.map(transform, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    examples = read(TRAIN_SPLIT, seed=1 + SEED * 1_000_003)
+    examples = examples.map(transform, num_parallel_calls=CORES, deterministic=True)
     examples = examples.cache()
 
     def one_pass(number: tf.Tensor) -> tf.data.Dataset:
