@@ -21,6 +21,7 @@ from etlrun.measure.watched import Watch
 from etlrun.plan import Plan
 from etlrun.record import Record
 from etlrun.resume import PreviousRun, has_read_the_same
+from etlrun.stages.extract import Interleave
 
 MOST_CORRUPT_NAMED = 20
 
@@ -83,6 +84,7 @@ def prepared(
     digests = {name: context.split.content.digest for name, context in contexts.items()}
     if previous is not None and not has_read_the_same(previous, digests):
         record.remark(f"Whether {previous.folder} has read the same records is not known.")
+    _note_few_shards(plan, record, len(contexts["train"].split.shards))
     made_by = {"folder": str(record.folder), "overrides": record.summary["overrides"]}
     keepers = keepers_of(plan, contexts, made_by, partial(note, record))
     pipelines = {name: Pipeline(plan.pipelines[name], context, keepers.get(name)) for name, context in contexts.items()}
@@ -117,6 +119,17 @@ def _enough(plan: Plan, num_examples: int) -> None:
             expected=f"at most {num_examples} while load.drop_remainder=true, which leaves no batch otherwise",
             remedy=f"set load.batch_size={num_examples} or smaller, or load.drop_remainder=false",
         )
+
+
+def _note_few_shards(plan: Plan, record: Record, shards: int) -> None:
+    """Where more shards are to be open at once than there are, larger values mean the same: a sweep over them is noise.
+
+    Only the data set that is opened knows how many there are.
+    """
+    extract = plan.spec.extract
+    if isinstance(extract, Interleave) and extract.cycle_length not in ("all", extract.at_once(shards)):
+        has = f"{shards} shard{'s' * (shards > 1)}"
+        record.remark(f"extract.cycle_length = {extract.cycle_length} means {shards}: the split has {has}.")
 
 
 def batches_in_pass(work: Work) -> int:

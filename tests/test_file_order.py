@@ -16,7 +16,7 @@ from etlrun.review.difference import compare
 from etlrun.stages import STAGES
 from tests.configs import plan_of, refusal_of_spec
 from tests.pipelines import training_pipeline
-from tests.runs import small
+from tests.runs import emulated, run_here, small
 from tests.test_graph import PLAIN, examples
 from tests.test_identity import identity_of
 
@@ -133,3 +133,21 @@ def test_other_words_are_refused() -> None:
         "extract.num_parallel_calls: found 'core'; expected an integer from 1 to 10,000, autotune, cores, "
         "cores-1, or null for a serial stage"
     )
+
+
+@pytest.mark.parametrize(
+    ("cycle_length", "split", "notes"),
+    [
+        ("16", "train", ["extract.cycle_length = 16 means 4: the split has 4 shards."]),
+        ("4", "train[:5]", ["extract.cycle_length = 4 means 1: the split has 1 shard."]),
+        ("4", "train", []),
+        ("all", "train[:5]", []),
+    ],
+)
+def test_a_run_notes_a_cycle_above_the_shards_of_its_split(
+    cycle_length: str, split: str, notes: list[str], tiny: Path, tmp_path: Path
+) -> None:
+    words = (f"extract.cycle_length={cycle_length}", f"dataset.split='{split}'", "cache=none")
+    status, summary = run_here(tmp_path, emulated(tiny, *words, "model.step_ms=0", "trainer.epochs=2"))
+    assert status == 0
+    assert summary["remarks"] == notes
