@@ -229,7 +229,7 @@ def test_an_experiment_may_have_any_name_that_can_be_printed(
         (
             'experiment="öll"',
             ("experiment: found the unknown option 'öll'; expected one of a100_resnet50, cats_vs_dogs, h100_resnet50, "
-            "naive, other, parallel, small, öl\n    -> did you mean 'experiment=\"öl\"'?"),
+            "naive, other, parallel, small, t4_mobilenet_v2, öl\n    -> did you mean 'experiment=\"öl\"'?"),
         ),
         ("transform=48", ("transform: found 48, which is no text; expected one of 48, augmented_224, imagenet_224, "
          "small_48, small_64\n    -> did you mean 'transform=\"48\"'?")),
