@@ -24,12 +24,13 @@ from etlrun import run
 from etlrun.compose import VERSION_BASE, Request, composer, config_dir
 from etlrun.composer import plain, resolved
 from etlrun.errors import EtlrunError, WorldError, describe
+from etlrun.record import COMPLETED
 from etlrun.spec import parse_sweep
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep import report
 from etlrun.sweep.collect import collect
 from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
-from etlrun.sweep.outcome import Outcome, outcome_of
+from etlrun.sweep.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.sweep.process import started
 
 
@@ -111,14 +112,13 @@ def job(config: DictConfig) -> Any:
 
 
 def _objectives(outcome: Outcome | None, sweep: Sweep) -> float | tuple[float, ...]:
-    """What a search is given of a run: the worst there is of one that did not complete."""
-    figures = {
-        "throughput": outcome.examples_per_s if outcome else None,
-        "utilisation": outcome.au if outcome else None,
-        "peak_memory": outcome.peak_rss_bytes if outcome else None,
-    }
+    """What a search is given of a run: the worst there is of one that did not complete, or went without its cache."""
     worst = {"throughput": 0.0, "utilisation": 0.0, "peak_memory": float("inf")}
-    values = tuple(worst[name] if (value := figures[name]) is None else float(value) for name in sweep.objectives)
+    figures: dict[str, float | None] = {}
+    if outcome is not None and outcome.status == COMPLETED and outcome.state != UNCACHED:
+        found = (outcome.examples_per_s, outcome.au, outcome.peak_rss_bytes)
+        figures = dict(zip(worst, found, strict=True))
+    values = tuple(worst[name] if (value := figures.get(name)) is None else float(value) for name in sweep.objectives)
     return values[0] if len(values) == 1 else values
 
 
