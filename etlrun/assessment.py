@@ -131,10 +131,10 @@ class Assessment:
         train, rows = sides[0], self._rows(verdict.pipeline or "train")
         steady_s = sum(loop.measured_s - loop.fill_s for loop in train.loops)
         waits_s = sum(loop.input_wait_s for loop in train.loops)
-        tip = advice(verdict.stage, self.work.plan, rows, self._conditions(verdict.pipeline or "train"))
+        advised = advice(verdict.stage, self.work.plan, rows, self._conditions(verdict.pipeline or "train"))
         epochs = self.work.record.summary["epochs"]
         self.work.record.update(
-            verdict={**dataclasses.asdict(verdict), "advice": tip},
+            verdict={**dataclasses.asdict(verdict), "advice": verdict.advice or advised},
             step_floor_ms=None if train.floor_s is None else 1000 * train.floor_s,
             pipeline_examples_per_s=ceiling,
             au=utilisation(sides),

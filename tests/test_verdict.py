@@ -178,14 +178,18 @@ def test_the_handing_over_of_a_batch_that_is_there_is_no_fault_of_the_pipeline()
 def test_too_few_steps_are_no_evidence() -> None:
     short = Loop(waits_s=[1.0] * 7, steps_s=[1.0] * 7, examples=[1] * 7, starts_up=[False] * 7, wall_s=14.0)
     assert verdict(side(short)) == Verdict(
-        kind="unknown", because="cannot tell: only 7 steps were measured, and a verdict needs 8 at least"
+        kind="unknown",
+        because="cannot tell: only 7 steps were measured, and a verdict needs 8 at least",
+        advice="Run again with more steps.",
     )
 
 
 def test_uneven_waits_that_could_mean_anything_are_no_evidence() -> None:
-    assert verdict(side(loop(waits_s=[0.0] * 90 + [0.12] * 10))).because == (
-        "cannot tell: 1.20 s of 11.2 s were spent waiting for data, but from step to step so unevenly that the gain "
-        "lies anywhere from 1.00 to 1.47"
+    assert verdict(side(loop(waits_s=[0.0] * 90 + [0.12] * 10))) == Verdict(
+        kind="unknown",
+        because="cannot tell: 1.20 s of 11.2 s were spent waiting for data, but from step to step so unevenly that the "
+        "gain lies anywhere from 1.00 to 1.47",
+        advice="Run again on a quiet machine, or for more epochs.",
     )
 
 
@@ -195,16 +199,18 @@ def test_steps_that_are_slower_than_their_floor_without_a_wait_are_told() -> Non
         because="cannot tell: 0.00 s of 13.0 s were spent waiting for data, but the steps took 13.0 s, and on batches "
         "that were there they would take 10.0 s: either the pipeline takes cores from the model, or the machine was "
         "busy with other work",
+        advice="Run again on a quiet machine: if it says the same there, the pipeline takes the cores.",
     )
 
 
 def test_steps_that_wait_for_digests_hide_what_the_pipeline_would_do() -> None:
     held_up = dataclasses.replace(loop(), digest_s=1.0, wall_s=11.0)
-    because = (
-        "cannot tell: 1.00 s of 11.0 s were spent waiting for digests, while the pipeline went on; "
-        "a run with measure.digest=false tells"
+    expected = Verdict(
+        kind="unknown",
+        because="cannot tell: 1.00 s of 11.0 s were spent waiting for digests, while the pipeline went on",
+        advice="Run again with measure.digest=false.",
     )
-    assert verdict(side(held_up)) == judge_alone(side(held_up), 1.0) == Verdict(kind="unknown", because=because)
+    assert verdict(side(held_up)) == judge_alone(side(held_up), 1.0) == expected
     assert verdict(side(dataclasses.replace(loop(), digest_s=0.4, wall_s=10.4))).kind == "model"
 
 
@@ -222,8 +228,10 @@ def test_a_validation_without_a_warm_step_does_not_hide_the_training() -> None:
 
 
 def test_passes_too_short_to_look_into_are_told() -> None:
-    assert verdict(side(loop(0.1), costs=(None,))).because == (
-        "cannot tell: 10.0 s of 20.0 s were spent waiting for data, but the passes were too short to look into"
+    assert verdict(side(loop(0.1), costs=(None,))) == Verdict(
+        kind="unknown",
+        because="cannot tell: 10.0 s of 20.0 s were spent waiting for data, but the passes were too short to look into",
+        advice="Run again with more examples.",
     )
 
 

@@ -105,6 +105,7 @@ class Verdict:
         train_max_gain: The same of the training alone, and where it has later epochs without the first, whose
             beginnings are no pipeline's; None where that is too few steps, too.
         because: The evidence.
+        advice: Where the measures can't tell, what does.
     """
 
     kind: Kind
@@ -113,6 +114,7 @@ class Verdict:
     max_gain: float | None = None
     train_max_gain: float | None = None
     because: str
+    advice: str | None = None
 
 
 StepCosts = Callable[[str, str], Mapping[str, float]]
@@ -132,12 +134,11 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
     steps, total_s = sum(side.steps for side in sides), sum(side.measured_s for side in sides)
     if steps < FEWEST_STEPS or sides[0].floor_s is None:
         why = f"only {steps} steps were measured, and a verdict needs {FEWEST_STEPS} at least"
-        return Verdict(kind="unknown", because=f"cannot tell: {why}")
+        return _unknown(why, "with more steps")
     if why := _held_up(sides):
-        return Verdict(kind="unknown", because=f"cannot tell: {why}")
+        return _unknown(why, "with measure.digest=false")
     avoidable_s = sum(side.avoidable_s for side in sides)
-    gain = _gain(sides)
-    warm = dataclasses.replace(sides[0], loops=sides[0].loops[1:] or sides[0].loops)
+    gain, warm = _gain(sides), dataclasses.replace(sides[0], loops=sides[0].loops[1:] or sides[0].loops)
     train_gain = _gain([warm]) if warm.steps >= FEWEST_STEPS else None
     without_waits = total_s / (total_s - avoidable_s)
     error_s = math.hypot(*(_error_s(loop.waits_s) for side in sides for loop in side.loops))
@@ -145,11 +146,11 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
     waited = _waited(sides, total_s)
     if low < INPUT_GAIN < high and high / low > HEADROOM:
         why = f"{waited}, but from step to step so unevenly that the gain lies anywhere from {low:.2f} to {high:.2f}"
-        return Verdict(kind="unknown", because=f"cannot tell: {why}")
+        return _unknown(why, "on a quiet machine, or for more epochs")
     if without_waits >= INPUT_GAIN:
         return _bound_by_input(sides, (gain, train_gain), waited, step_costs, cores)
     if gain >= UNEXPLAINED_GAIN:
-        return Verdict(kind="unknown", because=f"cannot tell: {_unexplained(sides, waited)}")
+        return _unexplained(sides, waited)
     demand_per_s = sides[0].batch_size / (sides[0].floor_s or 1e-9)
     rates = f"the model takes {demand_per_s:,.0f} examples/s"
     if ceiling_per_s is not None:
@@ -159,6 +160,10 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
     return Verdict(kind=kind, max_gain=gain, train_max_gain=train_gain, because=f"{waited}; {rates}")
 
 
+def _unknown(why: str, again: str) -> Verdict:
+    return Verdict(kind="unknown", because=f"cannot tell: {why}", advice=f"Run again {again}.")
+
+
 def _gain(sides: Sequence[Side]) -> float:
     """How many times faster these sides would be with pipelines that cost nothing; at least 1."""
     needed_s = sum(side.floors_s + side.handovers_s + side.overhead_s for side in sides)
@@ -166,8 +171,8 @@ def _gain(sides: Sequence[Side]) -> float:
 
 
 def _waited(sides: Sequence[Side], total_s: float) -> str:
-    waits_s, handovers_s = sum(side.waits_s for side in sides), sum(side.handovers_s for side in sides)
-    text = f"{_seconds(waits_s)} of {_seconds(total_s)} were spent waiting for data"
+    handovers_s = sum(side.handovers_s for side in sides)
+    text = f"{_seconds(sum(side.waits_s for side in sides))} of {_seconds(total_s)} were spent waiting for data"
     if handovers_s > WORTH_TELLING * total_s:
         text += f", {_seconds(handovers_s)} of it for the mere handing over of batches that are there"
     return text
@@ -176,14 +181,14 @@ def _waited(sides: Sequence[Side], total_s: float) -> str:
 def judge_alone(side: Side, rate_per_s: float | None) -> Verdict:
     """The verdict on a pipeline that was drained: which stage sets its pace; there is no model to gain anything for."""
     if why := _held_up([side]):
-        return Verdict(kind="unknown", because=f"cannot tell: {why}")
+        return _unknown(why, "with measure.digest=false")
     paces: dict[str, float] = {}
     for loop, costs in zip(side.loops, side.costs, strict=True):
         if costs is not None and costs.periods.slowest.shares:
             stage = _heaviest(costs.periods.slowest)
             paces[stage] = paces.get(stage, 0.0) + loop.measured_s
     if not paces or rate_per_s is None:
-        return Verdict(kind="unknown", because="cannot tell: the passes were too short to look into")
+        return _unknown("the passes were too short to look into", "with more examples")
     stage = max(paces, key=lambda name: paces[name])
     because = f"the pipeline alone gives {rate_per_s:,.0f} examples/s, and {stage} sets its pace"
     return Verdict(kind="input", stage=stage, pipeline=side.name, because=because)
@@ -193,15 +198,16 @@ def _held_up(sides: Sequence[Side]) -> str:
     """What digests had the steps wait, if it is enough to hide what the pipeline would have; else nothing."""
     held_s, total_s = sum(side.digests_s for side in sides), sum(side.measured_s for side in sides)
     told = f"{_seconds(held_s)} of {_seconds(total_s)} were spent waiting for digests, while the pipeline went on"
-    return f"{told}; a run with measure.digest=false tells" if held_s > WORTH_TELLING * total_s else ""
+    return told if held_s > WORTH_TELLING * total_s else ""
 
 
-def _unexplained(sides: Sequence[Side], waited: str) -> str:
+def _unexplained(sides: Sequence[Side], waited: str) -> Verdict:
     steps_s = sum(step for side in sides for loop in side.loops for step in loop.warm_steps_s)
-    floors_s = sum(side.floors_s for side in sides)
-    return (
-        f"{waited}, but the steps took {_seconds(steps_s)}, and on batches that were there they would take "
-        f"{_seconds(floors_s)}: either the pipeline takes cores from the model, or the machine was busy with other work"
+    floors = _seconds(sum(side.floors_s for side in sides))
+    return _unknown(
+        f"{waited}, but the steps took {_seconds(steps_s)}, and on batches that were there they would take {floors}: "
+        "either the pipeline takes cores from the model, or the machine was busy with other work",
+        "on a quiet machine: if it says the same there, the pipeline takes the cores",
     )
 
 
@@ -228,18 +234,14 @@ def _bound_by_input(
                 evidence[key] = loop, costs
             weights[key] = weights.get(key, 0.0) + waits_s
     if not weights:
-        return Verdict(kind="unknown", because=f"cannot tell: {waited}, but the passes were too short to look into")
-    key = max(weights, key=lambda candidate: weights[candidate])
-    pipeline, stage = key
+        return _unknown(f"{waited}, but the passes were too short to look into", "with more examples")
+    pipeline, stage = key = max(weights, key=lambda candidate: weights[candidate])
     side = next(side for side in sides if side.name == pipeline)
-    loop, costs = evidence[key]
-    named, why = _why(stage, side, loop, costs, step_costs, cores)
+    named, why = _why(stage, side, *evidence[key], step_costs, cores)
     others = f" ({_seconds(weights[key])} of it in {pipeline})" if len(sides) > 1 else ""
-    cold = _cold(side)
-    because = f"{waited}{others}; {why}{cold}"
-    gain, train_gain = gains
+    because = f"{waited}{others}; {why}{_cold(side)}"
     return Verdict(
-        kind="input", stage=named, pipeline=pipeline, max_gain=gain, train_max_gain=train_gain, because=because
+        kind="input", stage=named, pipeline=pipeline, max_gain=gains[0], train_max_gain=gains[1], because=because
     )
 
 
@@ -264,15 +266,13 @@ def _why(stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: Step
     step_ms = 1000 * (side.floor_s or 0.0) / side.batch_size
     budget = f"a step takes {step_ms:.3g} ms an example"
     if stage == "load.prefetch":
-        period_ms = costs.periods.slowest.period_ms
-        cost = f"nothing is prefetched, so the {period_ms:.3g} ms that an example takes come after each step"
-        return stage, f"{cost}; {budget}"
+        cost = f"the {costs.periods.slowest.period_ms:.3g} ms that an example takes come after each step"
+        return stage, f"nothing is prefetched, so {cost}; {budget}"
+    took = f"which took {_seconds(loop.fill_s)} of {_seconds(loop.measured_s)}"
     if stage == "load.shuffle":
-        part = f"{_seconds(loop.fill_s)} of {_seconds(loop.measured_s)}"
-        return stage, f"each pass first fills the shuffle buffer, which took {part}"
+        return stage, f"each pass first fills the shuffle buffer, {took}"
     if stage == "cache.disk" and loop.fill_s > loop.input_wait_s:
-        part = f"{_seconds(loop.fill_s)} of {_seconds(loop.measured_s)}"
-        return stage, f"each pass first opens the cache and reads a batch, which took {part}"
+        return stage, f"each pass first opens the cache and reads a batch, {took}"
     row = next((row for row in costs.rows if row.stage == stage), StageCost(stage=stage, examples=0, cost_ms=0.0))
     threads = "one thread" if (row.parallelism or 1) == 1 else f"{row.parallelism} threads"
     cost = f"{stage} takes {row.cost_ms:.3g} ms an example with {threads}; {budget}"
