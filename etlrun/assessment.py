@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any, Self
 
+from etlrun.backend import peak_gpu_bytes
 from etlrun.errors import WorldError
 from etlrun.machine import cores
 from etlrun.measure.advice import advice
@@ -62,6 +63,7 @@ class Assessment:
             **self._resources.used(),
             "cache_bytes": self._cache_bytes(),
             "gpus": self._sampler.gpu.described(),
+            "peak_gpu_bytes": peak_gpu_bytes(),
         }
 
     def begin(self, name: str) -> None:

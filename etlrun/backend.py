@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -16,12 +16,15 @@ from typing import Any
 import psutil
 
 from etlrun.errors import WorldError
-from etlrun.machine import cores
+from etlrun.machine import VISIBLE, Gpu, cores, driver_gpus, listed_ids
 from etlrun.stages.trainer import Drain, Trainer
 
 _VERSIONED = (
     "etlrun", "tensorflow", "keras", "tensorflow-datasets", "hydra-core", "omegaconf", "numpy", "jax",
 )  # fmt: skip
+
+_CUDA = {"tensorflow": ("gpu", "nvidia-cudnn-cu12"), "jax": ("jax-cuda", "jax-cuda12-plugin")}
+"""Of a backend the extra that brings its CUDA libraries, and a package that tells that they are there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +34,15 @@ class Backend:
     Attributes:
         name: `tensorflow`, `jax` or another of Keras's.
         versions: By package, and of Python.
-        host: Cores, memory in bytes, operating system, accelerators.
+        host: `device` (on which a model computes), cores, memory in bytes, operating system, and the names of the GPUs
+            that the backend sees (`accelerators`) and that the driver lists (`driver_gpus`).
+        unseen: What to do where `device=auto` finds no GPU, and the driver lists one; else empty.
     """
 
     name: str
     versions: dict[str, str]
     host: dict[str, Any]
+    unseen: str
 
 
 @contextmanager
@@ -47,6 +53,7 @@ def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
         WorldError: A GPU or TensorBoard logs are asked for, and there is no GPU or no package for it.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # or TensorFlow takes all of a GPU's memory at once
     fit = trainer if isinstance(trainer, Trainer) else None
     device = fit.device if fit else "cpu"
     if device == "cpu":
@@ -59,13 +66,16 @@ def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
         if name != "tensorflow" or device == "cpu":
             tf.config.set_visible_devices([], "GPU")
         found = accelerators()
+    listed = driver_gpus()
+    though = f", though the driver lists {_names(listed)}" if listed else ""
     if device == "gpu" and not found:
         raise WorldError(
             where="trainer.device",
-            found=f"no GPU that Keras's {name} backend can see",
+            found=f"no GPU that Keras's {name} backend can see{though}",
             expected="a GPU, since trainer.device=gpu",
-            remedy="check the driver and the backend's GPU packages, or set trainer.device=auto",
+            remedy=f"{_remedy(name, listed)}, or set trainer.device=auto",
         )
+    unseen = _unseen(name, listed) if device == "auto" and not found else ""
     if fit and fit.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise WorldError(
             where="trainer.tensorboard",
@@ -77,7 +87,7 @@ def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
     if fit and fit.mixed_precision is not None:
         keras.config.set_dtype_policy(fit.mixed_precision)
     try:
-        yield Backend(name=name, versions=_versions(), host=_host(found))
+        yield Backend(name=name, versions=_versions(), host=_host(found, listed), unseen=unseen)
     finally:
         keras.config.set_dtype_policy(policy)
 
@@ -92,13 +102,89 @@ def seed_all(seed: int) -> None:
 
 
 def accelerators() -> list[str]:
-    """The GPUs that Keras's backend can use."""
+    """The GPUs that Keras's backend can use, by the names that it has for them; a model computes on the first."""
     import keras
 
     try:
-        return [str(device) for device in keras.distribution.list_devices("gpu")]
+        found = [str(device) for device in keras.distribution.list_devices("gpu")]
     except RuntimeError:  # JAX's way to say that there is none
         return []
+    names = _gpu_names(keras.backend.backend()) if found else []
+    return names if len(names) == len(found) else found
+
+
+def _gpu_names(name: str) -> list[str]:
+    """Of what the backend `name` sees, such as `Tesla T4`; empty where it tells none."""
+    if name == "jax":
+        import jax
+
+        return [device.device_kind for device in jax.devices("gpu")]
+    if name == "tensorflow":
+        import tensorflow as tf
+
+        details = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.get_visible_devices("GPU")]
+        return [known["device_name"] for known in details if "device_name" in known]
+    return []
+
+
+def peak_gpu_bytes() -> int | None:
+    """The most memory that tensors have taken of the GPU on which a model computes, since the process began.
+
+    None where there is no GPU, or where the backend does not tell.
+    """
+    import keras
+
+    name = keras.backend.backend()
+    if not accelerators():
+        return None
+    if name == "jax":
+        import jax
+
+        return (jax.devices("gpu")[0].memory_stats() or {}).get("peak_bytes_in_use")
+    if name == "tensorflow":
+        import tensorflow as tf
+
+        try:
+            return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+        except ValueError:  # of an allocator that keeps no figures
+            return None
+    return None
+
+
+def _unseen(name: str, listed: Sequence[Gpu]) -> str:
+    """What to tell where none of the GPUs of the driver is seen, and nobody has hidden them."""
+    if not listed or _hidden_by(name):
+        return ""
+    found = f"The driver lists {_names(listed)}, and Keras's {name} backend sees no GPU"
+    return f"{found}: {_remedy(name, listed)}, or set trainer.device=cpu"
+
+
+def _names(listed: Sequence[Gpu]) -> str:
+    return ", ".join(gpu.name for gpu in listed)
+
+
+def _remedy(name: str, listed: Sequence[Gpu]) -> str:
+    """What has the backend `name` see the GPUs that the driver lists."""
+    if not listed:
+        return "check the driver and the backend's GPU packages"
+    if variable := _hidden_by(name):
+        return f"unset {variable}, which hides it"
+    extra, package = _CUDA.get(name, (None, None))
+    if extra is None or package is None:
+        return f"install {name} with its CUDA libraries"
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return f"pip install 'etlrun[{extra}]'"
+    return "update the driver: the CUDA libraries are installed"
+
+
+def _hidden_by(name: str) -> str | None:
+    """The variable by which somebody keeps the GPUs from the backend `name`."""
+    if listed_ids() == []:
+        return VISIBLE
+    platforms = {word.strip() for word in os.environ.get("JAX_PLATFORMS", "").split(",")} - {""}
+    return "JAX_PLATFORMS" if name == "jax" and platforms and not platforms & {"cuda", "gpu"} else None
 
 
 def _versions() -> dict[str, str]:
@@ -111,12 +197,16 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _host(found: list[str]) -> dict[str, Any]:
+def _host(found: Sequence[str], listed: Sequence[Gpu]) -> dict[str, Any]:
+    first = f"{found[0]} (GPU{f', the first of {len(found)}' if len(found) > 1 else ''})" if found else "CPU"
     return {
+        "device": first,
         "cores": cores(),
         "memory_bytes": psutil.virtual_memory().total,
         "system": platform.platform(),
-        "accelerators": found,
+        "accelerators": list(found),
+        "driver_gpus": [gpu.name for gpu in listed],
+        "cuda_visible_devices": os.environ.get(VISIBLE),
     }
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from rich.console import Console
 
 from etlrun.backend import seed_all
 from etlrun.caching import describe_caches, keepers_of, note, open_caches
@@ -22,6 +24,7 @@ from etlrun.plan import Plan
 from etlrun.record import Record
 from etlrun.resume import PreviousRun, has_read_the_same
 from etlrun.stages.extract import Interleave
+from etlrun.tables import rounded
 
 MOST_CORRUPT_NAMED = 20
 
@@ -81,6 +84,7 @@ def prepared(
     """
     contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
     _enough(plan, contexts["train"].split.num_examples)
+    data = _described(source, contexts)
     digests = {name: context.split.content.digest for name, context in contexts.items()}
     if previous is not None and not has_read_the_same(previous, digests):
         record.remark(f"Whether {previous.folder} has read the same records is not known.")
@@ -89,9 +93,8 @@ def prepared(
     keepers = keepers_of(plan, contexts, made_by, partial(note, record))
     pipelines = {name: Pipeline(plan.pipelines[name], context, keepers.get(name)) for name, context in contexts.items()}
     open_caches(plan, record, pipelines)
-    sizes = {name: context.split.num_examples for name, context in contexts.items()}
-    record.event("dataset", name=source.builder.info.full_name, examples=sizes)
-    record.update(dataset={"name": source.builder.info.full_name, "examples": sizes, "digest": digests})
+    record.event("dataset", **data)
+    record.update(dataset={**data, "digest": digests})
     watches = {name: Watch(with_digest=plan.spec.measure.digest) for name in pipelines}
     return Work(plan=plan, record=record, source=source, pipelines=pipelines, watches=watches)
 
@@ -108,6 +111,19 @@ def contexts_of(
         name: Context(source=source, split=split, seed=plan.spec.trainer.seed, backbone=backbone)
         for name, split in splits.items()
     }
+
+
+def _described(source: Source, contexts: Mapping[str, Context]) -> dict[str, Any]:
+    """The data set's name, the examples of each split, and how many shards they are in, of so many bytes; said, too."""
+    examples = {name: context.split.num_examples for name, context in contexts.items()}
+    shards = {shard.path for context in contexts.values() for shard in context.split.shards}
+    size, name = sum(Path(path).stat().st_size for path in shards), source.builder.info.full_name
+    counts = " + ".join(f"{count:,}" for count in examples.values())
+    many = f"{len(shards):,} shard{'s' if len(shards) > 1 else ''}, {rounded(size)}"
+    Console(stderr=True, soft_wrap=True).print(
+        f"data  {name}  {counts} examples in {many}", markup=False, highlight=False
+    )
+    return {"name": name, "examples": examples, "shards": len(shards), "bytes": size}
 
 
 def _enough(plan: Plan, num_examples: int) -> None:

@@ -108,15 +108,19 @@ def _verdict_lines(summary: dict[str, Any]) -> Iterator[str]:
         passed = (
             "" if mark is None else f", {'below' if records.is_too_slow(summary) else 'at least'} the mark of {mark:g}"
         )
-        yield f"use       the accelerator worked {worked} of the time{passed}"
+        who = summary.get("au_of", "the model")
+        measure = "" if who == "the model" else "accelerator utilization (AU): "
+        yield f"use       {measure}{who} worked {worked} of the time{passed}"
     used = summary.get("resources") or {}
     if used:
         read = megabytes(used["bytes_read"])
         gpus = "".join(
             f"; GPU {gpu['index']} at {gpu['utilisation_percent']:.0f} %"
-            + (f", {megabytes(gpu['peak_memory_bytes'])}" if gpu["peak_memory_bytes"] else "")
+            + (f", {megabytes(gpu['peak_memory_bytes'])} held at most" if gpu["peak_memory_bytes"] else "")
             for gpu in used["gpus"]
         )
+        if used.get("peak_gpu_bytes"):
+            gpus += f"; {megabytes(used['peak_gpu_bytes'])} of GPU memory for tensors at most"
         yield (
             f"used      {megabytes(used['peak_rss_bytes'])} of memory at most, {used['cpu_s']:.1f} CPU seconds on "
             f"{used['cores_used']:.1f} cores, {read} read{gpus}"

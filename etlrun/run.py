@@ -14,15 +14,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from rich.console import Console
+
 from etlrun import record as records
 from etlrun import render, report, resume
+from etlrun.backend import Backend
 from etlrun.errors import EtlrunError, Fault, headline
 from etlrun.locks import nobodys
 from etlrun.planning import plan
 from etlrun.record import Record, is_too_slow
-from etlrun.spec import parse
+from etlrun.spec import RunSpec, parse
 from etlrun.stages import STAGES, Stages
+from etlrun.stages.model import Emulated
 from etlrun.stages.trainer import Trainer
+from etlrun.tables import rounded
 
 OK, FAILED, TOO_SLOW, INTERRUPTED = 0, 1, 3, 130
 TRACEBACK = "traceback.txt"
@@ -110,13 +115,35 @@ def _work(record: Record, stages: Stages) -> None:
         from etlrun.drain import drain
         from etlrun.training import train
 
-        record.update(versions=backend.versions, host=backend.host)
+        record.update(versions=backend.versions, host=backend.host, au_of=_worker(spec, backend))
+        _say_device(record, backend)
         record.event("started", backend=backend.name, pid=os.getpid())
         if isinstance(spec.trainer, Trainer):
             train(planned, record, previous, spec.trainer)
         else:
             drain(planned, record, spec.trainer)
     _end(record, records.COMPLETED)
+
+
+def _worker(spec: RunSpec, backend: Backend) -> str:
+    """Whose part of the time a run's AU is."""
+    if isinstance(spec.model, Emulated):
+        return "the emulated accelerator"
+    return "the GPU" if backend.host["accelerators"] else "the model"
+
+
+def _say_device(record: Record, backend: Backend) -> None:
+    """What the run computes on, and what of the machine it does not use or has not for itself."""
+    host, console = backend.host, Console(stderr=True, soft_wrap=True)
+    cores = f"{host['cores']} core{'s' if host['cores'] > 1 else ''}"
+    notes = [backend.unseen] if backend.unseen else []
+    sharing = record.summary.get("jobs_on_gpu", 1)
+    if host["accelerators"] and sharing > 1:
+        notes.append(f"Up to {sharing} jobs at a time share this GPU: their times and its memory hold each other's.")
+    console.print(f"device  {host['device']}, {cores}, {rounded(host['memory_bytes'])}", markup=False, highlight=False)
+    for note in notes:
+        console.print(f"note  {note}", markup=False, highlight=False)
+        record.remark(note)
 
 
 def _end(record: Record, status: str, *faults: Fault) -> None:

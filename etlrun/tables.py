@@ -26,6 +26,14 @@ def megabytes(size: float | None) -> str:
     return "-" if size is None else f"{size / 1e6:,.1f} MB"
 
 
+def rounded(size: float) -> str:
+    """A size in bytes, in the largest unit of which there is one: `35 MB`."""
+    units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes"))
+    unit, name = next(((unit, name) for unit, name in units if size >= unit), units[-1])
+    digits = 1 if unit > 1 and round(size / unit, 1) < 10 else 0  # noqa: PLR2004 - `1.5 GB`, and not `2 GB`
+    return f"{size / unit:,.{digits}f} {name}"
+
+
 def number(value: float | None, digits: int) -> str:
     """A figure, or `-`."""
     return "-" if value is None else f"{value:.{digits}f}"

@@ -33,7 +33,7 @@ def test_a_summary_has_the_verdict_and_its_evidence(done: tuple[Path, dict[str, 
     assert summary["input_wait_s"] == pytest.approx(sum(epoch["input_wait_s"] for epoch in summary["epochs"]))
     assert [row["stage"] for row in summary["stages"]] == [planned.stage.path for planned in plan_of().train]
     assert summary["resources"].keys() == {
-        "peak_rss_bytes", "cpu_s", "cores_used", "bytes_read", "cache_bytes", "gpus",
+        "peak_rss_bytes", "cpu_s", "cores_used", "bytes_read", "cache_bytes", "gpus", "peak_gpu_bytes",
     }  # fmt: skip
     assert summary["resources"]["cache_bytes"] == 48 * (32 * 32 * 3 + 8)
     assert "loss" not in summary["epochs"][0]
@@ -62,7 +62,8 @@ def test_the_report_tells_the_verdict_and_the_stages(done: tuple[Path, dict[str,
     verdict = done[1]["verdict"]
     assert f"- because   {verdict['because']}" in lines
     assert any(line.startswith("- waits     ") and "95th percentile" in line for line in lines)
-    assert any(line.startswith("- use       the accelerator worked ") for line in lines)
+    au = "accelerator utilization (AU): the emulated accelerator worked "
+    assert any(line.startswith(f"- use       {au}") for line in lines)
     assert any(line.startswith("- used      ") and "CPU seconds" in line for line in lines)
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import psutil
 import pynvml
 
+from etlrun.machine import visible_gpus
+
 _LOOKS_APART_S = 0.5
 """NVML's own window is not shorter."""
 
@@ -43,7 +45,7 @@ class Resources:
 
 
 class GpuUse:
-    """Utilisation of each NVIDIA GPU, and the memory that this process holds on it; empty where there is none."""
+    """Utilisation of each NVIDIA GPU that this process may use, and the memory that it holds there; else empty."""
 
     def __init__(self) -> None:
         self._devices: dict[int, Any] = {}
@@ -57,7 +59,7 @@ class GpuUse:
         try:
             pynvml.nvmlInit()
             self._is_open = True
-            self._devices = {i: pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())}
+            self._devices = {gpu.index: pynvml.nvmlDeviceGetHandleByIndex(gpu.index) for gpu in visible_gpus()}
         except pynvml.NVMLError:
             self._devices = {}
 

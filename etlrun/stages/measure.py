@@ -27,7 +27,7 @@ class Measure(Stage):
     """The `measure` group.
 
     Attributes:
-        au_min: The least utilisation of the accelerator with which a run passes, from 0 to 1; below it the exit
+        au_min: The least utilization (AU) of what computes with which a run passes, from 0 to 1; below it the exit
             status is 3. null for no such mark. MLPerf Storage asks for 0.9 with ResNet-50.
         digest: Whether to prove which examples each epoch has seen: a digest that their order does not change.
         silence: Advice of `etlrun check` that is not to be given, each with the reason; it changes nothing else.

@@ -19,6 +19,7 @@ from etlrun.errors import Fault, WorldError
 from etlrun.locks import nobodys
 from etlrun.record import Record
 from etlrun.sweep import hparams
+from etlrun.sweep.gpus import seats
 from etlrun.sweep.ledger import Ledger, RunKey
 from etlrun.sweep.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.sweep.process import started
@@ -93,10 +94,14 @@ class _Engine:
             if outcome is not None and run not in waiting:
                 self._note(run, outcome)
         self.running: dict[int, _Running] = {}
+        self.seats = seats(ledger.sweep.max_jobs_in_flight)
         self.attempts: dict[RunKey, int] = {}
 
     def work(self) -> None:
         """Until nothing is left, or it is told to stop."""
+        sharing = max(seat.jobs for seat in self.seats)
+        if self.waiting and sharing > 1:
+            self.progress.say(f"up to {sharing} jobs that use a GPU share one at a time (sweep.max_jobs_in_flight)")
         while self.running or (self.waiting and not self.interrupts):
             while self.waiting and not self.interrupts and len(self.running) < self.ledger.sweep.max_jobs_in_flight:
                 self._start(self.waiting.popleft())
@@ -114,8 +119,11 @@ class _Engine:
             Record(folder).update(status=records.PRUNED, error=reason)
             self._done(run)
             return
-        process = started(folder)
-        self.running[process.sentinel] = _Running(run, folder, process)
+        number = min(set(range(len(self.seats))) - {job.seat for job in self.running.values()})
+        seat = self.seats[number]
+        Record(folder).update(jobs_on_gpu=seat.jobs)
+        process = started(folder, **seat.environment)
+        self.running[process.sentinel] = _Running(run, folder, process, number)
 
     def _ended(self, job: _Running) -> None:
         job.process.join()
@@ -169,11 +177,12 @@ class _Running:
     """A job's process.
 
     Attributes:
+        seat: Its place among those in flight.
         is_late: Whether it was told to end since its time was up.
     """
 
-    def __init__(self, run: RunKey, folder: Path, process: BaseProcess) -> None:
-        self.run, self.folder, self.process = run, folder, process
+    def __init__(self, run: RunKey, folder: Path, process: BaseProcess, seat: int) -> None:
+        self.run, self.folder, self.process, self.seat = run, folder, process, seat
         self.is_late = False
         self._started_s = time.monotonic()
         self._first_told_s: float | None = None

@@ -157,7 +157,7 @@ def _unfinished(runs: Sequence[Run], known: Mapping[int, ConfigResult]) -> dict[
             continue
         status, reason = of.status, of.error
         if of.is_too_slow:
-            worked = "an unknown part" if of.au is None else f"{of.au:.1%}"
-            status, reason = "too slow", f"the accelerator worked {worked} of the time, below the mark measure.au_min"
+            utilisation = "an unknown utilization (AU)" if of.au is None else f"a utilization (AU) of {of.au:.1%}"
+            status, reason = "too slow", f"{utilisation}, below the mark measure.au_min"
         found.setdefault(Unfinished(run.config, " ".join(known[run.config].own), status, reason), []).append(run.name)
     return found

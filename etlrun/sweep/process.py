@@ -23,12 +23,14 @@ _LOOK_S = 0.5
 """Between two looks at whether a job is alone."""
 
 
-def started(folder: Path) -> BaseProcess:
+def started(folder: Path, **environment: str) -> BaseProcess:
     """Start the job that is frozen in `folder`. It has a heap and a session of its own, and ends with this process.
+
+    `environment` is set before a backend looks for its GPUs.
 
     Forking saves each job the seconds of importing TensorFlow, and all jobs run the code that was there at first.
     """
-    process = _context().Process(target=_work, args=(str(folder),), name=str(folder))
+    process = _context().Process(target=_work, args=(str(folder), environment), name=str(folder))
     process.start()
     return process
 
@@ -48,8 +50,9 @@ def _context() -> ForkServerContext:
     return context
 
 
-def _work(name: str) -> None:
+def _work(name: str, environment: dict[str, str]) -> None:
     folder = Path(name)
+    os.environ |= environment
     os.setsid()  # Ctrl-C reaches the sweep alone
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

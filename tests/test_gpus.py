@@ -1,0 +1,80 @@
+"""Which GPU each job of a sweep sees, on a machine whose driver is replaced; the jobs' processes are real."""
+
+from pathlib import Path
+
+import pytest
+
+from etlrun.sweep.gpus import Seat, seats
+from tests.drivers import with_gpus, without_driver
+from tests.runs import summary_of
+from tests.sweeps import Sweep
+
+PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that this machine says of its GPUs."""
+    for variable in ("CUDA_VISIBLE_DEVICES", PREALLOCATE):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def own(*words: str) -> list[Seat]:
+    return [Seat(environment={"CUDA_VISIBLE_DEVICES": word}, jobs=1) for word in words]
+
+
+def test_each_job_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_gpus(monkeypatch, "Tesla T4", "Tesla T4", "Tesla T4")
+    assert seats(2) == own("GPU-0000", "GPU-1000")
+    assert seats(3) == own("GPU-0000", "GPU-1000", "GPU-2000")
+    assert seats(1) == [Seat(environment={}, jobs=1)]
+
+
+def test_a_list_of_gpus_that_is_set_is_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_gpus(monkeypatch, "Tesla T4", "Tesla T4", "Tesla T4")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-0000")
+    assert seats(2) == own("2", "GPU-0000")
+
+
+def test_where_gpus_are_few_as_few_jobs_as_can_be_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_gpus(monkeypatch, "Tesla T4", "Tesla T4")
+    first, second, third = seats(3)
+    assert first == third == Seat(environment={"CUDA_VISIBLE_DEVICES": "GPU-0000", PREALLOCATE: "false"}, jobs=2)
+    assert [second] == own("GPU-1000")
+    monkeypatch.setenv(PREALLOCATE, "true")
+    assert seats(3)[0] == Seat(environment={"CUDA_VISIBLE_DEVICES": "GPU-0000"}, jobs=2)
+
+
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_without_gpus_nothing_is_set(hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = [Seat(environment={}, jobs=1)] * 2
+    with_gpus(monkeypatch, "Tesla T4", "Tesla T4")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    assert seats(2) == nothing
+    without_driver(monkeypatch)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert seats(2) == nothing
+
+
+def test_jobs_in_flight_see_different_gpus(
+    sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_gpus(monkeypatch, "Tesla T4", "Tesla T4")
+    assert sweep("load.prefetch=0,1", "sweep.max_jobs_in_flight=2") == 0
+    summaries = [summary_of(tmp_path / "sweep" / name) for name in "01"]
+    assert [summary["host"]["cuda_visible_devices"] for summary in summaries] == ["GPU-0000", "GPU-1000"]
+    assert [summary["jobs_on_gpu"] for summary in summaries] == [1, 1]
+    assert "share" not in capsys.readouterr().out
+
+
+def test_jobs_that_share_a_gpu_are_told_of(
+    sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_gpus(monkeypatch, "Tesla T4")
+    assert sweep("load.prefetch=0,1", "sweep.max_jobs_in_flight=2") == 0
+    summaries = [summary_of(tmp_path / "sweep" / name) for name in "01"]
+    assert [summary["host"]["cuda_visible_devices"] for summary in summaries] == ["GPU-0000"] * 2
+    assert [summary["jobs_on_gpu"] for summary in summaries] == [2, 2]
+    assert "up to 2 jobs that use a GPU share one at a time (sweep.max_jobs_in_flight)\n" in capsys.readouterr().out
+    # These computed on a CPU, and shared none.
+    assert not any("share this GPU" in remark for summary in summaries for remark in summary["remarks"])
