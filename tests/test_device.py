@@ -2,8 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
-
 import psutil
 import pytest
 
@@ -188,7 +186,12 @@ def test_tensorflow_takes_a_gpus_memory_as_it_needs_it(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
-    growth: list[Any] = []
-    monkeypatch.setattr(backend, "accelerators", lambda: growth.append(os.environ["TF_FORCE_GPU_ALLOW_GROWTH"]) or [])
+    growth: list[str] = []
+
+    def look() -> list[str]:
+        growth.append(os.environ["TF_FORCE_GPU_ALLOW_GROWTH"])
+        return []
+
+    monkeypatch.setattr(backend, "accelerators", look)
     run_here(tmp_path, emulated(tiny, *QUICK))
     assert growth[0] == "true"
