@@ -1,8 +1,8 @@
 import pytest
 
 from benchmarks.random_configs import random_pairs
+from etlrun.difference import Comparison, Difference, compare
 from etlrun.planning import plan
-from etlrun.review.difference import Comparison, Difference, compare
 from etlrun.review.kept import caches
 from etlrun.spec import parse
 from etlrun.stages import STAGES
@@ -154,6 +154,26 @@ def test_a_difference_is_told_with_what_it_changes(
             ["trainer.steps_per_epoch=2"],
             ["trainer.steps_per_epoch=2", "load.shuffle_buffer=0"],
             "trainer.steps_per_epoch=2: in another order, or with other batches, a pass leaves other examples out.",
+        ),
+        (
+            ["trainer.steps_per_epoch=2"],
+            ["trainer.steps_per_epoch=2", "trainer.epochs=9"],
+            "trainer.steps_per_epoch=2: where training ends after other steps, it leaves other examples out.",
+        ),
+        (
+            ["trainer.steps_per_epoch=2"],
+            ["trainer.steps_per_epoch=3"],
+            "trainer.steps_per_epoch=2: where training ends after other steps, it leaves other examples out.",
+        ),
+        (
+            ["trainer.steps_per_epoch=2", "trainer.early_stopping.patience=1"],
+            ["trainer.steps_per_epoch=2", "trainer.early_stopping.patience=1", "trainer.learning_rate=0.5"],
+            "trainer.steps_per_epoch=2: where training ends after other steps, it leaves other examples out.",
+        ),
+        (
+            ["trainer=drain", "trainer.seconds=2.5"],
+            ["trainer=drain", "trainer.seconds=2.5", "load.prefetch=1"],
+            "trainer.seconds=2.5 ends a run within a pass: how much it has read depends on the speed.",
         ),
         (
             ["transform.deterministic=false"],

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from etlrun import compose
 from etlrun.composer import MISSING, Composer
+from etlrun.difference import leaves
 from etlrun.errors import ConfigError, Fault
 from etlrun.plan import Plan
-from etlrun.review.difference import leaves
 from etlrun.review.folders import Folders
 from etlrun.review.lines import Entry, entries, located
 from etlrun.review.sides import DEFAULT, Variant, composed, hidden, named_default

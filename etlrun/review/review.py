@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from etlrun.difference import Comparison, compare
 from etlrun.errors import ConfigError, Fault
 from etlrun.plan import Plan
-from etlrun.review.difference import Comparison, compare
 from etlrun.review.kept import Kept, caches
 from etlrun.review.measured import Measured, Runs
 from etlrun.review.sides import DEFAULT, Side, Variant
 
-NOTHING = Comparison(differences=(), kinds=(), since="", notes=())
+NOTHING = Comparison(differences=(), kinds=(), since="", is_reordered=False, doubts=(), notes=())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 from etlrun import render
+from etlrun.difference import Difference
 from etlrun.plan import Plan
-from etlrun.review.difference import Difference
 from etlrun.review.review import File, Review, Reviewed
 from etlrun.tables import as_markdown
 from etlrun.tables import plain as _plain

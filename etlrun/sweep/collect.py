@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from etlrun import record as records
+from etlrun.difference import Comparison
 from etlrun.locks import is_nobodys
 from etlrun.sweep import data
 from etlrun.sweep.compare import Gain, Rates, gains, itself, noise_of
@@ -35,10 +38,11 @@ MEDIANS = ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known of a config before it runs."""
+    """What is known of a config before it runs; `values` reads all of it."""
 
     overrides: tuple[str, ...]
     fingerprint: str
+    values: Callable[[], Mapping[str, Any]]
 
 
 def collect(folder: Path) -> Results | None:
@@ -52,7 +56,9 @@ def collect(folder: Path) -> Results | None:
 
 def of_ledger(ledger: Ledger, outcomes: Mapping[RunKey, Outcome | None]) -> Results:
     """The results of a sweep, of which the outcomes of all runs are known."""
-    configs = [_Known(config.overrides, config.fingerprint) for config in ledger.configs]
+    configs = [
+        _Known(config.overrides, config.fingerprint, partial(getattr, config, "values")) for config in ledger.configs
+    ]
     runs = [
         Run(name=key.name, config=key.config, repeat=key.repeat, outcome=_as_it_is(ledger.folder_of(key), found))
         for key, found in sorted(outcomes.items(), key=lambda item: item[0])
@@ -75,7 +81,8 @@ def _scanned(folder: Path) -> tuple[list[_Known], list[Run]]:
         summary = records.read_summary(path.parent)
         name = path.parent.relative_to(folder)
         if summary is not None and ATTEMPTS not in name.parts:
-            configs.append(_Known(tuple(summary["overrides"]), summary.get("plan_fingerprint") or ""))
+            frozen = partial(records.read_config, path.parent)
+            configs.append(_Known(tuple(summary["overrides"]), summary.get("plan_fingerprint") or "", frozen))
             runs.append(Run(name=str(name), config=len(runs), repeat=0, outcome=outcome(summary)))
     return configs, runs
 
@@ -114,7 +121,7 @@ class _Collector:
         tied = tied_with_best(configs, rates, noise)
         return Results(
             folder=str(self.folder),
-            decision=decide(configs, tied),
+            decision=decide(configs, tied, self._compared),
             configs=tuple(configs),
             runs=tuple(self.runs),
             noise=noise,
@@ -123,6 +130,10 @@ class _Collector:
             effects=tuple(self._effects(configs)),
             remarks=tuple(self._remarks(configs)),
         )
+
+    def _compared(self, number: int) -> Comparison | None:
+        """What a config's plan changes in the baseline's, as `etlrun diff` tells it."""
+        return data.compared(self.configs[BASELINE].values, self.configs[number].values)
 
     def _rates(self, number: int) -> Rates:
         """By round; of the baseline's two in a round the mean."""

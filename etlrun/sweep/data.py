@@ -1,11 +1,31 @@
-"""Which runs have seen the same data, by the digests of their epochs."""
+"""Which runs have seen the same data, by the digests of their epochs; and what their plans tell of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import yaml
+
+from etlrun.difference import Comparison, compare
+from etlrun.errors import EtlrunError
+from etlrun.planning import plan
+from etlrun.spec import parse
+from etlrun.stages import STAGES
+
+Values = Callable[[], Mapping[str, Any]]
+"""Reads a composed config; `OSError` where it is not there any more."""
 Digests = Sequence[tuple[str, str]]
 """Of each epoch that of its training and that of its validation; an empty one where it was not taken."""
+
+
+def compared(old: Values, new: Values) -> Comparison | None:
+    """What one config's plan changes in the other's, as `etlrun diff` tells it; None where they can't be planned."""
+    try:
+        one, other = (plan(parse(values() or {}, STAGES)) for values in (old, new))
+    except (EtlrunError, OSError, ValueError, yaml.YAMLError):  # of another version, or without its file
+        return None
+    return compare(one, other)
 
 
 def _is_same(one: Digests, other: Digests) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from etlrun.difference import Comparison
+from etlrun.stages.base import DATA, TRAINING
 from etlrun.sweep.compare import BETTER, FEWEST_ROUNDS, TIED, UNTOLD, WORSE, Gain, Noise, Rates, gains
 from etlrun.sweep.results import BASELINE, ConfigResult, Decision, are_others
 
@@ -25,7 +27,11 @@ def tied_with_best(configs: Sequence[ConfigResult], rates: Mapping[int, Rates], 
     return [best, *(number for number, gain in over_best.items() if gain.call in {BETTER, TIED})]
 
 
-def decide(configs: Sequence[ConfigResult], tied: Sequence[int]) -> Decision:
+Compared = Callable[[int], Comparison | None]
+"""What the plan of the config of a number changes in the baseline's; None where the two can't be made any more."""
+
+
+def decide(configs: Sequence[ConfigResult], tied: Sequence[int], compared: Compared) -> Decision:
     """The cheapest of the configs numbered `tied` that the table does not speak against.
 
     Where some are better than the baseline, it is one of these; else it is none that is worse. Of those with the least
@@ -57,7 +63,7 @@ def decide(configs: Sequence[ConfigResult], tied: Sequence[int]) -> Decision:
         overrides=chosen.overrides,
         gain=chosen.gain,
         tied=tuple(tied),
-        same_data=_same_data(chosen, baseline),
+        same_data=_same_data(chosen, baseline, compared),
         words=_words(chosen, baseline, len(eligible)),
     )
 
@@ -114,17 +120,36 @@ def _name(config: ConfigResult) -> str:
     return " ".join(config.own) or "the only config"
 
 
-def _same_data(chosen: ConfigResult, baseline: ConfigResult) -> str:
+def _same_data(chosen: ConfigResult, baseline: ConfigResult, compared: Compared) -> str:
     """Whether the chosen config and the baseline train on the same examples, and how that is known."""
     if chosen.number == baseline.number:
         return "it is the baseline"
-    if chosen.data and baseline.data:
-        same = "same data as the baseline, by the digests of the epochs that both have"
-        return same if chosen.data == baseline.data else "NOT the data of the baseline"
-    if are_others(chosen.records, baseline.records):
+    found, have_digests = compared(chosen.number), bool(chosen.data and baseline.data)
+    if have_digests and chosen.data != baseline.data:
+        return "NOT the data of the baseline"
+    if not have_digests and are_others(chosen.records, baseline.records):
         return "NOT the data of the baseline: its splits hold other records"
-    if chosen.fingerprint == baseline.fingerprint:
-        if not (chosen.records and baseline.records):
-            return "not known to be the same data: the plans differ in speed alone, the records that were read may not"
-        return "same data as the baseline, by its plan and the records that were read: nothing but the speed differs"
-    return "not known to be the same data: the plans differ in more than speed, and measure.digest was not set"
+    doubt = "" if have_digests else _doubt(found, is_read=bool(chosen.records and baseline.records))
+    if doubt:
+        return f"not known to be the same data: {doubt}"
+    source = "the digests of the epochs that both have" if have_digests else "its plan and the records that were read"
+    is_reordered = found is not None and found.is_reordered
+    same = "the same examples as the baseline, in another order" if is_reordered else "same data as the baseline"
+    if found is not None and TRAINING in found.kinds:
+        return f"{same}, by {source}; trained otherwise"
+    is_only_faster = not have_digests and not is_reordered and chosen.fingerprint == baseline.fingerprint
+    return f"{same}, by {source}" + (": nothing but the speed differs" if is_only_faster else "")
+
+
+def _doubt(found: Comparison | None, *, is_read: bool) -> str:
+    """Why two plans, and records of which both are known where `is_read`, don't show that runs see the same examples.
+
+    Empty where they do.
+    """
+    if found is None:
+        return "their configs can't be planned any more, and measure.digest was not set"
+    if DATA in found.kinds and not found.is_unsure:
+        return f"by its plan it changes the data, from {found.since} on, and measure.digest was not set"
+    if found.doubts:
+        return f"{found.doubts[0][:1].lower()}{found.doubts[0][1:].rstrip('.')}; measure.digest was not set"
+    return "" if is_read else "by the plans it is, the records that were read may be others"

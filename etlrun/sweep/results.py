@@ -118,7 +118,7 @@ class Decision:
         overrides: To copy.
         gain: Over the baseline.
         tied: The numbers of all configs tied with the best, the best first.
-        same_data: `proved`, `by plan`, or what is not known or not so.
+        same_data: Whether it trains on the examples of the baseline, and how that is known, in words.
         words: In a sentence.
     """
 

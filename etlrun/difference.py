@@ -50,12 +50,16 @@ class Comparison:
         differences: Those that change most come first.
         kinds: What changes, in that order; empty for nothing.
         since: For data, the first stage whose examples differ; empty where data do not.
-        notes: What a reader should know of the whole, one sentence each.
+        is_reordered: Whether examples come in another order, or in one that is another in each run.
+        doubts: Why runs of the two may see other examples though no value changes the data, one sentence each.
+        notes: These, and what else a reader should know of the whole.
     """
 
     differences: tuple[Difference, ...]
     kinds: tuple[Kind, ...]
     since: str
+    is_reordered: bool
+    doubts: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property
@@ -82,8 +86,9 @@ def compare(old: Plan, new: Plan, configs: tuple[Mapping[str, Any], Mapping[str,
     if configs is not None:
         counted = values_that_count(old.spec).keys() | values_that_count(new.spec).keys()
         found += _uncounted(*configs, counted | _told_otherwise(old.spec, new.spec))
-    notes = tuple(_notes(old, new, found))
     kinds = {difference.kind for difference in found if difference.kind is not None}
+    is_fixed = all(_is_deterministic(plan.spec) for plan in (old, new))
+    doubts = tuple(_doubts(old.spec, new.spec, kinds))
     if kinds and any(_unrepeatable(plan.spec) for plan in (old, new)):
         kinds |= {DATA}  # nobody can know which examples a pass leaves out
     order: list[Kind | None] = [*Kind, None]
@@ -91,7 +96,9 @@ def compare(old: Plan, new: Plan, configs: tuple[Mapping[str, Any], Mapping[str,
         differences=tuple(sorted(found, key=lambda difference: order.index(difference.kind))),
         kinds=tuple(kind for kind in Kind if kind in kinds),
         since=_first(old, new, found) if DATA in kinds else "",
-        notes=notes,
+        is_reordered=ORDER in kinds or not is_fixed,
+        doubts=doubts,
+        notes=(*doubts, *_notes(old, new, is_unordered=bool(kinds) and not is_fixed)),
     )
 
 
@@ -248,19 +255,38 @@ def _is_deterministic(spec: RunSpec) -> bool:
     return spec.transform.deterministic and bool(getattr(spec.extract, "deterministic", True))
 
 
-def _notes(old: Plan, new: Plan, found: list[Difference]) -> Iterator[str]:
-    kinds = {difference.kind for difference in found}
-    plans = (old, new)
-    cuts = [cut for plan in plans if (cut := _cut(plan.spec))]
-    if any(_unrepeatable(plan.spec) for plan in plans):
+def _doubts(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
+    """Why runs may see other examples though no value changes the data; of runs of one spec, too."""
+    cuts = [cut for spec in (old, new) if (cut := _cut(spec))]
+    if any(_unrepeatable(spec) for spec in (old, new)):
         yield f"Without a fixed order, {cuts[0]} leaves other examples out of each pass, and in each run."
-    elif ORDER in kinds and cuts:
+    elif cuts and ORDER in kinds:
         yield f"{cuts[0]}: in another order, or with other batches, a pass leaves other examples out."
-    elif kinds - {None} and not all(_is_deterministic(plan.spec) for plan in plans):
-        yield "The order of examples is not fixed: it is another one in each run."
-    random = [step.path for step in new.spec.transform.steps if step.random]
-    if random and old.spec.trainer.seed != new.spec.trainer.seed:
+    elif _ends_elsewhere(old, new, kinds):
+        yield f"{cuts[0]}: where training ends after other steps, it leaves other examples out."
+    limits = [limit for spec in (old, new) if (limit := getattr(spec.trainer, "seconds", None)) is not None]
+    if limits:
+        yield f"trainer.seconds={limits[0]:g} ends a run within a pass: how much it has read depends on the speed."
+    random = [step.path for step in new.transform.steps if step.random]
+    if random and old.trainer.seed != new.trainer.seed:
         yield f"With another seed {' and '.join(random)} does something else to each picture."
+
+
+def _ends_elsewhere(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> bool:
+    """Whether epochs of so many steps end at other places of the sequence of examples, or after another number."""
+    spans = [
+        (spec.trainer.steps_per_epoch, spec.trainer.epochs, spec.trainer.early_stopping.patience)
+        for spec in (old, new)
+        if isinstance(spec.trainer, Trainer)
+    ]
+    may_stop = TRAINING in kinds and any(patience is not None for _, _, patience in spans)
+    return any(steps is not None for steps, _, _ in spans) and (len(set(spans)) > 1 or may_stop)
+
+
+def _notes(old: Plan, new: Plan, *, is_unordered: bool) -> Iterator[str]:
+    plans = (old, new)
+    if is_unordered and not any(_cut(plan.spec) for plan in plans):
+        yield "The order of examples is not fixed: it is another one in each run."
     if any(values_that_count(plan.spec).get("cache.at", ("",))[0] == "features" for plan in plans):
         yield "cache.at = features: losses are those of a run without it within float tolerance, not to the bit."
 
