@@ -18,7 +18,7 @@ from etlrun.errors import ConfigError, Fault
 from etlrun.overrides import Axis, Chosen, Combinations, covered, one_by_one, parsed, set_last
 from etlrun.plan import Plan
 from etlrun.planning import plan
-from etlrun.spec import parse, parse_sweep
+from etlrun.spec import parse, parse_sweep, show
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep
 
@@ -118,6 +118,9 @@ def changed(sweep: Sweep, words: Sequence[str]) -> Sweep:
             expected = "the rules with which the sweep began"
             faults.append(Fault(where=f"sweep.{key}", found="other rules", expected=expected, remedy="leave it out"))
         values[key] = override.value()
+    if values["vary_seed"] != sweep.vary_seed:
+        found, expected = show(values["vary_seed"]), f"{show(sweep.vary_seed)}, with which the sweep began"
+        faults.append(Fault(where="sweep.vary_seed", found=found, expected=expected, remedy="start a new sweep"))
     if faults:
         raise ConfigError(faults)
     return parse_sweep(values)

@@ -71,7 +71,7 @@ def _is_there(path: Path) -> bool:
 def by_launcher(ledger: Ledger, runs: Sequence[RunKey], request: Request) -> None:
     """Have the launcher that the command line names run the jobs of a sweep; it calls `job` for each."""
     words = [*request.overrides, f"hydra.sweep.dir='{ledger.folder}'"]
-    jobs = [[*ledger.configs[run.config].overrides, f"hydra.sweep.subdir='{ledger.start(run).name}'"] for run in runs]
+    jobs = [[*ledger.frozen(run)[1], f"hydra.sweep.subdir='{ledger.start(run).name}'"] for run in runs]
     with composer(request) as files:
         config = files.loader.load_configuration(request.config_name or "config", words, run_mode=RunMode.MULTIRUN)
         context = HydraContext(config_loader=files.loader, callbacks=Callbacks(config))

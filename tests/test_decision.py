@@ -50,6 +50,7 @@ def config(
         "cores_used": 1.0,
         "wall_s": 3.0,
         "val_accuracy": None,
+        "quality": {},
         "data": "",
         "records": {"train": "a"},
         "fingerprint": "same",

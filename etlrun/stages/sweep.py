@@ -11,6 +11,8 @@ from pydantic import Field
 from etlrun.stages.base import Expected, Flag, Natural, OptionalPath, Positive, PositiveNumber, Seed, Stage, Text
 
 Objective = Literal["throughput", "utilisation", "peak_memory"]
+FEWEST_REPEATS = 3
+"""From which on configs are compared, and the baseline runs in pairs."""
 _OBJECTIVES = "a list of throughput, utilisation, peak_memory"
 
 
@@ -22,6 +24,8 @@ class Sweep(Stage):
         repeats: Runs of each config. From 3 on configs are compared, and the first one runs twice as often: its
             pairs tell the noise of the machine.
         seed: Of the order in which repeated runs are shuffled.
+        vary_seed: Whether each round trains with a seed of its own, the config's plus the round, so that accuracies and
+            losses are compared, too.
         prune: Whether to leave out configs that the verdicts so far show can't win.
         resume: The folder of a sweep to go on with; null for a new one.
         on_error: Whether the other jobs run when one has failed.
@@ -37,6 +41,7 @@ class Sweep(Stage):
 
     repeats: Annotated[int, Field(ge=1, le=1_000), Expected("an integer from 1 to 1,000")]
     seed: Seed
+    vary_seed: Flag
     prune: Flag
     resume: OptionalPath
     on_error: Annotated[Literal["continue", "stop"], Expected("continue or stop")]
@@ -53,3 +58,10 @@ class Sweep(Stage):
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         if len(set(self.objectives)) < len(self.objectives):
             yield "objectives", str(list(self.objectives)), "each objective once", "remove one of the two"
+        if self.vary_seed and self.repeats < FEWEST_REPEATS:
+            yield (
+                "vary_seed",
+                "true",
+                f"false with sweep.repeats={self.repeats}, which compares nothing",
+                f"set sweep.repeats={FEWEST_REPEATS} or more",
+            )

@@ -13,7 +13,7 @@ from typing import Any
 from etlrun import record as records
 from etlrun.difference import Comparison
 from etlrun.locks import is_nobodys
-from etlrun.sweep import data
+from etlrun.sweep import data, quality
 from etlrun.sweep.compare import Gain, Rates, gains, itself, noise_of
 from etlrun.sweep.decision import decide, tied_with_best
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, own_words
@@ -100,6 +100,7 @@ class _Collector:
     ) -> None:
         self.folder, self.configs, self.runs, self.ledger = folder, configs, runs, ledger
         self.pairs = ledger is not None and ledger.is_paired
+        self.has_seeds = ledger is not None and ledger.sweep.vary_seed
         self.of: dict[int, list[Run]] = {number: [] for number in range(len(configs))}
         for run in runs:
             self.of[run.config].append(run)
@@ -107,6 +108,7 @@ class _Collector:
         self.keys = _swept(configs)
         self.completed = {number: _completed(of) for number, of in self.of.items()}
         self.counted = {number: _counted(of) for number, of in self.completed.items()}
+        self.quality = quality.qualities(self.completed) if self.has_seeds else {}
         self.read = {number: _common(of.records for _, of in every) for number, every in self.completed.items()}
 
     def results(self) -> Results:
@@ -115,13 +117,13 @@ class _Collector:
         noise = noise_of(twins)
         over_baseline = gains({number: of for number, of in rates.items() if number}, rates[BASELINE], noise)
         over_baseline[BASELINE] = itself(rates[BASELINE])
-        seen = data.words({number: of[0][1].digests for number, of in self.completed.items() if of})
+        seen = data.words(data.of_one_seed(self.completed) if self.has_seeds else data.of_first(self.completed))
         configs = [self._config(number, over_baseline[number], seen.get(number, "")) for number in self.of]
         configs.sort(key=lambda config: (config.examples_per_s is None, -(config.examples_per_s or 0.0)))
         tied = tied_with_best(configs, rates, noise)
         return Results(
             folder=str(self.folder),
-            decision=decide(configs, tied, self._compared),
+            decision=decide(configs, tied, self._compared, has_seeds=self.has_seeds),
             configs=tuple(configs),
             runs=tuple(self.runs),
             noise=noise,
@@ -165,6 +167,7 @@ class _Collector:
             gain=gain,
             bound_by=statistics.mode([of.bound_by for of in counted]) if counted else "",
             val_accuracy=_median(of.val_accuracy for _, of in completed),
+            quality=self.quality.get(number, {}),
             data=seen or self._other_records(number),
             records=self.read[number],
             fingerprint=known.fingerprint,
@@ -201,6 +204,8 @@ class _Collector:
 
     def _remarks(self, configs: Sequence[ConfigResult]) -> Iterator[str]:
         counted = [(run, of) for several in self.counted.values() for run, of in several]
+        if self.has_seeds:
+            yield from quality.remarks(self.completed)
         in_flight = max((of.in_flight for _, of in counted), default=1)
         if in_flight > 1:
             yield f"up to {in_flight} jobs ran at a time: their times hold each other's (sweep.max_jobs_in_flight)"
@@ -225,9 +230,13 @@ class _Collector:
         digests = {
             number: {run.repeat: of.digests for run, of in several} for number, several in self.completed.items()
         }
-        several = [str(number) for number, of in digests.items() if len(set(data.words(of).values())) > 1]
-        if several:
-            yield f"the runs of configs {', '.join(several)} have not all seen the same data"
+        several = [number for number, of in digests.items() if len(set(data.words(of).values())) > 1]
+        reasons: dict[str, list[str]] = {}
+        for number in several:
+            doubt = data.of_other_seeds(self.configs[number].values) if self.has_seeds else ""
+            reasons.setdefault(doubt and f", as their seeds ask: {doubt}", []).append(str(number))
+        for reason, of_reason in reasons.items():
+            yield f"the runs of configs {', '.join(of_reason)} have not all seen the same data{reason}"
         others = [
             str(number)
             for number, every in self.completed.items()

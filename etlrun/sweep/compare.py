@@ -12,6 +12,8 @@ at once): in at most one sweep of twenty is a tie called better.
 
 A config is better (or worse) where its interval is above (below) 1 and its gain is larger than the noise: what two
 runs of one config differ by in the median, as pairs of the baseline show. Everything else is tied.
+
+Of accuracies and losses a round gives the difference, in place of the logarithm of a ratio; all else is the same.
 """
 
 from __future__ import annotations
@@ -57,6 +59,25 @@ class Gain:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lead:
+    """How far a config is above its reference, in the unit of what is compared.
+
+    Attributes:
+        middle: Median over the rounds.
+        low: Lower end of its 95 % interval; None with fewer than three rounds.
+        high: Its upper end.
+        call: `better`, `tied`, `worse`, or `untold` with fewer than three rounds.
+        rounds: In which both ran.
+    """
+
+    middle: float | None
+    low: float | None
+    high: float | None
+    call: str
+    rounds: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Noise:
     """What pairs of runs of one config differ by, as parts of their rate.
 
@@ -85,10 +106,36 @@ def gains(rates: Mapping[int, Rates], reference: Rates, noise: Noise) -> dict[in
         number: np.array([math.log(rate / reference[turn]) for turn, rate in of.items() if turn in reference])
         for number, of in rates.items()
     }
-    told = [number for number, log in logs.items() if len(log) >= FEWEST_ROUNDS]
-    reach = dict(zip(told, _reaches([logs[number] for number in told]).tolist(), strict=True))
-    margin = math.log1p(noise.median or 0.0)
-    return {number: _gain(log, reach.get(number), margin) for number, log in logs.items()}
+    return {
+        number: Gain(
+            ratio=_exp(lead.middle), low=_exp(lead.low), high=_exp(lead.high), call=lead.call, rounds=lead.rounds
+        )
+        for number, lead in leads(logs, math.log1p(noise.median or 0.0)).items()
+    }
+
+
+def _exp(log: float | None) -> float | None:
+    return None if log is None else math.exp(log)
+
+
+def leads(rounds: Mapping[int, Floats], margin: float) -> dict[int, Lead]:
+    """How far each config is above its reference, by its number, of what it is above in each round.
+
+    Higher is better; less than `margin`, of the noise, is a tie.
+    """
+    told = [number for number, of in rounds.items() if len(of) >= FEWEST_ROUNDS]
+    reach = dict(zip(told, _reaches([rounds[number] for number in told]).tolist(), strict=True))
+    return {number: _lead(of, reach.get(number), margin) for number, of in rounds.items()}
+
+
+def interval_of_mean(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of the mean of two or more values, by Student's t; None of fewer."""
+    from scipy.special import stdtrit
+
+    if len(values) < 2:  # noqa: PLR2004 - one value has no spread
+        return None
+    reach = -stdtrit(len(values) - 1, (1 - CONFIDENCE) / 2) * statistics.stdev(values) / math.sqrt(len(values))
+    return statistics.fmean(values) - reach, statistics.fmean(values) + reach
 
 
 def itself(reference: Rates) -> Gain:
@@ -161,13 +208,12 @@ def _median_variance(count: int) -> float:
     return float(count * np.median(draws, axis=1).var())
 
 
-def _gain(log: Floats, reach: float | None, margin: float) -> Gain:
-    if not len(log):
-        return Gain(ratio=None, low=None, high=None, call=UNTOLD, rounds=0)
-    middle = statistics.median(log.tolist())
-    ratio = math.exp(middle)
+def _lead(rounds: Floats, reach: float | None, margin: float) -> Lead:
+    if not len(rounds):
+        return Lead(middle=None, low=None, high=None, call=UNTOLD, rounds=0)
+    middle = statistics.median(rounds.tolist())
     if reach is None:
-        return Gain(ratio=ratio, low=None, high=None, call=UNTOLD, rounds=len(log))
+        return Lead(middle=middle, low=None, high=None, call=UNTOLD, rounds=len(rounds))
     sure = max(reach, margin)
     call = BETTER if middle > sure else WORSE if middle < -sure else TIED
-    return Gain(ratio=ratio, low=math.exp(middle - reach), high=math.exp(middle + reach), call=call, rounds=len(log))
+    return Lead(middle=middle, low=middle - reach, high=middle + reach, call=call, rounds=len(rounds))

@@ -12,7 +12,11 @@ from etlrun.errors import EtlrunError
 from etlrun.planning import plan
 from etlrun.spec import parse
 from etlrun.stages import STAGES
+from etlrun.sweep.outcome import Outcome
+from etlrun.sweep.results import BASELINE, Run
 
+Completed = Mapping[int, Sequence[tuple[Run, Outcome]]]
+"""The runs of each config that came to their end, by its number."""
 Values = Callable[[], Mapping[str, Any]]
 """Reads a composed config; `OSError` where it is not there any more."""
 Digests = Sequence[tuple[str, str]]
@@ -26,6 +30,35 @@ def compared(old: Values, new: Values) -> Comparison | None:
     except (EtlrunError, OSError, ValueError, yaml.YAMLError):  # of another version, or without its file
         return None
     return compare(one, other)
+
+
+def of_other_seeds(values: Values) -> str:
+    """Why runs of one config with other seeds see other data; empty where they see the same."""
+
+    def reseeded() -> Mapping[str, Any]:
+        config = values()
+        return {**config, "trainer": {**config["trainer"], "seed": config["trainer"]["seed"] ^ 1}}
+
+    found = compared(values, reseeded)
+    return (
+        "" if found is None or not found.doubts else f"{found.doubts[0][:1].lower()}{found.doubts[0][1:].rstrip('.')}"
+    )
+
+
+def of_first(completed: Completed) -> dict[int, Digests]:
+    """The digests of each config's first run."""
+    return {number: several[0][1].digests for number, several in completed.items() if several}
+
+
+def of_one_seed(completed: Completed) -> dict[int, Digests]:
+    """The digests of one round, in which all configs have the same seed: of the round with most of them."""
+    rounds: dict[int, dict[int, Digests]] = {}
+    for number, several in completed.items():
+        for run, of in several:
+            turn, is_twin = (run.repeat, 0) if number != BASELINE else divmod(run.repeat, 2)
+            if of.digests and not is_twin:
+                rounds.setdefault(turn, {})[number] = of.digests
+    return max((rounds[turn] for turn in sorted(rounds)), key=len, default={})
 
 
 def _is_same(one: Digests, other: Digests) -> bool:

@@ -31,8 +31,12 @@ Compared = Callable[[int], Comparison | None]
 """What the plan of the config of a number changes in the baseline's; None where the two can't be made any more."""
 
 
-def decide(configs: Sequence[ConfigResult], tied: Sequence[int], compared: Compared) -> Decision:
+def decide(
+    configs: Sequence[ConfigResult], tied: Sequence[int], compared: Compared, *, has_seeds: bool = False
+) -> Decision:
     """The cheapest of the configs numbered `tied` that the table does not speak against.
+
+    With `has_seeds` each round has a seed of its own: what is said of data is of runs of one round.
 
     Where some are better than the baseline, it is one of these; else it is none that is worse. Of those with the least
     memory it is the one that changes the fewest values of the baseline, then the one with the fewest cores.
@@ -50,6 +54,7 @@ def decide(configs: Sequence[ConfigResult], tied: Sequence[int], compared: Compa
     baseline = known[BASELINE]
     eligible = _eligible(configs, tied)
     least = min(config.peak_rss_bytes or 0.0 for config in eligible)
+    of_a_round = "; each round has a seed of its own" if has_seeds else ""
     chosen = min(
         (config for config in eligible if (config.peak_rss_bytes or 0.0) <= least * _ALIKE),
         key=lambda config: (
@@ -63,8 +68,8 @@ def decide(configs: Sequence[ConfigResult], tied: Sequence[int], compared: Compa
         overrides=chosen.overrides,
         gain=chosen.gain,
         tied=tuple(tied),
-        same_data=_same_data(chosen, baseline, compared),
-        words=_words(chosen, baseline, len(eligible)),
+        same_data=_same_data(chosen, baseline, compared) + (of_a_round if chosen.number != BASELINE else ""),
+        words=_words(chosen, baseline, len(eligible)) + _of_quality(chosen),
     )
 
 
@@ -114,6 +119,16 @@ def _words(chosen: ConfigResult, baseline: ConfigResult, eligible: int) -> str:
         f"Nothing is better than the baseline; {name} is tied with it, at {times(chosen.gain)}, and takes less "
         f"memory.{first}"
     )
+
+
+def _of_quality(chosen: ConfigResult) -> str:
+    """What it gains or loses in accuracy: it is chosen by its speed alone."""
+    calls = [
+        f"{name.replace('_', ' ')} is {of.lead.call}"
+        for name, of in chosen.quality.items()
+        if of.lead is not None and of.lead.call != UNTOLD
+    ]
+    return f" Beside the baseline its {', its '.join(calls)}." if calls else ""
 
 
 def _name(config: ConfigResult) -> str:

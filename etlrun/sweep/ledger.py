@@ -28,13 +28,14 @@ from etlrun.errors import ConfigError, WorldError
 from etlrun.grid import Job
 from etlrun.locks import nobodys
 from etlrun.spec import parse_sweep
-from etlrun.stages.sweep import Sweep
+from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
 
 SWEEP, CONFIGS, ATTEMPTS = "sweep.json", "configs.jsonl", "attempts"
 RESUME = "sweep.resume="
 _ASKED = ("overrides", "config_dir", "config_name", "files", "multirun")
-FEWEST_REPEATS = 3
-"""From which on configs are compared, and the baseline runs in pairs."""
+_TWIN = 1_000_000
+"""Added to the seed of the baseline's second run of a round, however many rounds a sweep has or will have."""
+_SEEDS = 2**32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +149,8 @@ class Ledger:
             configs = Config.all_in(folder)
             if len(configs) != known["configs"]:
                 raise ValueError(f"{CONFIGS} has {len(configs)} configs, {SWEEP} says {known['configs']}")  # noqa: TRY301
-            return cls(folder, parse_sweep(known["sweep"]), configs, {key: known["request"][key] for key in _ASKED})
+            sweep = parse_sweep({"vary_seed": False, **known["sweep"]})  # which older sweeps don't say
+            return cls(folder, sweep, configs, {key: known["request"][key] for key in _ASKED})
         except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
             raise WorldError(
                 where=str(folder),
@@ -216,18 +218,31 @@ class Ledger:
         """Where a run is."""
         return self.folder / run.name
 
+    def frozen(self, run: RunKey) -> tuple[dict[str, Any], list[str]]:
+        """The values and the overrides of a run: its config's, with `sweep.vary_seed` but for the seed."""
+        config = self.configs[run.config]
+        values, overrides = config.values, list(config.overrides)
+        if self.sweep.vary_seed:
+            turn, twin = (run.repeat, 0) if run.config else divmod(run.repeat, 2)
+            seed = (values["trainer"]["seed"] + turn + twin * _TWIN) % _SEEDS
+            values["trainer"]["seed"] = seed
+            others = [word for word in overrides if word.partition("=")[0].lstrip("+") != "trainer.seed"]
+            overrides = [*others, f"trainer.seed={seed}"]
+        return values, overrides
+
     def start(self, run: RunKey) -> Path:
         """The folder of a run that is to start, its config frozen in it; what is left of an earlier attempt is kept."""
-        folder, config = self.folder_of(run), self.configs[run.config]
+        folder = self.folder_of(run)
         if folder.exists():
             with nobodys(folder):
                 attempts = self.folder / ATTEMPTS
                 attempts.mkdir(exist_ok=True)
                 free = (attempts / f"{run.name}-{number}" for number in count(1))
                 shutil.move(folder, next(path for path in free if not path.exists()))
+        values, overrides = self.frozen(run)
         details = {"in_flight": self.sweep.max_jobs_in_flight, "sitting_s": self._opened_s}
         own_configs = self.request.get("config_dir")
-        records.Record.create(folder, config.values, list(config.overrides), config_dir=own_configs, **details)
+        records.Record.create(folder, values, overrides, config_dir=own_configs, **details)
         return folder
 
 

@@ -54,6 +54,7 @@ class Outcome:
         cores_used: On average.
         cpu_s: Of its process.
         val_accuracy: After its last epoch.
+        measures: Accuracy and loss of its last epoch, by their names in a summary, finite or not.
         digests: Of each epoch, of its training and of its validation; empty where they were not asked for.
         records: A digest of the records of each split that it has read; empty where one is not known.
         epochs: In order.
@@ -79,6 +80,7 @@ class Outcome:
     peak_rss_bytes: int | None
     cores_used: float | None
     val_accuracy: float | None
+    measures: Mapping[str, float]
     digests: tuple[tuple[str, str], ...]
     records: Mapping[str, str]
     epochs: tuple[Epoch, ...]
@@ -118,6 +120,7 @@ def outcome(summary: Mapping[str, Any]) -> Outcome:
         peak_rss_bytes=used.get("peak_rss_bytes"),
         cores_used=used.get("cores_used"),
         val_accuracy=records.finite(records.from_summary((summary.get("epochs") or [{}])[-1].get("val_accuracy"))),
+        measures=_measures(summary),
         digests=records.digests(summary),
         records=records_read(summary),
         epochs=tuple(epochs),
@@ -142,6 +145,12 @@ def records_read(summary: Mapping[str, Any]) -> dict[str, str]:
     digests, skipped = (summary.get("dataset") or {}).get("digest") or {}, summary.get("skipped") or {}
     known = {name: f"{digest}, {skipped.get(name, 0)} skipped" for name, digest in digests.items() if digest}
     return known if len(known) == len(digests) else {}
+
+
+def _measures(summary: Mapping[str, Any]) -> dict[str, float]:
+    """Those of the last epoch."""
+    last = (summary.get("epochs") or [{}])[-1]
+    return {name: value for name in records.MEASURES if (value := records.from_summary(last.get(name))) is not None}
 
 
 def _rate(epochs: Sequence[Mapping[str, Any]]) -> float | None:

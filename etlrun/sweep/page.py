@@ -78,6 +78,7 @@ def html(results: Results) -> str:
         noise=shown.noise(results.noise),
         notes=list(shown.notes(results)),
         unfinished=_unfinished(results.runs, known),
+        seeded=any(config.quality for config in results.configs),
         missing=[run.name for run in results.runs if run.outcome is None],
         style=_file("style.css"),
         script=script,

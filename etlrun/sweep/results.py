@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic_core import to_json
 
-from etlrun.sweep.compare import Gain, Noise
+from etlrun.sweep.compare import Gain, Lead, Noise
 from etlrun.sweep.outcome import Outcome
 
 BASELINE = 0
@@ -41,6 +41,26 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Quality:
+    """An accuracy or a loss after the last epoch, of runs that each have a seed of their own.
+
+    Attributes:
+        mean: Over the runs; None where one has no finite value.
+        low: Lower end of the 95 % interval of the mean; None of a single run.
+        high: Its upper end.
+        runs: That have it.
+        lead: How much better than the baseline it is: an accuracy that is higher, a loss that is lower. None for the
+            baseline, and where either has a value that is not finite.
+    """
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    runs: int
+    lead: Lead | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConfigResult:
     """What the runs of a config come to, each figure a median of those that completed.
 
@@ -62,6 +82,8 @@ class ConfigResult:
         cores_used: On average.
         wall_s: Of a run.
         val_accuracy: After the last epoch.
+        quality: With `sweep.vary_seed` the accuracy and the loss of validation, by their names in a summary; of
+            training where there is no validation.
         data: `same`, or a letter for each group of configs with the same digests in the epochs that they all have;
             without digests `other records` where its runs have not read those of the baseline, else empty.
         records: Of `Outcome`, where all its runs have the same; else empty.
@@ -86,6 +108,7 @@ class ConfigResult:
     cores_used: float | None
     wall_s: float | None
     val_accuracy: float | None
+    quality: Mapping[str, Quality]
     data: str
     records: Mapping[str, str]
     fingerprint: str

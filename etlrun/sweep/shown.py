@@ -12,7 +12,7 @@ from etlrun.tables import number
 
 HEADER = (
     "config", "overrides", "status", "runs", "examples/s", "first epoch", "gain", "call", "MB", "cores", "au",
-    "bound by", "at most", "seconds", "val accuracy", "data", "reason",
+    "bound by", "at most", "seconds", "val accuracy", "val loss", "accuracy", "loss", "data", "reason",
 )  # fmt: skip
 
 
@@ -52,10 +52,23 @@ def _row(config: ConfigResult, chosen: int | None, *, is_repeated: bool) -> list
         Cell(config.bound_by),
         Cell(number(config.max_gain, 2), config.max_gain),
         Cell(number(config.wall_s, 1), config.wall_s),
-        Cell(number(config.val_accuracy, 3), config.val_accuracy),
+        _quality(config, "val_accuracy")
+        if config.quality
+        else Cell(number(config.val_accuracy, 3), config.val_accuracy),
+        *(_quality(config, name) for name in ("val_loss", "accuracy", "loss")),
         Cell(config.data),
         Cell(" ".join(config.error.split())),
     ]
+
+
+def _quality(config: ConfigResult, name: str) -> Cell:
+    """`0.912 (0.905 to 0.919) better`, or what there is of it."""
+    of = config.quality.get(name)
+    if of is None:
+        return Cell("")
+    interval = "" if of.low is None or of.high is None else f" ({of.low:.3f} to {of.high:.3f})"
+    call = "" if of.lead is None or of.lead.call == UNTOLD else f" {of.lead.call}"
+    return Cell(f"{number(of.mean, 3)}{interval}{call}", of.mean)
 
 
 def remarks(results: Results) -> Iterator[str]:

@@ -1,0 +1,246 @@
+"""Accuracies and losses of sweeps whose rounds have seeds of their own."""
+
+import dataclasses
+import html
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from etlrun import grid
+from etlrun.compose import Request
+from etlrun.errors import ConfigError
+from etlrun.multirun import multirun
+from etlrun.stages import STAGES
+from etlrun.sweep import report, shown
+from etlrun.sweep.collect import collect
+from etlrun.sweep.ledger import Ledger, RunKey
+from etlrun.sweep.outcome import outcome
+from etlrun.sweep.quality import qualities
+from etlrun.sweep.results import Quality, Results, Run
+from tests.sweeps import Sweep, ended
+
+VARIED = ("sweep.repeats=3", "sweep.vary_seed=true")
+REQUEST: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
+HOW = (
+    "each round has a seed of its own (sweep.vary_seed): accuracies and losses are means with their 95 % intervals; "
+    "better, tied or worse than the baseline's by what they differ by in each round"
+)
+
+
+def ledger_of(folder: Path, *words: str) -> Ledger:
+    found = grid.of(Request(overrides=[*VARIED, *words], multirun=True), STAGES)
+    return Ledger.create(folder / "sweep", found.sweep, found.jobs, REQUEST)
+
+
+def results_of(ledger: Ledger, measures: Callable[[RunKey], dict[str, Any]]) -> Results:
+    """Of completed runs of a second, which ended with these measures."""
+    times = {"wall_s": 1.0, "startup_s": 0.0, "fill_wait_s": 0.0, "input_wait_s": 0.0}
+    rates = {"examples": 100.0, "startup_examples": 0, "examples_per_s": 100.0}
+    for run in ledger.runs:
+        folder = ledger.folder_of(run)
+        folder.mkdir()
+        epochs = [{**times, **rates}, {**times, **rates, **measures(run)}]
+        summary = {"status": "completed", "overrides": [], "epochs": epochs}
+        (folder / "summary.json").write_text(json.dumps(summary))
+    found = collect(ledger.folder)
+    assert found is not None
+    return found
+
+
+def of(results: Results, name: str) -> dict[int, Quality]:
+    return {config.number: config.quality[name] for config in results.configs}
+
+
+def test_each_round_has_a_seed_and_so_has_the_second_run_of_the_baseline(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path, "trainer.seed=7", "load.prefetch=0,1")
+    seeds = {run.name: ledger.frozen(run) for run in ledger.runs}
+    assert {name: values["trainer"]["seed"] for name, (values, _) in seeds.items()} == {
+        "0": 7, "0.1": 1_000_007, "1": 7, "0.2": 8, "0.3": 1_000_008, "1.1": 8, "0.4": 9, "0.5": 1_000_009, "1.2": 9,
+    }  # fmt: skip
+    assert seeds["1.2"][1] == ["load.prefetch=1", "trainer.seed=9"]
+
+
+def test_the_largest_seed_is_followed_by_the_smallest(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path, "trainer.seed=4294967295", "load.prefetch=0,1")
+    assert ledger.frozen(RunKey(1, 1))[0]["trainer"]["seed"] == 0
+
+
+def test_without_it_all_runs_have_the_seed_of_their_config(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path, "trainer.seed=7", "load.prefetch=0,1", "sweep.vary_seed=false")
+    assert {ledger.frozen(run)[0]["trainer"]["seed"] for run in ledger.runs} == {7}
+    measures = {"accuracy": 0.5, "loss": 1.0, "val_accuracy": 0.5, "val_loss": 1.0}
+    results = results_of(ledger, lambda _run: measures)
+    assert [config.quality for config in results.configs] == [{}, {}]
+    assert HOW not in results.remarks
+    rows = [dict(zip(shown.HEADER, row, strict=True)) for row in shown.rows(results)]
+    assert [(row["val accuracy"].text, row["val loss"].text) for row in rows] == [("0.500", "")] * 2
+
+
+def test_fewer_than_three_rounds_are_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        grid.of(Request(overrides=["sweep.vary_seed=true", "sweep.repeats=2"], multirun=True), STAGES)
+    assert str(caught.value) == (
+        "sweep.vary_seed: found true; expected false with sweep.repeats=2, which compares nothing\n"
+        "    -> set sweep.repeats=3 or more"
+    )
+
+
+def test_it_stays_as_the_sweep_began(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path, "load.prefetch=0,1")
+    with pytest.raises(ConfigError) as caught:
+        multirun(["-m", f"sweep.resume={ledger.folder}", "sweep.vary_seed=false"])
+    assert str(caught.value) == (
+        "sweep.vary_seed: found false; expected true, with which the sweep began\n    -> start a new sweep"
+    )
+
+
+def test_a_sweep_that_does_not_know_of_it_goes_on_without(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path, "load.prefetch=0,1")
+    known = json.loads((ledger.folder / "sweep.json").read_text())
+    del known["sweep"]["vary_seed"]
+    (ledger.folder / "sweep.json").write_text(json.dumps(known))
+    assert not Ledger.open(ledger.folder).sweep.vary_seed
+
+
+def noisy(*leads: float, names: Sequence[str] = ("val_accuracy", "val_loss")) -> Callable[[RunKey], dict[str, float]]:
+    """Accuracies around 0.7, and losses around 0.3, of configs that are so much better than the baseline."""
+
+    def measures(run: RunKey) -> dict[str, float]:
+        turn, twin = (run.repeat, 0) if run.config else divmod(run.repeat, 2)
+        value = 0.7 + 0.01 * turn + 0.004 * twin + leads[run.config] + 0.001 * (-1) ** (turn + run.config)
+        return {names[0]: value, names[1]: 1 - value}
+
+    return measures
+
+
+@pytest.mark.parametrize("names", [("val_accuracy", "val_loss"), ("accuracy", "loss")])
+def test_means_have_intervals_and_a_higher_accuracy_and_a_lower_loss_are_better(
+    names: tuple[str, str], tmp_path: Path
+) -> None:
+    ledger = ledger_of(tmp_path, "load.prefetch=0,1,2,3")
+    results = results_of(ledger, noisy(0.0, 0.1, -0.1, 0.001, names=names))
+    accuracy, loss = of(results, names[0]), of(results, names[1])
+    for found in (accuracy, loss):
+        assert {number: one.lead and one.lead.call for number, one in found.items()} == {
+            0: None, 1: "better", 2: "worse", 3: "tied",
+        }  # fmt: skip
+    assert accuracy[0].runs == 6
+    values = [0.801 - 0.002, 0.811, 0.821 - 0.002]
+    reach = 4.302653 * float(np.std(values, ddof=1)) / math.sqrt(3)
+    expected = [float(np.mean(values)) + end for end in (0.0, -reach, reach)]
+    assert [accuracy[1].mean, accuracy[1].low, accuracy[1].high] == pytest.approx(expected)
+    assert [loss[1].mean, loss[1].low, loss[1].high] == pytest.approx(
+        [1 - expected[0], 1 - expected[2], 1 - expected[1]]
+    )
+    assert HOW in results.remarks
+
+
+def test_they_stand_in_every_report(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path, "load.prefetch=0,1,2,3")
+    results = results_of(ledger, noisy(0.0, 0.1, -0.1, 0.001))
+    report.write(ledger.folder, results)
+    better = of(results, "val_accuracy")[1]
+    cell = f"{better.mean:.3f} ({better.low:.3f} to {better.high:.3f}) better"
+    markdown, page = ((ledger.folder / name).read_text() for name in ("report.md", "report.html"))
+    assert f"| {cell} |" in markdown
+    assert f'data-value="{better.mean}">{cell}</td>' in page
+    assert HOW.removeprefix("each") in html.unescape(page)
+    assert "accuracies and losses means with their 95&nbsp;% interval" in page
+    (found,) = [
+        one for one in json.loads((ledger.folder / "results.json").read_text())["configs"] if one["number"] == 1
+    ]
+    assert found["quality"]["val_loss"]["lead"]["call"] == "better"
+
+
+def test_a_recommendation_says_what_it_does_to_accuracy_and_loss(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path, "load.prefetch=0,1")
+    losing = noisy(0.0, -0.1)
+
+    def measures(run: RunKey) -> dict[str, float]:
+        return {**losing(run), "wall_s": 0.5 if run.config else 1.0}
+
+    words = results_of(ledger, measures).decision.words
+    assert words.startswith("Take load.prefetch=1: ")
+    assert words.endswith(" Beside the baseline its val accuracy is worse, its val loss is worse.")
+
+
+def test_a_loss_that_is_not_finite_has_no_mean_and_is_said(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path, "load.prefetch=0,1,2")
+    known = noisy(0.0, 0.1, 0.1)
+
+    def measures(run: RunKey) -> dict[str, Any]:
+        return {**known(run), **({"val_loss": "NaN"} if run == RunKey(1, 2) else {})}
+
+    results = results_of(ledger, measures)
+    loss = of(results, "val_loss")
+    assert loss[1] == Quality(mean=None, low=None, high=None, runs=3, lead=None)
+    assert loss[2].lead is not None
+    assert loss[2].lead.call == "better"
+    assert (
+        "runs 1.2 ended with an accuracy or a loss that is not finite: their configs have no mean of it, and are "
+        "compared with nothing by it"
+    ) in results.remarks
+
+
+@pytest.mark.parametrize("configs", [1, 3, 10])
+@pytest.mark.parametrize("images", [10, 1000])
+def test_in_one_sweep_of_twenty_at_most_a_tie_of_accuracies_is_called_better(configs: int, images: int) -> None:
+    """Accuracies are shares of so many images: few of them often agree by chance."""
+    random, sweeps = np.random.default_rng(images), 300
+
+    def run(config: int, repeat: int) -> tuple[Run, Any]:
+        share = random.binomial(images, min(random.normal(0.8, 0.02), 1.0)) / images
+        ended_with = outcome({"status": "completed"})
+        ended_with = dataclasses.replace(ended_with, measures={"val_accuracy": share, "val_loss": 1 - share})
+        return Run(name=f"{config}.{repeat}", config=config, repeat=repeat, outcome=ended_with), ended_with
+
+    found = 0
+    for _ in range(sweeps):
+        completed = {number: [run(number, turn) for turn in range(3 if number else 6)] for number in range(configs + 1)}
+        leads = [of["val_accuracy"].lead for of in qualities(completed).values()]
+        found += any(lead is not None and lead.call == "better" for lead in leads)
+    assert found <= 0.05 * sweeps
+
+
+def test_other_data_of_other_seeds_is_not_said_to_differ(tmp_path: Path) -> None:
+    flipped = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
+    ledger = ledger_of(tmp_path, "load.prefetch=0,1", "cache=none", flipped)
+
+    def measures(run: RunKey) -> dict[str, Any]:
+        return {"digest": str(ledger.frozen(run)[0]["trainer"]["seed"]), "validation_digest": ""}
+
+    results = results_of(ledger, measures)
+    assert {config.data for config in results.configs} == {"same"}
+    assert [remark for remark in results.remarks if "same data" in remark] == [
+        (
+            "the runs of configs 0, 1 have not all seen the same data, as their seeds ask: with another seed "
+            "transform.random_flip does something else to each picture"
+        )
+    ]
+
+
+def test_other_data_that_no_seed_explains_is_said_as_ever(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path, "load.prefetch=0,1")
+    results = results_of(ledger, lambda run: {"digest": run.name if run.config else "a", "validation_digest": ""})
+    assert "the runs of configs 1 have not all seen the same data" in results.remarks
+
+
+def test_each_round_of_a_sweep_runs_with_its_seed_and_a_resume_keeps_it(sweep: Sweep, tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    assert sweep("load.prefetch=0,1", "measure.digest=true", "load.drop_remainder=false", *VARIED) == 0
+    before = (folder / "1.1" / "config.yaml").read_text()
+    assert "\n  seed: 1\n" in before
+    summary = json.loads((folder / "1.1" / "summary.json").read_text())
+    assert summary["overrides"][-1] == "trainer.seed=1"
+    (folder / "1.1" / "summary.json").write_text(json.dumps({**summary, "status": "interrupted"}))
+    assert ended([f"sweep.resume={folder}"]) == 0
+    assert (folder / "attempts" / "1.1-1").is_dir()
+    assert (folder / "1.1" / "config.yaml").read_text() == before
+    results = json.loads((folder / "results.json").read_text())
+    assert {config["data"] for config in results["configs"]} == {"same"}
+    assert not any("same data" in remark for remark in results["remarks"])
