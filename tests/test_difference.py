@@ -3,7 +3,6 @@ import pytest
 from benchmarks.random_configs import random_pairs
 from etlrun.difference import Comparison, Difference, compare
 from etlrun.planning import plan
-from etlrun.review.kept import caches
 from etlrun.spec import parse
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
@@ -226,77 +225,6 @@ def test_only_the_speed_changes_exactly_where_fingerprints_are_equal() -> None:
         assert compare(*plans[::-1], (other, one)).kinds == found.kinds
         assert (DATA in found.kinds) == bool(found.since)
     assert min(counts.values()) > 50
-
-
-KEPT = ["cache=disk", "cache.dir=/caches"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        (KEPT, [*KEPT, "load.batch_size=8"], ["train: cache.disk at transformed stays valid"] * 2),
-        (
-            KEPT,
-            [*KEPT, "transform.resize.size=[32,32]"],
-            ["train: cache.disk at transformed is made anew, since transform.resize.size differs"] * 2,
-        ),
-        (
-            [*KEPT, "cache.at=decoded"],
-            [*KEPT, "cache.at=decoded", "transform.resize.size=[32,32]"],
-            ["train: cache.disk at decoded stays valid"] * 2,
-        ),
-        (
-            KEPT,
-            [*KEPT, "dataset.split=train"],
-            [
-                "train: cache.disk at transformed is made anew, since dataset.split differs",
-                "train: cache.disk at transformed stays valid",
-            ],
-        ),
-        (KEPT, [*KEPT, "cache.dir=/others"], ["train: cache.disk at transformed is made by the first run"] * 2),
-        (KEPT, ["cache=none"], ["train: cache.disk at transformed is not read any more"] * 2),
-        ([], KEPT, ["train: cache.disk at transformed is made by the first run"] * 2),
-        (KEPT, [], ["train: cache.memory at transformed is filled by each run"] * 2),
-        (["cache=none"], ["cache=none", "load.prefetch=1"], []),
-        (
-            [*KEPT, "cache.at=decoded"],
-            [*KEPT, "cache.at=decoded", "extract.cycle_length=8"],
-            ["train: cache.disk at decoded is made anew, since extract.interleave.cycle_length differs"] * 2,
-        ),
-        (
-            [*KEPT, "cache.at=source"],
-            [*KEPT, "cache.at=decoded"],
-            ["train: cache.disk at decoded is made anew, since cache.at differs"] * 2,
-        ),
-        (
-            [*KEPT, "cache.at=features", "model.trainable=false"],
-            [*KEPT, "cache.at=features", "model.trainable=false", "model.alpha=0.5"],
-            ["train: cache.disk at features is made anew, since model.mobilenet_v2.alpha differs"] * 2,
-        ),
-        (
-            [*KEPT, "cache.at=features", "model.trainable=false"],
-            [*KEPT, "cache.at=features", "model.trainable=false", "trainer.mixed_precision=mixed_bfloat16"],
-            ["train: cache.disk at features is made anew, since trainer.mixed_precision differs"] * 2,
-        ),
-        (
-            [*KEPT, "cache.at=features", "model.trainable=false", "model.weights=null"],
-            [*KEPT, "cache.at=features", "model.trainable=false", "model.weights=null", "trainer.seed=3"],
-            ["train: cache.disk at features is made anew, since trainer.seed differs"] * 2,
-        ),
-        (
-            [*KEPT, "cache.at=features", "model.trainable=false", "model.weights=imagenet", "model.alpha=1.0"],
-            [*KEPT, "cache.at=features", "model.trainable=false", "model.weights=imagenet", "model.alpha=1.0",
-             "trainer.seed=3"],
-            ["train: cache.disk at features stays valid"] * 2,
-        ),
-    ],
-)  # fmt: skip
-def test_caches_stay_valid_where_nothing_before_them_differs(
-    old: list[str], new: list[str], expected: list[str]
-) -> None:
-    found = [f"{kept.pipeline}: {kept}".split(" (")[0] for kept in caches(plan_of(*old), plan_of(*new))]
-    names = ("train", "validation")
-    assert found == [text.replace("train:", f"{name}:") for name, text in zip(names, expected, strict=False)]
 
 
 def test_kinds_come_in_the_order_of_what_they_change() -> None:

@@ -9,10 +9,10 @@ import pytest
 from etlrun import machine, render
 from etlrun.backend import seed_all
 from etlrun.compose import Request
+from etlrun.difference import compare
 from etlrun.graph.build import Pipeline
 from etlrun.grid import planned
 from etlrun.machine import calls_here
-from etlrun.review.difference import compare
 from etlrun.stages import STAGES
 from tests.configs import plan_of, refusal_of_spec
 from tests.pipelines import training_pipeline

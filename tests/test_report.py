@@ -21,7 +21,10 @@ def test_what_users_and_systems_wrote_is_no_markup(tmp_path: Path) -> None:
     assert lines[0] == "- status    completed, 0 examples at - a second, 1.0 s in all"
     assert lines[2:] == [
         "- remark    Of &#64;all # Heading",
-        "- error     trainer: found &#60;b>&#42;x&#42;&#60;/b>; expected &#96;no&#96; error -> see &#91;this](/tmp/a_b)",
+        (
+            "- error     trainer: found &#60;b>&#42;x&#42;&#60;/b>; expected &#96;no&#96; error "
+            "-> see &#91;this](/tmp/a_b)"
+        ),
     ]
 
 

@@ -1,0 +1,76 @@
+"""What becomes of caches where a config changes."""
+
+import pytest
+
+from etlrun.review.kept import caches
+from tests.configs import plan_of
+
+KEPT = ["cache=disk", "cache.dir=/caches"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (KEPT, [*KEPT, "load.batch_size=8"], ["train: cache.disk at transformed stays valid"] * 2),
+        (
+            KEPT,
+            [*KEPT, "transform.resize.size=[32,32]"],
+            ["train: cache.disk at transformed is made anew, since transform.resize.size differs"] * 2,
+        ),
+        (
+            [*KEPT, "cache.at=decoded"],
+            [*KEPT, "cache.at=decoded", "transform.resize.size=[32,32]"],
+            ["train: cache.disk at decoded stays valid"] * 2,
+        ),
+        (
+            KEPT,
+            [*KEPT, "dataset.split=train"],
+            [
+                "train: cache.disk at transformed is made anew, since dataset.split differs",
+                "train: cache.disk at transformed stays valid",
+            ],
+        ),
+        (KEPT, [*KEPT, "cache.dir=/others"], ["train: cache.disk at transformed is made by the first run"] * 2),
+        (KEPT, ["cache=none"], ["train: cache.disk at transformed is not read any more"] * 2),
+        ([], KEPT, ["train: cache.disk at transformed is made by the first run"] * 2),
+        (KEPT, [], ["train: cache.memory at transformed is filled by each run"] * 2),
+        (["cache=none"], ["cache=none", "load.prefetch=1"], []),
+        (
+            [*KEPT, "cache.at=decoded"],
+            [*KEPT, "cache.at=decoded", "extract.cycle_length=8"],
+            ["train: cache.disk at decoded is made anew, since extract.interleave.cycle_length differs"] * 2,
+        ),
+        (
+            [*KEPT, "cache.at=source"],
+            [*KEPT, "cache.at=decoded"],
+            ["train: cache.disk at decoded is made anew, since cache.at differs"] * 2,
+        ),
+        (
+            [*KEPT, "cache.at=features", "model.trainable=false"],
+            [*KEPT, "cache.at=features", "model.trainable=false", "model.alpha=0.5"],
+            ["train: cache.disk at features is made anew, since model.mobilenet_v2.alpha differs"] * 2,
+        ),
+        (
+            [*KEPT, "cache.at=features", "model.trainable=false"],
+            [*KEPT, "cache.at=features", "model.trainable=false", "trainer.mixed_precision=mixed_bfloat16"],
+            ["train: cache.disk at features is made anew, since trainer.mixed_precision differs"] * 2,
+        ),
+        (
+            [*KEPT, "cache.at=features", "model.trainable=false", "model.weights=null"],
+            [*KEPT, "cache.at=features", "model.trainable=false", "model.weights=null", "trainer.seed=3"],
+            ["train: cache.disk at features is made anew, since trainer.seed differs"] * 2,
+        ),
+        (
+            [*KEPT, "cache.at=features", "model.trainable=false", "model.weights=imagenet", "model.alpha=1.0"],
+            [*KEPT, "cache.at=features", "model.trainable=false", "model.weights=imagenet", "model.alpha=1.0",
+             "trainer.seed=3"],
+            ["train: cache.disk at features stays valid"] * 2,
+        ),
+    ],
+)  # fmt: skip
+def test_caches_stay_valid_where_nothing_before_them_differs(
+    old: list[str], new: list[str], expected: list[str]
+) -> None:
+    found = [f"{kept.pipeline}: {kept}".split(" (")[0] for kept in caches(plan_of(*old), plan_of(*new))]
+    names = ("train", "validation")
+    assert found == [text.replace("train:", f"{name}:") for name, text in zip(names, expected, strict=False)]
