@@ -127,6 +127,7 @@ def test_the_code_that_makes_the_examples_is_a_part_of_the_key(
         "code etlrun.graph.datasets",
         "code etlrun.graph.source",
         "code etlrun.graph.steps",
+        "code etlrun.machine",
         "code etlrun.stages.base",
         "code etlrun.stages.extract",
         "code etlrun.stages.transform",

@@ -115,8 +115,8 @@ def test_all_faults_are_told_at_once() -> None:
         (
             "extract.num_parallel_calls=0",
             (
-                "extract.num_parallel_calls: found 0; expected an integer from 1 to 10,000, autotune, or null for a "
-                "serial stage"
+                "extract.num_parallel_calls: found 0; expected an integer from 1 to 10,000, autotune, cores, cores-1, "
+                "or null for a serial stage"
             ),
         ),
         (
@@ -198,8 +198,8 @@ def test_numbers_that_no_machine_can_bear_are_refused(words: tuple[str, ...], li
         (
             "++extract.cycle_lenght=3",
             (
-                "extract.cycle_lenght: found an unknown key; expected one of the keys cycle_length, block_length, "
-                "num_parallel_calls, deterministic\n    -> did you mean `extract.cycle_length`?"
+                "extract.cycle_lenght: found an unknown key; expected one of the keys shuffle_files, cycle_length, "
+                "block_length, num_parallel_calls, deterministic\n    -> did you mean `extract.cycle_length`?"
             ),
         ),
         ("++cache.size=3", "cache.size: found an unknown key; expected one of the keys at, dtype, dir, when_busy"),
