@@ -19,12 +19,14 @@ class Fault:
         found: What is there.
         expected: What should be there.
         remedy: What to do; empty where `expected` says it already.
+        is_rule: Whether each value is right by itself, and it is another one that it does not fit.
     """
 
     where: str
     found: str
     expected: str
     remedy: str = ""
+    is_rule: bool = False
 
     def __str__(self) -> str:
         line = f"{self.where}: found {self.found}; expected {self.expected}"

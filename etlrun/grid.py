@@ -15,27 +15,12 @@ from omegaconf.errors import OmegaConfBaseException
 from etlrun.compose import Request, by_hydra, composer, unfit_folder
 from etlrun.composer import UNCOMPOSABLE, Composer, plain, refusal
 from etlrun.errors import ConfigError, Fault
+from etlrun.jobs import Job, Judge, Unfit
 from etlrun.overrides import Axis, Chosen, Combinations, covered, one_by_one, parsed, set_last
 from etlrun.plan import Plan
-from etlrun.planning import plan
-from etlrun.spec import parse, parse_sweep, show
+from etlrun.spec import parse_sweep, show
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """One config of a multirun.
-
-    Attributes:
-        overrides: With one value each; those of the sweep itself left out.
-        config: Composed; plain values.
-        plan: What it would do.
-    """
-
-    overrides: list[str]
-    config: dict[str, Any]
-    plan: Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +56,13 @@ class Grid:
 
     Attributes:
         jobs: Every config, in the order of the grid.
+        unfit: The combinations that are left out by `sweep.unfit`.
         sweep: How they are run.
         multirun: What Hydra's own config says.
     """
 
     jobs: list[Job]
+    unfit: list[Unfit]
     sweep: Sweep
     multirun: Multirun
 
@@ -91,15 +78,15 @@ def of(request: Request, stages: Stages) -> Grid:
         axes = [axis for axis in axes if not axis.is_of_sweep]
         asked.add(covered(axes))
         if not multirun.is_grid:
-            return Grid(jobs=asked.jobs(one_by_one(axes)), sweep=sweep, multirun=multirun)
+            return Grid(jobs=asked.judged(one_by_one(axes)).jobs, unfit=[], sweep=sweep, multirun=multirun)
         combinations = Combinations(axes, sweep.zip, sweep.exclude)
         asked.add(combinations.faults)
         asked.add(fault for axis in axes for fault in axis.faults_of_grid())
-        jobs = asked.jobs([] if combinations.faults else combinations)
-        if not asked.faults and not jobs:
+        judge = asked.judged([] if combinations.faults else combinations, refuses_unfit=sweep.unfit == "refuse")
+        if not asked.faults and not judge.jobs:
             expected = "at least one combination of the overrides' values"
             asked.add([Fault(where="sweep.exclude", found="rules that leave out every job", expected=expected)])
-        return Grid(jobs=jobs, sweep=sweep, multirun=multirun)
+        return Grid(jobs=judge.jobs, unfit=judge.unfit, sweep=sweep, multirun=multirun)
 
 
 def settings(request: Request, stages: Stages) -> tuple[Sweep, Multirun]:
@@ -140,8 +127,8 @@ def planned(request: Request, stages: Stages) -> Plan:
             if len(axis.values) > 1:
                 remedy = "give each key one value, or run the sweep with -m"
                 asked.add([Fault(where="overrides", found="a sweep", expected="one config", remedy=remedy)])
-        jobs = asked.jobs(one_by_one(asked.axes))
-    return jobs[0].plan
+        judge = asked.judged(one_by_one(asked.axes))
+    return judge.jobs[0].plan
 
 
 class _Asked:
@@ -187,23 +174,20 @@ class _Asked:
         sweep = None if block is None else OmegaConf.to_container(block, resolve=True)
         return parse_sweep(sweep), multirun, own.sweeper.get("params") or {}
 
-    def jobs(self, combinations: Iterable[Chosen]) -> list[Job]:
-        """A job for each of them that is right."""
-        jobs, chosen = [], None
+    def judged(self, combinations: Iterable[Chosen], *, refuses_unfit: bool = True) -> Judge:
+        """The jobs of the combinations that are right."""
+        judge, chosen = Judge(self.stages, refuses_unfit=refuses_unfit), None
         for chosen in combinations:
             try:
-                config = plain(self._config(chosen))
-                job_plan = plan(parse(config, self.stages))
+                judge.add(chosen, plain(self._config(chosen)))
             except ConfigError as error:
                 self.add(error.faults)
             except UNCOMPOSABLE as error:
                 self.add([refusal(error)])
-            else:
-                words = [axis.word(value) for axis, value in chosen.items() if not axis.key.startswith("hydra")]
-                jobs.append(Job(overrides=words, config=config, plan=job_plan))
+        self.add(judge.faults())
         if chosen is not None and not self.faults:
             self.add(_unlisted(self.files.config(_words(chosen)), set_last(chosen)))
-        return jobs
+        return judge
 
     def add(self, faults: Iterable[Fault]) -> None:
         self.faults |= {str(fault): fault for fault in faults}

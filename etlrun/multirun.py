@@ -22,6 +22,7 @@ from etlrun.sweep.engine import run_all, unfinished
 from etlrun.sweep.ledger import RESUME, SWEEP, Ledger
 from etlrun.sweep.outcome import outcome_of
 from etlrun.sweep.progress import Progress
+from etlrun.sweep.unfit import left_out, told
 
 SUBDIR = "${hydra.job.num}"
 LAUNCHERS_OWN = {"prune": False, "on_error": "continue", "retries": 0, "timeout_s": None, "max_jobs_in_flight": 1}
@@ -64,7 +65,7 @@ def new_ledger(request: Request, found: grid.Grid) -> Ledger:
         "files": files_digest(request),
         "multirun": dataclasses.asdict(found.multirun),
     }
-    return Ledger.create(Path(found.multirun.dir), found.sweep, found.jobs, known)
+    return Ledger.create(Path(found.multirun.dir), found.sweep, found.jobs, known, found.unfit)
 
 
 def _resumed(request: Request) -> Path | None:
@@ -102,19 +103,21 @@ def _go_on(now: Request, folder: Path) -> None:
 def _changes(ledger: Ledger, request: Request, *, is_strict: bool) -> Iterator[str]:
     """What is new or other in the command line or the files; a sweep that only goes on needs none of it to be right."""
     try:
-        jobs = grid.of(request, STAGES).jobs
+        found = grid.of(request, STAGES)
     except ConfigError as error:
         if is_strict:
             raise
         yield f"etlrun: the files of now are refused, and the sweep goes on with its own configs:\n{error}"
     else:
-        yield from ledger.extended(jobs)
+        yield from ledger.extended(found.jobs, found.unfit)
 
 
 def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
     outcomes = {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs}
     left, jobs = unfinished(ledger, outcomes), f"{len(outcomes)} jobs of {len(ledger.configs)} configs"
     print(f"sweep     {jobs}, {len(left)} to run, in {ledger.folder}", flush=True)
+    for line in told(left_out(ledger.unfit, [of.overrides for of in ledger.configs])):
+        print(f"left out  {line}", flush=True)
     if config.is_basic:
         with Progress(ledger) as progress:
             came_to_end = run_all(ledger, outcomes, progress)

@@ -10,6 +10,7 @@ from etlrun.errors import ConfigError, Fault, did_you_mean
 from etlrun.plan import Plan, PlannedStage, decisive_values, pictures_of
 from etlrun.rules import remarks, rules, validates
 from etlrun.spec import RunSpec
+from etlrun.stages import STAGES
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
 from etlrun.stages.extract import Shards, Tfds
@@ -63,8 +64,8 @@ class _Planner:
         """What the base of the model is given."""
         return by_model[-1].gives if by_model else pictures_of(train)
 
-    def _add(self, where: str, found: object, expected: str, remedy: str) -> None:
-        fault = Fault(where=where, found=str(found), expected=expected, remedy=remedy)
+    def _add(self, where: str, found: object, expected: str, remedy: str, *, is_rule: bool = True) -> None:
+        fault = Fault(where=where, found=str(found), expected=expected, remedy=remedy, is_rule=is_rule)
         if fault not in self.faults:
             self.faults.append(fault)
 
@@ -130,7 +131,7 @@ class _Planner:
             self._add("cache.at", at, "pictures that are not decoded yet", "set extract.decode=false")
         else:
             remedy = did_you_mean(at, known, otherwise="name a step of both lists that comes before the scaling")
-            self._add("cache.at", at, f"one of {', '.join(known)}", remedy)
+            self._add("cache.at", at, f"one of {', '.join(known)}", remedy, is_rule=at in STAGES["transform"])
         return len(steps)
 
     def _scaled_by_model(self) -> tuple[Step, ...]:

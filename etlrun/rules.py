@@ -40,6 +40,7 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
                 step.path,
                 "no random step, so that every epoch is validated alike",
                 "leave the step out",
+                is_rule=False,
             )
     if isinstance(spec.cache, MemoryCache | DiskCache):
         yield from _cache(spec, train)
@@ -49,8 +50,8 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
         yield from _drain(spec, given)
 
 
-def _fault(where: str, found: object, expected: str, remedy: str) -> Fault:
-    return Fault(where=where, found=str(found), expected=expected, remedy=remedy)
+def _fault(where: str, found: object, expected: str, remedy: str, *, is_rule: bool = True) -> Fault:
+    return Fault(where=where, found=str(found), expected=expected, remedy=remedy, is_rule=is_rule)
 
 
 def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
@@ -167,11 +168,11 @@ def _drain(spec: RunSpec, given: Flow) -> Iterator[Fault]:
 def windows_past(profile: Trace, steps: int) -> Iterator[Fault]:
     """The fault of windows that reach past a run of `steps` training steps."""
     if profile.windows[-1][1] > steps:
-        yield Fault(
-            where="profile.windows",
-            found=show([list(window) for window in profile.windows]),
-            expected=f"windows within the {steps} steps of the run",
-            remedy=f"end the last one at {steps} or before, or train for longer",
+        yield _fault(
+            "profile.windows",
+            show([list(window) for window in profile.windows]),
+            f"windows within the {steps} steps of the run",
+            f"end the last one at {steps} or before, or train for longer",
         )
 
 

@@ -112,8 +112,8 @@ class _Parser:
         fields = (field.name for field in dataclasses.fields(RunSpec))
         return RunSpec(**dict(zip(fields, parts, strict=True)))
 
-    def add(self, where: str, found: object, expected: str, remedy: str = "") -> None:
-        self.faults.append(Fault(where=where, found=str(found), expected=expected, remedy=remedy))
+    def add(self, where: str, found: object, expected: str, remedy: str = "", *, is_rule: bool = False) -> None:
+        self.faults.append(Fault(where=where, found=str(found), expected=expected, remedy=remedy, is_rule=is_rule))
 
     def unknown_keys(self, path: str, block: Mapping[str, Any], known: tuple[str, ...]) -> None:
         for key in block:
@@ -152,8 +152,9 @@ class _Parser:
         except ValidationError as error:
             self.validation(path, block, stage_type, error)
             return None
-        for field, found, expected, remedy in stage.rules():
-            self.add(f"{path}.{field}", found, expected, remedy)
+        for faults, is_rule in ((stage.faults(), False), (stage.rules(), True)):
+            for field, found, expected, remedy in faults:
+                self.add(f"{path}.{field}", found, expected, remedy, is_rule=is_rule)
         return stage
 
     def validation(self, path: str, block: Mapping[str, Any], stage_type: type[Stage], error: ValidationError) -> None:

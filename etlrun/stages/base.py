@@ -101,6 +101,10 @@ class Stage:
         """What goes out when `incoming` comes in; `UnfitError` where it can't take that."""
         return incoming
 
+    def faults(self) -> typing.Iterator[tuple[str, str, str, str]]:
+        """Faults of single fields that their types can't tell: (field, found, expected, remedy)."""
+        yield from ()
+
     def rules(self) -> typing.Iterator[tuple[str, str, str, str]]:
         """Faults between valid fields: (field, found, expected, remedy)."""
         yield from ()

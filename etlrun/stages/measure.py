@@ -45,7 +45,7 @@ class Measure(Stage):
         default_factory=dict, compare=False
     )
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
         for name, reason in self.silence.items():
             if name not in ADVICE:
                 yield f"silence.{name}", "an unknown advice", f"one of {', '.join(ADVICE)}", did_you_mean(name, ADVICE)
@@ -79,7 +79,7 @@ class Trace(Stage):
         SPEED,
     ]
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
         end = 0
         for first, next_end in self.windows:
             if first >= next_end or first < end:

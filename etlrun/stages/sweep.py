@@ -32,6 +32,8 @@ class Sweep(Stage):
         retries: Further attempts of a job that failed.
         timeout_s: Seconds after which a job has failed; null for no limit.
         max_jobs_in_flight: Jobs at a time. Timings want the machine alone.
+        unfit: Combinations of values that are right each by itself and don't fit together: `skip` leaves them out, and
+            says which rule each breaks; `refuse` refuses the sweep. A search refuses them in any case.
         exclude: Rules such as `cache!=disk cache.dir!=null`: combinations of which all terms are true are left out.
         zip: Lists of keys whose values go together, the first with the first.
         objectives: What a search (`hydra/sweeper=optuna`) is given of each job, in the order of its directions.
@@ -48,6 +50,7 @@ class Sweep(Stage):
     retries: Natural
     timeout_s: Annotated[PositiveNumber | None, Expected("a number of seconds above 0, or null")]
     max_jobs_in_flight: Positive
+    unfit: Annotated[Literal["skip", "refuse"], Expected("skip or refuse")]
     exclude: Annotated[tuple[Text, ...], Expected("a list of rules, for example ['cache!=disk cache.dir!=null']")]
     zip: Annotated[
         tuple[Annotated[tuple[Text, ...], Field(min_length=2)], ...],
@@ -55,7 +58,7 @@ class Sweep(Stage):
     ]
     objectives: Annotated[Annotated[tuple[Objective, ...], Field(min_length=1)], Expected(_OBJECTIVES)]
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
         if len(set(self.objectives)) < len(self.objectives):
             yield "objectives", str(list(self.objectives)), "each objective once", "remove one of the two"
         if self.vary_seed and self.repeats < FEWEST_REPEATS:

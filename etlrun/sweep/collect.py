@@ -31,6 +31,7 @@ from etlrun.sweep.results import (
     Run,
     are_others,
 )  # fmt: skip
+from etlrun.sweep.unfit import left_out
 
 MEDIANS = ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s")
 """Of what an `Outcome` holds, what a config has the median of, over the runs whose rates count."""
@@ -125,6 +126,7 @@ class _Collector:
             folder=str(self.folder),
             decision=decide(configs, tied, self._compared, has_seeds=self.has_seeds),
             configs=tuple(configs),
+            unfit=left_out(self.ledger.unfit if self.ledger else (), [of.overrides for of in self.configs]),
             runs=tuple(self.runs),
             noise=noise,
             ceiling_examples_per_s=self._ceiling(),

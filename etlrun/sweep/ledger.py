@@ -1,6 +1,6 @@
 """What a sweep is made of and how far it is, in files that a kill at any moment leaves whole.
 
-SWEEP/sweep.json      the command line, the settings
+SWEEP/sweep.json      the command line, the settings, and the combinations that are left out, with the rules they break
 SWEEP/configs.jsonl   a line for each config: its identity, its overrides, and all its values, frozen
 SWEEP/lock            held by the process that runs the sweep
 SWEEP/3, SWEEP/3.1    the first and the second run of config 3; the summary in it says how far it is
@@ -25,7 +25,7 @@ from pydantic_core import from_json
 
 from etlrun import record as records
 from etlrun.errors import ConfigError, WorldError
-from etlrun.grid import Job
+from etlrun.jobs import Job, Unfit
 from etlrun.locks import nobodys
 from etlrun.spec import parse_sweep
 from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
@@ -119,16 +119,27 @@ class Ledger:
         folder: Of the sweep.
         sweep: Its settings.
         configs: By number.
+        unfit: The combinations that are left out.
         request: What the command line asked for: `overrides`, `config_dir`, `config_name`; `files`, the digest of the
             config files as they were; and `multirun`, what Hydra's own config said.
     """
 
-    def __init__(self, folder: Path, sweep: Sweep, configs: Sequence[Config], request: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        sweep: Sweep,
+        configs: Sequence[Config],
+        request: Mapping[str, Any],
+        unfit: Sequence[Unfit] = (),
+    ) -> None:
         self.folder, self.sweep, self.configs, self.request = folder, sweep, list(configs), dict(request)
+        self.unfit = list(unfit)
         self._opened_s = time.time()
 
     @classmethod
-    def create(cls, folder: Path, sweep: Sweep, jobs: Sequence[Job], request: Mapping[str, Any]) -> Ledger:
+    def create(
+        cls, folder: Path, sweep: Sweep, jobs: Sequence[Job], request: Mapping[str, Any], unfit: Sequence[Unfit] = ()
+    ) -> Ledger:
         """A new sweep of `jobs`, of which those with the same values are one; refused where there is one already."""
         if (folder / SWEEP).exists():
             raise WorldError(
@@ -137,7 +148,7 @@ class Ledger:
                 expected="a folder of its own for each sweep, so that nothing is lost",
                 remedy=f"go on with it: {resume_command(folder)}, or choose another hydra.sweep.dir",
             )
-        ledger = cls(folder, sweep, _distinct(jobs), request)
+        ledger = cls(folder, sweep, _distinct(jobs), request, unfit)
         ledger.save()
         return ledger
 
@@ -149,8 +160,9 @@ class Ledger:
             configs = Config.all_in(folder)
             if len(configs) != known["configs"]:
                 raise ValueError(f"{CONFIGS} has {len(configs)} configs, {SWEEP} says {known['configs']}")  # noqa: TRY301
-            sweep = parse_sweep({"vary_seed": False, **known["sweep"]})  # which older sweeps don't say
-            return cls(folder, sweep, configs, {key: known["request"][key] for key in _ASKED})
+            sweep = parse_sweep({"vary_seed": False, "unfit": "refuse", **known["sweep"]})  # which older sweeps don't say
+            unfit = [Unfit.of(**values) for values in known.get("unfit", ())]
+            return cls(folder, sweep, configs, {key: known["request"][key] for key in _ASKED}, unfit)
         except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
             raise WorldError(
                 where=str(folder),
@@ -162,7 +174,8 @@ class Ledger:
     def save(self) -> None:
         """Write what the sweep is made of; each file in one step."""
         sweep = asdict(replace(self.sweep, resume=None))
-        known = {"request": self.request, "sweep": sweep, "configs": len(self.configs)}
+        unfit = [asdict(combination) for combination in self.unfit]
+        known = {"request": self.request, "sweep": sweep, "configs": len(self.configs), "unfit": unfit}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             records.write_atomically(self.folder / CONFIGS, "".join(f"{config.line}\n" for config in self.configs))
@@ -170,7 +183,7 @@ class Ledger:
         except OSError as error:
             raise records.unwritable(self.folder, error) from error
 
-    def extended(self, jobs: Sequence[Job]) -> Iterator[str]:
+    def extended(self, jobs: Sequence[Job], unfit: Sequence[Unfit]) -> Iterator[str]:
         """Take over further configs; what is there stays as it is, and what differs now is said."""
         known = {_meaning(config.overrides): config for config in self.configs}
         identities = {config.identity for config in self.configs}
@@ -190,6 +203,13 @@ class Ledger:
             elif before is None and config.identity not in identities:
                 self.configs.append(replace(config, number=len(self.configs)))
                 yield f"config {self.configs[-1].number} is new: {' '.join(config.overrides)}"
+        self._leave_out(unfit)
+
+    def _leave_out(self, unfit: Iterable[Unfit]) -> None:
+        """Take over further combinations that are left out; what is a config by now is none of them."""
+        configs = {_meaning(config.overrides) for config in self.configs}
+        found = {_meaning(combination.overrides): combination for combination in (*self.unfit, *unfit)}
+        self.unfit = [combination for meaning, combination in found.items() if meaning not in configs]
 
     @property
     def runs(self) -> list[RunKey]:

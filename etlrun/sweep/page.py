@@ -18,6 +18,7 @@ from etlrun import report as run_report
 from etlrun.sweep import plots, shown
 from etlrun.sweep.results import BASELINE, ConfigResult, Results, Run
 from etlrun.sweep.shown import HEADER, Cell
+from etlrun.sweep.unfit import told
 from etlrun.tables import TEXTS
 
 MOST_RUNS = 500
@@ -79,6 +80,7 @@ def html(results: Results) -> str:
         notes=list(shown.notes(results)),
         unfinished=_unfinished(results.runs, known),
         seeded=any(config.quality for config in results.configs),
+        left_out=list(told(results.unfit)),
         missing=[run.name for run in results.runs if run.outcome is None],
         style=_file("style.css"),
         script=script,

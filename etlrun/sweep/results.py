@@ -9,6 +9,7 @@ from pydantic_core import to_json
 
 from etlrun.sweep.compare import Gain, Lead, Noise
 from etlrun.sweep.outcome import Outcome
+from etlrun.sweep.unfit import LeftOut
 
 BASELINE = 0
 """The first config of the grid, with which the others are compared."""
@@ -161,6 +162,7 @@ class Results:
         folder: Of the sweep.
         decision: What to do.
         configs: Best first; those without a completed run come last.
+        unfit: The combinations that are left out.
         runs: In the order of their names.
         noise: Of the machine.
         ceiling_examples_per_s: What no pipeline can be faster than, with the model that is there.
@@ -172,6 +174,7 @@ class Results:
     folder: str
     decision: Decision
     configs: tuple[ConfigResult, ...]
+    unfit: tuple[LeftOut, ...]
     runs: tuple[Run, ...]
     noise: Noise
     ceiling_examples_per_s: float | None

@@ -1,0 +1,92 @@
+"""Combinations of overrides become jobs: each is checked and planned, and some don't fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from etlrun.errors import ConfigError, Fault
+from etlrun.overrides import Chosen
+from etlrun.plan import Plan
+from etlrun.planning import plan
+from etlrun.spec import parse
+from etlrun.stages import Stages
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One config of a multirun.
+
+    Attributes:
+        overrides: With one value each; those of the sweep itself left out.
+        config: Composed; plain values.
+        plan: What it would do.
+    """
+
+    overrides: list[str]
+    config: dict[str, Any]
+    plan: Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfit:
+    """A combination that is left out, since values of it don't fit together.
+
+    Attributes:
+        overrides: As those of a job.
+        rules: The rules that it breaks, each with what was found.
+    """
+
+    overrides: tuple[str, ...]
+    rules: tuple[str, ...]
+
+    @classmethod
+    def of(cls, overrides: Sequence[str], rules: Sequence[str]) -> Self:
+        """From lists, as JSON has them."""
+        return cls(overrides=tuple(overrides), rules=tuple(rules))
+
+
+class Judge:
+    """Makes jobs of combinations, and keeps what is wrong with them.
+
+    Attributes:
+        jobs: Of the combinations that are right.
+        unfit: The combinations that break rules between values, and are wrong in nothing else.
+    """
+
+    def __init__(self, stages: Stages, *, refuses_unfit: bool) -> None:
+        self.jobs: list[Job] = []
+        self.unfit: list[Unfit] = []
+        self._stages, self._refuses_unfit = stages, refuses_unfit
+        self._faults: dict[str, Fault] = {}
+        self._broken: Counter[str] = Counter()
+        self._combinations = 0
+
+    def add(self, chosen: Chosen, config: dict[str, Any]) -> None:
+        """Judge a combination by what was composed of it."""
+        self._combinations += 1
+        words = [axis.word(value) for axis, value in chosen.items() if not axis.key.startswith("hydra")]
+        try:
+            job_plan = plan(parse(config, self._stages))
+        except ConfigError as error:
+            self._refuse(words, error.faults)
+        else:
+            self.jobs.append(Job(overrides=words, config=config, plan=job_plan))
+
+    def faults(self) -> Iterator[Fault]:
+        """What refuses the whole: values that are wrong by themselves, and rules that every combination breaks."""
+        wrong = [fault for fault in self._faults.values() if not fault.is_rule]
+        nothing_fits = not self.jobs and not wrong
+        for text, fault in self._faults.items():
+            breaks_all = self._broken[text] == self._combinations
+            if not fault.is_rule or self._refuses_unfit or nothing_fits or breaks_all:
+                yield fault
+
+    def _refuse(self, words: Sequence[str], faults: Sequence[Fault]) -> None:
+        self._faults |= {str(fault): fault for fault in faults}
+        self._broken.update({str(fault) for fault in faults})
+        if all(fault.is_rule for fault in faults):
+            rules = tuple(str(replace(fault, remedy="")) for fault in faults)
+            self.unfit.append(Unfit.of(words, rules))
