@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -78,15 +78,17 @@ def of(request: Request, stages: Stages) -> Grid:
         axes = [axis for axis in axes if not axis.is_of_sweep]
         asked.add(covered(axes))
         if not multirun.is_grid:
-            return Grid(jobs=asked.judged(one_by_one(axes)).jobs, unfit=[], sweep=sweep, multirun=multirun)
+            judge = asked.judged(one_by_one(axes), Judge(stages, is_search=True))
+            return Grid(jobs=judge.jobs, unfit=[], sweep=sweep, multirun=multirun)
         combinations = Combinations(axes, sweep.zip, sweep.exclude)
         asked.add(combinations.faults)
         asked.add(fault for axis in axes for fault in axis.faults_of_grid())
-        judge = asked.judged([] if combinations.faults else combinations, refuses_unfit=sweep.unfit == "refuse")
+        judge = Judge(stages, skips_unfit=sweep.unfit == "skip")
+        asked.judged([] if combinations.faults else combinations, judge)
         if not asked.faults and not judge.jobs:
             expected = "at least one combination of the overrides' values"
             asked.add([Fault(where="sweep.exclude", found="rules that leave out every job", expected=expected)])
-        return Grid(jobs=judge.jobs, unfit=judge.unfit, sweep=sweep, multirun=multirun)
+        return Grid(jobs=judge.jobs, unfit=[*dict.fromkeys(judge.unfit)], sweep=sweep, multirun=multirun)
 
 
 def settings(request: Request, stages: Stages) -> tuple[Sweep, Multirun]:
@@ -118,16 +120,14 @@ def planned(request: Request, stages: Stages) -> Plan:
     with composer(request) as files, _Asked(request, stages, files) as asked:
         for axis in asked.axes:
             if axis.is_of_sweep:
-                told = {
-                    "found": "a setting of sweeps",
-                    "expected": "those of a run",
-                    "remedy": "add -m, or leave it out",
-                }
-                asked.add([Fault(where=axis.key, **told)])
+                remedy = "add -m, or leave it out"
+                asked.add(
+                    [Fault(where=axis.key, found="a setting of sweeps", expected="those of a run", remedy=remedy)]
+                )
             if len(axis.values) > 1:
                 remedy = "give each key one value, or run the sweep with -m"
                 asked.add([Fault(where="overrides", found="a sweep", expected="one config", remedy=remedy)])
-        judge = asked.judged(one_by_one(asked.axes))
+        judge = asked.judged(one_by_one(asked.axes), Judge(stages))
     return judge.jobs[0].plan
 
 
@@ -174,9 +174,9 @@ class _Asked:
         sweep = None if block is None else OmegaConf.to_container(block, resolve=True)
         return parse_sweep(sweep), multirun, own.sweeper.get("params") or {}
 
-    def judged(self, combinations: Iterable[Chosen], *, refuses_unfit: bool = True) -> Judge:
-        """The jobs of the combinations that are right."""
-        judge, chosen = Judge(self.stages, refuses_unfit=refuses_unfit), None
+    def judged(self, combinations: Iterable[Chosen], judge: Judge) -> Judge:
+        """`judge`, after it has judged all of them."""
+        chosen = None
         for chosen in combinations:
             try:
                 judge.add(chosen, plain(self._config(chosen)))
@@ -186,7 +186,7 @@ class _Asked:
                 self.add([refusal(error)])
         self.add(judge.faults())
         if chosen is not None and not self.faults:
-            self.add(_unlisted(self.files.config(_words(chosen)), set_last(chosen)))
+            self.add(_unlisted(self.files.config(_words(chosen)), set_last(chosen), judge.idle))
         return judge
 
     def add(self, faults: Iterable[Fault]) -> None:
@@ -231,8 +231,11 @@ def _words(chosen: Chosen) -> tuple[str, ...]:
     return tuple(axis.word(value) for axis, value in chosen.items() if id(axis) not in left)
 
 
-def _unlisted(base: DictConfig, axes: Sequence[Axis]) -> Iterator[Fault]:
-    """Keys that are right, but that Hydra does not take without a `+`, since no file of this config has them."""
+def _unlisted(base: DictConfig, axes: Sequence[Axis], idle: Container[str]) -> Iterator[Fault]:
+    """Keys that are right, but that Hydra does not take without a `+`, since no file of this config has them.
+
+    Those that are `idle` in some combination are another option's, and no file of this one need have them.
+    """
     config = OmegaConf.to_container(base)
     for axis in axes:
         for value in axis.values:
@@ -240,12 +243,13 @@ def _unlisted(base: DictConfig, axes: Sequence[Axis]) -> Iterator[Fault]:
             for part in reversed(axis.key.split(".")):
                 nested = {part: nested}
             for key in _absent(config, nested):
-                yield Fault(
-                    where=key,
-                    found="a key that no file of this config sets",
-                    expected="a key to change",
-                    remedy=f"write +{axis.override.input_line} to add it",
-                )
+                if key not in idle:
+                    yield Fault(
+                        where=key,
+                        found="a key that no file of this config sets",
+                        expected="a key to change",
+                        remedy=f"write +{axis.override.input_line} to add it",
+                    )
 
 
 def _absent(block: Any, values: Any, prefix: str = "") -> Iterator[str]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from etlrun.errors import ConfigError, Fault
-from etlrun.overrides import Chosen
+from etlrun.overrides import Axis, Chosen, Value
 from etlrun.plan import Plan
 from etlrun.planning import plan
 from etlrun.spec import parse
 from etlrun.stages import Stages
+from etlrun.unused import Unused, leaves, unused, without
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +21,8 @@ class Job:
     """One config of a multirun.
 
     Attributes:
-        overrides: With one value each; those of the sweep itself left out.
-        config: Composed; plain values.
+        overrides: With one value each; those of the sweep itself left out, and those that go unused in it.
+        config: Composed; plain values, without those that go unused.
         plan: What it would do.
     """
 
@@ -54,34 +55,54 @@ class Judge:
     Attributes:
         jobs: Of the combinations that are right.
         unfit: The combinations that break rules between values, and are wrong in nothing else.
+        idle: What overrides set that goes unused in some combinations, by its key; an entry for each of these.
     """
 
-    def __init__(self, stages: Stages, *, refuses_unfit: bool) -> None:
+    def __init__(self, stages: Stages, *, skips_unfit: bool = False, is_search: bool = False) -> None:
         self.jobs: list[Job] = []
         self.unfit: list[Unfit] = []
-        self._stages, self._refuses_unfit = stages, refuses_unfit
+        self.idle: dict[str, list[Unused]] = {}
+        self._stages, self._skips_unfit, self._is_search = stages, skips_unfit, is_search
         self._faults: dict[str, Fault] = {}
         self._broken: Counter[str] = Counter()
+        self._given: Counter[str] = Counter()
         self._combinations = 0
 
     def add(self, chosen: Chosen, config: dict[str, Any]) -> None:
         """Judge a combination by what was composed of it."""
         self._combinations += 1
-        words = [axis.word(value) for axis, value in chosen.items() if not axis.key.startswith("hydra")]
+        idle = {value.key: value for value in unused(config, self._stages)}
+        words = [axis.word(value) for axis, value in chosen.items() if self._is_told(axis, value, idle)]
         try:
             job_plan = plan(parse(config, self._stages))
         except ConfigError as error:
             self._refuse(words, error.faults)
         else:
-            self.jobs.append(Job(overrides=words, config=config, plan=job_plan))
+            self.jobs.append(Job(overrides=words, config=without(config, idle.values()), plan=job_plan))
+
+    def _is_told(self, axis: Axis, value: Value, idle: Mapping[str, Unused]) -> bool:
+        """Whether an override makes a difference to a job: not where all that it sets goes unused there."""
+        if axis.key.startswith("hydra"):
+            return False
+        if axis.is_group or axis.override.is_delete():
+            return True
+        keys = [key for key, _ in leaves(axis.override.key_or_group, value.plain)]
+        self._given.update(keys)
+        for key in keys:
+            if key in idle:
+                self.idle.setdefault(key, []).append(idle[key])
+        return not all(key in idle for key in keys)
 
     def faults(self) -> Iterator[Fault]:
-        """What refuses the whole: values that are wrong by themselves, and rules that every combination breaks."""
+        """What refuses the whole: values that are wrong by themselves or used nowhere, and rules that all break."""
+        for key, idle in self.idle.items():
+            if len(idle) == self._given[key] or self._is_search:
+                yield idle[0].fault()
         wrong = [fault for fault in self._faults.values() if not fault.is_rule]
         nothing_fits = not self.jobs and not wrong
         for text, fault in self._faults.items():
             breaks_all = self._broken[text] == self._combinations
-            if not fault.is_rule or self._refuses_unfit or nothing_fits or breaks_all:
+            if not fault.is_rule or not self._skips_unfit or nothing_fits or breaks_all:
                 yield fault
 
     def _refuse(self, words: Sequence[str], faults: Sequence[Fault]) -> None:

@@ -14,6 +14,7 @@ from etlrun.stages.measure import Trace
 from etlrun.stages.model import Emulated, MobileNetV2, require_one_size
 from etlrun.stages.trainer import Drain, Trainer
 from etlrun.stages.transform import Decode, Parse
+from etlrun.unused import told
 
 Stages = Sequence[PlannedStage]
 
@@ -178,6 +179,7 @@ def windows_past(profile: Trace, steps: int) -> Iterator[Fault]:
 
 def remarks(spec: RunSpec) -> Iterator[str]:
     """What a reader should know of a run that is right, one sentence each."""
+    yield from (f"{sentence}." for sentence in told(spec.unused))
     loose = []
     if getattr(spec.extract, "deterministic", True) is False:
         loose.append("extract.deterministic")

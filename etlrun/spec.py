@@ -6,11 +6,12 @@ names all its values (the files in `conf/` do), so that a reviewer sees them all
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
 
@@ -28,6 +29,7 @@ from etlrun.stages.model import Emulated, MobileNetV2
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.trainer import Drain, Trainer
 from etlrun.stages.transform import Map
+from etlrun.unused import Unused, unused, without
 
 StageT = TypeVar("StageT", bound=Stage)
 
@@ -54,6 +56,7 @@ class RunSpec:
         trainer: How.
         profile: Which steps are profiled.
         measure: What is measured beside the rest.
+        unused: What the config says to options that are not chosen. No part of the request: it changes nothing.
     """
 
     dataset: Dataset
@@ -66,15 +69,17 @@ class RunSpec:
     trainer: Trainer | Drain
     profile: NoProfile | Trace
     measure: Measure
+    unused: tuple[Unused, ...] = field(default=(), compare=False)
 
 
 def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
     """The `RunSpec` of a composed config; `ConfigError` with all its faults."""
-    parser = _Parser(config, stages)
+    idle = tuple(unused(config, stages))
+    parser = _Parser(without(copy.deepcopy(dict(config)), idle) if idle else config, stages)
     spec = parser.run()
     if parser.faults or spec is None:
         raise ConfigError(parser.faults)
-    return spec
+    return dataclasses.replace(spec, unused=idle)
 
 
 def parse_sweep(block: object) -> Sweep:
@@ -110,7 +115,7 @@ class _Parser:
         if self.faults or any(part is None for part in parts):
             return None
         fields = (field.name for field in dataclasses.fields(RunSpec))
-        return RunSpec(**dict(zip(fields, parts, strict=True)))
+        return RunSpec(**dict(zip(fields, parts, strict=False)))
 
     def add(self, where: str, found: object, expected: str, remedy: str = "", *, is_rule: bool = False) -> None:
         self.faults.append(Fault(where=where, found=str(found), expected=expected, remedy=remedy, is_rule=is_rule))
@@ -153,8 +158,8 @@ class _Parser:
             self.validation(path, block, stage_type, error)
             return None
         for faults, is_rule in ((stage.faults(), False), (stage.rules(), True)):
-            for field, found, expected, remedy in faults:
-                self.add(f"{path}.{field}", found, expected, remedy, is_rule=is_rule)
+            for key, found, expected, remedy in faults:
+                self.add(f"{path}.{key}", found, expected, remedy, is_rule=is_rule)
         return stage
 
     def validation(self, path: str, block: Mapping[str, Any], stage_type: type[Stage], error: ValidationError) -> None:

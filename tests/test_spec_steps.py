@@ -35,7 +35,7 @@ def test_training_and_validation_have_their_own_steps_and_share_their_parameters
             ),
         ),
         (
-            ["transform.steps=[decode]", "transform.eval_steps=[decode]"],
+            ["transform.steps=[decode]", "transform.eval_steps=[decode]", "++transform.resize.sighs=3"],
             (
                 "transform.resize: found parameters of a step that is not used; expected `resize` in transform.steps "
                 "or transform.eval_steps\n    -> add the step, or set transform.resize=null"

@@ -14,8 +14,13 @@ from tests.test_grid import grid_of, jobs_of
 
 RULE = "extract.num_parallel_calls: found 2; expected at most cycle_length, which is 1"
 REMEDY = "    -> set extract.cycle_length=2 or extract.num_parallel_calls=autotune"
-SWEPT = ("extract.cycle_length=1,2,4", "extract.num_parallel_calls=1,2,autotune", "transform.num_parallel_calls=1,2")
-SWEPT += ("cache=none,memory,disk", "load.prefetch=0,autotune")
+SWEPT = (
+    "extract.cycle_length=1,2,4",
+    "extract.num_parallel_calls=1,2,autotune",
+    "transform.num_parallel_calls=1,2",
+    "cache=none,memory,disk",
+    "load.prefetch=0,autotune",
+)
 """What the product is for, in one command."""
 UNFIT = ("extract.cycle_length=1,2", "extract.num_parallel_calls=1,2", "load.prefetch=0,1")
 

@@ -158,6 +158,8 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Mapping
         if swept is not None:  # as in revisions of long ago
             parse_sweep(swept)
         made = plan(parse(config, STAGES))
+        if made.spec.unused:  # files say it to no one; on a command line somebody may have chosen another option
+            raise ConfigError([value.fault() for value in made.spec.unused])  # noqa: TRY301
     except ConfigError as error:
         faults = tuple(located(fault, layers, folders, words) for fault in error.faults)
     names = tuple(dict.fromkeys(folders.name(layer.path) for layer in layers))

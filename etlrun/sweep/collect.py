@@ -44,6 +44,7 @@ class _Known:
     overrides: tuple[str, ...]
     fingerprint: str
     values: Callable[[], Mapping[str, Any]]
+    unused: tuple[str, ...] = ()
 
 
 def collect(folder: Path) -> Results | None:
@@ -58,7 +59,8 @@ def collect(folder: Path) -> Results | None:
 def of_ledger(ledger: Ledger, outcomes: Mapping[RunKey, Outcome | None]) -> Results:
     """The results of a sweep, of which the outcomes of all runs are known."""
     configs = [
-        _Known(config.overrides, config.fingerprint, partial(getattr, config, "values")) for config in ledger.configs
+        _Known(config.overrides, config.fingerprint, partial(getattr, config, "values"), config.unused)
+        for config in ledger.configs
     ]
     runs = [
         Run(name=key.name, config=key.config, repeat=key.repeat, outcome=_as_it_is(ledger.folder_of(key), found))
@@ -246,6 +248,9 @@ class _Collector:
         ]
         if others:
             yield f"the runs of configs {', '.join(others)} have not all read the same records"
+        for sentence in dict.fromkeys(sentence for config in self.configs for sentence in config.unused):
+            of = [str(number) for number, config in enumerate(self.configs) if sentence in config.unused]
+            yield sentence if len(of) == len(self.configs) else f"configs {', '.join(of)}: {sentence}"
 
 
 def _completed(runs: Sequence[Run]) -> list[tuple[Run, Outcome]]:

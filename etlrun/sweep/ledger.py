@@ -29,6 +29,7 @@ from etlrun.jobs import Job, Unfit
 from etlrun.locks import nobodys
 from etlrun.spec import parse_sweep
 from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
+from etlrun.unused import told
 
 SWEEP, CONFIGS, ATTEMPTS = "sweep.json", "configs.jsonl", "attempts"
 RESUME = "sweep.resume="
@@ -47,6 +48,7 @@ class Config:
         identity: 16 hex digits of a SHA-256 over all its values.
         fingerprint: Of its plan: the same for configs that differ in speed alone.
         overrides: With which it was made.
+        unused: What its files say to options that it has not chosen, a sentence each.
         line: The line of `configs.jsonl`, in which its values are.
     """
 
@@ -54,6 +56,7 @@ class Config:
     identity: str
     fingerprint: str
     overrides: tuple[str, ...]
+    unused: tuple[str, ...]
     line: str
 
     @classmethod
@@ -62,6 +65,7 @@ class Config:
         text = json.dumps(job.config, sort_keys=True, default=str)
         identity = hashlib.sha256(text.encode()).hexdigest()[:16]
         known = {"identity": identity, "fingerprint": job.plan.fingerprint, "overrides": job.overrides}
+        known["unused"] = list(told(job.plan.spec.unused))
         return cls._from(number, json.dumps({**known, "config": job.config}, default=str))
 
     @classmethod
@@ -72,6 +76,7 @@ class Config:
             identity=values["identity"],
             fingerprint=values["fingerprint"],
             overrides=tuple(values["overrides"]),
+            unused=tuple(values.get("unused", ())),
             line=line,
         )
 

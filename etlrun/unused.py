@@ -1,0 +1,128 @@
+"""What a config says to an option that is not chosen: an experiment's values for the one that it was made with, say."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from etlrun.errors import Fault
+from etlrun.stages import Stages
+from etlrun.stages.base import Stage, field_metadata
+
+TRANSFORM = "transform"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unused:
+    """A value that goes unused.
+
+    Attributes:
+        key: Dotted.
+        value: Of it.
+        why: In words.
+        expected: What could stand there instead.
+        remedy: What has to be chosen so that it is used.
+    """
+
+    key: str
+    value: Any
+    why: str
+    expected: str
+    remedy: str
+
+    def fault(self) -> Fault:
+        """Of a value that somebody has just asked for, or of a file that says it to no one."""
+        found = f"a value that goes unused, since {self.why}"
+        return Fault(where=self.key, found=found, expected=self.expected, remedy=f"{self.remedy}, or leave it out")
+
+
+def unused(config: Mapping[str, Any], stages: Stages) -> Iterator[Unused]:
+    """The values of a composed config that only other options of their groups have, or steps that are not used.
+
+    What no option has is not among them.
+    """
+    for group, options in stages.items():
+        block = config.get(group)
+        if isinstance(block, Mapping):
+            yield from _of_steps(block, options) if group == TRANSFORM else _of_options(group, block, options)
+
+
+def told(values: Sequence[Unused]) -> Iterator[str]:
+    """A sentence without its stop for each reason, with all keys that go unused for it."""
+    keys: dict[str, list[str]] = {}
+    for value in values:
+        keys.setdefault(value.why, []).append(value.key)
+    for why, of in keys.items():
+        yield f"{', '.join(of)} {'goes' if len(of) == 1 else 'go'} unused: {why}"
+
+
+def without(config: dict[str, Any], values: Iterable[Unused]) -> dict[str, Any]:
+    """`config` itself, after these values were taken out of it, with what they leave empty."""
+    for value in values:
+        _take_out(config, value.key.split("."))
+    return config
+
+
+def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The innermost values of a mapping, by dotted keys; of another value itself."""
+    if isinstance(value, Mapping) and value:
+        for name, item in value.items():
+            yield from leaves(f"{key}.{name}", item)
+    else:
+        yield key, value
+
+
+def _of_options(group: str, block: Mapping[str, Any], options: Mapping[str, type[Stage]]) -> Iterator[Unused]:
+    chosen = options.get(str(block.get("name")))
+    if chosen is None:
+        return
+    known = tuple(field_metadata(chosen))
+    for name, item in block.items():
+        for key, value in leaves(str(name), item) if name != "name" and name not in known else ():
+            owners = [f"{group}={option}" for option, other in options.items() if _has(other, key.split("."))]
+            if owners:
+                yield Unused(
+                    key=f"{group}.{key}",
+                    value=value,
+                    why=f"{' and '.join(owners)} {'has' if len(owners) == 1 else 'have'} it, {chosen.path} has not",
+                    expected=f"one of the keys {', '.join(known)}" if known else "no key here",
+                    remedy=f"choose {' or '.join(owners)}",
+                )
+
+
+def _of_steps(block: Mapping[str, Any], steps: Mapping[str, type[Stage]]) -> Iterator[Unused]:
+    lists = [block.get(name) for name in ("steps", "eval_steps")]
+    if not all(isinstance(listed, list | tuple) for listed in lists):
+        return
+    for name, step in steps.items():
+        parameters = block.get(name)
+        if not isinstance(parameters, Mapping) or any(name in listed for listed in lists if listed):
+            continue
+        for key, value in leaves(name, parameters):
+            if key == name or _has(step, key.split(".")[1:]):
+                yield Unused(
+                    key=f"{TRANSFORM}.{key}",
+                    value=value,
+                    why=f"{name} is none of the steps",
+                    expected=f"`{name}` in transform.steps or transform.eval_steps",
+                    remedy="add the step",
+                )
+
+
+def _has(stage_type: type[Stage], keys: Sequence[str]) -> bool:
+    """Whether a config of this stage may have the key to which these lead."""
+    if keys[0] not in field_metadata(stage_type):
+        return False
+    inner = typing.get_type_hints(stage_type).get(keys[0])
+    if keys[1:] and isinstance(inner, type) and issubclass(inner, Stage):
+        return _has(inner, keys[1:])
+    return True
+
+
+def _take_out(block: dict[str, Any], keys: Sequence[str]) -> None:
+    if keys[1:]:
+        _take_out(block[keys[0]], keys[1:])
+    if not keys[1:] or not block[keys[0]]:
+        del block[keys[0]]
