@@ -10,12 +10,13 @@ from pathlib import Path
 from etlrun import compose, freeze, grid, launch, multirun, render, report, resume, run
 from etlrun.eject import program
 from etlrun.errors import EtlrunError, describe
-from etlrun.plan import Plan
 from etlrun.record import read_summary
 from etlrun.review import check, diff
 from etlrun.stages import STAGES
+from etlrun.sweep import preview
 from etlrun.sweep import report as sweep_report
 
+MULTIRUN_FORMATS = {"text": preview.text, "json": preview.as_json}
 HYDRA_ANSWERS = (
     "--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i",
     "--shell-completion", "-sc", "--experimental-rerun", "--config-path", "-cp", "--package", "-p",
@@ -71,8 +72,14 @@ def _run(words: list[str]) -> None:
 def _plan(words: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="etlrun plan", description="Print what a run would do, without doing it.")
     parser.add_argument("--format", choices=sorted(render.FORMATS), default="text")
-    known, plan = _planned(parser, words)
-    sys.stdout.write(render.FORMATS[known.format](plan))
+    parser.add_argument("--multirun", "-m", action="store_true", help="of all combinations, as `etlrun -m` runs them")
+    known, request = _asked(parser, words)
+    if not known.multirun:
+        sys.stdout.write(render.FORMATS[known.format](grid.planned(request, STAGES)))
+    elif known.format in MULTIRUN_FORMATS:
+        sys.stdout.write(MULTIRUN_FORMATS[known.format](multirun.planned(request)))
+    else:
+        parser.error(f"--format {known.format} is for one config; with -m choose from {', '.join(MULTIRUN_FORMATS)}")
 
 
 def _eject(words: list[str]) -> None:
@@ -80,12 +87,13 @@ def _eject(words: list[str]) -> None:
         prog="etlrun eject",
         description="Print a Python program that does what a run would do, on tf.data, TFDS and Keras alone.",
     )
-    _, plan = _planned(parser, words)
+    _, request = _asked(parser, words)
+    plan = grid.planned(request, STAGES)
     sys.stdout.write(program.ejected(plan, words, program.versions()))
 
 
-def _planned(parser: argparse.ArgumentParser, words: list[str]) -> tuple[argparse.Namespace, Plan]:
-    """What `parser` finds in `words`, and the plan of the config that they ask for."""
+def _asked(parser: argparse.ArgumentParser, words: list[str]) -> tuple[argparse.Namespace, compose.Request]:
+    """What `parser` finds in `words`, and the configs that they ask for."""
     parser.allow_abbrev = False
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_argument("--config-dir", "-cd", metavar="DIR")
@@ -97,8 +105,9 @@ def _planned(parser: argparse.ArgumentParser, words: list[str]) -> tuple[argpars
         overrides=[word for word in overrides if not word.startswith("--")],
         config_dir=known.config_dir or (own[0] if own else None),
         config_name=known.config_name,
+        multirun=getattr(known, "multirun", False),
     )
-    return known, grid.planned(request, STAGES)
+    return known, request
 
 
 def _report(words: list[str]) -> None:

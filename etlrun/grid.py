@@ -57,12 +57,14 @@ class Grid:
     Attributes:
         jobs: Every config, in the order of the grid.
         unfit: The combinations that are left out by `sweep.unfit`.
+        swept: The values of each key that has several, as the command line has them.
         sweep: How they are run.
         multirun: What Hydra's own config says.
     """
 
     jobs: list[Job]
     unfit: list[Unfit]
+    swept: dict[str, list[str]]
     sweep: Sweep
     multirun: Multirun
 
@@ -76,10 +78,11 @@ def of(request: Request, stages: Stages) -> Grid:
         sweep, multirun, params = asked.settings()
         axes = [*asked.axes_of([f"{key}={value}" for key, value in params.items()]), *asked.axes]
         axes = [axis for axis in axes if not axis.is_of_sweep]
+        swept = {axis.key: [value.text for value in axis.values] for axis in axes if len(axis.values) > 1}
         asked.add(covered(axes))
         if not multirun.is_grid:
             judge = asked.judged(one_by_one(axes), Judge(stages, is_search=True))
-            return Grid(jobs=judge.jobs, unfit=[], sweep=sweep, multirun=multirun)
+            return Grid(jobs=judge.jobs, unfit=[], swept=swept, sweep=sweep, multirun=multirun)
         combinations = Combinations(axes, sweep.zip, sweep.exclude)
         asked.add(combinations.faults)
         asked.add(fault for axis in axes for fault in axis.faults_of_grid())
@@ -88,7 +91,7 @@ def of(request: Request, stages: Stages) -> Grid:
         if not asked.faults and not judge.jobs:
             expected = "at least one combination of the overrides' values"
             asked.add([Fault(where="sweep.exclude", found="rules that leave out every job", expected=expected)])
-        return Grid(jobs=judge.jobs, unfit=[*dict.fromkeys(judge.unfit)], sweep=sweep, multirun=multirun)
+        return Grid(jobs=judge.jobs, unfit=[*dict.fromkeys(judge.unfit)], swept=swept, sweep=sweep, multirun=multirun)
 
 
 def settings(request: Request, stages: Stages) -> tuple[Sweep, Multirun]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,6 +49,11 @@ class Unfit:
     def of(cls, overrides: Sequence[str], rules: Sequence[str]) -> Self:
         """From lists, as JSON has them."""
         return cls(overrides=tuple(overrides), rules=tuple(rules))
+
+
+def identity_of(config: Mapping[str, Any]) -> str:
+    """16 hex digits of a SHA-256 over all values of a config."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 class Judge:

@@ -21,6 +21,7 @@ from etlrun.sweep.collect import of_ledger
 from etlrun.sweep.engine import run_all, unfinished
 from etlrun.sweep.ledger import RESUME, SWEEP, Ledger
 from etlrun.sweep.outcome import outcome_of
+from etlrun.sweep.preview import Preview, preview
 from etlrun.sweep.progress import Progress
 from etlrun.sweep.unfit import left_out, told
 
@@ -54,6 +55,21 @@ def multirun(words: Sequence[str]) -> None:
         if len(ledger.configs) < len(found.jobs):
             print(f"etlrun: {len(found.jobs)} combinations mean {len(ledger.configs)} configs", file=sys.stderr)
         _run(ledger, request, found.multirun)
+
+
+def planned(request: Request) -> Preview:
+    """What a new sweep of `request` would do; `ConfigError` where it would be refused, or is a search."""
+    if _resumed(request) is not None:
+        remedy = "leave it out, or go on with the sweep: it says what is left"
+        expected = "null in the plan of a new sweep"
+        raise ConfigError([Fault(where="sweep.resume", found="a sweep", expected=expected, remedy=remedy)])
+    found = grid.of(request, STAGES)
+    _refuse_unfit(found.sweep, found.multirun, request)
+    if not found.multirun.is_grid:
+        who = found.multirun.sweeper.rpartition(".")[2]
+        expected = "a grid, whose jobs are known before they run"
+        raise ConfigError([Fault(where="hydra/sweeper", found=who, expected=expected, remedy="leave it out")])
+    return preview(found)
 
 
 def new_ledger(request: Request, found: grid.Grid) -> Ledger:

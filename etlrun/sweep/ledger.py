@@ -9,7 +9,6 @@ SWEEP/attempts/       what is left of runs that were made again
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import shlex
@@ -25,7 +24,7 @@ from pydantic_core import from_json
 
 from etlrun import record as records
 from etlrun.errors import ConfigError, WorldError
-from etlrun.jobs import Job, Unfit
+from etlrun.jobs import Job, Unfit, identity_of
 from etlrun.locks import nobodys
 from etlrun.spec import parse_sweep
 from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
@@ -62,9 +61,7 @@ class Config:
     @classmethod
     def of(cls, number: int, job: Job) -> Config:
         """The config of a job of the grid."""
-        text = json.dumps(job.config, sort_keys=True, default=str)
-        identity = hashlib.sha256(text.encode()).hexdigest()[:16]
-        known = {"identity": identity, "fingerprint": job.plan.fingerprint, "overrides": job.overrides}
+        known = {"identity": identity_of(job.config), "fingerprint": job.plan.fingerprint, "overrides": job.overrides}
         known["unused"] = list(told(job.plan.spec.unused))
         return cls._from(number, json.dumps({**known, "config": job.config}, default=str))
 

@@ -1,0 +1,253 @@
+"""What a multirun would do, before it does it: its jobs, what is left out, what is alike, and how long it takes."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import chain
+from pathlib import Path
+
+from pydantic_core import to_json
+
+from etlrun import record as records
+from etlrun.grid import Grid
+from etlrun.jobs import identity_of
+from etlrun.plan import Plan, sections
+from etlrun.sweep.ledger import Config, Ledger, own_words
+from etlrun.sweep.unfit import LeftOut, left_out, told
+
+FORMAT_VERSION = 1
+OUTPUTS = Path("outputs")
+"""Where runs and sweeps are, unless Hydra is told of another folder."""
+_MOST_LINES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A config that would be run.
+
+    Attributes:
+        number: From 0; 0 is the baseline.
+        overrides: With which it is made.
+        own: Those that not all configs have.
+        fingerprint: Of its plan: the same for configs that differ in speed alone.
+        combinations: That come to this config, each by its own overrides.
+        same_plan_as: The first config of which all stages are the same; None where this is the first.
+        runs: That would be made of it.
+        earlier: Completed runs of this very config that were found.
+        seconds: That one run of it takes, by these or by those of its plan; None where there are none.
+    """
+
+    number: int
+    overrides: tuple[str, ...]
+    own: tuple[str, ...]
+    fingerprint: str
+    combinations: tuple[tuple[str, ...], ...]
+    same_plan_as: int | None
+    runs: int
+    earlier: int
+    seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """A multirun before it starts.
+
+    Attributes:
+        format: Rises when a reader would have to change.
+        combinations: Of the grid, those left out included.
+        jobs: Runs that would be made.
+        in_flight: Jobs at a time.
+        swept: The values of each key that has several.
+        configs: By number.
+        unfit: The combinations that are left out.
+        seconds: That all of it takes, by earlier runs; None where some config has none to go by.
+    """
+
+    format: int
+    combinations: int
+    jobs: int
+    in_flight: int
+    swept: Mapping[str, Sequence[str]]
+    configs: Sequence[Planned]
+    unfit: Sequence[LeftOut]
+    seconds: float | None
+
+
+def preview(found: Grid) -> Preview:
+    """What the grid `found` would do."""
+    configs, of = _alike(found)
+    ledger = Ledger(Path(found.multirun.dir), found.sweep, configs, {})
+    unfit = left_out(found.unfit, [job.overrides for job in found.jobs])
+    own = own_words([*(job.overrides for job in found.jobs), *(left.overrides for left in unfit)])
+    earlier, plans = _Earlier(ledger), _first_of_plan([found.jobs[places[0]].plan for places in of])
+    runs = [run.config for run in ledger.runs]
+    planned = [
+        Planned(
+            number=config.number,
+            overrides=config.overrides,
+            own=own[places[0]],
+            fingerprint=config.fingerprint,
+            combinations=tuple(own[place] for place in places),
+            same_plan_as=plans[config.number],
+            runs=runs.count(config.number),
+            earlier=len(earlier.of_config.get(config.identity, ())),
+            seconds=earlier.seconds(config),
+        )
+        for config, places in zip(configs, of, strict=True)
+    ]
+    known_s = [config.seconds * config.runs for config in planned if config.seconds is not None]
+    total_s = sum(known_s) / found.sweep.max_jobs_in_flight if len(known_s) == len(planned) else None
+    return Preview(
+        format=FORMAT_VERSION,
+        combinations=len(found.jobs) + len(unfit),
+        jobs=len(runs),
+        in_flight=found.sweep.max_jobs_in_flight,
+        swept=found.swept,
+        configs=planned,
+        unfit=unfit,
+        seconds=total_s,
+    )
+
+
+def _alike(found: Grid) -> tuple[list[Config], list[list[int]]]:
+    """The configs of a grid, and for each the places of the combinations that come to it."""
+    configs: dict[str, Config] = {}
+    places: dict[str, list[int]] = {}
+    for place, job in enumerate(found.jobs):
+        config = Config.of(len(configs), job)
+        configs.setdefault(config.identity, config)
+        places.setdefault(config.identity, []).append(place)
+    return list(configs.values()), list(places.values())
+
+
+def _first_of_plan(plans: Sequence[Plan]) -> list[int | None]:
+    """For each plan the first one with the same stages, where it is another."""
+    first: dict[Hashable, int] = {}
+    keys = [(plan.spec.dataset, plan.train, plan.evaluation, plan.by_model, *sections(plan.spec)) for plan in plans]
+    places = [first.setdefault(key, number) for number, key in enumerate(keys)]
+    return [place if place != number else None for number, place in enumerate(places)]
+
+
+class _Earlier:
+    """How long completed runs took, of the plans of a sweep, in the folders where runs are.
+
+    Attributes:
+        of_config: Seconds of each run, by the identity of its config.
+        of_plan: The same by the fingerprint of its plan.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.of_config: dict[str, list[float]] = {}
+        self.of_plan: dict[str, list[float]] = {}
+        wanted = {config.fingerprint for config in ledger.configs}
+        known: dict[Path, list[str]] = {}
+        for folder in _folders(ledger.folder):
+            summary = records.read_summary(folder) or {}
+            fingerprint, seconds = summary.get("plan_fingerprint"), summary.get("wall_s")
+            if summary.get("status") == records.COMPLETED and seconds and fingerprint in wanted:
+                self.of_plan.setdefault(fingerprint, []).append(seconds)
+                self.of_config.setdefault(_identity(folder, known), []).append(seconds)
+
+    def seconds(self, config: Config) -> float | None:
+        """That a run of `config` takes: the median of its own, else of its plan's, else of all."""
+        every = list(chain.from_iterable(self.of_plan.values()))
+        known = self.of_config.get(config.identity) or self.of_plan.get(config.fingerprint) or every
+        return statistics.median(known) if known else None
+
+
+def _folders(sweep: Path) -> Iterator[Path]:
+    """Of runs and of sweeps' runs in the default folder, and of those beside the sweep."""
+    seen = set()
+    for folder, patterns in ((OUTPUTS, ("*/*", "*/*/*")), (sweep.parent, ("*", "*/*"))):
+        for pattern in patterns:
+            for path in folder.glob(f"{pattern}/{records.SUMMARY}"):
+                if path.resolve() not in seen:
+                    seen.add(path.resolve())
+                    yield path.parent
+
+
+def _identity(folder: Path, known: dict[Path, list[str]]) -> str:
+    """Of the config of a run: its sweep's ledger says it sooner than its own file."""
+    try:
+        if folder.parent not in known:
+            known[folder.parent] = [config.identity for config in Config.all_in(folder.parent)]
+        return known[folder.parent][int(folder.name.partition(".")[0])]
+    except (OSError, ValueError, IndexError, KeyError):
+        known.setdefault(folder.parent, [])
+    try:
+        return identity_of(records.read_config(folder))
+    except (OSError, ValueError):
+        return ""
+
+
+def as_json(found: Preview) -> str:
+    """All of it; the names are those of the attributes."""
+    return to_json(found, indent=2).decode() + "\n"
+
+
+def text(found: Preview) -> str:
+    """A few lines, whatever the number of jobs."""
+    width = max(map(len, found.swept), default=0)
+    configs = f"{len(found.configs):,} config{'s' * (len(found.configs) != 1)}"
+    lines = [f"sweep     {found.jobs:,} jobs of {configs}, of {found.combinations:,} combinations"]
+    lines += [f"left out  {line}" for line in told(found.unfit)]
+    lines += [f"swept     {key:<{width}}  {', '.join(values)}" for key, values in found.swept.items()]
+    lines += [f"same      {line}" for line in _limited([*_same_config(found), *_same_plan(found)])]
+    lines += [f"plan      {line}" for line in _limited(list(_fingerprints(found)))]
+    return "\n".join([*lines, f"time      {_time(found)}"]) + "\n"
+
+
+def _limited(lines: Sequence[str]) -> list[str]:
+    more = len(lines) - _MOST_LINES
+    return [*lines[:_MOST_LINES], *([f"and {more:,} more, all of them in --format json"] if more > 0 else [])]
+
+
+def _same_config(found: Preview) -> Iterator[str]:
+    for config in found.configs:
+        if config.combinations[1:]:
+            words = " ".join(config.own) or "the default config"
+            yield f"{len(config.combinations)} combinations are config {config.number}: {words}"
+
+
+def _same_plan(found: Preview) -> Iterator[str]:
+    same: dict[int, list[int]] = {}
+    for config in found.configs:
+        if config.same_plan_as is not None:
+            same.setdefault(config.same_plan_as, [config.same_plan_as]).append(config.number)
+    for of in same.values():
+        yield f"configs {_ranges(of)} have one plan: what they differ in changes nothing"
+
+
+def _fingerprints(found: Preview) -> Iterator[str]:
+    of: dict[str, list[int]] = {}
+    for config in found.configs:
+        of.setdefault(config.fingerprint, []).append(config.number)
+    for fingerprint, numbers in of.items():
+        alike = ", which differ in the speed alone" if numbers[1:] else ""
+        yield f"{fingerprint}  config{'s' * (len(numbers) != 1)} {_ranges(numbers)}{alike}"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """0-2, 5."""
+    ends: list[list[int]] = []
+    for number in numbers:
+        if ends and ends[-1][1] == number - 1:
+            ends[-1][1] = number
+        else:
+            ends.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
+
+
+def _time(found: Preview) -> str:
+    runs, known = sum(config.earlier for config in found.configs), sum(bool(config.earlier) for config in found.configs)
+    if found.seconds is None:
+        return "not known: no completed run of these plans was found"
+    by = f"{runs:,} earlier run{'s' * (runs != 1)} of {known:,} of these configs"
+    if known < len(found.configs):
+        by += ", and the others as those of the same plans"
+    each_s = found.seconds * found.in_flight / found.jobs
+    total = timedelta(seconds=round(found.seconds))
+    return f"about {total}: {each_s:.1f} s a job, {found.in_flight} at a time, by {by}"

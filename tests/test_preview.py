@@ -1,0 +1,106 @@
+"""`etlrun plan -m`: what a multirun would do, before it does it, and without TensorFlow."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun import cli
+from tests.runs import emulated
+from tests.sweeps import QUICK, Sweep
+from tests.test_unfit import RULE, SWEPT, UNFIT
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder without outputs."""
+    monkeypatch.chdir(tmp_path)
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    capsys.readouterr()
+    cli.main(["plan", "-m", *words])
+    return capsys.readouterr().out.splitlines()
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["plan", *words])
+    assert caught.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_the_plan_of_a_grid_is_a_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = told(capsys, *SWEPT)
+    plans = [line.split() for line in lines[7:10]]
+    assert [*lines[:7], *lines[10:]] == [
+        "sweep     96 jobs of 96 configs, of 108 combinations",
+        f"left out  12 combinations with extract.cycle_length=1 extract.num_parallel_calls=2: {RULE}",
+        "swept     extract.cycle_length          1, 2, 4",
+        "swept     extract.num_parallel_calls    1, 2, autotune",
+        "swept     transform.num_parallel_calls  1, 2",
+        "swept     cache                         none, memory, disk",
+        "swept     load.prefetch                 0, autotune",
+        "time      not known: no completed run of these plans was found",
+    ]
+    assert [words[3] for words in plans] == ["0-23,", "24-59,", "60-95,"]
+
+
+def test_what_is_alike_is_told_and_repeats_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    swept = ("extract=sequential,interleave", "extract.cycle_length=1,4", "cache=none", "cache.dir=null,a")
+    lines = told(capsys, *swept, "sweep.repeats=3")
+    assert lines[0] == "sweep     21 jobs of 6 configs, of 8 combinations"
+    assert [line for line in lines if line.startswith("same")] == [
+        "same      2 combinations are config 0: extract=sequential cache.dir=null",
+        "same      2 combinations are config 1: extract=sequential cache.dir=a",
+        "same      configs 0-1 have one plan: what they differ in changes nothing",
+        "same      configs 2-3 have one plan: what they differ in changes nothing",
+        "same      configs 4-5 have one plan: what they differ in changes nothing",
+    ]
+
+
+def test_earlier_runs_tell_how_long_it_takes(
+    sweep: Sweep, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*emulated(tiny, *QUICK, "cache=none"), f"hydra.sweep.dir={tmp_path / 'next'}"]
+    assert sweep("load.prefetch=0,1", "cache=none") == 0
+    walls = [json.loads((tmp_path / "sweep" / run / "summary.json").read_text())["wall_s"] for run in "01"]
+    capsys.readouterr()
+    cli.main(["plan", "-m", *words, "load.prefetch=0,1,2", "sweep.max_jobs_in_flight=2", "--format", "json"])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    expected = [*walls, sum(walls) / 2]
+    assert [config["earlier"] for config in found["configs"]] == [1, 1, 0]
+    assert [config["seconds"] for config in found["configs"]] == pytest.approx(expected)
+    assert found["seconds"] == pytest.approx(sum(expected) / 2)
+    assert (found["jobs"], found["in_flight"], found["swept"]) == (3, 2, {"load.prefetch": ["0", "1", "2"]})
+    assert told(capsys, *words, "load.prefetch=0,1,2")[-1].endswith(
+        " 1 at a time, by 2 earlier runs of 2 of these configs, and the others as those of the same plans"
+    )
+
+
+def test_a_plan_of_a_multirun_is_refused_as_the_multirun_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, "-m", *UNFIT, "sweep.unfit=refuse").startswith(f"etlrun: 1 fault\n  {RULE}\n")
+    assert refused(capsys, "-m", "load.prefetch=0,1", "--format", "mermaid").endswith(
+        "etlrun plan: error: --format mermaid is for one config; with -m choose from text, json\n"
+    )
+    assert refused(capsys, "-m", "sweep.resume=somewhere") == (
+        "etlrun: 1 fault\n  sweep.resume: found a sweep; expected null in the plan of a new sweep\n"
+        "    -> leave it out, or go on with the sweep: it says what is left\n"
+    )
+
+
+def test_the_plan_of_a_search_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="etlrun[optuna] is not installed")
+    assert refused(capsys, "-m", "hydra/sweeper=optuna", "load.prefetch=choice(0,1)") == (
+        "etlrun: 1 fault\n  hydra/sweeper: found OptunaSweeper; expected a grid, whose jobs are known before they run\n"
+        "    -> leave it out\n"
+    )
+
+
+def test_it_answers_without_tensorflow(tmp_path: Path) -> None:
+    code = "import sys; from etlrun import cli; cli.main(sys.argv[1:]); assert 'tensorflow' not in sys.modules"
+    command = [sys.executable, "-c", code, "plan", "-m", "load.prefetch=0,1"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
