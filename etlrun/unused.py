@@ -22,6 +22,7 @@ class Unused:
         key: Dotted.
         value: Of it.
         why: In words.
+        found: What it is, where nothing uses it.
         expected: What could stand there instead.
         remedy: What has to be chosen so that it is used.
     """
@@ -29,13 +30,13 @@ class Unused:
     key: str
     value: Any
     why: str
+    found: str
     expected: str
     remedy: str
 
     def fault(self) -> Fault:
         """Of a value that somebody has just asked for, or of a file that says it to no one."""
-        found = f"a value that goes unused, since {self.why}"
-        return Fault(where=self.key, found=found, expected=self.expected, remedy=f"{self.remedy}, or leave it out")
+        return Fault(where=self.key, found=self.found, expected=self.expected, remedy=self.remedy)
 
 
 def unused(config: Mapping[str, Any], stages: Stages) -> Iterator[Unused]:
@@ -87,8 +88,9 @@ def _of_options(group: str, block: Mapping[str, Any], options: Mapping[str, type
                     key=f"{group}.{key}",
                     value=value,
                     why=f"{' and '.join(owners)} {'has' if len(owners) == 1 else 'have'} it, {chosen.path} has not",
+                    found="an unknown key",
                     expected=f"one of the keys {', '.join(known)}" if known else "no key here",
-                    remedy=f"choose {' or '.join(owners)}",
+                    remedy=f"choose {' or '.join(owners)}, which has it",
                 )
 
 
@@ -106,8 +108,9 @@ def _of_steps(block: Mapping[str, Any], steps: Mapping[str, type[Stage]]) -> Ite
                     key=f"{TRANSFORM}.{key}",
                     value=value,
                     why=f"{name} is none of the steps",
+                    found="a parameter of a step that is not used",
                     expected=f"`{name}` in transform.steps or transform.eval_steps",
-                    remedy="add the step",
+                    remedy="add the step, or leave it out",
                 )
 
 

@@ -79,7 +79,7 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             TRANSFORM + "rescale: {scale: 2.0}\n",
             (
                 "mine/transform/small_48.yaml:5: transform.rescale.scale, in experiment=small and 8 more: found a "
-                "value that goes unused, since rescale is none of the steps; expected `rescale` in transform.steps or "
+                "parameter of a step that is not used; expected `rescale` in transform.steps or "
                 "transform.eval_steps\n    -> add the step, or leave it out"
             ),
         ),

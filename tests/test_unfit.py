@@ -100,7 +100,7 @@ def test_zipped_keys_and_rules_of_ones_own_come_before() -> None:
         ),
         (
             ["extract.cycle_length=1,2", "extract.num_parallel_calls=1,2", "load.prefetch=-1,0"],
-            "load.prefetch: found -1; expected an integer of at least 0, or autotune",
+            "load.prefetch: found -1; expected an integer from 0 to 1,000,000, or autotune",
         ),
         (
             ["cache.at=decoded,rezise"],
@@ -132,7 +132,7 @@ def test_what_fits_nowhere_and_what_is_wrong_by_itself_refuse_the_sweep(override
 
 def test_a_rule_that_every_combination_breaks_is_told_beside_wrong_values() -> None:
     words = ["extract.cycle_length=1", "extract.num_parallel_calls=2", "load.prefetch=0,-1"]
-    wrong = "load.prefetch: found -1; expected an integer of at least 0, or autotune"
+    wrong = "load.prefetch: found -1; expected an integer from 0 to 1,000,000, or autotune"
     assert refusal_of_request(*words) == f"{RULE}\n{REMEDY}\n{wrong}"
 
 
