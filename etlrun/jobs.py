@@ -56,6 +56,16 @@ def identity_of(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
+def differences(before: Mapping[str, Any], now: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """What has another value in the config `now`, by dotted keys."""
+    for key in [*before, *(key for key in now if key not in before)]:
+        was, is_now = before.get(key), now.get(key)
+        if isinstance(was, Mapping) and isinstance(is_now, Mapping):
+            yield from differences(was, is_now, f"{path}{key}.")
+        elif was != is_now:
+            yield f"{path}{key} {json.dumps(was)} -> {json.dumps(is_now)}"
+
+
 class Judge:
     """Makes jobs of combinations, and keeps what is wrong with them.
 

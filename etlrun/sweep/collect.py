@@ -31,7 +31,7 @@ from etlrun.sweep.results import (
     Run,
     are_others,
 )  # fmt: skip
-from etlrun.sweep.unfit import left_out
+from etlrun.sweep.unfit import left_out, unused
 
 MEDIANS = ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s")
 """Of what an `Outcome` holds, what a config has the median of, over the runs whose rates count."""
@@ -248,9 +248,7 @@ class _Collector:
         ]
         if others:
             yield f"the runs of configs {', '.join(others)} have not all read the same records"
-        for sentence in dict.fromkeys(sentence for config in self.configs for sentence in config.unused):
-            of = [str(number) for number, config in enumerate(self.configs) if sentence in config.unused]
-            yield sentence if len(of) == len(self.configs) else f"configs {', '.join(of)}: {sentence}"
+        yield from unused([config.unused for config in self.configs])
 
 
 def _completed(runs: Sequence[Run]) -> list[tuple[Run, Outcome]]:

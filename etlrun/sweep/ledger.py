@@ -24,7 +24,7 @@ from pydantic_core import from_json
 
 from etlrun import record as records
 from etlrun.errors import ConfigError, WorldError
-from etlrun.jobs import Job, Unfit, identity_of
+from etlrun.jobs import Job, Unfit, differences, identity_of
 from etlrun.locks import nobodys
 from etlrun.spec import parse_sweep
 from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
@@ -33,6 +33,8 @@ from etlrun.unused import told
 SWEEP, CONFIGS, ATTEMPTS = "sweep.json", "configs.jsonl", "attempts"
 RESUME = "sweep.resume="
 _ASKED = ("overrides", "config_dir", "config_name", "files", "multirun")
+_BEFORE = {"vary_seed": False, "unfit": "refuse"}
+"""Settings that older sweeps don't say."""
 _TWIN = 1_000_000
 """Added to the seed of the baseline's second run of a round, however many rounds a sweep has or will have."""
 _SEEDS = 2**32
@@ -162,7 +164,7 @@ class Ledger:
             configs = Config.all_in(folder)
             if len(configs) != known["configs"]:
                 raise ValueError(f"{CONFIGS} has {len(configs)} configs, {SWEEP} says {known['configs']}")  # noqa: TRY301
-            sweep = parse_sweep({"vary_seed": False, "unfit": "refuse", **known["sweep"]})  # which older sweeps don't say
+            sweep = parse_sweep({**_BEFORE, **known["sweep"]})
             unfit = [Unfit.of(**values) for values in known.get("unfit", ())]
             return cls(folder, sweep, configs, {key: known["request"][key] for key in _ASKED}, unfit)
         except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
@@ -200,7 +202,7 @@ class Ledger:
         for config in now:
             before = known.get(_meaning(config.overrides))
             if before is not None and before.identity != config.identity:
-                changes = ", ".join(_differences(before.values, config.values))
+                changes = ", ".join(differences(before.values, config.values))
                 yield f"config {before.number} has changed since: {changes}; the sweep goes on with its own"
             elif before is None and config.identity not in identities:
                 self.configs.append(replace(config, number=len(self.configs)))
@@ -293,12 +295,3 @@ def _distinct(jobs: Iterable[Job]) -> list[Config]:
         config = Config.of(len(found), job)
         found.setdefault(config.identity, config)
     return list(found.values())
-
-
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    for key in [*before, *(key for key in now if key not in before)]:
-        was, is_now = before.get(key), now.get(key)
-        if isinstance(was, Mapping) and isinstance(is_now, Mapping):
-            yield from _differences(was, is_now, f"{path}{key}.")
-        elif was != is_now:
-            yield f"{path}{key} {json.dumps(was)} -> {json.dumps(is_now)}"

@@ -1,9 +1,10 @@
-"""The combinations of a grid that are left out, since values of theirs don't fit together; told rule by rule."""
+"""What of a grid is left out, since values don't fit together, told rule by rule; and which values go unused."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from etlrun.jobs import Unfit
 from etlrun.sweep.ledger import own_words
@@ -51,6 +52,13 @@ def told(combinations: Sequence[LeftOut]) -> Iterator[str]:
         more = {combination.overrides for _, of in rules[MOST_RULES:] for combination in of}
         others = _counted(len(rules) - MOST_RULES, "other rule")
         yield f"{_counted(len(more), 'combination')} by {others}, all of them in results.json"
+
+
+def unused(sentences: Sequence[Sequence[str]]) -> Iterator[str]:
+    """What is said of values that go unused, given by config, each sentence once, with the configs that it is about."""
+    for sentence in dict.fromkeys(chain.from_iterable(sentences)):
+        of = [str(number) for number, own in enumerate(sentences) if sentence in own]
+        yield sentence if len(of) == len(sentences) else f"configs {', '.join(of)}: {sentence}"
 
 
 def _counted(number: int, noun: str) -> str:
