@@ -80,7 +80,7 @@ def test_what_no_option_has_stays_a_fault(override: str, message: str) -> None:
         (
             ["extract=sequential,tfds", "extract.cycle_length=1,4", "load.prefetch=-1"],
             (
-                "extract.cycle_length: found an unknown key; expected no key here\n"
+                "extract.cycle_length: found an unknown key; expected one of the keys shuffle_files\n"
                 "    -> choose extract=interleave, which has it\n"
                 "load.prefetch: found -1; expected an integer from 0 to 1,000,000, or autotune"
             ),
@@ -102,7 +102,7 @@ def test_a_search_refuses_a_key_that_some_of_its_options_lack() -> None:
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="etlrun[optuna] is not installed")
     words = ["hydra/sweeper=optuna", "extract=choice(sequential,interleave)", "extract.cycle_length=choice(1,4)"]
     assert refusal_of_request(*words) == (
-        "extract.cycle_length: found an unknown key; expected no key here\n"
+        "extract.cycle_length: found an unknown key; expected one of the keys shuffle_files\n"
         "    -> choose extract=interleave, which has it"
     )
 
