@@ -60,7 +60,7 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             "transform/small_48.yaml",
             TRANSFORM.replace("[48, 48]", "[48, 0]"),
             (
-                "mine/transform/small_48.yaml:4: transform.resize.size, in experiment=small and 8 more: found [48, 0]; "
+                "mine/transform/small_48.yaml:4: transform.resize.size, in experiment=small and 7 more: found [48, 0]; "
                 "expected [height, width], two integers from 1 to 65,536"
             ),
         ),
@@ -68,7 +68,7 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             "transform/small_48.yaml",
             TRANSFORM + "steps: [decode, resise]\n",
             (
-                "mine/transform/small_48.yaml:5: transform.steps[1], in experiment=small and 8 more: found 'resise'; "
+                "mine/transform/small_48.yaml:5: transform.steps[1], in experiment=small and 7 more: found 'resise'; "
                 "expected one of decode, center_crop, resize, random_flip, rescale, scale_zero_one, "
                 "scale_minus_one_one\n"
                 "    -> did you mean `resize`?"
@@ -78,7 +78,7 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             "transform/small_48.yaml",
             TRANSFORM + "rescale: {scale: 2.0}\n",
             (
-                "mine/transform/small_48.yaml:5: transform.rescale.scale, in experiment=small and 8 more: found a "
+                "mine/transform/small_48.yaml:5: transform.rescale.scale, in experiment=small and 7 more: found a "
                 "parameter of a step that is not used; expected `rescale` in transform.steps or "
                 "transform.eval_steps\n    -> add the step, or leave it out"
             ),
