@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from etlrun import compose, grid
+from etlrun import compose, grid, resume
 from etlrun.cache.entries import Entry, first_difference, nearest
 from etlrun.cache.folders import strangers, unusable
 from etlrun.cache.store import Store
@@ -39,15 +40,17 @@ def main(words: list[str]) -> None:
     remove = commands.add_parser("rm", parents=[folder], help="remove one")
     remove.add_argument("key", metavar="KEY", help="or the beginning of one")
     known = parser.parse_args(words)
+    if known.command == "gc" and known.max_bytes < 0:
+        parser.error(f"--max-bytes: found {known.max_bytes}; expected 0 or more")
     if known.command == "why":
         _why(known.overrides, known.config_dir)
         return
     store = Store(known.dir)
     with _told(store, known.command):
-        if known.dir is not None and not store.folder.is_dir():
+        if known.dir is not None and (not known.dir or not store.folder.is_dir()):
             raise WorldError(
                 where="--dir",
-                found=f"{store.folder}, which is no folder",
+                found=f"{store.folder}, which is no folder" if known.dir else "nothing",
                 expected="the folder of caches that runs have as cache.dir",
                 remedy="leave --dir out for the user's cache folder",
             )
@@ -159,7 +162,8 @@ def _remove(store: Store, known: argparse.Namespace) -> None:
 
 
 def _why(overrides: list[str], config_dir: str | None) -> None:
-    plan = grid.planned(compose.Request(overrides=overrides, config_dir=config_dir), STAGES)
+    request = compose.Request.of(resume.with_overrides_of_resumed_run(overrides))
+    plan = grid.planned(dataclasses.replace(request, config_dir=config_dir or request.config_dir), STAGES)
     if not isinstance(plan.spec.cache, DiskCache):
         found = f"{plan.spec.cache.path}, which keeps nothing for other runs"
         remedy = "add cache=disk to see what a cache on disk would do"

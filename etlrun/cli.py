@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from etlrun import compose, freeze, grid, launch, multirun, render, report, resume, run
 from etlrun.eject import program
-from etlrun.errors import EtlrunError, describe
+from etlrun.errors import EtlrunError, describe, of_system
 from etlrun.record import read_summary
 from etlrun.review import check, diff
 from etlrun.stages import STAGES
@@ -49,6 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(run.INTERRUPTED) from None
     except BrokenPipeError:
         raise SystemExit(1) from None
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(describe(of_system(error)), file=sys.stderr)
+        raise SystemExit(EtlrunError.status) from None
 
 
 def _cache(words: list[str]) -> None:
@@ -58,15 +64,16 @@ def _cache(words: list[str]) -> None:
 
 
 def _run(words: list[str]) -> None:
-    if not any(word.split("=")[0] in HYDRA_ANSWERS for word in words):
-        words = resume.with_overrides_of_resumed_run(words)
-        request = compose.Request.of(words)
-        if request.multirun:
-            multirun.multirun(words)
-            return
-        grid.planned(request, STAGES)
-        launch.refuse_unwritable(compose.run_dir(request), "hydra.run.dir")
-    launch.launch(words)
+    if any(word.split("=")[0] in HYDRA_ANSWERS for word in words):
+        launch.launch(words)
+        return
+    request = compose.Request.of(resume.with_overrides_of_resumed_run(words))
+    if request.multirun:
+        multirun.multirun(request.arguments)
+        return
+    grid.planned(request, STAGES)
+    launch.refuse_unwritable(compose.run_dir(request), "hydra.run.dir")
+    launch.launch(request.arguments)
 
 
 def _plan(words: list[str]) -> None:
@@ -99,11 +106,10 @@ def _asked(parser: argparse.ArgumentParser, words: list[str]) -> tuple[argparse.
     parser.add_argument("--config-dir", "-cd", metavar="DIR")
     parser.add_argument("--config-name", "-cn", metavar="NAME")
     known = parser.parse_intermixed_args(words)
-    overrides = resume.with_overrides_of_resumed_run(known.overrides)
-    own = [word.removeprefix("--config-dir=") for word in overrides if word.startswith("--config-dir=")]
-    request = compose.Request(
-        overrides=[word for word in overrides if not word.startswith("--")],
-        config_dir=known.config_dir or (own[0] if own else None),
+    resumed = compose.Request.of(resume.with_overrides_of_resumed_run(known.overrides))
+    request = dataclasses.replace(
+        resumed,
+        config_dir=known.config_dir or resumed.config_dir,
         config_name=known.config_name,
         multirun=getattr(known, "multirun", False),
     )

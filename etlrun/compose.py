@@ -70,6 +70,13 @@ class Request:
             multirun=known.multirun or "hydra.mode=MULTIRUN" in rest,
         )
 
+    @property
+    def arguments(self) -> list[str]:
+        """The command line in an order that Hydra's parser takes: no override stands behind an option."""
+        named = {"--config-dir": self.config_dir, "--config-name": self.config_name}
+        options = [f"{option}={value}" for option, value in named.items() if value is not None]
+        return [*self.overrides, *options, *self.unknown, *(["--multirun"] if self.multirun else [])]
+
 
 def composed(request: Request) -> dict[str, Any]:
     """The config of `request` as Hydra composes it, neither parsed nor checked."""

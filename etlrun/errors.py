@@ -62,6 +62,15 @@ def likeliest(word: str, known: Iterable[str]) -> str | None:
     return close[0] if close and close[0] != word else None
 
 
+def of_system(error: OSError) -> EtlrunError:
+    """What is told where the operating system refuses a file that nobody has looked at before."""
+    found = error.strerror or type(error).__name__
+    remedy = "check its permissions, and those of the folders above it, and the space on its disk"
+    return EtlrunError(
+        [Fault(where=str(error.filename), found=found, expected="what this user may use", remedy=remedy)]
+    )
+
+
 def did_you_mean(word: str, known: Iterable[str], shown: str = "`{}`", otherwise: str = "") -> str:
     """A remedy with the known word that `word` was most likely meant to be, put into `shown`; else `otherwise`."""
     close = likeliest(word, known)

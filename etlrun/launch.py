@@ -33,6 +33,9 @@ from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
 from etlrun.sweep.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.sweep.process import started
 
+_PROBE_BYTES = 65536
+"""More than the files take with which a run begins."""
+
 
 def launch(words: Sequence[str]) -> None:
     """Hand the command line to Hydra, which composes each job's config and calls `job` with it."""
@@ -49,8 +52,8 @@ def refuse_unwritable(folder: Path, key: str) -> None:
     try:
         while not _is_there(there):
             there = there.parent
-        with tempfile.TemporaryDirectory(prefix=".etlrun", dir=there):
-            pass
+        with tempfile.TemporaryDirectory(prefix=".etlrun", dir=there) as probe:
+            Path(probe, "probe").write_bytes(bytes(_PROBE_BYTES))  # a full disk still takes folders
     except OSError as error:
         raise WorldError(
             where=key,

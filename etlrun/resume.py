@@ -44,7 +44,8 @@ class PreviousRun:
 
 def with_overrides_of_resumed_run(words: list[str]) -> list[str]:
     """`words` with the overrides that the run in `trainer.resume=FOLDER` was started with; later ones win."""
-    options = [word for word in words if word.startswith(_OPTION) and word != f"{_OPTION}null"]
+    own = [word.lstrip("+") for word in words]
+    options = [word for word in own if word.startswith(_OPTION) and word != f"{_OPTION}null"]
     if not options:
         return words
     summary = records.read_summary(Path(options[-1].removeprefix(_OPTION).strip("'\"")))

@@ -19,7 +19,7 @@ from rich.console import Console
 from etlrun import record as records
 from etlrun import render, report, resume
 from etlrun.backend import Backend
-from etlrun.errors import EtlrunError, Fault, headline
+from etlrun.errors import EtlrunError, Fault, headline, of_system
 from etlrun.locks import nobodys
 from etlrun.planning import plan
 from etlrun.record import Record, is_too_slow
@@ -72,6 +72,8 @@ def _in_words(record: Record, error: Exception) -> EtlrunError:
         return records.unwritable(record.folder, record.refusal)
     if isinstance(error, EtlrunError):
         return error
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return of_system(error)
     path = record.folder / TRACEBACK
     fault = _fault("the run", f"{type(error).__name__}: {headline(error)}", "no error", f"see {path}")
     try:

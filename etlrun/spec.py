@@ -157,6 +157,9 @@ class _Parser:
         except ValidationError as error:
             self.validation(path, block, stage_type, error)
             return None
+        except ValueError:  # of JSON: Python prints no integer of so many digits
+            self.add(path, "an integer of more than 4,300 digits", "numbers that mean something")
+            return None
         for faults, is_rule in ((stage.faults(), False), (stage.rules(), True)):
             for key, found, expected, remedy in faults:
                 self.add(f"{path}.{key}", found, expected, remedy, is_rule=is_rule)

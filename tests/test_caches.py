@@ -9,6 +9,8 @@ import pytest
 
 from etlrun import cli
 from etlrun.cache.store import Store
+from etlrun.caches import main as caches_command
+from etlrun.errors import WorldError
 from tests.runs import emulated, run_here
 
 Captured = pytest.CaptureFixture[str]
@@ -104,6 +106,19 @@ def test_gc_removes_what_was_not_used_for_longest(caches: Path, capsys: Captured
         f"2 caches of {sum(entry.bytes for entry in young) / 1e6:,.1f} MB in {caches}",
     ]
     assert {entry.key for entry in store.entries()} == {entry.key for entry in young}
+
+
+def test_an_empty_folder_is_not_that_of_the_user(capsys: Captured) -> None:
+    """As a variable that is not set gives it."""
+    with pytest.raises(WorldError) as caught:
+        caches_command(["gc", "--dir", "", "--max-bytes", "0"])
+    assert str(caught.value) == (
+        "--dir: found nothing; expected the folder of caches that runs have as cache.dir\n"
+        "    -> leave --dir out for the user's cache folder"
+    )
+    with pytest.raises(SystemExit):
+        caches_command(["gc", "--max-bytes", "-5"])
+    assert capsys.readouterr().err.endswith("etlrun cache: error: --max-bytes: found -5; expected 0 or more\n")
 
 
 def test_gc_leaves_a_cache_in_use(caches: Path, capsys: Captured) -> None:

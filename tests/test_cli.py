@@ -12,6 +12,7 @@ from etlrun.compose import Request
 from etlrun.eject import program
 from etlrun.stages import STAGES
 from tests.configs import composed, plan_of
+from tests.disks import fill, mounted
 
 FRAMEWORKS = {"tensorflow", "keras", "tensorflow_datasets"}
 IMPORTED = re.compile(r"^import time:[ \d]+\|[ \d]+\| +(\S+)$", re.MULTILINE)
@@ -199,6 +200,29 @@ def test_the_command_is_installed(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("etlrun")), "plan", "cache=disc", "load.batch_size=0"]
     answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stdout, answer.stderr) == (2, "", REFUSED_CACHE)
+
+
+def test_a_full_disk_is_refused_before_a_run_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with mounted(tmp_path / "full", "64k") as full:
+        fill(full)
+        with pytest.raises(SystemExit) as ended:
+            cli.main([f"hydra.run.dir={full / 'run'}"])
+    assert (ended.value.code, capsys.readouterr().err) == (
+        1,
+        f"etlrun: 1 fault\n  hydra.run.dir: found {full / 'run'}: No space left on device; expected {MADE}\n",
+    )
+
+
+def test_what_the_system_refuses_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["report", "x" * 300])
+    assert (ended.value.code, capsys.readouterr().err) == (
+        1,
+        (
+            f"etlrun: 1 fault\n  {'x' * 300}/sweep.json: found File name too long; expected what this user may use\n"
+            "    -> check its permissions, and those of the folders above it, and the space on its disk\n"
+        ),
+    )
 
 
 def test_a_report_of_a_missing_folder_fails(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from etlrun import grid
 from etlrun.compose import Request
 from etlrun.errors import WorldError
 from etlrun.stages import STAGES
-from etlrun.sweep import report
+from etlrun.sweep import data, report
 from etlrun.sweep.collect import collect
 from etlrun.sweep.ledger import Ledger
 from etlrun.sweep.results import Results
@@ -79,6 +79,9 @@ def test_runs_of_a_config_are_told_apart_by_the_epochs_that_both_have(
     results = collect(ledger.folder)
     assert results is not None
     assert tuple(remark for remark in results.remarks if "data" in remark) == remarks
+    assert data.of_first({0: [(run, run.outcome) for run in results.runs if run.outcome]}).keys() == (
+        set() if remarks else {0}
+    )
 
 
 def passed(*passes: str, rates: Sequence[float] = (100.0, 200.0, 300.0)) -> dict[str, Any]:

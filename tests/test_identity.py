@@ -148,3 +148,17 @@ def test_only_what_decodes_or_computes_depends_on_tensorflow(tiny: Path, tmp_pat
     decoded_by_tfds = ("extract=tfds", "extract.decode=true", "transform.steps=[resize,scale_minus_one_one]")
     eval_steps = "transform.eval_steps=[resize,scale_minus_one_one]"
     assert "tensorflow" in identity_of(tiny, place, "cache.at=decoded", *decoded_by_tfds, eval_steps)
+
+
+def test_the_classes_are_a_part_of_the_key(tiny: Path, tmp_path: Path) -> None:
+    """A label outside them is an error, or skipped."""
+    plan = planned(Request(overrides=small(tiny, "cache=disk", f"cache.dir={tmp_path}")), STAGES)
+    source = Source(plan.spec.dataset)
+    found = []
+    for source.num_classes in (2, 3):
+        contexts = contexts_of(plan, source, with_validation=False)
+        found.append(dict(map(tuple, keepers_of(plan, contexts, {}, print)["train"].kept.identity)))
+    before, after = found
+    assert {name: (before[name], after[name]) for name in before if before[name] != after[name]} == {
+        "dataset.classes": (2, 3)
+    }

@@ -2,6 +2,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -137,6 +139,27 @@ def test_the_overrides_of_the_resumed_run_come_first(undisturbed: Path) -> None:
     assert merged[-3:] == words
     assert "model.trainable=false" in merged
     assert "trainer.epochs=8" not in merged
+
+
+def test_a_plus_before_the_option_is_no_reason_to_take_nothing_over(undisturbed: Path) -> None:
+    merged = with_overrides_of_resumed_run([f"++trainer.resume={undisturbed}"])
+    assert merged[-1] == f"++trainer.resume={undisturbed}"
+    assert "model.trainable=false" in merged
+
+
+def test_a_run_of_ones_own_configs_is_resumed_wherever_options_stand(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "load").mkdir(parents=True)
+    text = "shuffle_buffer: 0\nbatch_size: 16\ndrop_remainder: false\nprefetch: 0\n"
+    (tmp_path / "mine" / "load" / "mine.yaml").write_text(text)
+    first = ["load=mine", "--config-dir", "mine", *emulated(tiny, "trainer.epochs=1"), "hydra.run.dir=first"]
+    first = [word for word in first if not word.startswith("load.")]
+    again = ["trainer.resume=first", "trainer.epochs=2", "hydra.run.dir=again"]
+    for words in (first, again):
+        command = [sys.executable, "-m", "etlrun", *words]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    summary = summary_of(tmp_path / "again")
+    assert (summary["status"], len(summary["epochs"])) == ("completed", 2)
+    assert "batch_size: 16" in (tmp_path / "again" / "config.yaml").read_text()
 
 
 def test_without_resume_nothing_is_added() -> None:

@@ -290,3 +290,9 @@ def test_a_missing_group_is_told() -> None:
 )
 def test_values_are_shown_as_in_yaml(value: object, text: str) -> None:
     assert show(value) == text
+
+
+def test_an_integer_of_more_digits_than_python_prints_is_refused() -> None:
+    config = composed() | {"load": {**composed()["load"], "batch_size": 16**5000}}
+    fault = "load: found an integer of more than 4,300 digits; expected numbers that mean something"
+    assert refusal_of_config(config) == fault

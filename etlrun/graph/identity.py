@@ -38,6 +38,7 @@ def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
         ["dataset", builder.info.full_name],
         ["dataset.image_key", dataset.image_key],
         ["dataset.label_key", dataset.label_key],
+        ["dataset.classes", context.source.num_classes],
     ]
     flat = [inner for outer in before for inner in (outer, *outer.steps)]
     pairs.append(["stages", [planned.stage.path for planned in flat if changes_data(planned.stage)]])

@@ -46,8 +46,12 @@ def of_other_seeds(values: Values) -> str:
 
 
 def of_first(completed: Completed) -> dict[int, Digests]:
-    """The digests of each config's first run."""
-    return {number: several[0][1].digests for number, several in completed.items() if several}
+    """The digests of each config's first run; none of a config whose runs have not all seen the same."""
+    return {
+        number: several[0][1].digests
+        for number, several in completed.items()
+        if several and set(words({run.repeat: of.digests for run, of in several}).values()) <= {"", "same"}
+    }
 
 
 def of_one_seed(completed: Completed) -> dict[int, Digests]:
