@@ -113,9 +113,9 @@ def test_the_last_override_of_a_key_counts_in_plans_runs_and_sweeps(line: str, t
     answer = etlrun(*words, *nowhere, cwd=tmp_path)
     assert answer.stderr.startswith("etlrun: failed\n  trainer.resume=nowhere: found no run;"), answer.stderr
     ran = (tmp_path / "run" / "plan.txt").read_text()
-    assert ran == render.text(grid.planned(Request(overrides=[*words, nowhere[0]]), STAGES))
+    assert ran == render.text_here(grid.planned(Request(overrides=[*words, nowhere[0]]), STAGES))
     (job,) = grid.of(Request(overrides=[*words, nowhere[0]], multirun=True), STAGES).jobs
-    assert ran == render.text(job.plan)
+    assert ran == render.text_here(job.plan)
 
 
 MADE = "a folder that can be made and written to\n    -> choose another hydra.run.dir, or make space"

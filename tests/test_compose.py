@@ -144,7 +144,7 @@ def test_each_job_of_a_sweep_is_checked_and_each_fault_told_once() -> None:
 
 
 def test_a_sweep_is_checked_in_its_combinations() -> None:
-    assert refusal_of_request("transform=small_64,augmented_224", "cache=none,memory") == (
+    assert refusal_of_request("transform=small_64,augmented_224", "cache=none,memory", "sweep.unfit=refuse") == (
         "cache.at: found transformed, which is after transform.random_flip; expected a place before the first random "
         "step, of which later epochs would repeat the first one's result\n    -> set cache.at=resize, or cache=none"
     )

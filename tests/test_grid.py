@@ -124,8 +124,8 @@ def test_the_grid_may_stand_in_a_config(tmp_path: Path) -> None:
         ),
         (
             ["sweep.repeat=3"],
-            ("sweep.repeat: found an unknown key; expected one of the keys repeats, seed, prune, resume, on_error, "
-            "retries, timeout_s, max_jobs_in_flight, unfit, exclude, zip, objectives\n"
+            ("sweep.repeat: found an unknown key; expected one of the keys repeats, seed, vary_seed, prune, resume, "
+            "on_error, retries, timeout_s, max_jobs_in_flight, unfit, exclude, zip, objectives\n"
             "    -> did you mean `sweep.repeats`?"),
         ),
         (

@@ -87,6 +87,7 @@ def test_json_has_each_value_with_its_kind() -> None:
         "block_length": {"value": 1, "kind": "order"},
         "num_parallel_calls": {"value": "autotune", "kind": "speed"},
         "deterministic": {"value": False, "kind": "order"},
+        "shuffle_files": {"value": False, "kind": "order"},
     }
     assert document["train"][1]["steps"][2]["parameters"]["size"] == {"value": [64, 64], "kind": "data"}
     assert document["dataset"]["data_dir"] == {"value": None, "kind": "speed"}

@@ -222,7 +222,7 @@ def test_the_configs_of_a_project_are_found_beside_its_package(tmp_path: Path) -
     repository.replace("load/shuffled.yaml", "1024", "512")
     repository.commit("Two")
     answer = subprocess.run(
-        [sys.executable, "-m", "etlrun", "diff", "HEAD~1", "HEAD", "--experiment", "parallel"],
+        [sys.executable, "-m", "etlrun", "diff", "HEAD~1", "HEAD", "--experiment", "cats_vs_dogs"],
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
@@ -231,9 +231,9 @@ def test_the_configs_of_a_project_are_found_beside_its_package(tmp_path: Path) -
     )
     assert (answer.stdout, answer.stderr) == (
         (
-            "parallel: changes the order\n"
+            "cats_vs_dogs: changes the order\n"
             "  load.shuffle_buffer  1024 -> 512  order\n\n"
-            "conf/load/shuffled.yaml: changed, reaches parallel\n"
+            "conf/load/shuffled.yaml: changed, reaches cats_vs_dogs\n"
         ),
         "",
     )
