@@ -33,8 +33,8 @@ from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
 from etlrun.sweep.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.sweep.process import started
 
-_PROBE_BYTES = 65536
-"""More than the files take with which a run begins."""
+_PROBE_BYTES = 4096
+"""A block, which a full disk does not have."""
 
 
 def launch(words: Sequence[str]) -> None:
