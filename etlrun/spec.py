@@ -114,8 +114,8 @@ class _Parser:
         parts = (dataset, extract, train, evaluation, cache, load, model, trainer, profile, measure)
         if self.faults or any(part is None for part in parts):
             return None
-        fields = (field.name for field in dataclasses.fields(RunSpec))
-        return RunSpec(**dict(zip(fields, parts, strict=False)))
+        fields = (field.name for field in dataclasses.fields(RunSpec) if field.name != "unused")
+        return RunSpec(**dict(zip(fields, parts, strict=True)))
 
     def add(self, where: str, found: object, expected: str, remedy: str = "", *, is_rule: bool = False) -> None:
         self.faults.append(Fault(where=where, found=str(found), expected=expected, remedy=remedy, is_rule=is_rule))
