@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from etlrun import compose, grid, resume
+from etlrun import compose, grid
 from etlrun.cache.entries import Entry, first_difference, nearest
 from etlrun.cache.folders import strangers, unusable
 from etlrun.cache.store import Store
@@ -162,8 +161,7 @@ def _remove(store: Store, known: argparse.Namespace) -> None:
 
 
 def _why(overrides: list[str], config_dir: str | None) -> None:
-    request = compose.Request.of(resume.with_overrides_of_resumed_run(overrides))
-    plan = grid.planned(dataclasses.replace(request, config_dir=config_dir or request.config_dir), STAGES)
+    plan = grid.planned(compose.Request.resumed(overrides, config_dir), STAGES)
     if not isinstance(plan.spec.cache, DiskCache):
         found = f"{plan.spec.cache.path}, which keeps nothing for other runs"
         remedy = "add cache=disk to see what a cache on disk would do"

@@ -106,14 +106,8 @@ def _asked(parser: argparse.ArgumentParser, words: list[str]) -> tuple[argparse.
     parser.add_argument("--config-dir", "-cd", metavar="DIR")
     parser.add_argument("--config-name", "-cn", metavar="NAME")
     known = parser.parse_intermixed_args(words)
-    resumed = compose.Request.of(resume.with_overrides_of_resumed_run(known.overrides))
-    request = dataclasses.replace(
-        resumed,
-        config_dir=known.config_dir or resumed.config_dir,
-        config_name=known.config_name,
-        multirun=getattr(known, "multirun", False),
-    )
-    return known, request
+    request = compose.Request.resumed(known.overrides, known.config_dir, known.config_name)
+    return known, dataclasses.replace(request, multirun=getattr(known, "multirun", False))
 
 
 def _report(words: list[str]) -> None:

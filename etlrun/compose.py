@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from omegaconf import DictConfig
 
 from etlrun.composer import UNCOMPOSABLE, Composer, refusal
 from etlrun.errors import ConfigError, Fault
+from etlrun.resume import with_overrides_of_resumed_run
 from etlrun.sources import config_files, unreadable
 from etlrun.stages.base import is_remote
 
@@ -69,6 +71,12 @@ class Request:
             config_name=known.config_name,
             multirun=known.multirun or "hydra.mode=MULTIRUN" in rest,
         )
+
+    @classmethod
+    def resumed(cls, overrides: list[str], config_dir: str | None, config_name: str | None = None) -> Request:
+        """The request of these overrides, after those of the run that they resume, whose own configs it takes over."""
+        own = cls.of(with_overrides_of_resumed_run(overrides))
+        return dataclasses.replace(own, config_dir=config_dir or own.config_dir, config_name=config_name)
 
     @property
     def arguments(self) -> list[str]:
