@@ -1,8 +1,11 @@
-"""Whose a folder is: that of a sweep its process's, and so is that of a run. No lock outlives its process."""
+"""Locks between processes, and whose the folder of a sweep or a run is. No lock outlives its process."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import math
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,10 +17,54 @@ from etlrun import record as records
 from etlrun.errors import WorldError
 
 LOCK = "lock"
-_LONGEST_END_S = 60.0
-"""In which the job of a killed sweep notices that it is alone."""
-_UNTOLD_S = 1.0
-"""For so long a folder is waited for without a word."""
+SILENT_S, LONGEST_S = 1.0, 60.0
+"""For which a lock is waited for without a word, and once it is said: moments, or until a job sees it is alone."""
+
+
+def lock_of(path: Path) -> FileLock:
+    """Of a process, not of a thread: TensorFlow's threads take what others give back.
+
+    All users who may write to the folder share its file, whatever the umask of the one who made it.
+    """
+    return FileLock(path, mode=0o666, thread_local=False, fallback_to_soft=False)
+
+
+def acquire(lock: FileLock, *, longest_s: float | None = None, waiting: str | None = None) -> None:
+    """Take a lock: at once, after a second without a word, or later once `waiting` is said on standard error.
+
+    Args:
+        lock: Which another process may hold.
+        longest_s: For which it is waited for in all, `LONGEST_S` for None; at most `SILENT_S` is no wait that is said,
+            and `math.inf` one for as long as the other process lives.
+        waiting: What is said; by default that another process holds it.
+
+    Raises:
+        TimeoutError: Another process keeps it.
+        OSError: It can't be had, since its folder takes no files.
+    """
+    path, longest_s = Path(lock.lock_file), LONGEST_S if longest_s is None else longest_s
+    for timeout_s in (0.0, min(SILENT_S, longest_s), longest_s):
+        try:
+            lock.acquire(timeout=-1 if math.isinf(timeout_s) else timeout_s)
+        except Timeout:
+            if not os.path.lexists(path):  # which filelock takes for a moment's absence: /proc takes no files
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
+        else:
+            return
+        if longest_s > SILENT_S == timeout_s:
+            print(f"etlrun: {waiting or f'waiting for another process, which holds {path}'}", file=sys.stderr)
+    raise TimeoutError(errno.ETIMEDOUT, f"{path}, which another process holds for more than {longest_s:g} s", str(path))
+
+
+@contextmanager
+def alone(path: Path, *, longest_s: float | None = None, waiting: str | None = None) -> Iterator[None]:
+    """Hold the lock in `path` for as long as the block lasts; waits and raises as `acquire` does."""
+    lock = lock_of(path)
+    acquire(lock, longest_s=longest_s, waiting=waiting)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager
@@ -42,7 +89,7 @@ def held_if_there(folder: Path, file: str) -> Iterator[None]:
 def nobodys(folder: Path) -> Iterator[None]:
     """Wait until the process of the run in `folder` has ended, and keep others out; `WorldError` where it doesn't."""
     told = {"found": "a run that still goes on", "expected": "a run that has ended"}
-    with _acquired(folder, _LONGEST_END_S, **told):
+    with _acquired(folder, LONGEST_S, **told):
         yield
 
 
@@ -59,17 +106,12 @@ def is_nobodys(folder: Path) -> bool:
 
 
 @contextmanager
-def _acquired(folder: Path, timeout_s: float, *, found: str, expected: str) -> Iterator[None]:
-    lock = FileLock(folder / LOCK, fallback_to_soft=False)
+def _acquired(folder: Path, longest_s: float, *, found: str, expected: str) -> Iterator[None]:
+    lock = lock_of(folder / LOCK)
+    waiting = f"waits at most {longest_s:.0f} s for the end of the run in {folder}"
     try:
-        try:
-            lock.acquire(timeout=min(timeout_s, _UNTOLD_S))
-        except Timeout:
-            if timeout_s <= _UNTOLD_S:
-                raise
-            print(f"etlrun: waits at most {timeout_s:.0f} s for the end of the run in {folder}", file=sys.stderr)
-            lock.acquire(timeout=timeout_s)
-    except Timeout:
+        acquire(lock, longest_s=longest_s, waiting=waiting)
+    except TimeoutError:
         remedy = "wait for its end, or stop it"
         raise WorldError(where=str(folder), found=found, expected=expected, remedy=remedy) from None
     except OSError as error:

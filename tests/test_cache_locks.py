@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun import cli
-from etlrun.cache import locks
+from etlrun import cli, locks
 from etlrun.cache.store import Store
 from etlrun.errors import WorldError
 from tests.stores import KEY, PICTURES, keeper_of, published
@@ -125,4 +124,14 @@ def test_a_folder_that_takes_no_files_is_refused_at_once(name: str) -> None:
     assert str(caught.value) == (
         f"cache.dir: found {path}: No such file or directory; expected a folder that can be written to\n"
         "    -> set cache.dir to another folder, or cache=memory"
+    )
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+def test_a_folder_that_takes_no_files_is_not_taken_for_a_sweep_that_goes_on() -> None:
+    with pytest.raises(WorldError) as caught, locks.held(Path("/proc")):
+        pytest.fail("it was held")
+    assert str(caught.value) == (
+        "/proc: found [Errno 2] No such file or directory: '/proc/lock'; expected a folder that can be written to\n"
+        "    -> choose another hydra.run.dir or hydra.sweep.dir, or make space"
     )

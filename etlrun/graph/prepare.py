@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from pathlib import Path
@@ -9,12 +10,11 @@ from typing import Any
 
 import requests
 import tensorflow_datasets as tfds
-from filelock import Timeout
 from rich.console import Console
 from tensorflow_datasets.core.download.util import DownloadError
 
-from etlrun.cache.locks import lock_of
 from etlrun.errors import WorldError
+from etlrun.locks import alone
 from etlrun.stages.dataset import SAMPLE_NAME, Dataset
 
 SAMPLE_SHARDS = 8
@@ -33,7 +33,8 @@ def prepare(builder: Any, dataset: Dataset) -> None:
     family = Path(builder.data_dir).parent
     try:
         family.mkdir(parents=True, exist_ok=True)
-        with _alone(family / ".etlrun.lock"):
+        told = "another run prepares the data set; waiting for it"
+        with alone(family / ".etlrun.lock", longest_s=math.inf, waiting=told):
             if is_prepared(builder):
                 return
             for leftover in family.iterdir():
@@ -52,23 +53,6 @@ def prepare(builder: Any, dataset: Dataset) -> None:
 def is_prepared(builder: Any) -> bool:
     """Whether TFDS has written the data set of `builder`."""
     return (Path(builder.data_dir) / "dataset_info.json").is_file()
-
-
-class _alone:  # noqa: N801 - reads as a statement: `with _alone(path)`
-    """Holds a lock between processes, and says so once when it has to wait. A killed holder's lock is free."""
-
-    def __init__(self, path: Path) -> None:
-        self.lock = lock_of(path)
-
-    def __enter__(self) -> None:
-        try:
-            self.lock.acquire(timeout=0)
-        except Timeout:
-            Console(stderr=True).print("another run prepares the data set; waiting for it", highlight=False)
-            self.lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.lock.release()
 
 
 def _write(builder: Any, dataset: Dataset) -> None:
