@@ -191,6 +191,18 @@ def test_ctrl_c_is_heard_while_the_server_of_jobs_begins(tiny: Path, tmp_path: P
     assert summary_of(folder / "0")["status"] == "completed"
 
 
+def test_a_group_of_processes_that_is_told_to_end_leaves_an_interrupted_job(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    words = [*emulated(tiny, "model.step_ms=50", "trainer.epochs=200", "trainer.seed=0,1"), f"hydra.sweep.dir={folder}"]
+    process = start(["-m", *words], tmp_path)
+    wait_for(process, has_begun(folder / "0"))
+    os.killpg(process.pid, signal.SIGTERM)
+    status, _, err = finish(process)
+    assert (status, err) == (130, f"etlrun: interrupted; go on with: etlrun -m sweep.resume={folder}\n")
+    assert summary_of(folder / "0")["status"] == "interrupted"
+    assert not (folder / "1").exists()
+
+
 def test_a_job_ends_with_the_server_that_has_started_it(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     words = [*emulated(tiny, "model.step_ms=50", "trainer.epochs=200", "trainer.seed=0,1"), f"hydra.sweep.dir={folder}"]

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from multiprocessing import connection, forkserver
+from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -21,6 +21,8 @@ OUTPUT = "output.txt"
 
 _LOOK_S = 0.5
 """Between two looks at whether a job is alone."""
+_INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
+"""Which whoever ends a group of processes sends to the server of jobs as well."""
 
 
 def started(folder: Path, **environment: str) -> BaseProcess:
@@ -41,8 +43,9 @@ def _context() -> ForkServerContext:
         multiprocessing.set_start_method("forkserver", force=True)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["etlrun.sweep.preload"])
-    # Ctrl-C is the sweep's to hear: the server, which inherits this, would only ignore it once it has imported all.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    resource_tracker.ensure_running()  # which unblocks these signals where it begins
+    # They are the sweep's to hear: the server, which inherits this, ends with the sweep, and a job when it is told.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         forkserver.ensure_running()
     finally:
@@ -55,7 +58,7 @@ def _work(name: str, environment: dict[str, str]) -> None:
     os.environ |= environment
     os.setsid()  # Ctrl-C reaches the sweep alone
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with (folder / OUTPUT).open("ab") as output:
         for stream in (1, 2):
