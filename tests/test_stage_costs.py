@@ -119,21 +119,29 @@ def test_what_autotune_settled_on_can_be_planned(tiny: Path) -> None:
     assert [planned.stage for planned in with_settled(plan.train, rows)] == [item.stage for item in settled.train]
 
 
-@pytest.mark.parametrize(("batches", "examples"), [(1, 20), (2, 38), (3, 58), (4, 76)])
-def test_a_last_batch_counts_as_many_examples_as_it_holds(batches: int, examples: int, tiny: Path) -> None:
-    plan = plan_on(tiny, "load.batch_size=20", "load.prefetch=1")
+@pytest.mark.parametrize(
+    ("batch_size", "batches", "examples"), [(20, 1, 20), (20, 2, 38), (20, 3, 58), (20, 4, 76), (10**12, 1, 38)]
+)
+def test_a_last_batch_counts_as_many_examples_as_it_holds(
+    batch_size: int, batches: int, examples: int, tiny: Path
+) -> None:
+    plan = plan_on(tiny, f"load.batch_size={batch_size}", "load.prefetch=1")
     with training_pipeline(plan) as pipeline:
         iterator = iter(pipeline.endless())
         for _ in range(batches):
             next(iterator)
         model = tf.data.experimental.get_model_proto(iterator)
     paths = [planned.stage.path for planned in plan.train]
-    costs = StageCosts(model, paths, 20, threads=64, pass_examples=pipeline.split.num_examples)
+    costs = StageCosts(model, paths, batch_size, threads=64, pass_examples=pipeline.split.num_examples)
     assert {row.stage: row.examples for row in costs.rows}["load.prefetch"] == examples
 
 
-def test_a_batch_for_more_examples_than_there_are_holds_those_that_there_are(tiny: Path, tmp_path: Path) -> None:
-    words = ("load.batch_size=1000000000000", "load.drop_remainder=false", "model.step_ms=60", "trainer.epochs=2")
-    status, summary = run_here(tmp_path, emulated(tiny, *words, "load.prefetch=1", "dataset.eval_split=null"))
+def test_a_run_with_a_batch_for_more_examples_than_there_are_counts_those_that_there_are(
+    tiny: Path, tmp_path: Path
+) -> None:
+    # Its pictures are so large that it is looked at many times while it fills its only batch.
+    words = ("load.batch_size=1000000000000", "load.drop_remainder=false", "load.prefetch=1", "dataset.eval_split=null")
+    large = ("transform.resize.size=[600,600]", "transform.num_parallel_calls=1", "trainer.epochs=1")
+    status, summary = run_here(tmp_path, emulated(tiny, *words, *large, "cache=none"))
     assert status == 0
     assert {row["stage"]: row["examples"] for row in summary["stages"]}["load.prefetch"] == 38
