@@ -110,7 +110,8 @@ def test_all_faults_are_told_at_once() -> None:
         ("load.drop_remainder=1", "load.drop_remainder: found 1; expected true or false"),
         ("load.drop_remainder='true'", "load.drop_remainder: found 'true'; expected true or false"),
         ("dataset.name=3", "dataset.name: found 3; expected a text"),
-        ("dataset.version=4", "dataset.version: found 4; expected a text or null"),
+        ("dataset.version=4", "dataset.version: found 4; expected a version such as 4.0.1 or 4.*.*, or null"),
+        ("dataset.version=new", "dataset.version: found 'new'; expected a version such as 4.0.1 or 4.*.*, or null"),
         ("dataset.on_corrupt=ignore", "dataset.on_corrupt: found 'ignore'; expected raise or skip"),
         (
             "extract.num_parallel_calls=0",

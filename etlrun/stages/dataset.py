@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from pydantic import Field
+
 from etlrun.stages.base import DATA, SPEED, Expected, Flag, OptionalPath, OptionalText, Stage, Text
 
 SAMPLE_NAME = "etlrun_sample"
 """The data set that etlrun draws by itself."""
+
+
+_VERSION = r"^((\d+|\*)\.(\d+|\*)\.(\d+|\*)|experimental_latest)$"
+_VERSION_EXPECTED = "a version such as 4.0.1 or 4.*.*, or null"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +35,7 @@ class Dataset(Stage):
     path: ClassVar[str] = "dataset"
 
     name: Annotated[Text, DATA]
-    version: Annotated[OptionalText, DATA]
+    version: Annotated[Annotated[str, Field(pattern=_VERSION)] | None, Expected(_VERSION_EXPECTED), DATA]
     data_dir: Annotated[OptionalPath, SPEED]
     split: Annotated[Text, DATA]
     eval_split: Annotated[OptionalText, DATA]
