@@ -19,7 +19,7 @@ from etlrun.errors import ConfigError, Fault, one_line
 
 _FAST_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNLOADABLE = (OSError, RecursionError, ValueError, yaml.YAMLError, OmegaConfBaseException)
-_LARGEST_BYTES = 1_000_000
+_LARGEST_BYTES, _MOST_VALUES = 1_000_000, 100_000
 _MAPPING = "a mapping of keys to values"
 
 
@@ -128,6 +128,9 @@ def _unfit(text: bytes, file: str) -> Fault | None:
     if len(text) > _LARGEST_BYTES:
         expected = f"at most {_LARGEST_BYTES:,}, since Hydra takes many seconds to load as much"
         return Fault(where=file, found=f"{len(text):,} bytes", expected=expected)
+    if (count := _values_of(text)) > _MOST_VALUES:
+        expected = f"at most {_MOST_VALUES:,}"
+        return Fault(where=file, found=f"{count:,} values, once its aliases are written out", expected=expected)
     if text.startswith(codecs.BOM_UTF8) and b"@package" in text[:512]:
         return Fault(
             where=f"{file}:1",
@@ -136,3 +139,28 @@ def _unfit(text: bytes, file: str) -> Fault | None:
             remedy="save the file without the mark",
         )
     return None
+
+
+def _values_of(text: bytes) -> int:
+    """How many keys and values a text of YAML with aliases stands for: few lines can stand for billions."""
+    if b"*" not in text:
+        return 0
+    of_anchors: dict[str, int] = {}
+    inside: list[tuple[str | None, int]] = [(None, 0)]
+    try:
+        for event in yaml.parse(text, Loader=_FAST_LOADER):
+            if isinstance(event, yaml.CollectionStartEvent):
+                inside.append((event.anchor, 1))
+                continue
+            if isinstance(event, yaml.CollectionEndEvent):
+                anchor, count = inside.pop()
+            elif isinstance(event, yaml.NodeEvent):
+                anchor = event.anchor
+                count = of_anchors.get(anchor, 1) if isinstance(event, yaml.AliasEvent) else 1
+            else:
+                continue
+            of_anchors[anchor] = count
+            inside[-1] = (inside[-1][0], inside[-1][1] + count)
+    except yaml.YAMLError:  # which whoever loads it tells of
+        return 0
+    return inside[0][1]

@@ -74,6 +74,11 @@ def test_folders_to_which_links_lead_hold_configs(mine: Path, capsys: pytest.Cap
     assert capsys.readouterr().out.splitlines()[-1].startswith("checked 9 configs of 2 experiments")
 
 
+LAUGHS = b"# X.\na0: &a0 [x, x, x, x, x, x, x, x, x]\n" + b"".join(
+    b"a%d: &a%d [%s]\n" % (level, level, b", ".join([b"*a%d" % (level - 1)] * 8)) for level in range(1, 9)
+)
+
+
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
@@ -89,6 +94,7 @@ def test_folders_to_which_links_lead_hold_configs(mine: Path, capsys: pytest.Cap
         (b"# X.\n3\n", ":1: found a single value; expected a mapping of keys to values"),
         (b"# X.\n" + b"[" * 5000 + b"]" * 5000, ":1: found blocks in more blocks than can be read; expected values"),
         (b"# X.\n" * 1_000_000, ": found 5,000,000 bytes; expected at most 1,000,000, since Hydra takes many seconds"),
+        (LAUGHS, ": found 194,478,756 values, once its aliases are written out; expected at most 100,000"),
         (b"# X.\na: ${\n", ":1: found no viable alternative at input '${'"),
         (
             b"\xef\xbb\xbf# X.\n# @package _global_\nload: {prefetch: 1}\n",
