@@ -210,12 +210,18 @@ def _traced(step: Callable[[Any], Any], spec: Any, jit_compile: bool) -> Callabl
 
 
 def build_loops(model: keras.Model, stage: MobileNetV2 | Emulated, batch_size: int) -> None:
-    """Have Keras make what it would otherwise make of a batch read ahead of the first epoch: metrics, loss, optimizer.
+    """Have Keras make now what it would otherwise make in the first step: metrics, loss and optimizer.
 
-    On JAX `fit` reads such a batch itself, which no step then sees.
+    On TensorFlow a function that makes variables is traced twice. On JAX `fit` reads a batch ahead, which no step sees.
     """
-    if isinstance(stage, Emulated) or keras.backend.backend() != "jax":
+    if isinstance(stage, Emulated):
         return
-    pictures = np.zeros((batch_size, *model.input_shape[1:]), model.input.dtype)
-    model.test_on_batch(pictures, np.zeros(batch_size, "int64"))
+    if keras.backend.backend() == "jax":
+        pictures = np.zeros((batch_size, *model.input_shape[1:]), model.input.dtype)
+        model.test_on_batch(pictures, np.zeros(batch_size, "int64"))
+    else:
+        label, probabilities = np.zeros(1, "int64"), keras.ops.ones((1, *model.output_shape[1:]))
+        model.compute_loss(y=label, y_pred=probabilities)
+        model.compute_metrics(None, label, probabilities)
+        model.optimizer.build(model.trainable_variables)
     model.reset_metrics()

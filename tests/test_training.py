@@ -6,10 +6,16 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from etlrun import model as models
 from etlrun.callbacks import EarlyStopping
+from etlrun.compose import Request
+from etlrun.grid import planned
 from etlrun.record import as_json
+from etlrun.stages import STAGES
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
+from etlrun.stages.trainer import Trainer
 from etlrun.sweep.outcome import outcome
 from tests.runs import events_of, losses_of, run_here, small
 
@@ -184,3 +190,27 @@ def test_a_run_that_prepares_its_data_has_the_numbers_of_one_that_finds_it(tmp_p
     runs = [run_here(tmp_path / name, words) for name in ("prepares", "finds")]
     assert [status for status, _ in runs] == [0, 0]
     assert losses_of(runs[0][1]) == losses_of(runs[1][1])
+
+
+def test_a_step_is_traced_once() -> None:
+    traces = 0
+
+    class Traced(keras.Sequential):  # type: ignore[misc]
+        def train_step(self, data: Any) -> Any:
+            nonlocal traces
+            traces += 1
+            return super().train_step(data)
+
+    spec = planned(Request(overrides=[]), STAGES).spec
+    assert isinstance(spec.trainer, Trainer)
+    model = Traced([keras.Input((2,)), keras.layers.Dense(3, activation="softmax")])
+    models.compile_for(model, spec.model, spec.trainer)
+    models.read_from_python(model, spec.model, (tf.TensorSpec((None, 2)), tf.TensorSpec((None,), tf.int64)))
+    models.build_loops(model, spec.model, spec.load.batch_size)
+    before = model.get_weights()
+    for size in (4, 4, 3):
+        model.train_function(iter([(tf.ones((size, 2)), tf.zeros(size, tf.int64))]))
+    assert traces == 1
+    assert not any(np.array_equal(was, now) for was, now in zip(before, model.get_weights(), strict=True))
+    assert sorted(model.get_metrics_result()) == ["accuracy", "loss"]
+    assert int(model.optimizer.iterations) == 3
