@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from etlrun import compose, freeze, grid, launch, multirun, render, report, resume, run
 from etlrun.eject import program
-from etlrun.errors import EtlrunError, describe, of_system
+from etlrun.errors import ConfigError, EtlrunError, Fault, describe, of_system
 from etlrun.record import read_summary
 from etlrun.review import check, diff
 from etlrun.stages import STAGES
@@ -28,19 +30,11 @@ HYDRA_ANSWERS = (
 def main(arguments: Sequence[str] | None = None) -> None:
     """`etlrun` and `python -m etlrun`; ends the process with status 0, 1 (failed), 2 (refused), 3 (slow) or 130."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands = {
-        "plan": _plan,
-        "eject": _eject,
-        "report": _report,
-        "freeze": _freeze,
-        "cache": _cache,
-        "diff": diff.main,
-        "check": check.main,
-    }
     try:
-        if words and words[0] in commands:
-            commands[words[0]](words[1:])
+        if words and words[0] in COMMANDS:
+            COMMANDS[words[0]](words[1:])
         else:
+            _refuse_late_command(words)
             _run(words)
     except EtlrunError as error:
         print(describe(error), file=sys.stderr)
@@ -55,6 +49,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         print(describe(of_system(error)), file=sys.stderr)
         raise SystemExit(EtlrunError.status) from None
+
+
+def _refuse_late_command(words: list[str]) -> None:
+    """Refuse a command that stands behind options, which Hydra would take for an override."""
+    for before, word in itertools.pairwise(words):
+        if word in COMMANDS and not before.startswith("-"):
+            words.remove(word)
+            remedy = f"write etlrun {shlex.join([word, *words])}"
+            fault = Fault(where=word, found="a command behind options", expected="the command first", remedy=remedy)
+            raise ConfigError([fault])
 
 
 def _cache(words: list[str]) -> None:
@@ -129,3 +133,14 @@ def _freeze(words: list[str]) -> None:
     )
     parser.add_argument("folder", type=Path, metavar="RUN")
     sys.stdout.write(freeze.overlay(parser.parse_args(words).folder))
+
+
+COMMANDS = {
+    "plan": _plan,
+    "eject": _eject,
+    "report": _report,
+    "freeze": _freeze,
+    "cache": _cache,
+    "diff": diff.main,
+    "check": check.main,
+}

@@ -196,6 +196,18 @@ def test_the_shell_completes_options(line: str, completions: str, tmp_path: Path
     assert (answer.returncode, answer.stdout.strip(), answer.stderr) == (0, completions, "")
 
 
+def test_a_command_behind_options_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--config-dir", "my configs", "check"])
+    assert (ended.value.code, capsys.readouterr().err) == (
+        2,
+        (
+            "etlrun: 1 fault\n  check: found a command behind options; expected the command first\n"
+            "    -> write etlrun check --config-dir 'my configs'\n"
+        ),
+    )
+
+
 def test_the_command_is_installed(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("etlrun")), "plan", "cache=disc", "load.batch_size=0"]
     answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -210,7 +210,7 @@ class _Collector:
         counted = [(run, of) for several in self.counted.values() for run, of in several]
         if self.has_seeds:
             yield from quality.remarks(self.completed)
-        in_flight = max((of.in_flight for _, of in counted), default=1)
+        in_flight = min(max((of.in_flight for _, of in counted), default=1), len(counted))
         if in_flight > 1:
             yield f"up to {in_flight} jobs ran at a time: their times hold each other's (sweep.max_jobs_in_flight)"
         if any(len(sittings) > 1 for sittings in self._sittings(counted).values()):
