@@ -145,7 +145,7 @@ def _values_of(text: bytes) -> int:
     """How many keys and values a text of YAML with aliases stands for: few lines can stand for billions."""
     if b"*" not in text:
         return 0
-    of_anchors: dict[str, int] = {}
+    of_anchors: dict[str | None, int] = {}
     inside: list[tuple[str | None, int]] = [(None, 0)]
     try:
         for event in yaml.parse(text, Loader=_FAST_LOADER):
