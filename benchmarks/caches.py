@@ -27,13 +27,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from etlrun.caching import keepers_of
-from etlrun.compose import Request
+from etlrun.config.grid import planned
+from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
-from etlrun.graph.source import Source
 from etlrun.graph.steps import STEPS
-from etlrun.grid import planned
-from etlrun.pipelines import contexts_of
+from etlrun.run.caches import keepers_of
+from etlrun.run.session import contexts_of
+from etlrun.sources.tfds import Source
 from etlrun.stages import STAGES
 
 BATCH, BUFFER, LATER_EPOCHS = 32, 1024, 5

@@ -23,17 +23,17 @@ from typing import Any
 import yaml
 
 from benchmarks.random_configs import random_pairs
-from etlrun.caching import keepers_of
-from etlrun.compose import Request, composed
-from etlrun.difference import Comparison, compare
+from etlrun.config.request import Request, composed
 from etlrun.graph.build import Pipeline
-from etlrun.graph.source import Source
 from etlrun.measure.digest import Digest
-from etlrun.pipelines import contexts_of
-from etlrun.plan import Plan
-from etlrun.planning import plan
-from etlrun.review.kept import ANEW, VALID, caches
-from etlrun.spec import parse
+from etlrun.plan.plan import Plan
+from etlrun.plan.planner import plan
+from etlrun.plan.spec import parse
+from etlrun.review.caches import ANEW, VALID, caches
+from etlrun.review.difference import Comparison, compare
+from etlrun.run.caches import keepers_of
+from etlrun.run.session import contexts_of
+from etlrun.sources.tfds import Source
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, SPEED
 

@@ -28,8 +28,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from etlrun.compose import Request
-from etlrun.grid import planned
+from etlrun.config.grid import planned
+from etlrun.config.request import Request
 from etlrun.machine import cores
 from etlrun.stages import STAGES
 from etlrun.stages.model import Emulated

@@ -16,12 +16,12 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
-from etlrun.compose import Request
-from etlrun.grid import planned
-from etlrun.pipelines import opened, prepared
-from etlrun.record import Record
+from etlrun.config.grid import planned
+from etlrun.config.request import Request
+from etlrun.record.record import Record
+from etlrun.run.fit import whole_model
+from etlrun.run.session import opened, prepared
 from etlrun.stages import STAGES
-from etlrun.training import whole_model
 
 
 class _FirstStep(keras.callbacks.Callback):  # type: ignore[misc]

@@ -31,13 +31,13 @@ import tensorflow as tf  # noqa: F401 - imported once, before any child is made
 
 from etlrun.cache.parts import Writer
 from etlrun.cache.store import Claim, Store
-from etlrun.caching import keepers_of
-from etlrun.compose import Request
+from etlrun.config.grid import planned
+from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
-from etlrun.graph.source import Source
-from etlrun.grid import planned
 from etlrun.measure.digest import Digest
-from etlrun.pipelines import contexts_of
+from etlrun.run.caches import keepers_of
+from etlrun.run.session import contexts_of
+from etlrun.sources.tfds import Source
 from etlrun.stages import STAGES
 
 

@@ -19,13 +19,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from etlrun import grid, run
-from etlrun.compose import Request
-from etlrun.multirun import new_ledger
+from etlrun.cli.multirun import new_ledger
+from etlrun.config import grid
+from etlrun.config.request import Request
+from etlrun.record.outcome import outcome
+from etlrun.run import run
 from etlrun.stages import STAGES
 from etlrun.sweep import hparams
 from etlrun.sweep.ledger import own_words
-from etlrun.sweep.outcome import outcome
 from etlrun.sweep.process import started
 
 WORDS = ("model=emulated", "model.step_ms=2", "trainer.epochs=4", "dataset.split='train[:256]'", "cache=none")

@@ -24,11 +24,11 @@ from pathlib import Path
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.compose import Request
+from etlrun.config.grid import planned
+from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
-from etlrun.graph.source import Source
-from etlrun.grid import planned
+from etlrun.sources.tfds import Source
 from etlrun.stages import STAGES
 
 BATCH_SIZE, SHUFFLE_BUFFER, SIDE = 32, 1024, 224

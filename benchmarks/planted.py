@@ -29,10 +29,10 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from etlrun import run
-from etlrun.compose import Request, composed
+from etlrun.config.request import Request, composed
 from etlrun.graph import datasets, steps
-from etlrun.record import read_summary
+from etlrun.record.record import read_summary
+from etlrun.run import run
 from etlrun.stages.transform import CenterCrop, Decode, Parse, RandomFlip, Resize
 
 BASE = {

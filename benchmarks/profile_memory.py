@@ -17,7 +17,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from etlrun.record import read_summary
+from etlrun.record.record import read_summary
 
 STEPS = (200, 2_000)
 PROFILES = {"without": ["profile=none"], "with": ["profile=trace", "profile.windows=[[100,110]]"]}

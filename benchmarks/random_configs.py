@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from etlrun.errors import ConfigError
-from etlrun.planning import plan
-from etlrun.spec import parse
+from etlrun.plan.planner import plan
+from etlrun.plan.spec import parse
 from etlrun.stages import STAGES
 
 INTERLEAVE = {"name": "interleave", "cycle_length": 4, "block_length": 1, "deterministic": True}

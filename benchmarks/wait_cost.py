@@ -21,14 +21,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from etlrun import model as models
-from etlrun.compose import Request
+from etlrun.config.grid import planned
+from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
-from etlrun.graph.source import Source
-from etlrun.grid import planned
 from etlrun.measure.sampler import Sampler
 from etlrun.measure.watched import Watch, Watched
+from etlrun.run import model as models
+from etlrun.sources.tfds import Source
 from etlrun.stages import STAGES
 
 STEP_S = 0.010

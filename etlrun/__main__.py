@@ -1,6 +1,6 @@
 """`python -m etlrun`."""
 
-from etlrun.cli import main
+from etlrun.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from etlrun import compose, grid
-from etlrun.compose import Request
+from etlrun.cli import diff
+from etlrun.config import grid
+from etlrun.config import request as compose
+from etlrun.config.request import Request
 from etlrun.errors import ConfigError
-from etlrun.plan import Plan
-from etlrun.planning import plan
-from etlrun.review import diff
-from etlrun.spec import RunSpec, parse
+from etlrun.plan.plan import Plan
+from etlrun.plan.planner import plan
+from etlrun.plan.spec import RunSpec, parse
 from etlrun.stages import STAGES
 from etlrun.stages.base import Kind, Stage, field_metadata
 from etlrun.stages.dataset import Dataset

@@ -48,7 +48,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Any:
 
     def tell(*words: str, status: int = 0) -> str:
         ended = 0
-        from etlrun.review import diff
+        from etlrun.cli import diff
 
         try:
             diff.main(list(words))

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from etlrun.caching import keepers_of
 from etlrun.graph.build import Pipeline
-from etlrun.graph.source import Source
-from etlrun.pipelines import contexts_of
-from etlrun.plan import Plan
+from etlrun.plan.plan import Plan
+from etlrun.run.caches import keepers_of
+from etlrun.run.session import contexts_of
+from etlrun.sources.tfds import Source
 
 
 def _unexpected(text: str) -> None:

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from etlrun import compose, run
-from etlrun.compose import Request
+from etlrun.config import request as compose
+from etlrun.config.request import Request
+from etlrun.run import run
 
 SMALL = (
     "dataset=tfds",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from etlrun import run
+from etlrun.run import run
 
 _FILES = {"os.rename": 1, "shutil.copyfile": 1, "os.remove": 0}
 """Of each of Python's audit events the argument that names the file which there is, or will be."""

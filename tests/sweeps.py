@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from etlrun.multirun import multirun
+from etlrun.cli.multirun import multirun
 
 QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1", "dataset.eval_split=null")
 Sweep = Callable[..., int]

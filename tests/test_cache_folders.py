@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from etlrun import cli
 from etlrun.cache.store import Store
+from etlrun.cli import main as cli
 from etlrun.errors import WorldError
 from tests.runs import emulated
 from tests.stores import KEY, PICTURES, keeper_of, published, tree

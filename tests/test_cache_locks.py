@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from etlrun import cli, locks
+from etlrun import locks
 from etlrun.cache.store import Store
+from etlrun.cli import main as cli
 from etlrun.errors import WorldError
+from etlrun.record.locks import held
 from tests.stores import KEY, PICTURES, keeper_of, published
 
 
@@ -129,7 +131,7 @@ def test_a_folder_that_takes_no_files_is_refused_at_once(name: str) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
 def test_a_folder_that_takes_no_files_is_not_taken_for_a_sweep_that_goes_on() -> None:
-    with pytest.raises(WorldError) as caught, locks.held(Path("/proc")):
+    with pytest.raises(WorldError) as caught, held(Path("/proc")):
         pytest.fail("it was held")
     assert str(caught.value) == (
         "/proc: found [Errno 2] No such file or directory: '/proc/lock'; expected a folder that can be written to\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from etlrun.plan import at_cache
+from etlrun.plan.plan import at_cache
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
 
 SCALED = "transform.steps=[decode,center_crop,resize,scale_minus_one_one]"

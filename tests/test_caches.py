@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from etlrun import cli
 from etlrun.cache.store import Store
-from etlrun.caches import main as caches_command
+from etlrun.cli import main as cli
+from etlrun.cli.cache import main as caches_command
 from etlrun.errors import WorldError
 from tests.runs import emulated, run_here
 

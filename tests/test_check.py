@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from etlrun.cli import check
 from etlrun.errors import ConfigError
-from etlrun.review import check
-from etlrun.review.checks import check as checked
+from etlrun.review.check import check as checked
 from etlrun.review.folders import working_tree
 from tests.configs import CONF, EXPERIMENTS
 from tests.repository import OTHER, SMALL, TRANSFORM

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.claims import OTHER_DATA, SPEED_ONLY, claims
-from etlrun.graph.source import Source
-from etlrun.review.examples import examples
+from etlrun.sources.on_disk import examples
+from etlrun.sources.tfds import Source
 from tests.configs import composed, spec_of
 
 

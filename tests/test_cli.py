@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from etlrun import cli, grid, render
-from etlrun.compose import Request
+from etlrun.cli import main as cli
+from etlrun.config import grid
+from etlrun.config.request import Request
 from etlrun.eject import program
+from etlrun.plan import render
 from etlrun.stages import STAGES
 from tests.configs import composed, plan_of
 from tests.disks import fill, mounted

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from etlrun import grid
-from etlrun.compose import Request
+from etlrun.config import grid
+from etlrun.config.request import Request
 from etlrun.errors import WorldError
+from etlrun.results import data, report
+from etlrun.results.collect import collect
+from etlrun.results.results import Results
 from etlrun.stages import STAGES
-from etlrun.sweep import data, report
-from etlrun.sweep.collect import collect
 from etlrun.sweep.ledger import Ledger
-from etlrun.sweep.results import Results
 
 
 def epoch(rate: float = 1000.0, **values: Any) -> dict[str, Any]:

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from etlrun import grid
-from etlrun.compose import Request
+from etlrun.config import grid
+from etlrun.config.grid import planned
+from etlrun.config.request import Request
 from etlrun.errors import ConfigError
-from etlrun.grid import planned
 from etlrun.stages import STAGES
 from tests.configs import plan_of, refusal_of_request
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import hydra
 import pytest
 
-from etlrun.compose import Request, composer, config_dir
-from etlrun.composer import plain
+from etlrun.config.composer import plain
+from etlrun.config.request import Request, composer, config_dir
 from tests.configs import EXPERIMENTS, yaml_files
 
 OPTIONS = [path.removesuffix(".yaml").split("/") for path in yaml_files() if "/" in path]

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from etlrun.graph.content import Content
-from etlrun.graph.source import Shard
-from etlrun.pipelines import at_work, opened, prepared
-from etlrun.planning import plan
-from etlrun.record import Record
-from etlrun.spec import parse
+from etlrun.plan.planner import plan
+from etlrun.plan.spec import parse
+from etlrun.record.record import Record
+from etlrun.run.session import at_work, opened, prepared
+from etlrun.sources.content import Content
+from etlrun.sources.tfds import Shard
 from etlrun.stages import STAGES
 from tests import pictures
 from tests.runs import config_of, emulated, run_here

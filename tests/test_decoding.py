@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.graph.source import decoded
+from etlrun.sources.tfds import decoded
 from tests import pictures
 from tests.pipelines import training_pipeline
 from tests.runs import emulated, run_here

@@ -6,9 +6,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from etlrun import backend
 from etlrun.machine import cores
-from etlrun.tables import rounded
+from etlrun.run import backend
+from etlrun.terminal import rounded
 from tests.drivers import with_gpus
 from tests.runs import emulated, finish, run_here, small, start
 from tests.test_backends import needs_jax
@@ -161,8 +161,8 @@ def test_a_gpu_is_named(
 
 
 def test_a_job_that_shares_its_gpu_says_so(listed: pytest.MonkeyPatch, tiny: Path, tmp_path: Path) -> None:
-    from etlrun import run
-    from etlrun.record import Record
+    from etlrun.record.record import Record
+    from etlrun.run import run
     from tests.runs import config_of, summary_of
 
     seeing(listed, "Tesla T4")

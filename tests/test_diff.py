@@ -6,7 +6,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from etlrun import record as records
+from etlrun.record import record as records
 from etlrun.review import show
 from etlrun.review.folders import working_tree
 from etlrun.review.review import review

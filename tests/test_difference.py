@@ -1,9 +1,9 @@
 import pytest
 
 from benchmarks.random_configs import random_pairs
-from etlrun.difference import Comparison, Difference, compare
-from etlrun.planning import plan
-from etlrun.spec import parse
+from etlrun.plan.planner import plan
+from etlrun.plan.spec import parse
+from etlrun.review.difference import Comparison, Difference, compare
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
 from tests.configs import KINDS, OTHER_VALUES, composed, plan_of

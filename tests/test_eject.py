@@ -15,20 +15,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etlrun.backend import seed_all
-from etlrun.compose import Request
+from etlrun.config.grid import planned
+from etlrun.config.request import Request
 from etlrun.eject.datasets import DATASET_TEXTS
 from etlrun.eject.parts import PART_TEXTS
 from etlrun.eject.program import ejected, versions
 from etlrun.eject.steps import STEP_TEXTS
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import DATASET_STAGES
-from etlrun.graph.source import Source
 from etlrun.graph.steps import STEPS
-from etlrun.grid import planned
 from etlrun.measure.digest import Digest
-from etlrun.pipelines import contexts_of
-from etlrun.plan import Plan
+from etlrun.plan.plan import Plan
+from etlrun.run.backend import seed_all
+from etlrun.run.session import contexts_of
+from etlrun.sources.tfds import Source
 from etlrun.stages import STAGES
 from tests.configs import EXPERIMENTS, OTHER_VALUES, plan_of
 from tests.pictures import damaged, with_feature

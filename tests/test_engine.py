@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from etlrun.cache.store import Store
+from etlrun.cli.multirun import multirun
 from etlrun.errors import ConfigError, WorldError
-from etlrun.locks import held
-from etlrun.multirun import multirun
+from etlrun.record.locks import held
 from etlrun.sweep.ledger import Ledger
 from tests.configs import plan_of
 from tests.pictures import damaged, int_feature, with_feature
@@ -103,7 +103,7 @@ def test_a_run_that_went_without_its_cache_is_made_again(
     sweep: Sweep, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """This process fills the cache, as far as the sweep can see."""
-    from etlrun.training import keepers
+    from etlrun.run.fit import keepers
 
     disk, folder = ("cache=none,disk", f"cache.dir={tmp_path / 'caches'}", "trainer.epochs=2"), tmp_path / "sweep"
     words = [word for word in emulated(tiny, *QUICK, *disk[1:]) if word != "trainer.epochs=1"]

@@ -15,11 +15,11 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.compose import Request
-from etlrun.graph.source import Source, decoded
-from etlrun.grid import planned
-from etlrun.plan import Plan
-from etlrun.sample.builder import jpeg
+from etlrun.config.grid import planned
+from etlrun.config.request import Request
+from etlrun.plan.plan import Plan
+from etlrun.sources.sample.builder import jpeg
+from etlrun.sources.tfds import Source, decoded
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import SAMPLE_NAME
 from tests.pipelines import training_pipeline

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from etlrun import machine, render
-from etlrun.backend import seed_all
-from etlrun.compose import Request
-from etlrun.difference import compare
+from etlrun import machine
+from etlrun.config.grid import planned
+from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
-from etlrun.grid import planned
 from etlrun.machine import calls_here
+from etlrun.plan import render
+from etlrun.review.difference import compare
+from etlrun.run.backend import seed_all
 from etlrun.stages import STAGES
 from tests.configs import plan_of, refusal_of_spec
 from tests.pipelines import training_pipeline

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import yaml
 
-from etlrun import freeze
-from etlrun.compose import Request
+from etlrun.config.grid import planned
+from etlrun.config.request import Request
 from etlrun.errors import WorldError
-from etlrun.grid import planned
+from etlrun.record import autotune as freeze
 from etlrun.stages import STAGES
 from tests.runs import emulated, run_here, summary_of
 

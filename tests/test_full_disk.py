@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun import run
+from etlrun.run import run
 from tests.disks import fill, mounted
 from tests.runs import config_of, emulated, run_here, summary_of
 

@@ -10,11 +10,11 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.compose import Request
+from etlrun.config.grid import planned
+from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import DATASET_STAGES
 from etlrun.graph.steps import STEPS
-from etlrun.grid import planned
 from etlrun.stages import STAGES
 from etlrun.stages.flow import Flow
 from tests.pictures import damaged, truncate

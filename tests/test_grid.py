@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from etlrun import grid
-from etlrun.compose import Request
-from etlrun.grid import Grid
+from etlrun.config import grid
+from etlrun.config.grid import Grid
+from etlrun.config.request import Request
 from etlrun.stages import STAGES
 from tests.configs import refusal_of_request
 

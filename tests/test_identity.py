@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from etlrun.caching import keepers_of
-from etlrun.compose import Request
+from etlrun.config.grid import planned
+from etlrun.config.request import Request
 from etlrun.graph import steps
 from etlrun.graph.build import Pipeline
-from etlrun.graph.source import Source
-from etlrun.grid import planned
-from etlrun.pipelines import contexts_of
+from etlrun.run.caches import keepers_of
+from etlrun.run.session import contexts_of
+from etlrun.sources.tfds import Source
 from etlrun.stages import STAGES
 from tests.runs import small
 
@@ -125,7 +125,7 @@ def test_the_code_that_makes_the_examples_is_a_part_of_the_key(
     before = identity_of(tiny, place)
     assert [name for name in before if name.startswith("code ")] == [
         "code etlrun.graph.datasets",
-        "code etlrun.graph.source",
+        "code etlrun.sources.tfds",
         "code etlrun.graph.steps",
         "code etlrun.machine",
         "code etlrun.stages.base",

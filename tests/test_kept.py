@@ -2,7 +2,7 @@
 
 import pytest
 
-from etlrun.review.kept import caches
+from etlrun.review.caches import caches
 from tests.configs import plan_of
 
 KEPT = ["cache=disk", "cache.dir=/caches"]

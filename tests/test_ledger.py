@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from etlrun import grid
-from etlrun.compose import Request
+from etlrun.config import grid
+from etlrun.config.request import Request
 from etlrun.errors import WorldError
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from etlrun import record as records
+from etlrun.cli import diff
 from etlrun.errors import WorldError
-from etlrun.review import diff
+from etlrun.record import record as records
 from tests.configs import composed
 
 

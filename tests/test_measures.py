@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from etlrun import report as reports
-from etlrun.sweep import report
-from etlrun.sweep.collect import collect
+from etlrun.record import report as reports
+from etlrun.results import report
+from etlrun.results.collect import collect
 from tests.configs import plan_of
 from tests.runs import emulated, events_of, run_here, small
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from etlrun import grid
-from etlrun.compose import Request
-from etlrun.launch import _objectives
+from etlrun.cli.launch import _objectives
+from etlrun.config import grid
+from etlrun.config.request import Request
+from etlrun.record.outcome import outcome
 from etlrun.stages import STAGES
-from etlrun.sweep.outcome import outcome
 
 SWEEP = grid.of(Request(overrides=["sweep.objectives=[throughput,utilisation,peak_memory]"]), STAGES).sweep
 EPOCH = {"fill_wait_s": 0.0, "input_wait_s": 0.0, "wall_s": 2.0, "startup_s": 0.0, "startup_examples": 0}

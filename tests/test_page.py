@@ -15,9 +15,9 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.select import Select
 
-from etlrun.sweep import page as pages
-from etlrun.sweep.collect import collect
-from etlrun.sweep.results import Results
+from etlrun.results import page as pages
+from etlrun.results.collect import collect
+from etlrun.results.results import Results
 from tests.pages import KEYS, colour, contrast, heads, hparams_of, log, screen, shown, stage_texts, stages, texts, value
 from tests.runs import emulated, finish, start
 

@@ -3,8 +3,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from etlrun.plan import PlannedStage
-from etlrun.planning import plan
+from etlrun.plan.plan import PlannedStage
+from etlrun.plan.planner import plan
 from etlrun.stages.base import Kind
 from tests.configs import KINDS, OTHER_VALUES, plan_of, refusal_of_plan, spec_of
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from etlrun import cli
+from etlrun.cli import main as cli
 from tests.runs import emulated
 from tests.sweeps import QUICK, Sweep
 from tests.test_unfit import RULE, SWEPT, UNFIT

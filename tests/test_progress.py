@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from etlrun import grid
-from etlrun.compose import Request
+from etlrun.config import grid
+from etlrun.config.request import Request
+from etlrun.record.outcome import outcome
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger, RunKey
-from etlrun.sweep.outcome import outcome
 from etlrun.sweep.progress import Progress
 
 DONE = outcome({"status": "completed", "overrides": [], "wall_s": 60.0})

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from etlrun import report
-from etlrun.record import Record
+from etlrun.record import report
+from etlrun.record.record import Record
 
 
 def written(folder: Path, **summary: Any) -> list[str]:

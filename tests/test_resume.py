@@ -12,9 +12,9 @@ import keras
 import numpy as np
 import pytest
 
+from etlrun.config.request import with_overrides_of_resumed_run
 from etlrun.errors import WorldError
-from etlrun.graph.source import Source
-from etlrun.resume import with_overrides_of_resumed_run
+from etlrun.sources.tfds import Source
 from tests.configs import spec_of
 from tests.pictures import damaged, int_feature, with_feature
 from tests.runs import emulated, events_of, finish, run_here, small, start, summary_of

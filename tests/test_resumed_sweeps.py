@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from etlrun.cli.multirun import multirun
 from etlrun.errors import ConfigError, WorldError
-from etlrun.multirun import multirun
 from etlrun.sweep.ledger import Ledger
 from tests.sweeps import Sweep, ended, results_of
 

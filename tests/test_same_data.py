@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from etlrun.sweep.decision import decide
+from etlrun.results.decision import decide
 from tests.test_decision import as_planned, changed, config
 
 BY_DIGESTS = "same data as the baseline, by the digests of the epochs that both have"

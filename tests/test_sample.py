@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etlrun.sample.builder import NUM_EXAMPLES, jpeg
-from etlrun.sample.draw import CLASSES, picture
+from etlrun.sources.sample.builder import NUM_EXAMPLES, jpeg
+from etlrun.sources.sample.draw import CLASSES, picture
 
 PREPARE = """
 import sys

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from etlrun import render
-from etlrun.compose import Request, files_digest
+from etlrun.cli import check
+from etlrun.config.grid import of, planned
+from etlrun.config.request import Request, files_digest
 from etlrun.errors import ConfigError
-from etlrun.grid import of, planned
-from etlrun.review import check
-from etlrun.review.checks import check as checked
+from etlrun.plan import render
+from etlrun.review.check import check as checked
 from etlrun.review.folders import working_tree
 from etlrun.stages import STAGES
 from tests.repository import OTHER, SMALL, TRANSFORM, Repository

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from etlrun.spec import RunSpec, show
+from etlrun.plan.spec import RunSpec, show
 from etlrun.stages.cache import MemoryCache
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.extract import Interleave

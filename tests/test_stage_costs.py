@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from etlrun.compose import Request
-from etlrun.grid import planned
+from etlrun.config.grid import planned
+from etlrun.config.request import Request
 from etlrun.measure.settled import settled_values, with_settled
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.watched import Watch, Watched
-from etlrun.plan import Plan
+from etlrun.plan.plan import Plan
 from etlrun.stages import STAGES
 from tests.pipelines import training_pipeline
 from tests.runs import emulated, run_here, small

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etlrun import grid
-from etlrun.compose import Request
+from etlrun.cli.multirun import multirun
+from etlrun.config import grid
+from etlrun.config.request import Request
 from etlrun.errors import ConfigError
-from etlrun.multirun import multirun
+from etlrun.record.outcome import outcome
+from etlrun.results import report, shown
+from etlrun.results.collect import collect
+from etlrun.results.quality import qualities
+from etlrun.results.results import Quality, Results, Run
 from etlrun.stages import STAGES
-from etlrun.sweep import report, shown
-from etlrun.sweep.collect import collect
 from etlrun.sweep.ledger import Ledger, RunKey
-from etlrun.sweep.outcome import outcome
-from etlrun.sweep.quality import qualities
-from etlrun.sweep.results import Quality, Results, Run
 from tests.sweeps import Sweep, ended
 
 VARIED = ("sweep.repeats=3", "sweep.vary_seed=true")

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etlrun import model as models
-from etlrun.callbacks import EarlyStopping
-from etlrun.compose import Request
-from etlrun.grid import planned
-from etlrun.record import as_json
+from etlrun.config.grid import planned
+from etlrun.config.request import Request
+from etlrun.record.outcome import outcome
+from etlrun.record.record import as_json
+from etlrun.run import model as models
+from etlrun.run.callbacks import EarlyStopping
 from etlrun.stages import STAGES
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
-from etlrun.sweep.outcome import outcome
 from tests.runs import events_of, losses_of, run_here, small
 
 

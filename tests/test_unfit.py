@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from etlrun.config.jobs import Unfit
 from etlrun.errors import ConfigError
-from etlrun.jobs import Unfit
 from etlrun.sweep.ledger import Ledger
 from etlrun.sweep.unfit import left_out, told
 from tests.configs import refusal_of_request

@@ -10,17 +10,18 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from etlrun import run
 from etlrun.cache.store import folder_of
-from etlrun.compose import Request
+from etlrun.config.grid import planned
+from etlrun.config.request import Request
 from etlrun.errors import WorldError
-from etlrun.forecast import fits
 from etlrun.graph.build import Pipeline
-from etlrun.graph.corrupt import Losses
-from etlrun.graph.source import Source
-from etlrun.grid import planned
-from etlrun.pipelines import Work, at_work, contexts_of, opened, prepared
-from etlrun.record import Record
+from etlrun.graph.forecast import fits
+from etlrun.measure.work import Work
+from etlrun.record.record import Record
+from etlrun.run import run
+from etlrun.run.session import at_work, contexts_of, opened, prepared
+from etlrun.sources.corrupt import Losses
+from etlrun.sources.tfds import Source
 from etlrun.stages import STAGES
 from etlrun.stages.cache import MemoryCache
 from tests import pictures

@@ -2,5 +2,5 @@
 
 `program.ejected` asks, for each stage of a plan, the one function registered for its type: in `datasets.DATASET_TEXTS`,
 `steps.STEP_TEXTS` (what works on one example) or `parts.PART_TEXTS` (data set, model, trainer). They say in Python's
-text what `etlrun.graph`, `etlrun.model` and `etlrun.training` do.
+text what `etlrun.graph`, `etlrun.run.model` and `etlrun.run.fit` do.
 """

@@ -8,7 +8,7 @@ from typing import Any
 
 from etlrun.eject.steps import STEP_TEXTS, unpacked
 from etlrun.eject.text import call, function, parallel, quoted
-from etlrun.plan import Plan, PlannedStage, keeps_file_order
+from etlrun.plan.plan import Plan, PlannedStage, keeps_file_order
 from etlrun.stages.cache import DiskCache, MemoryCache, NoCache
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.flow import Flow

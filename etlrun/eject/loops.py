@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from etlrun.eject.text import call, function, listed, quoted
-from etlrun.plan import Plan, reads_features
+from etlrun.plan.plan import Plan, reads_features
 from etlrun.stages.load import Shuffle
 from etlrun.stages.model import Emulated
 from etlrun.stages.trainer import Drain, EarlyStopping, Trainer

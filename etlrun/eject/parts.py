@@ -7,7 +7,7 @@ from typing import Any
 
 from etlrun.eject.loops import drain, emulated, fit
 from etlrun.eject.text import call, function, path, quoted
-from etlrun.plan import Plan, pictures_of
+from etlrun.plan.plan import Plan, pictures_of
 from etlrun.stages.dataset import SAMPLE_NAME, Dataset
 from etlrun.stages.measure import NoProfile, Trace
 from etlrun.stages.model import Emulated, MobileNetV2

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from etlrun.eject.datasets import DATASET_TEXTS, Place
 from etlrun.eject.text import function
-from etlrun.plan import Plan, PlannedStage, at_cache, reads_features
+from etlrun.plan.plan import Plan, PlannedStage, at_cache, reads_features
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import Prefetch
 from etlrun.stages.trainer import Trainer

@@ -11,7 +11,7 @@ from etlrun import __version__
 from etlrun.eject.parts import PART_TEXTS
 from etlrun.eject.pipeline import pipeline
 from etlrun.eject.text import COLUMNS, constant, path, quoted
-from etlrun.plan import Plan, reads_features
+from etlrun.plan.plan import Plan, reads_features
 from etlrun.stages.model import Emulated
 from etlrun.stages.trainer import Trainer
 

@@ -13,8 +13,8 @@ from etlrun.graph import disk
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import DATASET_STAGES
 from etlrun.graph.passes import Passes
-from etlrun.graph.source import Split
-from etlrun.plan import PlannedStage, at_cache
+from etlrun.plan.plan import PlannedStage, at_cache
+from etlrun.sources.tfds import Split
 from etlrun.stages.cache import Cache
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import Batch, Prefetch, Shuffle

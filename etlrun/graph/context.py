@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from etlrun.graph.corrupt import Losses
-from etlrun.graph.source import Source, Split
+from etlrun.sources.corrupt import Losses
+from etlrun.sources.tfds import Source, Split
 
 _SEED_STRIDE = 1_000_003
 """More than the passes of a run, so that runs with neighbouring seeds have no pass in common."""

@@ -10,9 +10,9 @@ import tensorflow_datasets as tfds
 
 from etlrun.graph.context import Context
 from etlrun.graph.skip import skip_corrupt
-from etlrun.graph.source import decoded
 from etlrun.graph.steps import STEPS
 from etlrun.machine import CORES, calls_here, cores
+from etlrun.sources.tfds import decoded
 from etlrun.stages.cache import MemoryCache
 from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
 from etlrun.stages.load import Batch, Prefetch, Shuffle

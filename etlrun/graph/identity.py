@@ -18,9 +18,9 @@ from etlrun.cache.store import Identity
 from etlrun.graph.code import code_of
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import DATASET_STAGES
-from etlrun.graph.source import Source
 from etlrun.graph.steps import STEPS
-from etlrun.plan import PlannedStage, changes_data, data_values
+from etlrun.plan.plan import PlannedStage, changes_data, data_values
+from etlrun.sources.tfds import Source
 from etlrun.stages.base import Stage
 from etlrun.stages.extract import Interleave, Shards, Tfds
 from etlrun.stages.skip import SkipCorrupt

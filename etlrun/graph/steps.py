@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from etlrun.graph.context import Context
-from etlrun.graph.source import Example, decoded
+from etlrun.sources.tfds import Example, decoded
 from etlrun.stages.transform import (
     CenterCrop,
     Decode,

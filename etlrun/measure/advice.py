@@ -8,8 +8,8 @@ from typing import Any
 from etlrun.cache.limits import free_memory_bytes, megabytes
 from etlrun.machine import CORES, calls_here
 from etlrun.measure.stage_costs import StageCost
-from etlrun.plan import Plan
-from etlrun.rules import name_after
+from etlrun.plan.plan import Plan
+from etlrun.plan.rules import name_after
 from etlrun.stages.cache import MemoryCache, NoCache
 from etlrun.stages.extract import Interleave, Tfds
 

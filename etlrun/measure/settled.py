@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from etlrun.measure.stage_costs import StageCost
-from etlrun.plan import PlannedStage
+from etlrun.plan.plan import PlannedStage
 
 _TUNED = {
     "extract.interleave": ("num_parallel_calls", "parallelism", "extract.num_parallel_calls"),

@@ -1,80 +1,218 @@
-"""`etlrun check`: whether all configs are sound, and which of them are slow."""
+"""Whether all configs of a folder are sound: each experiment, and each option with the options of its neighbours."""
 
 from __future__ import annotations
 
-import argparse
-import time
-from collections.abc import Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, product
 from pathlib import Path
 
-from rich.console import Console
-
-from etlrun import compose
+from etlrun.config import request as compose
+from etlrun.config.composer import MISSING, Composer
+from etlrun.config.files import config_files, unloadable
 from etlrun.errors import ConfigError, Fault
-from etlrun.review import golden
-from etlrun.review.checks import Checked, check
-from etlrun.review.folders import working_tree
-from etlrun.review.lint import Advice, Machine, lint
+from etlrun.plan.plan import Plan
+from etlrun.review.difference import leaves
+from etlrun.review.folders import Folders
+from etlrun.review.lines import Entry, entries, located
+from etlrun.review.sides import DEFAULT, Variant, composed, hidden, named_default
+
+Words = tuple[str, ...]
 
 
-def main(words: list[str]) -> None:
-    """`etlrun check`; `ConfigError` with all faults. Advice is no fault."""
-    known = _parser().parse_args(words)
-    began = time.perf_counter()
-    folders = working_tree(known.config_dir)
-    checked = check(folders)
-    console = Console(highlight=False, soft_wrap=True)
-    folder = known.golden or _project_plans(known.config_dir)
-    names = set(checked.experiments)
+@dataclass(kw_only=True)
+class Checked:
+    """What a check has found.
+
+    Attributes:
+        configs: Everything that was composed, by its overrides or the name of its primary config.
+        plans: Of the experiments that are right, and of none; by name.
+        experiments: Their names, wrong ones included.
+        refused: Options that don't fit together though each fits others, with the reason.
+        faults: By their texts.
+    """
+
+    configs: dict[Words, Variant] = field(default_factory=dict)
+    plans: dict[str, Plan] = field(default_factory=dict)
+    experiments: list[str] = field(default_factory=list)
+    refused: dict[Words, Fault] = field(default_factory=dict)
+    faults: dict[str, Fault] = field(default_factory=dict)
+
+    def add(self, faults: Iterable[Fault]) -> None:
+        """Each fault once."""
+        self.faults |= {str(fault): fault for fault in faults}
+
+
+def check(folders: Folders) -> Checked:
+    """Check the configs of `folders`: a person's own where there are some, else the project's."""
+    checked = Checked()
+    own = _own(folders)
+    broken = [fault for name in own if (fault := _broken(folders.paths[name], name)) is not None]
+    checked.add(broken)
     try:
-        if folder is not None and known.update:
-            for name in golden.update(folder, checked.plans, names):
-                console.print(f"updated {folder / name}", markup=False)
-        elif folder is not None:
-            checked.add(golden.out_of_date(folder, checked.plans, names))
-    except OSError as error:
-        found, expected = str(error.strerror), "a folder for golden plans that can be read and written"
-        checked.add([Fault(where=str(error.filename or folder), found=found, expected=expected)])
-    for line, style in _lines(checked):
-        console.print(line, style=style, markup=False)
-    took_s = time.perf_counter() - began
-    counts = f"{_count(checked.configs, 'config')} of {_count(checked.experiments, 'experiment')} and of options"
-    faults = _count(checked.faults, "fault") if checked.faults else "no fault"
-    console.print(f"checked {counts} in {took_s:.1f} s: {faults}", markup=False)
-    if checked.faults:
-        raise ConfigError(list(checked.faults.values()))
+        with compose.composer(folders.request([])) as files:
+            _compose_all(checked, files, folders, own)
+        for name in _primaries(folders):
+            with compose.composer(folders.request([], name)) as files:
+                checked.configs[(f"--config-name={name}",)] = composed([], files, folders)
+    except ConfigError as error:  # of a file without which there is no config
+        checked.add(located(fault, (), folders, ()) for fault in error.faults)
+    _judge(checked)
+    checked.add(_other_suffixes(folders))
+    checked.add(_without_header(folders, own))
+    if not broken:  # of what such a file reaches, nobody knows
+        checked.add(_unreached(checked, folders, own))
+        checked.add(_never_counting(checked, folders, own))
+    return checked
 
 
-def _project_plans(config_dir: str | None) -> Path | None:
-    """Where the project keeps its own golden plans; None in an installation, and for a person's own configs."""
-    folder = compose.config_dir().parent / "tests" / "golden" / "plans"
-    return folder if config_dir is None and folder.is_dir() else None
+def _broken(path: Path, name: str) -> Fault | None:
+    """The fault of a file that no config can be made of."""
+    if path.as_posix().isprintable():
+        return unloadable(path, name)
+    return Fault(where=name, found="a name that can't be printed", expected="one that can", remedy="rename the file")
 
 
-def _lines(checked: Checked) -> Iterator[tuple[str, str]]:
-    for words, fault in checked.refused.items():
-        others = "" if words[1:] else " with the default of the other groups"
-        yield f"refused: {' with '.join(words)}{others}: {fault.where} is {fault.found}", "dim"
-    advice: dict[Advice, list[str]] = {}
-    for name, plan in checked.plans.items():
-        for item in lint(plan, Machine.here()):
-            advice.setdefault(item, []).append(name)
-    for item, names in advice.items():
-        yield f"{', '.join(names)}: {item}", "dim" if item.reason else "yellow"
+def _own(folders: Folders) -> list[str]:
+    """The files that are checked."""
+    shown = folders.shown[folders.own or folders.base]
+    return [name for name in folders.files if Path(name).is_relative_to(shown)]
 
 
-def _count(things: Sized, name: str) -> str:
-    return f"{len(things)} {name}{'s' * (len(things) != 1)}"
+def _primaries(folders: Folders) -> list[str]:
+    """A person's primary configs: the files at the top of their folder."""
+    return [path.stem for path in folders.paths.values() if path.parent == folders.own]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="etlrun check",
-        description="Compose every experiment, and every option with those of the neighbouring groups; tell all faults "
-        "with file and line, and what makes a config slow.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--config-dir", "-cd", metavar="DIR", help="check your own configs instead of the project's")
-    parser.add_argument("--golden", type=Path, metavar="DIR", help="where the golden plans of your experiments are")
-    parser.add_argument("--update", action="store_true", help="write the golden plans instead of comparing them")
-    return parser
+def _compose_all(checked: Checked, files: Composer, folders: Folders, own: list[str]) -> None:
+    default = composed([], files, folders)
+    given = leaves(default.config or {})
+    named = {Path(name).with_suffix("").as_posix() for name in own}
+    shown = folders.shown[folders.own or folders.base]
+
+    def is_own(word: str) -> bool:
+        return (Path(shown) / word.replace("=", "/")).as_posix() in named
+
+    checked.experiments = [name for name in files.options("experiment") if is_own(f"experiment={name}")]
+    if DEFAULT in checked.experiments:
+        checked.experiments.remove(DEFAULT)
+        checked.add([named_default(folders)])
+    words: list[Words] = [(f"experiment={name}",) for name in checked.experiments]
+    groups = [group for group in files.groups() if group != "experiment"]
+    options = {group: [f"{group}={option}" for option in files.options(group)] for group in groups}
+    words += [(option,) for listed in options.values() for option in listed if is_own(option)]
+    for one, other in pairwise(groups):
+        words += [pair for pair in product(options[one], options[other]) if any(map(is_own, pair))]
+    if folders.own is None:
+        checked.experiments.insert(0, DEFAULT)
+        checked.configs[()] = default
+    for overrides in words:
+        checked.configs[overrides] = composed(list(overrides), files, folders, given)
+
+
+def _is_free(words: Words) -> bool:
+    """Whether these are options, which others may take the place of; not a whole run."""
+    return bool(words) and not words[0].startswith(("experiment=", "--config-name="))
+
+
+def _judge(checked: Checked) -> None:
+    """Tell the faults of whole runs, and those of options that fit none of their neighbours."""
+    met: dict[str, tuple[Fault, list[str]]] = {}
+    fitting = {word for words, variant in checked.configs.items() if variant.plan is not None for word in words}
+    broken = {words for words, variant in checked.configs.items() if variant.config is None}
+    for words, variant in checked.configs.items():
+        if words[1:] and any((word,) in broken for word in words):
+            continue  # what can't be composed alone can't with any other, and would be told again for each
+        name = DEFAULT if not words else words[0].removeprefix("experiment=")
+        if variant.plan is not None and name in checked.experiments:
+            checked.plans[name] = variant.plan
+        if variant.plan is None and _is_free(words) and all(word in fitting for word in words):
+            alone = [checked.configs[(word,)].faults for word in words[1:] + words[:1] if (word,) in checked.configs]
+            if len(words) == 1 or variant.faults not in alone:
+                checked.refused[words] = variant.faults[0]
+            continue
+        for fault in variant.faults:
+            if str(fault) not in checked.faults:  # as that of a file is
+                met.setdefault(str(fault), (fault, []))[1].append(" ".join(words) or "the default run")
+    for fault, places in met.values():
+        more = f" and {len(places) - 1} more" if places[1:] else ""
+        checked.add([replace(fault, where=f"{fault.where}, in {places[0]}{more}")])
+
+
+def _unreached(checked: Checked, folders: Folders, own: list[str]) -> Iterator[Fault]:
+    """Files that are part of no config."""
+    reached = {name for variant in checked.configs.values() for name in variant.files}
+    shown = Path(folders.shown[folders.own or folders.base])
+    names = {name: Path(name).relative_to(shown) for name in own} if folders.own is not None else {}
+    concealed = [name for name, inner in names.items() if (folders.base / inner).is_file()]
+    yield from map(hidden, concealed)
+    reached |= {*concealed, (shown / "experiment" / f"{DEFAULT}.yaml").as_posix()}
+    reached |= {name for name, inner in names.items() if inner.parts[0] == "hydra"}
+    reached |= {f"{(shown / word.replace('=', '/')).as_posix()}.yaml" for words in checked.configs for word in words}
+    for name in own:
+        if name not in reached:
+            yield Fault(
+                where=name,
+                found="a file that no config reaches",
+                expected="an option of a group that a defaults list names",
+                remedy="move it into the folder of its group, or remove it",
+            )
+
+
+def _other_suffixes(folders: Folders) -> Iterator[Fault]:
+    """Files that look like configs, and are none."""
+    for path in config_files(folders.own or folders.base, ".yml"):
+        yield Fault(where=folders.name(path), found="the suffix .yml", expected=".yaml: Hydra reads no other")
+
+
+def _never_counting(checked: Checked, folders: Folders, own: list[str]) -> Iterator[Fault]:
+    """Values that a later file takes the place of in every config."""
+    known: dict[tuple[str, str], list[Entry]] = {}
+    counting: set[Entry] = set()
+    beaten: dict[Entry, Entry] = {}
+    for variant in checked.configs.values():
+        last: dict[str, Entry] = {}
+        for layer in variant.layers:
+            name = folders.name(layer.path)
+            if (name, layer.package) not in known:
+                known[name, layer.package] = _values(folders.files, name, layer.package)
+            for entry in known[name, layer.package]:
+                if entry.key in last:
+                    beaten[last[entry.key]] = entry
+                last[entry.key] = entry
+        counting |= set(last.values())
+    for entry, by in beaten.items():
+        if entry not in counting and entry.file in own:
+            yield Fault(
+                where=f"{entry.file}:{entry.line}: {entry.key}",
+                found="a value that never counts",
+                expected=f"one that {by.file}:{by.line} does not take the place of in every config",
+                remedy="remove it, or let `_self_` stand last in its defaults",
+            )
+
+
+def _values(files: Mapping[str, bytes], name: str, package: str) -> list[Entry]:
+    """The innermost keys of a file, but those that a person has to give."""
+    found = entries(files.get(name, b""), package, name)
+    lines = files.get(name, b"").decode(errors="replace").splitlines()
+    outer = {entry.key.rpartition(".")[0] for entry in found}
+    return [entry for entry in found if entry.key not in outer and MISSING not in lines[entry.line - 1]]
+
+
+def _without_header(folders: Folders, own: list[str]) -> Iterator[Fault]:
+    """Experiments that don't begin with a comment."""
+    for name in own:
+        if Path(name).parent.name != "experiment":
+            continue
+        head = []
+        for line in folders.files[name].decode(errors="replace").splitlines():
+            if not line.startswith("#"):
+                break
+            head.append(line)
+        if not [line for line in head if line.strip("# ") and not line.startswith("# @package")]:
+            yield Fault(
+                where=f"{name}:1",
+                found="no comment at its head",
+                expected="what the experiment is for, its command and its costs",
+                remedy="write them as comments below `# @package _global_`",
+            )

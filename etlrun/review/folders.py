@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from etlrun import compose
+from etlrun.config import request as compose
+from etlrun.config.files import config_files
 from etlrun.errors import ConfigError, Fault, printable
 from etlrun.review.git import git, write_configs
-from etlrun.sources import config_files
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from etlrun import render
 from etlrun.errors import Fault
-from etlrun.plan import Plan
+from etlrun.plan import render
+from etlrun.plan.plan import Plan
 
 _LAST_LINE = re.compile(rb"\nfingerprint [0-9a-f]{16}\n\Z")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from etlrun.composer import Layer
+from etlrun.config.composer import Layer
 from etlrun.errors import Fault
 from etlrun.review.folders import Folders
 

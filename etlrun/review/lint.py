@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from etlrun.cache.limits import MEMORY_SHARE, free_memory_bytes, megabytes
 from etlrun.machine import cores
-from etlrun.plan import Plan, PlannedStage, at_cache
-from etlrun.review.kept import size_of
-from etlrun.rules import name_after, unread_cache
+from etlrun.plan.plan import Plan, PlannedStage, at_cache
+from etlrun.plan.rules import name_after, unread_cache
+from etlrun.review.caches import size_of
 from etlrun.stages.cache import MemoryCache
 from etlrun.stages.measure import ADVICE
 from etlrun.stages.transform import Decode, Parse, Resize

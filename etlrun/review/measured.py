@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from etlrun import record as records
 from etlrun.errors import ConfigError, WorldError
-from etlrun.plan import Plan
-from etlrun.planning import plan
-from etlrun.spec import parse
+from etlrun.plan.plan import Plan
+from etlrun.plan.planner import plan
+from etlrun.plan.spec import parse
+from etlrun.record import record as records
+from etlrun.record.outcome import records_read
 from etlrun.stages import STAGES
-from etlrun.sweep.outcome import records_read
 
 MEASURES = {"examples_per_s": "examples/s", "au": "au", "input_wait_share": "share of waiting"}
 """Of a run's summary, with what a reader calls them."""
@@ -105,7 +105,7 @@ def _measured(measure: str, old: tuple[float, ...], new: tuple[float, ...]) -> M
     ratio = statistics.median(new) / base if base else None
     if ratio is None or min(len(old), len(new)) == 1 or min(*old, *new) <= 0:
         return Measured(measure=measure, old=old, new=new, ratio=ratio, interval=None)
-    from etlrun.sweep.compare import interval_of_ratio  # imports NumPy, which most diffs do without
+    from etlrun.measure.compare import interval_of_ratio  # imports NumPy, which most diffs do without
 
     interval = interval_of_ratio(old, new)
     return Measured(measure=measure, old=old, new=new, ratio=ratio, interval=interval)

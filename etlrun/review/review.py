@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from etlrun.difference import Comparison, compare
 from etlrun.errors import ConfigError, Fault
-from etlrun.plan import Plan
-from etlrun.review.kept import Kept, caches
+from etlrun.plan.plan import Plan
+from etlrun.review.caches import Kept, caches
+from etlrun.review.difference import Comparison, compare
 from etlrun.review.measured import Measured, Runs
 from etlrun.review.sides import DEFAULT, Side, Variant
 

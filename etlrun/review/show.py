@@ -12,12 +12,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from etlrun import render
-from etlrun.difference import Difference
-from etlrun.plan import Plan
+from etlrun.plan import render
+from etlrun.plan.plan import Plan
+from etlrun.review.difference import Difference
 from etlrun.review.review import File, Review, Reviewed
-from etlrun.tables import as_markdown
-from etlrun.tables import plain as _plain
+from etlrun.terminal import as_markdown
+from etlrun.terminal import plain as _plain
 
 FORMAT_VERSION = 1
 _COLOURS = {"data": "bold red", "order": "yellow", "training": "magenta", "speed": "green", "nothing": "dim"}

@@ -13,17 +13,18 @@ from typing import Any
 
 import yaml
 
-from etlrun import compose, grid
-from etlrun import record as records
-from etlrun.composer import NOT_OF_A_RUN, UNCOMPOSABLE, Composer, Layer, refusal
+from etlrun.config import grid
+from etlrun.config import request as compose
+from etlrun.config.composer import NOT_OF_A_RUN, UNCOMPOSABLE, Composer, Layer, refusal
+from etlrun.config.files import unloadable, unreadable
+from etlrun.config.overrides import quoted
 from etlrun.errors import ConfigError, Fault
-from etlrun.overrides import quoted
-from etlrun.plan import Plan
-from etlrun.planning import plan
+from etlrun.plan.plan import Plan
+from etlrun.plan.planner import plan
+from etlrun.plan.spec import GROUPS, parse, parse_sweep
+from etlrun.record import record as records
 from etlrun.review.folders import Folders, at_revision, is_revision
 from etlrun.review.lines import located, revision_prefix
-from etlrun.sources import unloadable, unreadable
-from etlrun.spec import GROUPS, parse, parse_sweep
 from etlrun.stages import STAGES
 
 DEFAULT = "default"

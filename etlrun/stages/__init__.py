@@ -14,15 +14,7 @@ from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.measure import NoProfile, Trace
 from etlrun.stages.model import Emulated, MobileNetV2
 from etlrun.stages.trainer import Drain, Trainer
-from etlrun.stages.transform import (
-    CenterCrop,
-    Decode,
-    RandomFlip,
-    Rescale,
-    Resize,
-    ScaleMinusOneOne,
-    ScaleZeroOne,
-)
+from etlrun.stages.transform import CenterCrop, Decode, RandomFlip, Rescale, Resize, ScaleMinusOneOne, ScaleZeroOne
 
 Stages = Mapping[str, Mapping[str, type[Stage]]]
 

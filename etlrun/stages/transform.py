@@ -5,17 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from etlrun.stages.base import (
-    DATA,
-    ORDER,
-    SPEED,
-    Expected,
-    Flag,
-    Number,
-    Parallelism,
-    Size,
-    Stage,
-)
+from etlrun.stages.base import DATA, ORDER, SPEED, Expected, Flag, Number, Parallelism, Size, Stage
 from etlrun.stages.flow import Flow, UnfitError
 
 

@@ -13,15 +13,15 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 
-from etlrun import record as records
-from etlrun import run as runs
 from etlrun.errors import Fault, WorldError
-from etlrun.locks import nobodys
-from etlrun.record import Record
+from etlrun.record import record as records
+from etlrun.record.locks import nobodys
+from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
+from etlrun.record.record import Record
+from etlrun.run import run as runs
 from etlrun.sweep import hparams
 from etlrun.sweep.gpus import seats
 from etlrun.sweep.ledger import Ledger, RunKey
-from etlrun.sweep.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.sweep.process import started
 from etlrun.sweep.progress import Progress
 from etlrun.sweep.pruning import Pruning

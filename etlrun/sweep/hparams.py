@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from etlrun import record as records
-from etlrun.sweep.outcome import UNCACHED, Outcome
+from etlrun.record import record as records
+from etlrun.record.outcome import UNCACHED, Outcome
 
 FOLDER = "hparams"
 METRICS = ("examples_per_s", "au", "peak_rss_bytes", "val_accuracy")

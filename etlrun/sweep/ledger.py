@@ -22,13 +22,13 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from etlrun import record as records
+from etlrun.config.jobs import Job, Unfit, differences, identity_of
 from etlrun.errors import ConfigError, WorldError
-from etlrun.jobs import Job, Unfit, differences, identity_of
-from etlrun.locks import nobodys
-from etlrun.spec import parse_sweep
+from etlrun.plan.spec import parse_sweep
+from etlrun.plan.unused import told
+from etlrun.record import record as records
+from etlrun.record.locks import nobodys
 from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
-from etlrun.unused import told
 
 SWEEP, CONFIGS, ATTEMPTS = "sweep.json", "configs.jsonl", "attempts"
 RESUME = "sweep.resume="

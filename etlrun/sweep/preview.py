@@ -11,10 +11,10 @@ from pathlib import Path
 
 from pydantic_core import to_json
 
-from etlrun import record as records
-from etlrun.grid import Grid
-from etlrun.jobs import identity_of
-from etlrun.plan import Plan, sections
+from etlrun.config.grid import Grid
+from etlrun.config.jobs import identity_of
+from etlrun.plan.plan import Plan, sections
+from etlrun.record import record as records
 from etlrun.sweep.ledger import Config, Ledger, own_words
 from etlrun.sweep.unfit import LeftOut, left_out, told
 

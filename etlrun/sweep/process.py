@@ -13,7 +13,7 @@ from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from etlrun import run
+from etlrun.run import run
 
 OUTPUT = "output.txt"
 """What a job has printed."""

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from etlrun import record as records
+from etlrun.record import record as records
+from etlrun.record.outcome import UNCACHED, Outcome
 from etlrun.sweep.ledger import Ledger, RunKey, own_words
-from etlrun.sweep.outcome import UNCACHED, Outcome
 
 
 class Progress:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from etlrun import record as records
+from etlrun.record import record as records
+from etlrun.record.outcome import UNCACHED, Outcome
 from etlrun.sweep.ledger import Ledger, RunKey
-from etlrun.sweep.outcome import UNCACHED, Outcome
 
 MARGIN = 1.05
 """By which a config would have to win to be worth a run."""

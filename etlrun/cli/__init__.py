@@ -1,0 +1,1 @@
+"""The command line: `main`, and a module for each command that is more than a call."""

@@ -1,0 +1,80 @@
+"""`etlrun check`: whether all configs are sound, and which of them are slow."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sized
+from pathlib import Path
+
+from rich.console import Console
+
+from etlrun.config import request as compose
+from etlrun.errors import ConfigError, Fault
+from etlrun.review import golden
+from etlrun.review.check import Checked, check
+from etlrun.review.folders import working_tree
+from etlrun.review.lint import Advice, Machine, lint
+
+
+def main(words: list[str]) -> None:
+    """`etlrun check`; `ConfigError` with all faults. Advice is no fault."""
+    known = _parser().parse_args(words)
+    began = time.perf_counter()
+    folders = working_tree(known.config_dir)
+    checked = check(folders)
+    console = Console(highlight=False, soft_wrap=True)
+    folder = known.golden or _project_plans(known.config_dir)
+    names = set(checked.experiments)
+    try:
+        if folder is not None and known.update:
+            for name in golden.update(folder, checked.plans, names):
+                console.print(f"updated {folder / name}", markup=False)
+        elif folder is not None:
+            checked.add(golden.out_of_date(folder, checked.plans, names))
+    except OSError as error:
+        found, expected = str(error.strerror), "a folder for golden plans that can be read and written"
+        checked.add([Fault(where=str(error.filename or folder), found=found, expected=expected)])
+    for line, style in _lines(checked):
+        console.print(line, style=style, markup=False)
+    took_s = time.perf_counter() - began
+    counts = f"{_count(checked.configs, 'config')} of {_count(checked.experiments, 'experiment')} and of options"
+    faults = _count(checked.faults, "fault") if checked.faults else "no fault"
+    console.print(f"checked {counts} in {took_s:.1f} s: {faults}", markup=False)
+    if checked.faults:
+        raise ConfigError(list(checked.faults.values()))
+
+
+def _project_plans(config_dir: str | None) -> Path | None:
+    """Where the project keeps its own golden plans; None in an installation, and for a person's own configs."""
+    folder = compose.config_dir().parent / "tests" / "golden" / "plans"
+    return folder if config_dir is None and folder.is_dir() else None
+
+
+def _lines(checked: Checked) -> Iterator[tuple[str, str]]:
+    for words, fault in checked.refused.items():
+        others = "" if words[1:] else " with the default of the other groups"
+        yield f"refused: {' with '.join(words)}{others}: {fault.where} is {fault.found}", "dim"
+    advice: dict[Advice, list[str]] = {}
+    for name, plan in checked.plans.items():
+        for item in lint(plan, Machine.here()):
+            advice.setdefault(item, []).append(name)
+    for item, names in advice.items():
+        yield f"{', '.join(names)}: {item}", "dim" if item.reason else "yellow"
+
+
+def _count(things: Sized, name: str) -> str:
+    return f"{len(things)} {name}{'s' * (len(things) != 1)}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="etlrun check",
+        description="Compose every experiment, and every option with those of the neighbouring groups; tell all faults "
+        "with file and line, and what makes a config slow.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config-dir", "-cd", metavar="DIR", help="check your own configs instead of the project's")
+    parser.add_argument("--golden", type=Path, metavar="DIR", help="where the golden plans of your experiments are")
+    parser.add_argument("--update", action="store_true", help="write the golden plans instead of comparing them")
+    return parser

@@ -1,0 +1,135 @@
+"""What Hydra starts: one run in this process, and of a multirun each job in a process of its own.
+
+A grid is run by `etlrun.cli.multirun`; where `hydra/launcher` names another launcher, or `hydra/sweeper` another sweeper,
+such as Optuna's, they call `job`.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra._internal.callbacks import Callbacks
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
+from hydra.experimental.callback import Callback
+from hydra.types import HydraContext, RunMode
+from omegaconf import DictConfig
+
+from etlrun.config.composer import plain, resolved
+from etlrun.config.request import VERSION_BASE, Request, composer, config_dir
+from etlrun.errors import EtlrunError, WorldError, describe
+from etlrun.plan.spec import parse_sweep
+from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
+from etlrun.record.record import COMPLETED
+from etlrun.results import report
+from etlrun.results.collect import collect
+from etlrun.run import run
+from etlrun.stages.sweep import Sweep
+from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
+from etlrun.sweep.process import started
+
+_PROBE_BYTES = 4096
+"""A block, which a full disk does not have."""
+
+
+def launch(words: Sequence[str]) -> None:
+    """Hand the command line to Hydra, which composes each job's config and calls `job` with it."""
+    sys.argv[1:] = words
+    main: Callable[[], Any] = hydra.main(
+        version_base=VERSION_BASE, config_path=str(config_dir()), config_name="config"
+    )(job)
+    main()
+
+
+def refuse_unwritable(folder: Path, key: str) -> None:
+    """`WorldError` where `folder`, which `key` names, can't be made or written to; nothing is left there."""
+    there = folder.absolute()
+    try:
+        while not _is_there(there):
+            there = there.parent
+        with tempfile.TemporaryDirectory(prefix=".etlrun", dir=there) as probe:
+            Path(probe, "probe").write_bytes(bytes(_PROBE_BYTES))  # a full disk still takes folders
+    except OSError as error:
+        raise WorldError(
+            where=key,
+            found=f"{folder}: {error.strerror}",
+            expected="a folder that can be made and written to",
+            remedy=f"choose another {key}, or make space",
+        ) from error
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def by_launcher(ledger: Ledger, runs: Sequence[RunKey], request: Request) -> None:
+    """Have the launcher that the command line names run the jobs of a sweep; it calls `job` for each."""
+    words = [*request.overrides, f"hydra.sweep.dir='{ledger.folder}'"]
+    jobs = [[*ledger.frozen(run)[1], f"hydra.sweep.subdir='{ledger.start(run).name}'"] for run in runs]
+    with composer(request) as files:
+        config = files.loader.load_configuration(request.config_name or "config", words, run_mode=RunMode.MULTIRUN)
+        context = HydraContext(config_loader=files.loader, callbacks=Callbacks(config))
+        launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
+        launcher.launch(jobs, initial_job_idx=0)
+
+
+def job(config: DictConfig) -> Any:
+    """One run: in this process, or for a job of a multirun in a fresh one, from the config frozen in its folder.
+
+    A job of a sweep with a ledger runs with the config that was frozen as the sweep began, whatever Hydra composes now.
+
+    Returns:
+        Of a multirun's job its objectives, for a search.
+    """
+    settings = HydraConfig.get()
+    folder = Path(settings.runtime.output_dir)
+    own_configs = [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
+    if settings.mode == RunMode.RUN or not (Path(settings.sweep.dir) / SWEEP).exists():
+        try:
+            run.freeze(folder, plain(config), list(settings.overrides.task), own_configs[0] if own_configs else None)
+        except EtlrunError as error:
+            raise SystemExit(describe(error)) from None
+    if settings.mode == RunMode.RUN:
+        raise SystemExit(run.run(folder))
+    process = started(folder)
+    try:
+        with run.terminated_as_interrupted():
+            process.join()
+    except KeyboardInterrupt:
+        process.terminate()
+        process.join()
+        run.settle(folder, process.exitcode or 0)
+        report.conclude(collect(Path(settings.sweep.dir)))
+        raise SystemExit(run.INTERRUPTED) from None
+    run.settle(folder, process.exitcode or 0)
+    return _objectives(outcome_of(folder), parse_sweep(resolved(config)["sweep"]))
+
+
+def _objectives(outcome: Outcome | None, sweep: Sweep) -> float | tuple[float, ...]:
+    """What a search is given of a run: the worst there is of one that did not complete, or went without its cache."""
+    worst = {"throughput": 0.0, "utilisation": 0.0, "peak_memory": float("inf")}
+    figures: dict[str, float | None] = {}
+    if outcome is not None and outcome.status == COMPLETED and outcome.state != UNCACHED:
+        found = (outcome.examples_per_s, outcome.au, outcome.peak_rss_bytes)
+        figures = dict(zip(worst, found, strict=True))
+    values = tuple(worst[name] if (value := figures.get(name)) is None else float(value) for name in sweep.objectives)
+    return values[0] if len(values) == 1 else values
+
+
+class SweepTable(Callback):  # type: ignore[misc]
+    """Ends a multirun of another sweeper with its report, and an exit status that tells whether all jobs went well."""
+
+    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+        """Print and write the report; status 1 where a job was not completed, 3 where one was below its pass mark."""
+        status = report.conclude(collect(Path(config.hydra.sweep.dir)))
+        if status:
+            raise SystemExit(status)

@@ -1,0 +1,181 @@
+"""A multirun from its command line to its report: a new sweep, or one that goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from etlrun.cli import launch
+from etlrun.config import grid
+from etlrun.config.request import Request, files_digest, merged
+from etlrun.errors import ConfigError, Fault
+from etlrun.plan.spec import show
+from etlrun.record.locks import held, held_if_there
+from etlrun.record.outcome import outcome_of
+from etlrun.results import report
+from etlrun.results.collect import of_ledger
+from etlrun.run import run
+from etlrun.stages import STAGES
+from etlrun.stages.sweep import Sweep
+from etlrun.sweep.engine import run_all, unfinished
+from etlrun.sweep.ledger import RESUME, SWEEP, Ledger
+from etlrun.sweep.preview import Preview, preview
+from etlrun.sweep.progress import Progress
+from etlrun.sweep.unfit import left_out, told
+
+SUBDIR = "${hydra.job.num}"
+LAUNCHERS_OWN = {"prune": False, "on_error": "continue", "retries": 0, "timeout_s": None, "max_jobs_in_flight": 1}
+"""Settings, as they have to be with another launcher than Hydra's basic one: it has its own for what they say."""
+
+
+def multirun(words: Sequence[str]) -> None:
+    """Run every combination that the command line `words` asks for; ends the process with its exit status.
+
+    Raises:
+        ConfigError: Some combination is wrong; none has started.
+        WorldError: The sweep's folder can't be used.
+    """
+    # The million objects of a large sweep are no garbage; to look for some took a sixth of its time.
+    gc.set_threshold(50_000)
+    request = Request.of(list(words))
+    folder = _resumed(request)
+    if folder is not None:
+        _go_on(request, folder)
+        return
+    found = grid.of(request, STAGES)
+    _refuse_unfit(found.sweep, found.multirun, request)
+    if not found.multirun.is_grid:
+        launch.refuse_unwritable(Path(found.multirun.dir), "hydra.sweep.dir")
+        launch.launch(words)
+        return
+    with held(Path(found.multirun.dir)):
+        ledger = new_ledger(request, found)
+        if len(ledger.configs) < len(found.jobs):
+            print(f"etlrun: {len(found.jobs)} combinations mean {len(ledger.configs)} configs", file=sys.stderr)
+        _run(ledger, request, found.multirun)
+
+
+def planned(request: Request) -> Preview:
+    """What a new sweep of `request` would do; `ConfigError` where it would be refused, or is a search."""
+    if _resumed(request) is not None:
+        remedy = "leave it out, or go on with the sweep: it says what is left"
+        expected = "null in the plan of a new sweep"
+        raise ConfigError([Fault(where="sweep.resume", found="a sweep", expected=expected, remedy=remedy)])
+    found = grid.of(request, STAGES)
+    _refuse_unfit(found.sweep, found.multirun, request)
+    if not found.multirun.is_grid:
+        who = found.multirun.sweeper.rpartition(".")[2]
+        expected = "a grid, whose jobs are known before they run"
+        raise ConfigError([Fault(where="hydra/sweeper", found=who, expected=expected, remedy="leave it out")])
+    return preview(found)
+
+
+def new_ledger(request: Request, found: grid.Grid) -> Ledger:
+    """The ledger of the sweep that `request` asks for, in its folder; `WorldError` where that can't be used."""
+    known = {
+        "overrides": request.overrides,
+        "config_dir": request.config_dir and str(Path(request.config_dir).resolve()),
+        "config_name": request.config_name,
+        "files": files_digest(request),
+        "multirun": dataclasses.asdict(found.multirun),
+    }
+    return Ledger.create(Path(found.multirun.dir), found.sweep, found.jobs, known, found.unfit)
+
+
+def _resumed(request: Request) -> Path | None:
+    """The folder that `sweep.resume` names."""
+    words = [word.lstrip("+") for word in request.overrides if word.lstrip("+").startswith(RESUME)]
+    value = words[-1].removeprefix(RESUME).strip("'\"") if words else "null"
+    if not value:
+        expected = "the folder of a sweep, or null"
+        raise ConfigError([Fault(where="sweep.resume", found="nothing", expected=expected)])
+    return None if value == "null" else Path(value)
+
+
+def _go_on(now: Request, folder: Path) -> None:
+    with held_if_there(folder, SWEEP):
+        ledger = Ledger.open(folder)
+        before = ledger.request
+        own = [word for word in now.overrides if word.lstrip("+").startswith("sweep.")]
+        others = [word for word in now.overrides if word not in own]
+        ledger.sweep = grid.changed(ledger.sweep, [word for word in own if not word.lstrip("+").startswith(RESUME)])
+        request = Request(
+            overrides=merged(before["overrides"], others),
+            config_dir=now.config_dir or before["config_dir"],
+            config_name=now.config_name or before["config_name"],
+            multirun=True,
+        )
+        multirun_config = grid.Multirun(**before["multirun"]) if not others else grid.settings(request, STAGES)[1]
+        _refuse_unfit(ledger.sweep, multirun_config, now)
+        if others or files_digest(request) != before["files"]:
+            for line in _changes(ledger, request, is_strict=bool(others)):
+                print(line, file=sys.stderr)
+        ledger.save()
+        _run(ledger, request, multirun_config)
+
+
+def _changes(ledger: Ledger, request: Request, *, is_strict: bool) -> Iterator[str]:
+    """What is new or other in the command line or the files; a sweep that only goes on needs none of it to be right."""
+    try:
+        found = grid.of(request, STAGES)
+    except ConfigError as error:
+        if is_strict:
+            raise
+        yield f"etlrun: the files of now are refused, and the sweep goes on with its own configs:\n{error}"
+    else:
+        yield from ledger.extended(found.jobs, found.unfit)
+
+
+def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
+    outcomes = {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs}
+    left, jobs = unfinished(ledger, outcomes), f"{len(outcomes)} jobs of {len(ledger.configs)} configs"
+    print(f"sweep     {jobs}, {len(left)} to run, in {ledger.folder}", flush=True)
+    for line in told(left_out(ledger.unfit, [of.overrides for of in ledger.configs])):
+        print(f"left out  {line}", flush=True)
+    if config.is_basic:
+        with Progress(ledger) as progress:
+            came_to_end = run_all(ledger, outcomes, progress)
+    else:
+        launch.by_launcher(ledger, left, request)
+        came_to_end = True
+    outcomes |= {key: outcome_of(ledger.folder_of(key)) for key in left}
+    status = report.conclude(of_ledger(ledger, outcomes))
+    if not came_to_end:
+        print(f"etlrun: interrupted; go on with: {ledger.resume_command}", file=sys.stderr)
+    raise SystemExit(status if came_to_end else run.INTERRUPTED)
+
+
+def _refuse_unfit(sweep: Sweep, config: grid.Multirun, request: Request) -> None:
+    """Settings that the sweeper, the launcher or the ledger would not heed, and options that nobody knows."""
+    others = LAUNCHERS_OWN if config.is_grid else {**LAUNCHERS_OWN, "repeats": 1, "exclude": (), "zip": ()}
+    heeded = config.is_grid and config.is_basic
+    who = (config.launcher if config.is_grid else config.sweeper).rpartition(".")[2]
+    faults = [
+        Fault(
+            where=f"sweep.{name}",
+            found=show(getattr(sweep, name)),
+            expected=f"{show(wanted)}, since {who} {'runs' if config.is_grid else 'chooses'} the jobs",
+            remedy="set what it has for it, or leave it out",
+        )
+        for name, wanted in others.items()
+        if not heeded and getattr(sweep, name) != wanted
+    ]
+    if config.is_grid:
+        faults += [
+            Fault(where=word, found="an option that no grid has", expected="overrides KEY=VALUE, or Hydra's options")
+            for word in request.unknown
+        ]
+    if heeded and sweep.prune and sweep.max_jobs_in_flight > 1:
+        expected = f"false with sweep.max_jobs_in_flight={sweep.max_jobs_in_flight}"
+        expected += ", since what bounds a job beside others bounds no other"
+        remedy = "run one job at a time, or all of them"
+        faults.append(Fault(where="sweep.prune", found="true", expected=expected, remedy=remedy))
+    if config.is_grid and config.subdir != SUBDIR:
+        remedy = "leave it as it is, and choose hydra.sweep.dir"
+        expected = f"{SUBDIR}: a sweep names the folders of its runs"
+        faults.append(Fault(where="hydra.sweep.subdir", found=config.subdir, expected=expected, remedy=remedy))
+    if faults:
+        raise ConfigError(faults)

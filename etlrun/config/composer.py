@@ -1,0 +1,204 @@
+"""Composes many configs of the same folders: each file is read once, and Hydra's own config is left out."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+import yaml
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import CachingConfigRepository
+from hydra._internal.defaults_list import DefaultsList, create_defaults_list
+from hydra.core.default_element import ResultDefault
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from etlrun.config.files import Readable
+from etlrun.errors import ConfigError, Fault, one_line
+
+UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
+"""What Hydra and OmegaConf raise of files that are wrong, or that include themselves."""
+NOT_OF_A_RUN = {"hydra", "sweep"}
+"""Keys of a config that its plan does not know."""
+MISSING = "???"
+"""What stands in a config for a value that a person has to give."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A file that a config is made of.
+
+    Attributes:
+        path: Of the file.
+        package: The dotted path below which its keys are put; empty for the top.
+    """
+
+    path: Path
+    package: str
+
+
+class Composer:
+    """Composes configs while Hydra is set up for their folders."""
+
+    def __init__(self, loader: Any, config_name: str) -> None:
+        self.loader: ConfigLoaderImpl = loader
+        self.loader.repository = Readable(loader.config_search_path)
+        self._name = config_name
+        self._files = CachingConfigRepository(loader.repository)
+        self._parser = OverridesParser.create()
+        self._blocks: dict[str, dict[str, Any]] = {}
+        self._lists: dict[tuple[str, ...], DefaultsList] = {}
+        self._configs: dict[tuple[str, ...], DictConfig] = {}
+
+    def values(self, overrides: Sequence[str]) -> dict[str, Any]:
+        """The config as plain values, references resolved, without what is left as `???`; `ConfigError` if none."""
+        try:
+            return plain(self.config(overrides))
+        except UNCOMPOSABLE as error:
+            raise ConfigError([refusal(error)]) from error
+
+    def sweep(self, overrides: Sequence[str]) -> Any:
+        """The same of the group `sweep`, which is no part of a run; None where the config has none."""
+        try:
+            block = self.config(overrides).get("sweep")
+            return None if block is None else OmegaConf.to_container(block, resolve=True)
+        except UNCOMPOSABLE as error:
+            raise ConfigError([refusal(error)]) from error
+
+    def config(self, overrides: Sequence[str]) -> DictConfig:
+        """As Hydra composes it. What does not work without Hydra's own config is done again with it."""
+        key = tuple(overrides)
+        if key not in self._configs:
+            try:
+                self._configs[key] = self._without_hydra(overrides)
+            except (*UNCOMPOSABLE, _NotPlainError):
+                self._configs[key] = hydra.compose(config_name=self._name, overrides=list(overrides))
+        return self._configs[key]
+
+    def layers(self, overrides: Sequence[str]) -> tuple[Layer, ...]:
+        """The files of a config, in the order in which they are laid over each other; none if only Hydra can tell."""
+        try:
+            defaults = self._defaults(overrides).defaults
+        except (*UNCOMPOSABLE, ConfigError):
+            return ()
+        return tuple(Layer(self._path(default), _package(default)) for default in defaults)
+
+    def missing(self, overrides: Sequence[str]) -> list[str]:
+        """The dotted keys of what is left as `???`."""
+        return _missing(OmegaConf.to_container(self.config(overrides), resolve=False), "")
+
+    def options(self, group: str) -> list[str]:
+        """The options of a group."""
+        return list(self.loader.get_group_options(group))
+
+    def groups(self) -> list[str]:
+        """The groups between which the primary config chooses, in its order."""
+        found = reversed(self._defaults(()).overrides.known_choices)
+        return [group for group in found if not group.startswith("hydra/")]
+
+    def _defaults(self, overrides: Sequence[str]) -> DefaultsList:
+        key = tuple(overrides)
+        if key not in self._lists:
+            try:
+                self._lists[key] = self._listed(key, with_hydra=False)
+            except HydraException:  # it may choose options of Hydra's own groups
+                self._lists[key] = self._listed(key, with_hydra=True)
+        return self._lists[key]
+
+    def _listed(self, overrides: tuple[str, ...], *, with_hydra: bool) -> DefaultsList:
+        found = create_defaults_list(
+            repo=self._files,
+            config_name=self._name,
+            overrides_list=self._parser.parse_overrides(list(overrides)),
+            prepend_hydra=with_hydra,
+            skip_missing=False,
+        )
+        found.defaults = [default for default in found.defaults if not default.config_path.startswith("hydra/")]
+        return found
+
+    def _without_hydra(self, overrides: Sequence[str]) -> DictConfig:
+        primary = self._files.load_config(self._name)
+        if primary is None or OmegaConf.select(primary.config, "hydra.searchpath") is not None:
+            raise _NotPlainError
+        defaults = self._defaults(overrides)
+        merged: dict[str, Any] = {}
+        for default in defaults.defaults:
+            _merge(merged, self._block(default))
+        merged.pop("hydra", None)
+        config = OmegaConf.create(merged)
+        OmegaConf.set_struct(config, value=True)
+        ConfigLoaderImpl._apply_overrides_to_config(defaults.config_overrides, config)  # noqa: SLF001 - Hydra's own
+        return config
+
+    def _block(self, default: ResultDefault) -> dict[str, Any]:
+        """The values of a file, in its package."""
+        package = _package(default)
+        key = f"{default.config_path} {package}"
+        if key not in self._blocks:
+            loaded = self._files.load_config(default.config_path)
+            values: Any = OmegaConf.to_container(loaded.config, resolve=False)
+            for part in reversed(package.split(".") if package else []):
+                values = {part: values}
+            self._blocks[key] = values
+        return self._blocks[key]
+
+    def _path(self, default: ResultDefault) -> Path:
+        source = self._files.load_config(default.config_path).path.removeprefix("file://")
+        return Path(source) / f"{default.config_path}.yaml"
+
+
+class _NotPlainError(Exception):
+    """A config that only Hydra can compose."""
+
+
+def _package(default: ResultDefault) -> str:
+    return default.package or ""
+
+
+def _merge(values: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    """Lay `layer` over `values`, as OmegaConf does where there are no references to whole blocks."""
+    for key, value in layer.items():
+        there = values.get(key)
+        if isinstance(value, dict) and isinstance(there, str) and "${" in there:
+            raise _NotPlainError
+        if isinstance(value, dict) and isinstance(there, dict):
+            _merge(there, value)
+        elif value != MISSING or key not in values:
+            values[key] = copy.deepcopy(value)
+
+
+def refusal(error: Exception) -> Fault:
+    """The fault of a config that Hydra or OmegaConf has refused."""
+    found = "defaults that lead back to themselves" if isinstance(error, RecursionError) else one_line(error)
+    return Fault(where="config", found=found, expected="a config that Hydra can compose")
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A job's config as plain values, every reference resolved; what is left as `???` is missing.
+
+    How a sweep goes is no part of its jobs' configs.
+    """
+    return {key: value for key, value in resolved(config).items() if key not in NOT_OF_A_RUN}
+
+
+def resolved(config: DictConfig) -> dict[str, Any]:
+    """The same with everything that is in it."""
+    return {str(key): value for key, value in _without_missing(OmegaConf.to_container(config, resolve=True)).items()}
+
+
+def _missing(value: Any, key: str) -> list[str]:
+    if isinstance(value, dict):
+        return [found for name, item in value.items() for found in _missing(item, f"{key}.{name}".lstrip("."))]
+    return [key] if value == MISSING else []
+
+
+def _without_missing(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_missing(item) for key, item in value.items() if item != MISSING}

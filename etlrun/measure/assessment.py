@@ -1,0 +1,241 @@
+"""From the epochs of a run to its verdict: collects what was measured, measures the rest, and writes the summary."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from etlrun.errors import WorldError
+from etlrun.machine import cores
+from etlrun.measure.advice import advice
+from etlrun.measure.meter import Loop, spread_ms
+from etlrun.measure.probes import ceiling_per_s, step_costs_ms
+from etlrun.measure.resources import Resources
+from etlrun.measure.sampler import Sampler
+from etlrun.measure.settled import settled_values
+from etlrun.measure.stage_costs import StageCost, StageCosts
+from etlrun.measure.verdict import Side, judge, judge_alone, utilisation
+from etlrun.measure.work import Work
+from etlrun.plan.plan import PlannedStage
+from etlrun.stages.cache import NoCache
+from etlrun.stages.load import Batch, Shuffle
+from etlrun.stages.trainer import Drain
+
+_PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
+"""A probe after the training may take this part of the training's time, within limits."""
+
+MEASURED = (
+    "verdict", "step_floor_ms", "pipeline_examples_per_s", "au", "input_wait_s", "input_wait_share",
+    "input_wait_ms_median", "input_wait_ms_p95", "fill_wait_s", "validation_wait_s", "stages", "autotune", "resources",
+)  # fmt: skip
+"""The keys of a summary that `Assessment.conclude` writes."""
+
+
+class Assessment:
+    """Used as a context around the training: looks on while it lasts.
+
+    Attributes:
+        loops: The epochs of each pipeline.
+    """
+
+    def __init__(self, work: Work, peak_gpu_bytes: Callable[[], int | None]) -> None:
+        self.work, self._peak_gpu_bytes = work, peak_gpu_bytes
+        self.loops: dict[str, list[Loop]] = {name: [] for name in work.pipelines}
+        self._costs: dict[str, list[StageCosts | None]] = {name: [] for name in work.pipelines}
+        self._sampler = Sampler(work.watches.values(), with_gpu=bool(work.record.summary["host"]["accelerators"]))
+        self._resources = Resources()
+        self._used: dict[str, Any] = {}
+        self._handover_s = 0.0
+        self._is_drained = isinstance(work.plan.spec.trainer, Drain)
+
+    def __enter__(self) -> Self:
+        self._sampler.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for watch in self.work.watches.values():
+            watch.release()
+        self._sampler.__exit__(*exception)
+        self._used = {
+            **self._resources.used(),
+            "cache_bytes": self._cache_bytes(),
+            "gpus": self._sampler.gpu.described(),
+            "peak_gpu_bytes": self._peak_gpu_bytes(),
+        }
+
+    def begin(self, name: str) -> None:
+        """An epoch of the pipeline `name` begins."""
+        self.work.watches[name].meter.begin()
+
+    def end(self, name: str) -> Loop:
+        """It has ended."""
+        watch = self.work.watches[name]
+        loop, costs = watch.meter.end(), self._costs_of(name)
+        if not loop.steps_s:
+            raise _empty_pass(name)
+        if watch.pass_batches is None:
+            watch.release()
+        if costs is not None:
+            self.work.record.event("stages", pipeline=name, stages=[dataclasses.asdict(row) for row in costs.rows])
+            if not self.loops[name]:
+                loop.split_fill(self._first_examples(name, costs) * costs.periods.slowest.period_ms / 1000)
+        self.loops[name].append(loop)
+        self._costs[name].append(costs)
+        return loop
+
+    def _costs_of(self, name: str) -> StageCosts | None:
+        """Of the pass that was looked at last; None where that was too early or never."""
+        paths = [planned.stage.path for planned in self._stages(name)]
+        keeper = self.work.pipelines[name].keeper
+        reads = keeper is not None and keeper.passes[-1:] == ["read"]
+        seen = [
+            StageCosts(model, paths, self._batch_size, cores(), reads_disk=reads, pass_examples=self._batched(name))
+            for model in self.work.watches[name].taken_models()
+        ]
+        if not seen or not seen[0].periods.work.period_ms:
+            return None
+        later = {row.stage: row for row in seen[1].rows}
+        seen[0].rows = [row if row.examples else later.get(row.stage, row) for row in seen[0].rows]
+        return seen[0]
+
+    def _batched(self, name: str) -> int:
+        """Examples that the batches of a pass hold, where no record is skipped."""
+        batch = next(planned.stage for planned in self._stages(name) if isinstance(planned.stage, Batch))
+        num_examples = int(self.work.pipelines[name].split.num_examples)
+        return num_examples // batch.batch_size * batch.batch_size if batch.drop_remainder else num_examples
+
+    def _first_examples(self, name: str, costs: StageCosts) -> int:
+        """That have to be there before the first batch of a pass is; a cache on disk is shuffled by numbers."""
+        shuffles = [planned.stage for planned in self._stages(name) if isinstance(planned.stage, Shuffle)]
+        buffered = 0 if costs.reads_disk else sum(stage.buffer_size for stage in shuffles)
+        return int(min(self._batch_size + buffered, self.work.pipelines[name].split.num_examples))
+
+    def probe_s(self) -> float:
+        """How long one probe may take."""
+        trained_s = sum(loop.wall_s for loop in self.loops["train"])
+        return min(max(_PROBE_SHARE * trained_s, _PROBE_LEAST_S), _PROBE_MOST_S)
+
+    def conclude(self, floor: Loop | None) -> None:
+        """Write verdict and evidence into the summary; `floor` holds steps on a batch that was there."""
+        if not self.loops["train"]:  # nothing was left to do for a resumed run
+            return
+        if floor is not None and len(floor.waits_s) > 1:
+            self._handover_s = statistics.median(floor.waits_s[1:])
+        sides = [self._side(name, floor if name == "train" else None) for name in self.work.pipelines]
+        ceiling = self._ceiling_per_s()
+        if self._is_drained:
+            verdict = judge_alone(sides[0], ceiling)
+        else:
+            verdict = judge(sides, ceiling, self._step_costs_ms, cores())
+        train, rows = sides[0], self._rows(verdict.pipeline or "train")
+        steady_s = sum(loop.measured_s - loop.fill_s for loop in train.loops)
+        waits_s = sum(loop.input_wait_s for loop in train.loops)
+        advised = advice(verdict.stage, self.work.plan, rows, self._conditions(verdict.pipeline or "train"))
+        epochs = self.work.record.summary["epochs"]
+        self.work.record.update(
+            verdict={**dataclasses.asdict(verdict), "advice": verdict.advice or advised},
+            step_floor_ms=None if train.floor_s is None else 1000 * train.floor_s,
+            pipeline_examples_per_s=ceiling,
+            au=utilisation(sides),
+            input_wait_s=sum(epoch["input_wait_s"] for epoch in epochs),
+            **spread_ms([wait_s for loop in train.loops for wait_s in loop.waits_s]),
+            input_wait_share=waits_s / steady_s if steady_s > 0 else None,
+            fill_wait_s=sum(epoch["fill_wait_s"] for epoch in epochs),
+            validation_wait_s=sum(epoch.get("validation_wait_s", 0.0) for epoch in epochs),
+            stages=[self._described(row, verdict.pipeline or "train") for row in rows],
+            autotune=settled_values(self.work.train.stages, self._rows("train")),
+            resources=self._used,
+        )
+
+    def _stages(self, name: str) -> tuple[PlannedStage, ...]:
+        return self.work.pipelines[name].stages
+
+    @property
+    def _batch_size(self) -> int:
+        return self.work.plan.spec.load.batch_size
+
+    def _side(self, name: str, floor: Loop | None) -> Side:
+        """The floor of a validation step is that of the quicker half of them: no step is run twice for it."""
+        in_loop = [] if self._is_drained else [step for loop in self.loops[name] for step in loop.warm_steps_s]
+        floors = [statistics.median(in_loop)] if in_loop else []
+        if floor is not None and floor.warm_steps_s:
+            floors.append(statistics.median(floor.warm_steps_s))
+        elif in_loop:
+            floors.append(statistics.quantiles(in_loop, n=4, method="inclusive")[0] if len(in_loop) > 1 else in_loop[0])
+        return Side(
+            name=name,
+            paths=tuple(planned.stage.path for planned in self._stages(name)),
+            batch_size=self._batch_size,
+            loops=tuple(self.loops[name]),
+            costs=tuple(self._costs[name]),
+            floor_s=min(floors, default=None),
+            handover_s=self._handover_s,
+        )
+
+    def _rows(self, name: str) -> list[StageCost]:
+        """Of the epoch that waited most, and from the other epochs those stages that it lacks."""
+        order = sorted(
+            (
+                (loop.fill_s + loop.input_wait_s, costs)
+                for loop, costs in zip(self.loops[name], self._costs[name], strict=True)
+                if costs is not None
+            ),
+            key=lambda pair: -pair[0],
+        )
+        rows: dict[str, StageCost] = {}
+        for _, costs in order:
+            for row in costs.rows:
+                rows.setdefault(row.stage, row)
+        return [rows[planned.stage.path] for planned in self._stages(name) if planned.stage.path in rows]
+
+    def _described(self, row: StageCost, name: str) -> dict[str, Any]:
+        tuned = settled_values(self._stages(name), [row])
+        return {**dataclasses.asdict(row), "set_by": "autotune" if tuned else "config"}
+
+    def _ceiling_per_s(self) -> float | None:
+        """Measured; where a batch takes too long for that, what the slowest thread made of it in the training."""
+        loops, costs, rows = self.loops["train"], self._costs["train"][-1], self._rows("train")
+        examples = sum(sum(loop.examples) for loop in loops)
+        if self._is_drained:
+            measured_s = sum(loop.measured_s for loop in loops)
+            return examples / measured_s if measured_s > 0 else None
+        period_ms = costs.periods.slowest.period_ms if costs is not None else 0.0
+        if self._batch_size * period_ms / 1000 > self.probe_s():
+            return 1000 / period_ms
+        has_cache = not isinstance(self.work.plan.spec.cache, NoCache)
+        keeper = self.work.train.keeper
+        is_full = has_cache and (keeper.count > 0 if keeper else examples > self.work.train.split.num_examples)
+        return ceiling_per_s(self.work.train, rows, from_cache=is_full, seconds=self.probe_s())
+
+    def _step_costs_ms(self, name: str, stage: str) -> Mapping[str, float]:
+        return step_costs_ms(self.work.pipelines[name], stage, seconds=self.probe_s())
+
+    def _cache_bytes(self) -> int:
+        """That the caches of this run hold, in memory or on disk."""
+        return sum(pipeline.held_bytes for pipeline in self.work.pipelines.values())
+
+    def _cached_bytes(self, name: str) -> int:
+        images, labels = self.work.pipelines[name].dataset.element_spec
+        picture = images.shape[1:].num_elements() * images.dtype.size + labels.dtype.size
+        return int(picture * self.work.pipelines[name].split.num_examples)
+
+    def _conditions(self, name: str) -> dict[str, Any]:
+        """What advice depends on beside the plan."""
+        return {
+            "cores": cores(),
+            "shards": len(self.work.pipelines[name].split.shards),
+            "cached_bytes": sum(self._cached_bytes(name) for name in self.work.pipelines),
+            "epochs": len(self.loops["train"]),
+        }
+
+
+def _empty_pass(name: str) -> WorldError:
+    key = "dataset.split" if name == "train" else "dataset.eval_split"
+    return WorldError(
+        where=key,
+        found="a pass without a batch",
+        expected="at least one: sound examples, and with load.drop_remainder=true as many as a batch has",
+        remedy=f"mend the data, choose a larger {key}, or set load.drop_remainder=false",
+    )

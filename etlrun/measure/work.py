@@ -1,0 +1,40 @@
+"""What a run is made of: the parts that are measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from etlrun.graph.build import Pipeline
+from etlrun.measure.watched import Watch
+from etlrun.plan.plan import Plan
+from etlrun.record.record import Record
+from etlrun.sources.tfds import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The parts of a run.
+
+    Attributes:
+        plan: Of the run.
+        record: Of the run.
+        source: The data set.
+        pipelines: `train` and, where there is validation, `validation`.
+        watches: Of each pipeline.
+    """
+
+    plan: Plan
+    record: Record
+    source: Source
+    pipelines: dict[str, Pipeline]
+    watches: dict[str, Watch]
+
+    @property
+    def train(self) -> Pipeline:
+        """The training pipeline."""
+        return self.pipelines["train"]
+
+    @property
+    def validation(self) -> Pipeline | None:
+        """The validation pipeline; None for no validation."""
+        return self.pipelines.get("validation")

@@ -1,0 +1,1 @@
+"""A config parsed (`spec`), what will happen (`planner`), and how that is shown (`render`). Free of TensorFlow."""

@@ -1,0 +1,164 @@
+"""A `RunSpec` becomes a `Plan`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from itertools import takewhile
+
+from etlrun.errors import ConfigError, Fault, did_you_mean
+from etlrun.plan.plan import Plan, PlannedStage, decisive_values, pictures_of
+from etlrun.plan.rules import remarks, rules, validates
+from etlrun.plan.spec import RunSpec
+from etlrun.stages import STAGES
+from etlrun.stages.base import Stage
+from etlrun.stages.cache import POINTS, NoCache
+from etlrun.stages.extract import Shards, Tfds
+from etlrun.stages.flow import Flow, UnfitError
+from etlrun.stages.load import Batch, Prefetch, Shuffle
+from etlrun.stages.model import Backbone, MobileNetV2
+from etlrun.stages.skip import SkipCorrupt
+from etlrun.stages.trainer import Trainer
+from etlrun.stages.transform import AfterCache, Map, Parse, Scaling, Step
+
+
+def plan(spec: RunSpec) -> Plan:
+    """The plan of `spec`; `ConfigError` with every pair of stages that don't fit."""
+    planner = _Planner(spec)
+    train, evaluation, by_model = planner.pipelines()
+    if not planner.faults and isinstance(spec.trainer, Trainer):
+        planner.through(spec.model, planner.model_sees(train, by_model))
+    planner.faults += [fault for fault in rules(spec, train, evaluation, planner.faults) if fault not in planner.faults]
+    if planner.faults:
+        raise ConfigError(planner.faults)
+    no_cache = NoCache(at="transformed", dtype="auto", dir=None, when_busy="uncached")
+    uncached = _Planner(dataclasses.replace(spec, cache=no_cache)).pipelines()
+    return Plan(
+        spec=spec,
+        train=train,
+        evaluation=evaluation,
+        by_model=by_model,
+        decisive=decisive_values(spec, *uncached),
+        remarks=tuple(remarks(spec)),
+    )
+
+
+Stages = tuple[PlannedStage, ...]
+
+
+class _Planner:
+    """Collects faults while it goes on."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.spec = spec
+        self.faults: list[Fault] = []
+        self.by_model = self._scaled_by_model()
+
+    def pipelines(self) -> tuple[Stages, Stages, Stages]:
+        """The stages of training and of validation, and the steps that the model does."""
+        train = self._pipeline(self.spec.transform, evaluation=False)
+        evaluation = self._pipeline(self.spec.eval_transform, evaluation=True) if validates(self.spec) else ()
+        return train, evaluation, self._steps(self.by_model, pictures_of(train))
+
+    def model_sees(self, train: Stages, by_model: Stages) -> Flow:
+        """What the base of the model is given."""
+        return by_model[-1].gives if by_model else pictures_of(train)
+
+    def _add(self, where: str, found: object, expected: str, remedy: str, *, is_rule: bool = True) -> None:
+        fault = Fault(where=where, found=str(found), expected=expected, remedy=remedy, is_rule=is_rule)
+        if fault not in self.faults:
+            self.faults.append(fault)
+
+    def _pipeline(self, steps: Map, *, evaluation: bool) -> Stages:
+        stages, flow = [], Flow()
+        for stage in self._stages(steps, evaluation=evaluation):
+            inner = self._steps(stage.steps, flow) if isinstance(stage, Map) else ()
+            flow = (inner[-1].gives if inner else flow) if isinstance(stage, Map) else self.through(stage, flow)
+            stages.append(PlannedStage(stage=stage, gives=flow, steps=inner))
+        return tuple(stages)
+
+    def _steps(self, steps: tuple[Step, ...], flow: Flow) -> Stages:
+        planned = []
+        for step in steps:
+            flow = self.through(step, flow)
+            planned.append(PlannedStage(stage=step, gives=flow))
+        return tuple(planned)
+
+    def _stages(self, transform: Map, *, evaluation: bool) -> Iterator[Stage]:
+        """The stages in order; random ones and the remainder rule are for training alone."""
+        spec, load = self.spec, self.spec.load
+        parse = () if isinstance(spec.extract, Tfds) else (Parse(),)
+        steps = (*parse, *transform.steps[: len(transform.steps) - len(self.by_model)])
+        place = self._place_of_cache(steps)
+        extract = spec.extract
+        yield (
+            dataclasses.replace(extract, shuffle_files=False) if evaluation and isinstance(extract, Shards) else extract
+        )
+        yield dataclasses.replace(transform, steps=steps[:place])
+        if spec.dataset.on_corrupt == "skip":
+            yield SkipCorrupt()
+        if not isinstance(spec.cache, NoCache):
+            if spec.cache.at == "features" and isinstance(spec.model, MobileNetV2):
+                yield Backbone(features=spec.model.features)
+            yield spec.cache
+        if load.shuffle_buffer and not evaluation:
+            yield Shuffle(buffer_size=load.shuffle_buffer, seed=spec.trainer.seed)
+        if steps[place:]:
+            yield AfterCache(
+                num_parallel_calls=transform.num_parallel_calls,
+                deterministic=transform.deterministic,
+                steps=steps[place:],
+            )
+        yield Batch(batch_size=load.batch_size, drop_remainder=load.drop_remainder and not evaluation)
+        if load.prefetch:
+            yield Prefetch(buffer_size=load.prefetch)
+
+    def _place_of_cache(self, steps: tuple[Step, ...]) -> int:
+        """How many of the steps come before it."""
+        at, paths = self.spec.cache.at, [step.path for step in steps]
+        name = f"transform.{'decode' if at == 'decoded' else at}"
+        if isinstance(self.spec.cache, NoCache) or at in {"transformed", "features"}:
+            return len(steps)
+        tfds_decodes = isinstance(self.spec.extract, Tfds) and self.spec.extract.decode
+        if at == "source" and not tfds_decodes:
+            return int(isinstance(steps[0], Parse)) if steps else 0
+        if name in paths:
+            return paths.index(name) + 1
+        if at == "decoded" and tfds_decodes:
+            return 0
+        known = (*POINTS, *(path.removeprefix("transform.") for path in paths if path != Parse.path))
+        if at == "source":
+            self._add("cache.at", at, "pictures that are not decoded yet", "set extract.decode=false")
+        else:
+            remedy = did_you_mean(at, known, otherwise="name a step of both lists that comes before the scaling")
+            self._add("cache.at", at, f"one of {', '.join(known)}", remedy, is_rule=at in STAGES["transform"])
+        return len(steps)
+
+    def _scaled_by_model(self) -> tuple[Step, ...]:
+        """The scaling steps at the end of both lists, where the pictures before them are uint8 in both."""
+        spec = self.spec
+        lists = [spec.transform.steps, *([spec.eval_transform.steps] if validates(spec) else [])]
+        common = takewhile(
+            lambda ends: isinstance(ends[0], Scaling) and all(end == ends[0] for end in ends),
+            zip(*(reversed(steps) for steps in lists), strict=False),
+        )
+        tail = tuple(reversed([ends[0] for ends in common]))
+        start = Flow() if isinstance(spec.extract, Tfds) else Flow(content="encoded")
+        flows = [self._quietly(spec.extract.flow(start), steps[: len(steps) - len(tail)]) for steps in lists]
+        return tail if all(flow.content == "decoded" and flow.dtype == "uint8" for flow in flows) else ()
+
+    def _quietly(self, flow: Flow, steps: tuple[Step, ...]) -> Flow:
+        for step in steps:
+            try:
+                flow = step.flow(flow)
+            except UnfitError:
+                return Flow()
+        return flow
+
+    def through(self, stage: Stage, flow: Flow) -> Flow:
+        """What `stage` makes of `flow`; a fault where it can't take it."""
+        try:
+            return stage.flow(flow)
+        except UnfitError as unfit:
+            self._add(stage.path, f"{flow} before it", unfit.expected, unfit.remedy)
+            return flow

@@ -1,0 +1,136 @@
+"""A plan as text for a pull request, as JSON for machines, as Mermaid for a picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from etlrun import machine
+from etlrun.machine import CORES, calls_here
+from etlrun.plan.plan import Plan, PlannedStage, sections
+from etlrun.plan.spec import bare
+from etlrun.stages.base import Stage, parameters
+from etlrun.stages.trainer import Trainer
+
+FORMAT_VERSION = 1
+_INDENT = " " * 5
+_WIDTHS = (22, 20)
+_STEP_WIDTH = 29
+
+
+def text(plan: Plan, cores: int | None = None) -> str:
+    """One line a stage and one a parameter, each with its kind, so that a diff shows just what changed.
+
+    With `cores`, those of a machine, calls that follow them are told as numbers too; without, the text is for any.
+    """
+    lines = ["dataset", *_parameter_lines(plan.spec.dataset, _INDENT, cores)]
+    for title, stages in (("train", plan.train), ("validation", plan.evaluation)):
+        lines += ["", title, *(_stage_lines(stages, cores) if stages else [f"{_INDENT}none"])]
+    for stage in sections(plan.spec):
+        steps = _step_lines(plan.by_model, cores) if stage is plan.spec.model else ()
+        lines += ["", stage.path, *steps, *_parameter_lines(stage, _INDENT, cores)]
+    lines += ["", f"fingerprint {plan.fingerprint}"]
+    lines += [f"remark: {remark}" for remark in plan.remarks]
+    return "\n".join(lines) + "\n"
+
+
+def text_here(plan: Plan) -> str:
+    """The text for this machine."""
+    return text(plan, machine.cores())
+
+
+def _stage_lines(stages: tuple[PlannedStage, ...], cores: int | None) -> Iterator[str]:
+    for number, planned in enumerate(stages, 1):
+        yield f"{number:3}. {planned.stage.path:<{_STEP_WIDTH}} -> {planned.gives}"
+        yield from _parameter_lines(planned.stage, _INDENT + "  ", cores)
+        yield from _step_lines(planned.steps, cores)
+
+
+def _step_lines(steps: tuple[PlannedStage, ...], cores: int | None) -> Iterator[str]:
+    for letter, step in zip("abcdefghijklmnopqrstuvwxyz", steps, strict=False):
+        yield f"{_INDENT}{letter}. {step.stage.path:<{_STEP_WIDTH}} -> {step.gives}"
+        yield from _parameter_lines(step.stage, _INDENT + "     ", cores)
+
+
+def _parameter_lines(stage: Stage, indent: str, cores: int | None) -> Iterator[str]:
+    for parameter in parameters(stage):
+        value = bare(parameter.value)
+        if value in CORES and cores is not None:
+            calls, most = calls_here(value, cores), getattr(stage, "cycle_length", "all")
+            value = f"{value} ({calls if most == 'all' else min(calls, most)})"
+        yield f"{indent}{parameter.name:<{_WIDTHS[0]}}{value:<{_WIDTHS[1]}} {parameter.kind}"
+
+
+def as_dict(plan: Plan) -> dict[str, Any]:
+    """The plan as plain values; `format` rises when a reader would have to change."""
+    trainer = plan.spec.trainer
+    nested = {"early_stopping": _values(trainer.early_stopping)} if isinstance(trainer, Trainer) else {}
+    return {
+        "format": FORMAT_VERSION,
+        "fingerprint": plan.fingerprint,
+        "dataset": _values(plan.spec.dataset),
+        "train": [_stage_dict(planned) for planned in plan.train],
+        "validation": [_stage_dict(planned) for planned in plan.evaluation],
+        "model": {
+            "stage": plan.spec.model.path,
+            "parameters": _values(plan.spec.model),
+            "steps": [_stage_dict(planned) for planned in plan.by_model],
+        },
+        "trainer": {"stage": trainer.path, "parameters": _values(trainer), **nested},
+        "profile": {"stage": plan.spec.profile.path, "parameters": _values(plan.spec.profile)},
+        "measure": _values(plan.spec.measure),
+        "remarks": list(plan.remarks),
+    }
+
+
+def _stage_dict(planned: PlannedStage) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "stage": planned.stage.path,
+        "parameters": _values(planned.stage),
+        "gives": str(planned.gives),
+    }
+    if planned.steps:
+        described["steps"] = [_stage_dict(step) for step in planned.steps]
+    return described
+
+
+def _values(stage: Stage) -> dict[str, Any]:
+    return {parameter.name: {"value": parameter.value, "kind": str(parameter.kind)} for parameter in parameters(stage)}
+
+
+def as_json(plan: Plan) -> str:
+    """`as_dict` as indented JSON."""
+    return json.dumps(as_dict(plan), indent=2) + "\n"
+
+
+def mermaid(plan: Plan) -> str:
+    """A flowchart that code hosts draw in a comment."""
+    lines = ["flowchart LR"]
+    for name, stages, split in (
+        ("train", plan.train, plan.spec.dataset.split),
+        ("validation", plan.evaluation, plan.spec.dataset.eval_split),
+    ):
+        if stages:
+            lines.append(f'  {name}_0[("{_label(plan.spec.dataset.name, split)}")]')
+            lines += _chain(name, stages)
+            lines.append(f"  {name}_{len(stages)} --> model")
+    scaling = [planned.stage.path for planned in plan.by_model]
+    lines.append(f'  model["{_label(*scaling, plan.spec.model.path)}"]')
+    return "\n".join(lines) + "\n"
+
+
+def _chain(name: str, stages: tuple[PlannedStage, ...]) -> Iterator[str]:
+    for number, planned in enumerate(stages, 1):
+        values = [f"{item.name}={bare(item.value)}" for item in parameters(planned.stage)]
+        steps = [step.stage.path for step in planned.steps]
+        yield f'  {name}_{number}["{_label(planned.stage.path, *steps, *values)}"]'
+        yield f"  {name}_{number - 1} --> {name}_{number}"
+
+
+def _label(*lines: str | None) -> str:
+    escaped = {ord('"'): "#quot;", ord("`"): "#96;", ord("<"): "#lt;", ord(">"): "#gt;"}
+    return "<br/>".join(" ".join(str(line).split()).translate(escaped) for line in lines)
+
+
+FORMATS = {"text": text_here, "json": as_json, "mermaid": mermaid}

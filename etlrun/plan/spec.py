@@ -1,0 +1,287 @@
+"""What a person asked for: a composed config, parsed strictly into a `RunSpec`.
+
+Every fault is found in one go, each with its dotted path; nothing is filled in silently. A config
+names all its values (the files in `conf/` do), so that a reviewer sees them all.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from etlrun.errors import ConfigError, Fault, did_you_mean, printable
+from etlrun.plan.hints import hint
+from etlrun.plan.unused import Unused, unused, without
+from etlrun.stages import Stages
+from etlrun.stages.base import Stage, expectation, field_metadata
+from etlrun.stages.cache import Cache
+from etlrun.stages.dataset import Dataset
+from etlrun.stages.load import Load
+from etlrun.stages.measure import Measure, NoProfile, Trace
+from etlrun.stages.model import Emulated, MobileNetV2
+from etlrun.stages.sweep import Sweep
+from etlrun.stages.trainer import Drain, Trainer
+from etlrun.stages.transform import Map
+
+StageT = TypeVar("StageT", bound=Stage)
+
+_ABSENT = object()
+
+_ADAPTERS: dict[type[Stage], TypeAdapter[Any]] = {}
+"""Made once for each type: to make one takes longer than to use it."""
+
+GROUPS = ("dataset", "extract", "transform", "cache", "load", "model", "trainer", "profile", "measure")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """A valid request.
+
+    Attributes:
+        dataset: Which examples.
+        extract: How their records are read.
+        transform: What is done to a training picture.
+        eval_transform: What is done to a validation picture.
+        cache: Where examples are kept, and at which point.
+        load: How they become batches.
+        model: What is trained.
+        trainer: How.
+        profile: Which steps are profiled.
+        measure: What is measured beside the rest.
+        unused: What the config says to options that are not chosen. No part of the request: it changes nothing.
+    """
+
+    dataset: Dataset
+    extract: Stage
+    transform: Map
+    eval_transform: Map
+    cache: Cache
+    load: Load
+    model: MobileNetV2 | Emulated
+    trainer: Trainer | Drain
+    profile: NoProfile | Trace
+    measure: Measure
+    unused: tuple[Unused, ...] = field(default=(), compare=False)
+
+
+def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
+    """The `RunSpec` of a composed config; `ConfigError` with all its faults."""
+    idle = tuple(unused(config, stages))
+    parser = _Parser(without(copy.deepcopy(dict(config)), idle) if idle else config, stages)
+    spec = parser.run()
+    if parser.faults or spec is None:
+        raise ConfigError(parser.faults)
+    return dataclasses.replace(spec, unused=idle)
+
+
+def parse_sweep(block: object) -> Sweep:
+    """The `sweep` group of a composed config, which is no part of a run; `ConfigError` with all its faults."""
+    parser = _Parser({"sweep": block}, {})
+    sweep = parser.stage("sweep", parser.group("sweep"), Sweep)
+    if parser.faults or sweep is None:
+        raise ConfigError(parser.faults)
+    return sweep
+
+
+class _Parser:
+    """Collects faults while it goes on."""
+
+    def __init__(self, config: Mapping[str, Any], stages: Stages) -> None:
+        self.config = config
+        self.stages = stages
+        self.faults: list[Fault] = []
+
+    def run(self) -> RunSpec | None:
+        self.unknown_keys("", self.config, GROUPS)
+        groups = {name: self.group(name) for name in GROUPS}
+        dataset = self.stage("dataset", groups["dataset"], Dataset)
+        extract = self.named("extract", groups["extract"])
+        train, evaluation = self.transform(groups["transform"])
+        cache = self.named("cache", groups["cache"])
+        load = self.stage("load", groups["load"], Load)
+        model = self.named("model", groups["model"])
+        trainer = self.named("trainer", groups["trainer"])
+        profile = self.named("profile", groups["profile"])
+        measure = self.stage("measure", groups["measure"], Measure)
+        parts = (dataset, extract, train, evaluation, cache, load, model, trainer, profile, measure)
+        if self.faults or any(part is None for part in parts):
+            return None
+        fields = (field.name for field in dataclasses.fields(RunSpec) if field.name != "unused")
+        return RunSpec(**dict(zip(fields, parts, strict=True)))
+
+    def add(self, where: str, found: object, expected: str, remedy: str = "", *, is_rule: bool = False) -> None:
+        self.faults.append(Fault(where=where, found=str(found), expected=expected, remedy=remedy, is_rule=is_rule))
+
+    def unknown_keys(self, path: str, block: Mapping[str, Any], known: tuple[str, ...]) -> None:
+        for key in block:
+            if key not in known:
+                name = printable(str(key)) or "''"
+                self.unknown_key(f"{path}.{name}" if path else name, block[key], known)
+
+    def unknown_key(self, where: str, value: object, known: tuple[str, ...]) -> None:
+        listing = f"one of the keys {', '.join(known)}" if known else "no key here"
+        self.add(where, "an unknown key", listing, hint(where, value, self.config, self.stages))
+
+    def group(self, name: str) -> dict[str, Any] | None:
+        block = self.config.get(name)
+        if isinstance(block, Mapping):
+            return dict(block)
+        options = f"one of {', '.join(self.stages[name])}" if name in self.stages else "a mapping"
+        self.add(name, "nothing" if block is None else show(block), options, f"choose {name}=…")
+        return None
+
+    def named(self, group: str, block: dict[str, Any] | None) -> Any:
+        """The stage that a group's `name` names."""
+        if block is None:
+            return None
+        name, known = block.pop("name", None), self.stages[group]
+        stage_type = known.get(name) if isinstance(name, str) else None
+        if stage_type is None:
+            self.add(f"{group}.name", show(name), f"one of {', '.join(known)}", did_you_mean(str(name), known))
+            return None
+        return self.stage(group, block, stage_type)
+
+    def stage(self, path: str, block: Mapping[str, Any] | None, stage_type: type[StageT]) -> StageT | None:
+        if block is None:
+            return None
+        try:
+            stage: StageT = _adapter(stage_type).validate_json(json.dumps(block, default=_nothing))  # type: ignore[arg-type] # as in field_metadata
+        except ValidationError as error:
+            self.validation(path, block, stage_type, error)
+            return None
+        except ValueError:  # of JSON: Python prints no integer of so many digits
+            self.add(path, "an integer of more than 4,300 digits", "numbers that mean something")
+            return None
+        for faults, is_rule in ((stage.faults(), False), (stage.rules(), True)):
+            for key, found, expected, remedy in faults:
+                self.add(f"{path}.{key}", found, expected, remedy, is_rule=is_rule)
+        return stage
+
+    def validation(self, path: str, block: Mapping[str, Any], stage_type: type[Stage], error: ValidationError) -> None:
+        """A fault for each field that pydantic complains of, in our words."""
+        seen = set()
+        for detail in error.errors(include_url=False):
+            if not detail["loc"]:  # it is no JSON
+                halves = [key for key, value in block.items() if _has_half_a_character(value)]
+                self.add(".".join([path, *halves[:1]]), "a text with half a character in it", "a text in Unicode")
+                continue
+            owner, keys = _owner(stage_type, [str(key) for key in detail["loc"]])
+            where = ".".join([path, *keys])
+            if where in seen:
+                continue
+            seen.add(where)
+            if detail["type"] == "unexpected_keyword_argument":
+                known = tuple(field_metadata(owner))
+                self.unknown_key(where, _value(block, keys), known)
+            else:
+                self.add(where, _found(block, keys), expectation(owner, keys[-1]))
+
+    def transform(self, block: dict[str, Any] | None) -> tuple[Map | None, Map | None]:
+        if block is None:
+            return None, None
+        known = self.stages["transform"]
+        options = ("steps", "eval_steps", "num_parallel_calls", "deterministic", *known)
+        self.unknown_keys("transform", block, options)
+        names = {key: self.step_names(key, block.pop(key, None)) for key in options[:2]}
+        used = {name for listed in names.values() for name in listed}
+        for name in known:
+            if block.get(name) is not None and name not in used:
+                self.add(
+                    f"transform.{name}",
+                    "parameters of a step that is not used",
+                    f"`{name}` in transform.steps or transform.eval_steps",
+                    f"add the step, or set transform.{name}=null",
+                )
+        steps = {name: self.step(name, block.get(name), known[name]) for name in sorted(used)}
+        settings = {key: value for key, value in block.items() if key in options[2:4]}
+        shell = self.stage("transform", {**settings, "steps": []}, Map)
+        if shell is None or None in steps.values():
+            return None, None
+        train, evaluation = (
+            dataclasses.replace(shell, steps=tuple(steps[name] for name in names[key])) for key in options[:2]
+        )
+        return train, evaluation
+
+    def step_names(self, key: str, listed: object) -> list[str]:
+        known = self.stages["transform"]
+        if not isinstance(listed, list | tuple):
+            self.add(f"transform.{key}", show(listed), "a list of steps")
+            return []
+        for index, name in enumerate(listed):
+            where = f"transform.{key}[{index}]"
+            if not isinstance(name, str) or name not in known:
+                self.add(where, show(name), f"one of {', '.join(known)}", did_you_mean(str(name), known))
+            elif name in listed[:index]:
+                self.add(where, f"{name} again", "each step once", "remove one of the two")
+        return [name for name in listed if isinstance(name, str) and name in known]
+
+    def step(self, name: str, block: object, step_type: type[Stage]) -> Any:
+        if block is not None and not isinstance(block, Mapping):
+            self.add(f"transform.{name}", show(block), "a mapping of the step's parameters")
+            return None
+        return self.stage(f"transform.{name}", block or {}, step_type)
+
+
+@cache
+def _adapter(stage_type: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(stage_type)
+
+
+def _has_half_a_character(value: object) -> bool:
+    """Whether a text in it holds one of the two halves in which UTF-16 writes some characters."""
+    try:
+        json.dumps(value, ensure_ascii=False, default=_nothing).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _nothing(value: object) -> dict[str, None]:
+    """What no parameter takes, in place of a value that only YAML has, such as bytes."""
+    return {type(value).__name__: None}
+
+
+def show(value: object) -> str:
+    """A config's value as YAML would have it, for a message."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return str(list(value))
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def bare(value: object) -> str:
+    """The same without the quotes that a message puts around texts."""
+    return value if isinstance(value, str) else show(value)
+
+
+def _found(block: Mapping[str, Any], keys: list[str]) -> str:
+    value = _value(block, keys)
+    return "nothing" if value is _ABSENT else show(value)
+
+
+def _value(block: Mapping[str, Any], keys: list[str]) -> Any:
+    value: Any = block
+    for key in keys:
+        value = value.get(key, _ABSENT) if isinstance(value, Mapping) else _ABSENT
+    return value
+
+
+def _owner(stage_type: type[Stage], location: list[str]) -> tuple[type[Stage], list[str]]:
+    """The stage type in which a fault lies, and the keys that lead to the field."""
+    keys = location[:1]
+    nested = typing.get_type_hints(stage_type).get(keys[0])
+    if len(location) > 1 and isinstance(nested, type) and issubclass(nested, Stage):
+        inner, deeper = _owner(nested, location[1:])
+        return inner, keys + deeper
+    return stage_type, keys

@@ -1,0 +1,1 @@
+"""What a sweep showed: gains, a decision, and the reports of it."""

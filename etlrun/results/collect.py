@@ -1,0 +1,298 @@
+"""From the runs in a sweep's folder to its results."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from etlrun.measure.compare import Gain, Rates, gains, itself, noise_of
+from etlrun.record import record as records
+from etlrun.record.locks import is_nobodys
+from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
+from etlrun.results import data, quality
+from etlrun.results.decision import decide, tied_with_best
+from etlrun.results.results import (
+    BASELINE,
+    KILLED,
+    MISSING,
+    OTHER_RECORDS,
+    TOO_SLOW,
+    ConfigResult,
+    Effect,
+    Results,
+    Run,
+    are_others,
+)  # fmt: skip
+from etlrun.review.difference import Comparison
+from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, own_words
+from etlrun.sweep.pruning import MARGIN
+from etlrun.sweep.unfit import left_out, unused
+
+MEDIANS = ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s")
+"""Of what an `Outcome` holds, what a config has the median of, over the runs whose rates count."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of a config before it runs; `values` reads all of it."""
+
+    overrides: tuple[str, ...]
+    fingerprint: str
+    values: Callable[[], Mapping[str, Any]]
+    unused: tuple[str, ...] = ()
+
+
+def collect(folder: Path) -> Results | None:
+    """The results of the sweep in `folder`, or of the runs below it where no ledger is; None where there is nothing."""
+    if (folder / SWEEP).exists():
+        ledger = Ledger.open(folder)
+        return of_ledger(ledger, {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs})
+    configs, runs = _scanned(folder)
+    return _Collector(folder, configs, runs).results() if runs else None
+
+
+def of_ledger(ledger: Ledger, outcomes: Mapping[RunKey, Outcome | None]) -> Results:
+    """The results of a sweep, of which the outcomes of all runs are known."""
+    configs = [
+        _Known(config.overrides, config.fingerprint, partial(getattr, config, "values"), config.unused)
+        for config in ledger.configs
+    ]
+    runs = [
+        Run(name=key.name, config=key.config, repeat=key.repeat, outcome=_as_it_is(ledger.folder_of(key), found))
+        for key, found in sorted(outcomes.items(), key=lambda item: item[0])
+    ]
+    return _Collector(ledger.folder, configs, runs, ledger).results()
+
+
+def _as_it_is(folder: Path, found: Outcome | None) -> Outcome | None:
+    """The outcome of a run of which no process is left where it says that it runs."""
+    if found is None or found.status != records.RUNNING or not is_nobodys(folder):
+        return found
+    return dataclasses.replace(found, status=KILLED, error="its process has ended without a word")
+
+
+def _scanned(folder: Path) -> tuple[list[_Known], list[Run]]:
+    """Each run below `folder` as a config of its own."""
+    configs: list[_Known] = []
+    runs: list[Run] = []
+    for path in sorted(folder.rglob(records.SUMMARY), key=lambda path: _natural(path.parent.relative_to(folder))):
+        summary = records.read_summary(path.parent)
+        name = path.parent.relative_to(folder)
+        if summary is not None and ATTEMPTS not in name.parts:
+            frozen = partial(records.read_config, path.parent)
+            configs.append(_Known(tuple(summary["overrides"]), summary.get("plan_fingerprint") or "", frozen))
+            runs.append(Run(name=str(name), config=len(runs), repeat=0, outcome=outcome(summary)))
+    return configs, runs
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """2 before 10."""
+    return [(int(part) if part.isdigit() else 0, part) for part in path.parts]
+
+
+class _Collector:
+    """What the runs of one sweep come to."""
+
+    def __init__(
+        self, folder: Path, configs: Sequence[_Known], runs: Sequence[Run], ledger: Ledger | None = None
+    ) -> None:
+        self.folder, self.configs, self.runs, self.ledger = folder, configs, runs, ledger
+        self.pairs = ledger is not None and ledger.is_paired
+        self.has_seeds = ledger is not None and ledger.sweep.vary_seed
+        self.of: dict[int, list[Run]] = {number: [] for number in range(len(configs))}
+        for run in runs:
+            self.of[run.config].append(run)
+        self.own = own_words([config.overrides for config in configs])
+        self.keys = _swept(configs)
+        self.completed = {number: _completed(of) for number, of in self.of.items()}
+        self.counted = {number: _counted(of) for number, of in self.completed.items()}
+        self.quality = quality.qualities(self.completed) if self.has_seeds else {}
+        self.read = {number: _common(of.records for _, of in every) for number, every in self.completed.items()}
+
+    def results(self) -> Results:
+        rates = {number: self._rates(number) for number in self.of}
+        twins = [(one, other) for one, other in self._twins(self.counted[BASELINE]).values() if one and other]
+        noise = noise_of(twins)
+        over_baseline = gains({number: of for number, of in rates.items() if number}, rates[BASELINE], noise)
+        over_baseline[BASELINE] = itself(rates[BASELINE])
+        seen = data.words(data.of_one_seed(self.completed) if self.has_seeds else data.of_first(self.completed))
+        configs = [self._config(number, over_baseline[number], seen.get(number, "")) for number in self.of]
+        configs.sort(key=lambda config: (config.examples_per_s is None, -(config.examples_per_s or 0.0)))
+        tied = tied_with_best(configs, rates, noise)
+        return Results(
+            folder=str(self.folder),
+            decision=decide(configs, tied, self._compared, has_seeds=self.has_seeds),
+            configs=tuple(configs),
+            unfit=left_out(self.ledger.unfit if self.ledger else (), [of.overrides for of in self.configs]),
+            runs=tuple(self.runs),
+            noise=noise,
+            ceiling_examples_per_s=self._ceiling(),
+            frontier=_frontier(configs),
+            effects=tuple(self._effects(configs)),
+            remarks=tuple(self._remarks(configs)),
+        )
+
+    def _compared(self, number: int) -> Comparison | None:
+        """What a config's plan changes in the baseline's, as `etlrun diff` tells it."""
+        return data.compared(self.configs[BASELINE].values, self.configs[number].values)
+
+    def _rates(self, number: int) -> Rates:
+        """By round; of the baseline's two in a round the mean."""
+        if number == BASELINE and self.pairs:
+            rounds = {turn: [rate for rate in pair if rate] for turn, pair in self._twins(self.counted[number]).items()}
+            return {turn: statistics.geometric_mean(pair) for turn, pair in rounds.items() if pair}
+        return {run.repeat: of.examples_per_s for run, of in self.counted[number] if of.examples_per_s}
+
+    def _twins(self, counted: Sequence[tuple[Run, Outcome]]) -> dict[int, tuple[float | None, float | None]]:
+        rates = {run.repeat: of.examples_per_s for run, of in counted} if self.pairs else {}
+        return {turn: (rates.get(2 * turn), rates.get(2 * turn + 1)) for turn in {repeat // 2 for repeat in rates}}
+
+    def _config(self, number: int, gain: Gain, seen: str) -> ConfigResult:
+        known, counted = self.configs[number], [of for _, of in self.counted[number]]
+        completed = self.completed[number]
+        ended = [run.outcome for run in self.of[number] if run.outcome is not None]
+        unfinished = [of for of in ended if of.status != records.COMPLETED]
+        status = records.COMPLETED if completed else unfinished[-1].status if unfinished else MISSING
+        medians = {figure: _median(getattr(of, figure) for of in counted) for figure in MEDIANS}
+        return ConfigResult(
+            number=number,
+            overrides=known.overrides,
+            own=self.own[number],
+            swept=_values(known.overrides, self.keys),
+            status=TOO_SLOW if any(of.is_too_slow for _, of in completed) else status,
+            runs=tuple(run.name for run, _ in completed),
+            state=counted[0].state if counted else "",
+            first_examples_per_s=_median(of.first_examples_per_s for _, of in completed),
+            gain=gain,
+            bound_by=statistics.mode([of.bound_by for of in counted]) if counted else "",
+            val_accuracy=_median(of.val_accuracy for _, of in completed),
+            quality=self.quality.get(number, {}),
+            data=seen or self._other_records(number),
+            records=self.read[number],
+            fingerprint=known.fingerprint,
+            error=unfinished[-1].error if unfinished else "",
+            **medians,
+        )
+
+    def _other_records(self, number: int) -> str:
+        return OTHER_RECORDS if are_others(self.read[number], self.read[BASELINE]) else ""
+
+    def _sittings(self, counted: Sequence[tuple[Run, Outcome]]) -> dict[int, set[float]]:
+        """By round, when the processes began that made its runs."""
+        found: dict[int, set[float]] = {}
+        for run, of in counted:
+            turn = run.repeat // 2 if self.pairs and run.config == BASELINE else run.repeat
+            found.setdefault(turn, set()).add(of.sitting_s)
+        return found if len(found) > 1 else {}
+
+    def _ceiling(self) -> float | None:
+        """What none of the configs' verdicts allows; None where a config has shown that to be wrong."""
+        known = [_median(of.ceiling_examples_per_s for _, of in counted) for counted in self.counted.values()]
+        ceiling = max((limit for limit in known if limit is not None), default=None)
+        fastest = max(_median(of.examples_per_s for _, of in counted) or 0.0 for counted in self.counted.values())
+        return None if ceiling is None or fastest > MARGIN * ceiling else ceiling
+
+    def _effects(self, configs: Sequence[ConfigResult]) -> Iterator[Effect]:
+        for key in self.keys:
+            rates: dict[str, list[float]] = {}
+            for config in configs:
+                if config.examples_per_s is not None:
+                    rates.setdefault(config.swept[key], []).append(config.examples_per_s)
+            for value, of in sorted(rates.items(), key=lambda item: -statistics.median(item[1])):
+                yield Effect(key=key, value=value, configs=len(of), examples_per_s=statistics.median(of))
+
+    def _remarks(self, configs: Sequence[ConfigResult]) -> Iterator[str]:
+        counted = [(run, of) for several in self.counted.values() for run, of in several]
+        if self.has_seeds:
+            yield from quality.remarks(self.completed)
+        in_flight = min(max((of.in_flight for _, of in counted), default=1), len(counted))
+        if in_flight > 1:
+            yield f"up to {in_flight} jobs ran at a time: their times hold each other's (sweep.max_jobs_in_flight)"
+        if any(len(sittings) > 1 for sittings in self._sittings(counted).values()):
+            yield "some rounds were made in more than one sitting: their ratios hold what the machine was like in each"
+        without = [run.name for several in self.completed.values() for run, of in several if of.state == UNCACHED]
+        if without:
+            again = f", and made anew by {self.ledger.resume_command}" if self.ledger else ""
+            yield (
+                f"runs {', '.join(without)} went without their cache on disk, since another process was filling it or "
+                f"it could not be written, as the {records.REPORT} of each says: they are compared with nothing{again}"
+            )
+        left_out = [
+            str(number)
+            for number, of in self.counted.items()
+            if of and len(of) < sum(one.state != UNCACHED for _, one in self.completed[number])
+        ]
+        if left_out:
+            yield f"of configs {', '.join(left_out)} only the runs count that read a filled cache from the start"
+        if len({config.state for config in configs if config.state}) > 1:
+            yield "some rates are of first epochs without a filled cache (cold), others of later ones (warm)"
+        digests = {
+            number: {run.repeat: of.digests for run, of in several} for number, several in self.completed.items()
+        }
+        several = [number for number, of in digests.items() if len(set(data.words(of).values())) > 1]
+        reasons: dict[str, list[str]] = {}
+        for number in several:
+            doubt = data.of_other_seeds(self.configs[number].values) if self.has_seeds else ""
+            reasons.setdefault(doubt and f", as their seeds ask: {doubt}", []).append(str(number))
+        for reason, of_reason in reasons.items():
+            yield f"the runs of configs {', '.join(of_reason)} have not all seen the same data{reason}"
+        others = [
+            str(number)
+            for number, every in self.completed.items()
+            if any(are_others(of.records, every[0][1].records) for _, of in every)
+        ]
+        if others:
+            yield f"the runs of configs {', '.join(others)} have not all read the same records"
+        yield from unused([config.unused for config in self.configs])
+
+
+def _completed(runs: Sequence[Run]) -> list[tuple[Run, Outcome]]:
+    """Those that came to their end."""
+    return [(run, run.outcome) for run in runs if run.outcome is not None and run.outcome.status == records.COMPLETED]
+
+
+def _counted(completed: Sequence[tuple[Run, Outcome]]) -> list[tuple[Run, Outcome]]:
+    """Those whose rates tell of the same: of warm epochs, where there are some; never of a config without its cache."""
+    warm = [(run, of) for run, of in completed if of.state == WARM]
+    return warm or [(run, of) for run, of in completed if of.state == COLD]
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _common(values: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
+    """What all have; empty where they differ."""
+    found = list(values)
+    return found[0] if found and all(value == found[0] for value in found) else {}
+
+
+def _swept(configs: Sequence[_Known]) -> list[str]:
+    """The keys that have not the same value everywhere, in the order of the command line."""
+    values: dict[str, set[str]] = {}
+    for config in configs:
+        for word in config.overrides:
+            key, _, value = word.partition("=")
+            values.setdefault(key, set()).add(value)
+    return [key for key, found in values.items() if len(found) > 1]
+
+
+def _values(overrides: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
+    given = {key: value for key, _, value in (word.partition("=") for word in overrides)}
+    return {key: given.get(key, "") for key in keys}
+
+
+def _frontier(configs: Sequence[ConfigResult]) -> tuple[int, ...]:
+    """Those that no other has more throughput than with as little memory; the fastest first."""
+    frontier, least = [], float("inf")
+    for config in configs:
+        if config.peak_rss_bytes is not None and config.examples_per_s and config.peak_rss_bytes < least:
+            frontier.append(config.number)
+            least = config.peak_rss_bytes
+    return tuple(frontier)

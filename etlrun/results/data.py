@@ -1,0 +1,97 @@
+"""Which runs have seen the same data, by the digests of their epochs; and what their plans tell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from etlrun.errors import EtlrunError
+from etlrun.plan.planner import plan
+from etlrun.plan.spec import parse
+from etlrun.record.outcome import Outcome
+from etlrun.results.results import BASELINE, Run
+from etlrun.review.difference import Comparison, compare
+from etlrun.stages import STAGES
+
+Completed = Mapping[int, Sequence[tuple[Run, Outcome]]]
+"""The runs of each config that came to their end, by its number."""
+Values = Callable[[], Mapping[str, Any]]
+"""Reads a composed config; `OSError` where it is not there any more."""
+Digests = Sequence[tuple[str, str]]
+"""Of each epoch that of its training and that of its validation; an empty one where it was not taken."""
+
+
+def compared(old: Values, new: Values) -> Comparison | None:
+    """What one config's plan changes in the other's, as `etlrun diff` tells it; None where they can't be planned."""
+    try:
+        one, other = (plan(parse(values() or {}, STAGES)) for values in (old, new))
+    except (EtlrunError, OSError, ValueError, yaml.YAMLError):  # of another version, or without its file
+        return None
+    return compare(one, other)
+
+
+def of_other_seeds(values: Values) -> str:
+    """Why runs of one config with other seeds see other data; empty where they see the same."""
+
+    def reseeded() -> Mapping[str, Any]:
+        config = values()
+        return {**config, "trainer": {**config["trainer"], "seed": config["trainer"]["seed"] ^ 1}}
+
+    found = compared(values, reseeded)
+    return (
+        "" if found is None or not found.doubts else f"{found.doubts[0][:1].lower()}{found.doubts[0][1:].rstrip('.')}"
+    )
+
+
+def of_first(completed: Completed) -> dict[int, Digests]:
+    """The digests of each config's first run; none of a config whose runs have not all seen the same."""
+    return {
+        number: several[0][1].digests
+        for number, several in completed.items()
+        if several and set(words({run.repeat: of.digests for run, of in several}).values()) <= {"", "same"}
+    }
+
+
+def of_one_seed(completed: Completed) -> dict[int, Digests]:
+    """The digests of one round, in which all configs have the same seed: of the round with most of them."""
+    rounds: dict[int, dict[int, Digests]] = {}
+    for number, several in completed.items():
+        for run, of in several:
+            turn, is_twin = (run.repeat, 0) if number != BASELINE else divmod(run.repeat, 2)
+            if of.digests and not is_twin:
+                rounds.setdefault(turn, {})[number] = of.digests
+    return max((rounds[turn] for turn in sorted(rounds)), key=len, default={})
+
+
+def _is_same(one: Digests, other: Digests) -> bool:
+    """Whether nothing that two runs both have tells them apart: neither need have all epochs, or a validation."""
+    return all(
+        mine == its
+        for epochs in zip(one, other, strict=False)
+        for mine, its in zip(*epochs, strict=True)
+        if mine and its
+    )
+
+
+def words(digests: Mapping[int, Digests]) -> dict[int, str]:
+    """For each config, or run, with digests: `same` where all agree, else a letter, so that what differs is marked."""
+    found = {number: of for number, of in digests.items() if of}
+    groups: list[list[int]] = []
+    for number in sorted(found, key=lambda number: -len(found[number])):  # the longest tells most of its group
+        group = next((group for group in groups if _is_same(found[group[0]], found[number])), None)
+        if group is None:
+            groups.append([number])
+        else:
+            group.append(number)
+    if len(groups) == 1:
+        return dict.fromkeys(found, "same" if len(found) > 1 else "")
+    groups.sort(key=min)
+    return {number: f"differs: {_letters(place)}" for place, group in enumerate(groups) for number in group}
+
+
+def _letters(number: int) -> str:
+    """A to Z, then AA, AB and so on."""
+    head, last = divmod(number, 26)
+    return (_letters(head - 1) if head else "") + chr(ord("A") + last)

@@ -1,0 +1,166 @@
+"""report.html: a sweep as one page that needs no network, no server and no other file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib import resources
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from etlrun.record import record as records
+from etlrun.record import report as run_report
+from etlrun.results import plots, shown
+from etlrun.results.results import BASELINE, ConfigResult, Results, Run
+from etlrun.results.shown import HEADER, Cell
+from etlrun.sweep.unfit import told
+from etlrun.terminal import TEXTS
+
+MOST_RUNS = 500
+"""Whose stage tables a page holds; of larger sweeps those of one run for each of the fastest configs."""
+_TEMPLATE = "report.html.j2"
+
+
+class Column(NamedTuple):
+    """A column of the table of configs.
+
+    Attributes:
+        name: In its head.
+        kind: `text`, or `figure`.
+        cells: From the first row to the last.
+    """
+
+    name: str
+    kind: str
+    cells: Sequence[Cell]
+
+
+class Unfinished(NamedTuple):
+    """Runs of a config that did not come to their end, or were below their pass mark, all for one reason.
+
+    Attributes:
+        config: Its number.
+        overrides: The config's own.
+        status: What became of them.
+        reason: Why.
+    """
+
+    config: int
+    overrides: str
+    status: str
+    reason: str
+
+
+def html(results: Results) -> str:
+    """The page."""
+    environment = Environment(
+        loader=FunctionLoader(_file), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    known = {config.number: config for config in results.configs}
+    decided, script = results.decision, _file("script.js")
+    columns = _columns(results)
+    return environment.get_template(_TEMPLATE).render(
+        results=results,
+        chosen=None if decided.config is None else known[decided.config],
+        baseline=known[BASELINE],
+        command=shlex.join(decided.overrides),
+        columns=columns,
+        rows=list(zip(results.configs, _rows(columns), strict=True)),
+        calls=[*dict.fromkeys(cell.text for column in columns if column.name == "call" for cell in column.cells)],
+        throughput=plots.throughput(results),
+        effects=list(plots.effects(results)),
+        epochs=plots.epochs(results),
+        stages=_stages(results, known),
+        noise=shown.noise(results.noise),
+        notes=list(shown.notes(results)),
+        unfinished=_unfinished(results.runs, known),
+        seeded=any(config.quality for config in results.configs),
+        left_out=list(told(results.unfit)),
+        missing=[run.name for run in results.runs if run.outcome is None],
+        style=_file("style.css"),
+        script=script,
+        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+
+
+def _file(name: str) -> str:
+    return resources.files("etlrun.results").joinpath("web", name).read_text(encoding="utf-8")
+
+
+def _columns(results: Results) -> list[Column]:
+    """Those in which some row has something to say."""
+    columns = zip(HEADER, zip(*shown.rows(results), strict=True), strict=True)
+    return [
+        Column(name, "text" if name in TEXTS else "figure", cells)
+        for name, cells in columns
+        if any(cell.text.strip("-") for cell in cells)
+    ]
+
+
+def _rows(columns: Sequence[Column]) -> list[Markup]:
+    """The cells of each row; a template takes four times as long for the 150,000 of a large sweep."""
+    written = [[_cell(column, cell) for cell in column.cells] for column in columns]
+    return [Markup("".join(cells)) for cells in zip(*written, strict=True)]  # noqa: S704 - `_cell` escapes
+
+
+def _cell(column: Column, cell: Cell) -> str:
+    text, kind = escape(cell.text), column.kind
+    exact = "" if cell.value is None else f' data-value="{cell.value}"'
+    if column.name == HEADER[0]:
+        return f'<th scope="row" class="{kind}"{exact}>{text}</th>'
+    if column.name == "call":
+        text = f'<span class="call {text}">{text}</span>'
+    elif column.name in {"overrides", "reason"}:
+        kind += " long"
+    return f'<td class="{kind}"{exact}>{text}</td>'
+
+
+def _stages(results: Results, known: Mapping[int, ConfigResult]) -> dict[str, Any]:
+    """The stage tables that can be chosen, with the baseline's and the recommended config's to begin with."""
+    rank = {config.number: place for place, config in enumerate(results.configs)}
+    measured = sorted((run for run in results.runs if run.outcome and run.outcome.stages), key=lambda run: run.name)
+    measured.sort(key=lambda run: (rank[run.config], run.repeat))
+    first: dict[int, Run] = {}
+    for run in measured:
+        if run.name in known[run.config].runs:
+            first.setdefault(run.config, run)
+    held = measured
+    if len(measured) > MOST_RUNS:
+        held = list(first.values())[:MOST_RUNS]
+        held += [first[BASELINE]] if BASELINE in first and first[BASELINE] not in held else []
+    start = [first[number].name for number in (BASELINE, results.decision.config) if number in first]
+    return {
+        "left_out": len(measured) - len(held),
+        "header": run_report.STAGE_HEADER,
+        "kinds": ["text" if name in TEXTS else "figure" for name in run_report.STAGE_HEADER],
+        "chosen": start or [run.name for run in held[:2]],
+        "runs": [
+            {
+                "name": run.name,
+                "label": f"{run.name}: {' '.join(known[run.config].own) or 'the default config'}",
+                "rows": run_report.stage_rows(run.outcome.stages),
+            }
+            for run in held
+            if run.outcome
+        ],
+    }
+
+
+def _unfinished(runs: Sequence[Run], known: Mapping[int, ConfigResult]) -> dict[Unfinished, list[str]]:
+    """The names of the runs by what they have in common."""
+    found: dict[Unfinished, list[str]] = {}
+    for run in runs:
+        of = run.outcome
+        if of is None or (of.status == records.COMPLETED and not of.is_too_slow):
+            continue
+        status, reason = of.status, of.error
+        if of.is_too_slow:
+            utilisation = "an unknown utilization (AU)" if of.au is None else f"a utilization (AU) of {of.au:.1%}"
+            status, reason = "too slow", f"{utilisation}, below the mark measure.au_min"
+        found.setdefault(Unfinished(run.config, " ".join(known[run.config].own), status, reason), []).append(run.name)
+    return found

@@ -1,0 +1,78 @@
+"""Accuracies and losses of a sweep whose rounds have seeds of their own (`sweep.vary_seed`)."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from etlrun.measure.compare import Lead, interval_of_mean, leads
+from etlrun.record.outcome import Outcome
+from etlrun.results.data import Completed
+from etlrun.results.results import BASELINE, Quality, Run
+
+_OF_VALIDATION, _OF_TRAINING = ("val_accuracy", "val_loss"), ("accuracy", "loss")
+
+
+def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
+    """Of each config, by its number, its measures: those of validation, or of training where no run validates.
+
+    A config of which some run has no finite value has no mean, and is compared with nothing.
+    """
+    every = [of.measures for several in completed.values() for _, of in several]
+    names = _OF_VALIDATION if any(_OF_VALIDATION[1] in measures for measures in every) else _OF_TRAINING
+    found: dict[int, dict[str, Quality]] = {number: {} for number in completed}
+    for name in names:
+        values = {number: _by_repeat(several, name) for number, several in completed.items()}
+        sound = {number: of for number, of in values.items() if of and all(map(math.isfinite, of.values()))}
+        over_baseline = _over_baseline(sound, is_loss=name.endswith("loss"))
+        for number, of in values.items():
+            if of:
+                found[number][name] = _quality(list(of.values()), over_baseline.get(number), name)
+    return found
+
+
+def remarks(completed: Completed) -> Iterator[str]:
+    """How they are compared, and which can't be."""
+    every = [(run.name, of.measures) for several in completed.values() for run, of in several]
+    if any(measures for _, measures in every):
+        yield (
+            "each round has a seed of its own (sweep.vary_seed): accuracies and losses are means with their 95 % "
+            "intervals; better, tied or worse than the baseline's by what they differ by in each round"
+        )
+    unsound = [name for name, measures in every if not all(map(math.isfinite, measures.values()))]
+    if unsound:
+        yield (
+            f"runs {', '.join(unsound)} ended with an accuracy or a loss that is not finite: their configs have no "
+            "mean of it, and are compared with nothing by it"
+        )
+
+
+def _by_repeat(several: Iterable[tuple[Run, Outcome]], name: str) -> dict[int, float]:
+    return {run.repeat: of.measures[name] for run, of in several if name in of.measures}
+
+
+def _over_baseline(values: Mapping[int, Mapping[int, float]], *, is_loss: bool) -> dict[int, Lead]:
+    """By how much each config is better than the baseline, in the rounds that both have; below 0 it is worse."""
+    pairs: dict[int, list[float]] = {}
+    for repeat, value in values.get(BASELINE, {}).items():
+        pairs.setdefault(repeat // 2, []).append(value)
+    apart = [abs(pair[0] - pair[1]) for pair in pairs.values() if len(pair) > 1]
+    sign = -1.0 if is_loss else 1.0
+    rounds = {
+        number: np.array([sign * (of[turn] - statistics.fmean(pairs[turn])) for turn in of if turn in pairs])
+        for number, of in values.items()
+        if number != BASELINE
+    }
+    return leads(rounds, statistics.median(apart) if apart else 0.0)
+
+
+def _quality(values: Sequence[float], lead: Lead | None, name: str) -> Quality:
+    if not all(map(math.isfinite, values)):
+        return Quality(mean=None, low=None, high=None, runs=len(values), lead=None)
+    low, high = interval_of_mean(values) or (None, None)
+    if low is not None and high is not None:  # no loss is below 0, and no accuracy outside of 0 to 1
+        low, high = max(low, 0.0), high if name.endswith("loss") else min(high, 1.0)
+    return Quality(mean=statistics.fmean(values), low=low, high=high, runs=len(values), lead=lead)

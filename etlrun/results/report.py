@@ -1,0 +1,143 @@
+"""What a sweep has shown: on the terminal, and as files in its folder.
+
+report.html for a browser, report.md for a pull request, results.json and results.csv for everything else
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import shlex
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from textwrap import indent
+
+from rich.console import Console
+
+from etlrun.errors import WorldError
+from etlrun.record import record as records
+from etlrun.results.collect import collect
+from etlrun.results.results import KILLED, TOO_SLOW, Results
+from etlrun.results.shown import HEADER, Cell, remarks, rows
+from etlrun.sweep import hparams
+from etlrun.sweep.unfit import told
+from etlrun.terminal import Rows, as_markdown, plain, print_table
+
+HTML, MARKDOWN, CSV, JSON = "report.html", "report.md", "results.csv", "results.json"
+MOST_ROWS = 50
+"""On the terminal."""
+
+
+def conclude(results: Results | None) -> int:
+    """Write all reports of a sweep, print the table, and return the exit status that its jobs ask for.
+
+    1 where a config has no completed run or a run has failed, 3 where one was below its pass mark, else 0.
+    """
+    if results is None:
+        return 0
+    _report(results)
+    ends = {run.outcome.status for run in results.runs if run.outcome is not None}
+    if ends & {records.FAILED, records.INTERRUPTED, KILLED} or any(run.outcome is None for run in results.runs):
+        return 1
+    return 3 if any(config.status == TOO_SLOW for config in results.configs) else 0
+
+
+def show(folder: Path) -> None:
+    """Print the table of the sweep in `folder`, its reports written anew; `WorldError` where there is no run."""
+    results = collect(folder)
+    if results is None:
+        raise WorldError(
+            where=str(folder),
+            found="no run" if folder.is_dir() else "no such folder",
+            expected=f"a folder with a {records.SUMMARY}, or one of such folders",
+            remedy="give the folder that a run or a multirun printed at its end",
+        )
+    _report(results)
+
+
+def _report(results: Results) -> None:
+    folder = Path(results.folder)
+    _print(results)
+    write(folder, results)
+    Console(soft_wrap=True).print(f"report    {folder / HTML}", highlight=False, markup=False)
+
+
+def write(folder: Path, results: Results) -> None:
+    """Write the four files, each in one step, and what TensorBoard's HParams tab reads.
+
+    Raises:
+        WorldError: The folder can't be written to.
+    """
+    from etlrun.results import page  # which imports matplotlib: half a second that only who writes a page should pay
+
+    try:
+        records.write_atomically(folder / JSON, results.as_json() + "\n")
+        records.write_atomically(folder / CSV, as_csv(results))
+        records.write_atomically(folder / MARKDOWN, markdown(results))
+        records.write_atomically(folder / HTML, page.html(results))
+        own = {config.number: config.own for config in results.configs}
+        for run in results.runs:
+            hparams.write(folder / run.name, run.config, own[run.config], run.outcome)
+    except OSError as error:
+        raise WorldError(
+            where=str(folder),
+            found=str(error),
+            expected="a folder that can be written to",
+            remedy=f"mend that, and write its reports anew: {shlex.join(['etlrun', 'report', str(folder)])}",
+        ) from error
+
+
+def markdown(results: Results) -> str:
+    """The decision and the table, as a pull request shows them."""
+    lines = [f"# Sweep\n\n{decision(results)}\n"]
+    cells = [[cell.text if cell.value is not None else plain(cell.text) for cell in row] for row in rows(results)]
+    lines += [as_markdown(HEADER, cells)]
+    lines += [f"- {plain(line)}" for line in remarks(results)]
+    lines += [f"- Left out: {plain(line)}" for line in told(results.unfit)]
+    return "\n".join(lines) + "\n"
+
+
+def decision(results: Results) -> str:
+    """What to take, the overrides to copy, and whether the data is the same."""
+    decided = results.decision
+    if decided.config is None:
+        return f"**{plain(decided.words)}**\n"
+    data = decided.same_data[:1].upper() + decided.same_data[1:]
+    return f"**{plain(decided.words)}** {plain(data)}.\n\n{indent(shlex.join(decided.overrides), '    ')}\n"
+
+
+def as_csv(results: Results) -> str:
+    """A line for each run."""
+    text = io.StringIO()
+    known = {config.number: config for config in results.configs}
+    keys = list(results.configs[0].swept) if results.configs else []
+    figures = (
+        "status", "examples_per_s", "state", "first_examples_per_s", "au", "max_gain", "bound_by", "peak_rss_bytes",
+        "cores_used", "wall_s", "val_accuracy", "created_s", "error",
+    )  # fmt: skip
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["run", "config", "repeat", *keys, *figures])
+    for run in results.runs:
+        values = [getattr(run.outcome, figure) if run.outcome is not None else None for figure in figures]
+        writer.writerow([run.name, run.config, run.repeat, *known[run.config].swept.values(), *values])
+    return text.getvalue()
+
+
+def _print(results: Results) -> None:
+    print_table(HEADER, _texts(islice(rows(results), MOST_ROWS)))
+    console = Console(soft_wrap=True)
+    if len(results.configs) > MOST_ROWS:
+        console.print(f"{len(results.configs) - MOST_ROWS} more, all of them in {CSV} and {HTML}", highlight=False)
+    decided = results.decision
+    console.print(f"decision  {decided.words}", highlight=False, markup=False)
+    if decided.config is not None:
+        console.print(f"data      {decided.same_data}", highlight=False, markup=False)
+    for line in remarks(results):
+        console.print(f"remark    {line}", highlight=False, markup=False)
+    for line in told(results.unfit):
+        console.print(f"left out  {line}", highlight=False, markup=False)
+
+
+def _texts(cells: Iterable[Sequence[Cell]]) -> Rows:
+    return [[cell.text for cell in row] for row in cells]

@@ -1,0 +1,92 @@
+"""The caches of a run: which they are, whether there is space for them, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.console import Console
+
+from etlrun.cache.keeper import Keeper, Kept
+from etlrun.cache.store import Store, folder_of
+from etlrun.graph.build import Pipeline
+from etlrun.graph.context import Context
+from etlrun.graph.disk import shape_of
+from etlrun.graph.forecast import fits
+from etlrun.graph.identity import identity
+from etlrun.plan.plan import Plan, at_cache
+from etlrun.record.record import Record
+from etlrun.stages.cache import DiskCache, NoCache
+
+
+def note(record: Record, text: str) -> None:
+    """Say what happened to a cache: on the screen at once, in the events, and in the remarks of the report."""
+    Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
+    record.event("cache", text=text)
+    record.remark(f"{text[0].upper()}{text[1:]}.")
+
+
+def keepers_of(
+    plan: Plan, contexts: Mapping[str, Context], made_by: dict[str, Any], say: Callable[[str], None]
+) -> dict[str, Keeper]:
+    """Of the caches on disk, by pipeline; empty where there are none. They are neither opened nor claimed."""
+    cache, keepers = plan.spec.cache, {}
+    if not isinstance(cache, DiskCache):
+        return {}
+    for name, context in contexts.items():
+        before, _, _ = at_cache(plan.pipelines[name])
+        flow = before[-1].gives
+        shape = shape_of(flow)
+        kept = Kept(
+            identity=identity(before, context),
+            dtype="bytes" if flow.content == "encoded" else flow.dtype,
+            shape=None if flow.content == "encoded" or None in shape else [side or 0 for side in shape],
+            made_by={**made_by, "dataset": context.source.builder.info.full_name, "split": context.split.name},
+        )
+        count = None if plan.spec.dataset.on_corrupt == "skip" else context.split.num_examples
+        keepers[name] = Keeper(
+            Store(cache.dir),
+            kept,
+            count=count,
+            changed=context.split.content.changed,
+            waits=cache.when_busy == "wait",
+            say=say,
+        )
+    return keepers
+
+
+def open_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline]) -> None:
+    """Open or claim the caches on disk, and see to it that what is to be filled has space."""
+    cache = plan.spec.cache
+    if isinstance(cache, NoCache):
+        return
+    keepers = {name: pipeline.keeper for name, pipeline in pipelines.items() if pipeline.keeper is not None}
+    try:
+        # In the order of their keys, so that no two runs wait for each other.
+        for keeper in sorted(keepers.values(), key=lambda keeper: keeper.key):
+            keeper.prepare()
+        to_fill = {
+            name: pipeline
+            for name, pipeline in pipelines.items()
+            if pipeline.keeper is None or pipeline.keeper.is_to_fill
+        }
+        forecast = fits(to_fill, cache, folder_of(cache.dir))
+    except BaseException:
+        for keeper in keepers.values():
+            keeper.close()
+        raise
+    record.update(cache={"target": cache.path, "at": cache.at, "forecast_bytes": forecast})
+
+
+def describe_caches(record: Record, pipelines: Mapping[str, Pipeline]) -> None:
+    """What the caches hold at the end of the run, and what their passes did."""
+    if "cache" not in record.summary:
+        return
+    held = {
+        name: {
+            "held_bytes": pipeline.held_bytes,
+            **({"key": pipeline.keeper.key, "passes": pipeline.keeper.passes} if pipeline.keeper else {}),
+        }
+        for name, pipeline in pipelines.items()
+    }
+    record.update(cache={**record.summary["cache"], "pipelines": held})

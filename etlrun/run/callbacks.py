@@ -1,0 +1,202 @@
+"""What happens around Keras's epochs: records, checkpoints, progress."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from etlrun.measure.assessment import Assessment
+from etlrun.measure.meter import Loop
+from etlrun.record.record import MEASURES, Record, as_json, from_summary, replacing, sync
+from etlrun.run.checkpoint import checkpoint_path
+from etlrun.stages.measure import Trace
+from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
+from etlrun.stages.trainer import Trainer
+
+
+class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
+    """Keras's, which first sees the epochs of the run that this one goes on with."""
+
+    def __init__(self, rule: EarlyStoppingRule, done: list[dict[str, Any]]) -> None:
+        mode = "max" if rule.monitor.endswith("accuracy") else "min"
+        super().__init__(monitor=rule.monitor, patience=rule.patience, min_delta=rule.min_delta, mode=mode)
+        self.done = [(epoch["epoch"] - 1, from_summary(epoch[rule.monitor])) for epoch in done if rule.monitor in epoch]
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Start from the state that the epochs so far have left."""
+        super().on_train_begin(logs)
+        for epoch, value in self.done:
+            self.on_epoch_end(epoch, {self.monitor: math.nan if value is None else value})
+
+
+class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
+    """Keeps the whole model, its optimizer included, after each epoch; the newest replaces the one before."""
+
+    def __init__(self, record: Record, whole: keras.Model) -> None:
+        super().__init__()
+        self.record, self.whole = record, whole
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Save; a kill while saving leaves the checkpoint before. The epoch has been recorded by now."""
+        path = checkpoint_path(self.record.folder, epoch + 1)
+        save(self.whole, path, self.record)
+        checkpoint_path(self.record.folder, epoch).unlink(missing_ok=True)
+        self.record.event("checkpoint", epoch=epoch + 1, path=str(path.relative_to(self.record.folder)))
+
+
+def save(model: keras.Model, path: Path, record: Record) -> None:
+    """Save `model` in the folder of `record`, under its name once it is complete, and on the disk."""
+    with record.writing(), replacing(path) as temporary:
+        temporary.parent.mkdir(exist_ok=True)
+        model.save(temporary)
+        sync(temporary)
+
+
+class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
+    """Measures each epoch, records it, and shows how far the training is.
+
+    An epoch's `wall_s` is the time of its training steps; `validation_s` that of its validation. Keras hands the
+    numbers of a step to a callback only when they are there, so that a step is over when a method here is called.
+    """
+
+    def __init__(self, assessment: Assessment, trainer: Trainer) -> None:
+        super().__init__()
+        self.assessment, self.trainer = assessment, trainer
+        self.record = assessment.work.record
+        self.train = assessment.work.watches["train"]
+        self.validation = assessment.work.watches.get("validation")
+        self.console = Console(stderr=True)
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("steps"),
+            TimeElapsedColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
+        )
+        self.task = self.progress.add_task("", total=None, start=False)
+        self.loops: dict[str, Loop] = {}
+
+    def __enter__(self) -> None:
+        self.progress.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Start the clock."""
+        done = self.loops.get("train")
+        self.progress.reset(
+            self.task,
+            description=f"epoch {epoch + 1}/{self.trainer.epochs}",
+            total=len(done.steps_s) if done else self.trainer.steps_per_epoch,
+        )
+        self.record.event("epoch_began", epoch=epoch + 1)
+        self.loops = {}
+        self.assessment.begin("train")
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Count."""
+        self.train.meter.stepped()
+        self.progress.advance(self.task)
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """From training to validation: Keras has the epoch's measures, so its last step is done."""
+        self.loops["train"] = self.assessment.end("train")
+        self.assessment.begin("validation")
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Count."""
+        if self.validation is not None:
+            self.validation.meter.stepped()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        """Stop the clock of the validation."""
+        self.loops["validation"] = self.assessment.end("validation")
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Record."""
+        loop = self.loops.get("train") or self.assessment.end("train")
+        self.loops["train"] = loop
+        validation = self.loops.get("validation", Loop())
+        measures = {key: as_json(float(logs[key])) for key in MEASURES if logs and key in logs}
+        described = loop.described()
+        self.record.epoch(
+            {
+                "epoch": epoch + 1,
+                **described,
+                "validation_s": validation.wall_s,
+                "validation_startup_s": validation.startup_s,
+                "validation_wait_s": validation.fill_s + validation.input_wait_s,
+                **self._digests(),
+                **measures,
+            }
+        )
+        parts = [
+            f"epoch {epoch + 1}/{self.trainer.epochs}",
+            f"{loop.wall_s:6.1f} s",
+            f"{described['examples_per_s']:7.1f} examples/s",
+            f"waited {loop.fill_s + loop.input_wait_s:5.1f} s",
+            *(f"{key} {float(value):.4f}" for key, value in measures.items()),
+        ]
+        self.console.print("  ".join(parts), highlight=False, soft_wrap=True)
+
+    def _digests(self) -> dict[str, str]:
+        found = {"digest": self.train.digest, "validation_digest": self.validation.digest if self.validation else None}
+        return {key: digest.taken() for key, digest in found.items() if digest is not None}
+
+
+class Profiler(keras.callbacks.Callback):  # type: ignore[misc]
+    """Records TensorBoard profiles of windows of the training's steps; nothing is kept of the steps between."""
+
+    def __init__(self, profile: Trace, folder: str, first_step: int) -> None:
+        super().__init__()
+        self.step = first_step
+        self.windows = profile.windows
+        self.folder, self.end = folder, 0
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Start where a window does, or within one where a resumed run does."""
+        inside = [end for first, end in self.windows if first <= self.step < end]
+        if inside and not self.end:
+            self.end = inside[0]
+            _start_profile(f"{self.folder}/steps_{self.step:06}_{self.end:06}")
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """End where a window does."""
+        self.step += 1
+        if self.step == self.end:
+            self.on_train_end()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """A training that stops early ends its window."""
+        if self.end:
+            _stop_profile()
+            self.end = 0
+
+
+def _start_profile(folder: str) -> None:
+    if keras.backend.backend() == "jax":
+        import jax
+
+        jax.profiler.start_trace(folder)
+    else:
+        tf.profiler.experimental.start(folder)
+
+
+def _stop_profile() -> None:
+    if keras.backend.backend() == "jax":
+        import jax
+
+        jax.profiler.stop_trace()
+    else:
+        tf.profiler.experimental.stop()

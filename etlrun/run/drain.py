@@ -1,0 +1,47 @@
+"""The pipeline alone: passes over the training examples, with no model behind them."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+
+from etlrun.measure.assessment import Assessment
+from etlrun.measure.watched import Watched
+from etlrun.measure.work import Work
+from etlrun.plan.plan import Plan
+from etlrun.record.record import Record
+from etlrun.run.backend import peak_gpu_bytes
+from etlrun.run.session import at_work, opened, prepared
+from etlrun.stages.trainer import Drain
+
+
+def drain(plan: Plan, record: Record, drain: Drain) -> None:
+    """Read until `drain` says to end; `WorldError` where data is missing or broken."""
+    work = prepared(plan, record, opened(plan), with_validation=False)
+    assessment = Assessment(work, peak_gpu_bytes)
+    with at_work(work):
+        with assessment:
+            _passes(work, assessment, drain)
+        assessment.conclude(None)
+
+
+def _passes(work: Work, assessment: Assessment, drain: Drain) -> None:
+    until_s = None if drain.seconds is None else time.perf_counter() + drain.seconds
+    watch, epoch, is_late = work.watches["train"], 0, False
+    batches = Watched(work.train.dataset, watch)
+    while not is_late and (drain.epochs is None or epoch < drain.epochs):
+        epoch += 1
+        assessment.begin("train")
+        for _batch in batches:
+            watch.meter.stepped()
+            is_late = until_s is not None and time.perf_counter() > until_s
+            if is_late:
+                break
+        loop = assessment.end("train")
+        digest = {"digest": watch.digest.taken()} if watch.digest is not None else {}
+        described = loop.described()
+        work.record.epoch({"epoch": epoch, **described, **digest})
+        rate = f"{described['examples_per_s']:7.1f} examples/s"
+        Console(stderr=True).print(f"pass {epoch}  {loop.wall_s:6.1f} s  {rate}", highlight=False)
+        is_late = until_s is not None and time.perf_counter() > until_s

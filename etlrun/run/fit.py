@@ -1,0 +1,231 @@
+"""The training loop: Keras's own, with its callbacks; the one module that knows it.
+
+plan --pipelines--> batches --Model.fit--> epochs --Assessment--> events.jsonl, summary.json
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import keras
+import tensorflow as tf
+
+from etlrun.cache.keeper import Keeper
+from etlrun.errors import ConfigError, WorldError, headline
+from etlrun.measure.assessment import MEASURED, Assessment
+from etlrun.measure.meter import Loop, Meter
+from etlrun.measure.watched import Watch, Watched
+from etlrun.measure.work import Work
+from etlrun.plan.plan import Plan, pictures_of, reads_features
+from etlrun.plan.rules import windows_past
+from etlrun.record.record import Record, read_summary, replacing, sync
+from etlrun.run import model as models
+from etlrun.run.backend import peak_gpu_bytes
+from etlrun.run.caches import keepers_of
+from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, save
+from etlrun.run.checkpoint import PreviousRun, checkpoint_path
+from etlrun.run.session import at_work, batches_in_pass, contexts_of, opened, prepared
+from etlrun.sources.tfds import Source
+from etlrun.stages.measure import Trace
+from etlrun.stages.trainer import Trainer
+from etlrun.stages.transform import Scaling
+
+_FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2
+
+
+def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Trainer) -> None:
+    """Train as `plan` says, or go on from `previous`, and leave `model.keras` in the run's folder.
+
+    Raises:
+        ConfigError: Windows of a profile reach past the run.
+        WorldError: Data or weights are missing or broken, or there are too few examples.
+    """
+    source = opened(plan)
+    whole = whole_model(plan, source, previous, trainer)
+    from_features = reads_features(plan)
+    backbone = models.backbone(whole) if from_features else None
+    work = prepared(plan, record, source, backbone=backbone, previous=previous)
+    with at_work(work):
+        _profile_fits(work, trainer)
+        record.update(parameters=int(whole.count_params()))
+        assessment = Assessment(work, peak_gpu_bytes)
+        model = models.head(whole) if from_features else whole
+        _fit(model, whole, work, previous, trainer, assessment)
+        save(whole, record.folder / "model.keras", record)
+        assessment.conclude(_floor(model, work, assessment))
+
+
+def keepers(plan: Plan) -> dict[str, Keeper]:
+    """Of the caches on disk that a run of `plan` would use; neither data nor caches are made for it."""
+    spec = plan.spec
+    as_it_is = dataclasses.replace(spec.dataset, download=False)
+    source = opened(dataclasses.replace(plan, spec=dataclasses.replace(spec, dataset=as_it_is)))
+    backbone = None
+    if reads_features(plan) and isinstance(spec.trainer, Trainer):
+        backbone = models.backbone(whole_model(plan, source, None, spec.trainer))
+    with_validation = isinstance(spec.trainer, Trainer)
+    contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
+    return keepers_of(plan, contexts, {}, lambda _: None)
+
+
+def _profile_fits(work: Work, trainer: Trainer) -> None:
+    if isinstance(work.plan.spec.profile, Trace) and trainer.steps_per_epoch is None:
+        faults = list(windows_past(work.plan.spec.profile, batches_in_pass(work) * trainer.epochs))
+        if faults:
+            raise ConfigError(faults)
+
+
+def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
+    """The model from pictures to probabilities, compiled."""
+    if previous is not None:
+        return _loaded(previous.checkpoint)
+    stage = plan.spec.model
+    scaling = [planned.stage for planned in plan.by_model if isinstance(planned.stage, Scaling)]
+    model = models.build(stage, pictures_of(plan.train), scaling, source.num_classes)
+    models.compile_for(model, stage, trainer)
+    return model
+
+
+def _loaded(checkpoint: Path) -> keras.Model:
+    try:
+        ZipFile(checkpoint).close()  # of a file that was cut Keras says that there is none
+        return keras.models.load_model(checkpoint)
+    except Exception as error:  # Keras and HDF5 may raise anything
+        raise WorldError(
+            where=str(checkpoint),
+            found=f"a file that Keras can't load: {type(error).__name__}: {headline(error)}",
+            expected="the whole model after an epoch, as a run saves it",
+            remedy="start the run anew, without trainer.resume, or resume another folder",
+        ) from error
+
+
+def _fit(
+    model: keras.Model,
+    whole: keras.Model,
+    work: Work,
+    previous: PreviousRun | None,
+    trainer: Trainer,
+    assessment: Assessment,
+) -> None:
+    """Train `model`, which is `whole` or, from features, its dense layer."""
+    done = previous.epochs if previous else []
+    if previous is not None:
+        _carry_over(work.record, previous)
+    validation = work.validation
+    specs = [pipeline.dataset.element_spec for pipeline in (work.train, validation) if pipeline is not None]
+    models.read_from_python(model, work.plan.spec.model, *specs)
+    models.build_loops(model, work.plan.spec.model, work.plan.spec.load.batch_size)
+    recorder = EpochRecorder(assessment, trainer)
+    callbacks = _callbacks(work, recorder, done, trainer, whole)
+    if len(done) >= trainer.epochs or _has_stopped(model, callbacks):
+        return
+    with assessment, recorder, _ends_are_expected():
+        model.fit(
+            Watched(_batches(work, len(done), trainer), work.watches["train"]),
+            initial_epoch=len(done),
+            epochs=trainer.epochs,
+            steps_per_epoch=trainer.steps_per_epoch,
+            validation_data=Watched(validation.dataset, work.watches["validation"]) if validation else None,
+            callbacks=callbacks,
+            shuffle=False,
+            verbose=0,
+        )
+
+
+@contextmanager
+def _ends_are_expected() -> Iterator[None]:
+    """Keras warns at the end of every dataset of undeclared length, as if it had run short."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Your input ran out of data", category=UserWarning)
+        yield
+
+
+def _carry_over(record: Record, previous: PreviousRun) -> None:
+    """Make the new folder complete in itself: the epochs so far, and only then the checkpoint that counts on them."""
+    before = read_summary(previous.folder) or {}
+    record.update(**{key: before[key] for key in MEASURED if key in before})
+    for epoch in previous.epochs:
+        record.epoch(epoch)
+    target = checkpoint_path(record.folder, len(previous.epochs))
+    with record.writing(), replacing(target) as temporary:
+        temporary.parent.mkdir(exist_ok=True)
+        shutil.copyfile(previous.checkpoint, temporary)
+        sync(temporary)
+
+
+def _batches(work: Work, done: int, trainer: Trainer) -> tf.data.Dataset:
+    """What `fit` reads after `done` epochs: a pass each time, or the passes without end where epochs count steps."""
+    pipeline = work.train
+    if trainer.steps_per_epoch is None:
+        pipeline.skip_passes(done)
+        return pipeline.dataset
+    watch = work.watches["train"]
+    watch.pass_batches, watch.passed = batches_in_pass(work), done * trainer.steps_per_epoch
+    passes, batches = divmod(watch.passed, watch.pass_batches)
+    pipeline.skip_passes(passes)
+    return pipeline.endless().skip(batches)
+
+
+def _callbacks(
+    work: Work, recorder: EpochRecorder, done: list[dict[str, Any]], trainer: Trainer, whole: keras.Model
+) -> list[keras.callbacks.Callback]:
+    record, profile = work.record, work.plan.spec.profile
+    callbacks: list[keras.callbacks.Callback] = [recorder]  # first, so that no other's work counts as a step
+    if trainer.early_stopping.patience is not None:
+        callbacks.append(EarlyStopping(trainer.early_stopping, done))
+    if trainer.tensorboard:
+        callbacks.append(keras.callbacks.TensorBoard(record.folder / "tensorboard", write_graph=False))
+    if isinstance(profile, Trace):
+        callbacks.append(Profiler(profile, str(record.folder / "profile"), sum(epoch["steps"] for epoch in done)))
+    return [*callbacks, Checkpoint(record, whole)]
+
+
+def _has_stopped(model: keras.Model, callbacks: list[keras.callbacks.Callback]) -> bool:
+    """Whether early stopping had ended the run that this one goes on with."""
+    for callback in callbacks:
+        if isinstance(callback, EarlyStopping):
+            callback.set_model(model)
+            callback.on_train_begin()
+            return bool(model.stop_training)
+    return False
+
+
+class _Floor(keras.callbacks.Callback):  # type: ignore[misc]
+    """Times steps until there are enough of them, or the time is up."""
+
+    def __init__(self, meter: Meter, seconds: float) -> None:
+        super().__init__()
+        self.meter, self.until_s = meter, time.perf_counter() + seconds
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Stop the training where it has gone on for long enough."""
+        self.meter.stepped()
+        steps = len(self.meter.loop.steps_s)
+        is_late = time.perf_counter() > self.until_s and steps >= _FEWEST_FLOOR_STEPS
+        self.model.stop_training = is_late or steps > _FLOOR_STEPS
+
+
+def _floor(model: keras.Model, work: Work, assessment: Assessment) -> Loop | None:
+    """Steps on one batch, over and over, in the same loop. The model has been saved: what it learns here is lost."""
+    batch = work.watches["train"].batch
+    if batch is None:
+        return None
+    there = tf.data.Dataset.from_tensors(batch).repeat()
+    watch = Watch(with_digest=False)
+    watch.meter.begin()
+    with _ends_are_expected():
+        model.fit(
+            Watched(there, watch),
+            callbacks=[_Floor(watch.meter, assessment.probe_s())],
+            shuffle=False,
+            verbose=0,
+        )
+    return watch.meter.end()

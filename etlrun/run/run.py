@@ -1,0 +1,214 @@
+"""One run, from the config in its folder to the report beside it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+
+from etlrun.errors import EtlrunError, Fault, headline, of_system
+from etlrun.plan import render
+from etlrun.plan.planner import plan
+from etlrun.plan.spec import RunSpec, parse
+from etlrun.record import record as records
+from etlrun.record import report
+from etlrun.record.locks import nobodys
+from etlrun.record.record import Record, is_too_slow
+from etlrun.run import checkpoint as resume
+from etlrun.run.backend import Backend
+from etlrun.stages import STAGES, Stages
+from etlrun.stages.model import Emulated
+from etlrun.stages.trainer import Trainer
+from etlrun.terminal import rounded
+
+OK, FAILED, TOO_SLOW, INTERRUPTED = 0, 1, 3, 130
+TRACEBACK = "traceback.txt"
+
+
+def freeze(folder: Path, config: Mapping[str, Any], overrides: list[str], config_dir: str | None = None) -> None:
+    """Keep the config of a run that is to start, so that later edits of files can't change it."""
+    Record.create(folder, config, overrides, config_dir=config_dir)
+
+
+def run(folder: Path, stages: Stages = STAGES) -> int:
+    """Run what `freeze` left in `folder`, and return the exit status; every ending leaves a summary."""
+    try:
+        with nobodys(folder):
+            return _run(Record(folder), stages)
+    except EtlrunError as error:
+        _say_failed(error.faults)
+        return error.status
+
+
+def _run(record: Record, stages: Stages) -> int:
+    try:
+        with terminated_as_interrupted():
+            _work(record, stages)
+    except KeyboardInterrupt:
+        _end_early(record, records.INTERRUPTED, _fault("the run", "an interrupt", "the end of the training"))
+        _say_interrupted(record)
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - whatever it was, the summary says so and the exit status tells
+        known = _in_words(record, error)
+        _end_early(record, records.FAILED, *known.faults)
+        _say_failed(known.faults)
+        _traceback_if_asked(error)
+        return known.status
+    report.show(record.folder, record.summary)
+    return TOO_SLOW if is_too_slow(record.summary) else OK
+
+
+def _in_words(record: Record, error: Exception) -> EtlrunError:
+    """What is told of an error. One that nobody foresaw leaves its traceback in a file."""
+    if record.refusal is not None:  # which a library may have made something else of
+        return records.unwritable(record.folder, record.refusal)
+    if isinstance(error, EtlrunError):
+        return error
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return of_system(error)
+    path = record.folder / TRACEBACK
+    fault = _fault("the run", f"{type(error).__name__}: {headline(error)}", "no error", f"see {path}")
+    try:
+        path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    except OSError as refusal:
+        traceback.print_exception(error)
+        record.refusal = refusal
+        return EtlrunError([replace(fault, remedy=""), *records.unwritable(record.folder, refusal).faults])
+    return EtlrunError([fault])
+
+
+def settle(folder: Path, status: int) -> None:
+    """Complete the summary of a job whose process ended without saying how (a kill, a crash)."""
+    record = Record(folder)
+    if record.summary["status"] != records.RUNNING:
+        return
+    how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+    polite = status in {-signal.SIGINT, -signal.SIGTERM, INTERRUPTED}
+    remedy = "the kernel kills what needs too much memory; see its log" if status == -signal.SIGKILL else ""
+    error = str(_fault("the job's process", how, "an ordinary end", remedy))
+    record.update(status=records.INTERRUPTED if polite else records.FAILED, error=error)
+    report.write(folder)
+
+
+def _work(record: Record, stages: Stages) -> None:
+    spec = parse(records.read_config(record.folder), stages)
+    planned = plan(spec)
+    record.update(au_min=spec.measure.au_min)
+    record.event("planned", fingerprint=planned.fingerprint)
+    with record.writing():
+        records.write_atomically(record.folder / "plan.txt", render.text_here(planned))
+        records.write_atomically(record.folder / "plan.json", render.as_json(planned))
+    record.update(plan_fingerprint=planned.fingerprint, remarks=list(planned.remarks))
+    previous = resume.previous_run(planned, stages)
+    if previous is not None:
+        record.update(resumed_from=str(previous.folder))
+
+    from etlrun.run.backend import prepare  # imports TensorFlow, so not before the config is known to be right
+
+    with prepare(spec.trainer) as backend:
+        from etlrun.run.drain import drain
+        from etlrun.run.fit import train
+
+        record.update(versions=backend.versions, host=backend.host, au_of=_worker(spec, backend))
+        _say_device(record, backend)
+        record.event("started", backend=backend.name, pid=os.getpid())
+        if isinstance(spec.trainer, Trainer):
+            train(planned, record, previous, spec.trainer)
+        else:
+            drain(planned, record, spec.trainer)
+    _end(record, records.COMPLETED)
+
+
+def _worker(spec: RunSpec, backend: Backend) -> str:
+    """Whose part of the time a run's AU is."""
+    if isinstance(spec.model, Emulated):
+        return "the emulated accelerator"
+    return "the GPU" if backend.host["accelerators"] else "the model"
+
+
+def _say_device(record: Record, backend: Backend) -> None:
+    """What the run computes on, and what of the machine it does not use or has not for itself."""
+    host, console = backend.host, Console(stderr=True, soft_wrap=True)
+    cores = f"{host['cores']} core{'s' if host['cores'] > 1 else ''}"
+    notes = [backend.unseen] if backend.unseen else []
+    sharing = record.summary.get("jobs_on_gpu", 1)
+    if host["accelerators"] and sharing > 1:
+        notes.append(f"Up to {sharing} jobs at a time share this GPU: their times and its memory hold each other's.")
+    console.print(f"device  {host['device']}, {cores}, {rounded(host['memory_bytes'])}", markup=False, highlight=False)
+    for note in notes:
+        console.print(f"note  {note}", markup=False, highlight=False)
+        record.remark(note)
+
+
+def _end(record: Record, status: str, *faults: Fault) -> None:
+    error = "\n".join(str(fault) for fault in faults) or None
+    record.update(status=status, wall_s=record.elapsed_s(), **({"error": error} if error else {}))
+    record.event("ended", status=status, error=error)
+    with record.writing():
+        report.write(record.folder)
+
+
+def _end_early(record: Record, status: str, *faults: Fault) -> None:
+    """The same where a folder that takes no more may be the reason, or is found to be."""
+    is_known = record.refusal is not None
+    try:
+        _end(record, status, *faults)
+    except OSError as refusal:
+        with suppress(OSError):
+            record.update_in_place(status=status, error=record.summary["error"])
+        if not is_known:
+            _say_failed(records.unwritable(record.folder, refusal).faults)
+
+
+def _say_interrupted(record: Record) -> None:
+    left = str(record.folder) if resume.newest_checkpoint(record.folder) else record.summary.get("resumed_from")
+    command = left and f"etlrun {shlex.quote(f'trainer.resume={left}')}"
+    _say(f"interrupted; go on with: {command}" if command else "interrupted before its first checkpoint")
+
+
+def _fault(where: str, found: str, expected: str, remedy: str = "") -> Fault:
+    return Fault(where=where, found=found, expected=expected, remedy=remedy)
+
+
+def _say(text: str) -> None:
+    print(f"etlrun: {text}", file=sys.stderr)
+
+
+def _say_failed(faults: Sequence[Fault]) -> None:
+    _say("\n".join(["failed", *(f"  {fault}" for fault in faults)]))
+
+
+def _traceback_if_asked(error: Exception) -> None:
+    if os.environ.get("HYDRA_FULL_ERROR", "0") != "0":
+        traceback.print_exception(error)
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """A polite kill (SIGTERM) ends a run as Ctrl-C does."""
+    is_told = False
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal is_told
+        is_told = True
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except Exception as error:
+        if is_told:  # what a library has made of it
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,195 @@
+"""What a run reads: the data set and its pipelines, each watched while it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from rich.console import Console
+
+from etlrun.errors import WorldError
+from etlrun.graph.build import Pipeline
+from etlrun.graph.context import Backbone, Context
+from etlrun.measure.watched import Watch
+from etlrun.measure.work import Work
+from etlrun.plan.plan import Plan
+from etlrun.record.record import Record
+from etlrun.run.backend import seed_all
+from etlrun.run.caches import describe_caches, keepers_of, note, open_caches
+from etlrun.run.checkpoint import PreviousRun, has_read_the_same
+from etlrun.sources.corrupt import corrupt_records, reason_of
+from etlrun.sources.tfds import Source
+from etlrun.stages.extract import Interleave
+from etlrun.terminal import rounded
+
+MOST_CORRUPT_NAMED = 20
+
+
+def opened(plan: Plan) -> Source:
+    """The data set, prepared where it was not; `WorldError` where it can't be had.
+
+    All that is random from here on follows from the trainer's seed.
+    """
+    source = Source(plan.spec.dataset)
+    seed_all(plan.spec.trainer.seed)  # not before: TFDS draws numbers when it prepares a data set
+    return source
+
+
+def prepared(
+    plan: Plan,
+    record: Record,
+    source: Source,
+    *,
+    with_validation: bool = True,
+    backbone: Backbone | None = None,
+    previous: PreviousRun | None = None,
+) -> Work:
+    """Build the pipelines, and open their caches.
+
+    Raises:
+        WorldError: Data is missing, too little, or not what the `previous` run has read; or there is no space.
+    """
+    contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
+    _enough(plan, contexts["train"].split.num_examples)
+    data = _described(source, contexts)
+    digests = {name: context.split.content.digest for name, context in contexts.items()}
+    if previous is not None and not has_read_the_same(previous, digests):
+        record.remark(f"Whether {previous.folder} has read the same records is not known.")
+    _note_few_shards(plan, record, len(contexts["train"].split.shards))
+    made_by = {"folder": str(record.folder), "overrides": record.summary["overrides"]}
+    keepers = keepers_of(plan, contexts, made_by, partial(note, record))
+    pipelines = {name: Pipeline(plan.pipelines[name], context, keepers.get(name)) for name, context in contexts.items()}
+    open_caches(plan, record, pipelines)
+    record.event("dataset", **data)
+    record.update(dataset={**data, "digest": digests})
+    watches = {name: Watch(with_digest=plan.spec.measure.digest) for name in pipelines}
+    return Work(plan=plan, record=record, source=source, pipelines=pipelines, watches=watches)
+
+
+def contexts_of(
+    plan: Plan, source: Source, *, with_validation: bool = True, backbone: Backbone | None = None
+) -> dict[str, Context]:
+    """What the stages of each pipeline share: `train` and, where there is validation, `validation`."""
+    dataset = plan.spec.dataset
+    splits = {"train": source.split(dataset.split, "dataset.split")}
+    if with_validation and dataset.eval_split is not None:
+        splits["validation"] = source.split(dataset.eval_split, "dataset.eval_split")
+    return {
+        name: Context(source=source, split=split, seed=plan.spec.trainer.seed, backbone=backbone)
+        for name, split in splits.items()
+    }
+
+
+def _described(source: Source, contexts: Mapping[str, Context]) -> dict[str, Any]:
+    """The data set's name, the examples of each split, and how many shards they are in, of so many bytes; said, too."""
+    examples = {name: context.split.num_examples for name, context in contexts.items()}
+    shards = {shard.path for context in contexts.values() for shard in context.split.shards}
+    size, name = sum(Path(path).stat().st_size for path in shards), source.builder.info.full_name
+    counts = " + ".join(f"{count:,}" for count in examples.values())
+    many = f"{len(shards):,} shard{'s' if len(shards) > 1 else ''}, {rounded(size)}"
+    Console(stderr=True, soft_wrap=True).print(
+        f"data  {name}  {counts} examples in {many}", markup=False, highlight=False
+    )
+    return {"name": name, "examples": examples, "shards": len(shards), "bytes": size}
+
+
+def _enough(plan: Plan, num_examples: int) -> None:
+    load = plan.spec.load
+    if load.drop_remainder and num_examples < load.batch_size:
+        raise WorldError(
+            where="load.batch_size",
+            found=f"{load.batch_size}, with {num_examples} examples in the training split",
+            expected=f"at most {num_examples} while load.drop_remainder=true, which leaves no batch otherwise",
+            remedy=f"set load.batch_size={num_examples} or smaller, or load.drop_remainder=false",
+        )
+
+
+def _note_few_shards(plan: Plan, record: Record, shards: int) -> None:
+    """Where more shards are to be open at once than there are, larger values mean the same: a sweep over them is noise.
+
+    Only the data set that is opened knows how many there are.
+    """
+    extract = plan.spec.extract
+    if isinstance(extract, Interleave) and extract.cycle_length not in ("all", extract.at_once(shards)):
+        has = f"{shards} shard{'s' * (shards > 1)}"
+        record.remark(f"extract.cycle_length = {extract.cycle_length} means {shards}: the split has {has}.")
+
+
+def batches_in_pass(work: Work) -> int:
+    """Of the training split, where no record is skipped."""
+    load, num_examples = work.plan.spec.load, work.train.split.num_examples
+    return num_examples // load.batch_size if load.drop_remainder else -(-num_examples // load.batch_size)
+
+
+@contextmanager
+def at_work(work: Work) -> Iterator[None]:
+    """Around the reading of the pipelines: broken records and caches are told of, and caches are left in order."""
+    keepers = [pipeline.keeper for pipeline in work.pipelines.values() if pipeline.keeper is not None]
+    try:
+        yield
+    except tf.errors.OpError as error:
+        for keeper in keepers:
+            if keeper.failure is not None:
+                raise keeper.failure from error
+        for keeper in keepers:
+            keeper.close()  # TensorFlow's threads may go on
+        _explain(work, error)
+        raise
+    finally:
+        for watch in work.watches.values():
+            watch.close()
+        try:
+            describe_caches(work.record, work.pipelines)
+        finally:
+            for keeper in keepers:
+                keeper.close()
+    _report_skipped(work)
+    _report_changed(work)
+
+
+def _explain(work: Work, error: Exception) -> None:
+    """Look for a file that can't be read, or a broken record, and tell of it; return where there is another cause."""
+    for pipeline in work.pipelines.values():
+        if pipeline.context.losses.failure is not None:
+            raise pipeline.context.losses.failure from error
+        for shard in pipeline.split.shards:
+            if reason := reason_of(error, shard.path):
+                raise work.source.unreadable(shard.path, reason) from error
+    if not isinstance(error, tf.errors.DataLossError | tf.errors.InvalidArgumentError):
+        return
+    if work.plan.spec.dataset.on_corrupt == "skip":
+        return
+    for pipeline in work.pipelines.values():
+        for corrupt in corrupt_records(work.source, pipeline.split):
+            raise corrupt.error() from error
+
+
+def _report_changed(work: Work) -> None:
+    """Where a file has changed meanwhile nobody knows what was read, and the summary claims no digest of it."""
+    changed = {name: pipeline.split.content.changed() for name, pipeline in work.pipelines.items()}
+    dataset = work.record.summary["dataset"]
+    digests = {name: None if changed[name] else digest for name, digest in dataset["digest"].items()}
+    work.record.update(dataset={**dataset, "digest": digests})
+    for path in dict.fromkeys(path for path in changed.values() if path):
+        work.record.remark(f"{path} has changed since the run began: which records of it were read is not known.")
+
+
+def _report_skipped(work: Work) -> None:
+    """With `on_corrupt: skip`, say how many records were left out, and which."""
+    if work.plan.spec.dataset.on_corrupt != "skip":
+        return
+    skipped: dict[str, Any] = {}
+    for name, pipeline in work.pipelines.items():
+        records = pipeline.context.losses.records
+        found = list(corrupt_records(work.source, pipeline.split)) if records is None else records
+        skipped[name] = sum(corrupt.lost for corrupt in found)
+        for corrupt in found[:MOST_CORRUPT_NAMED]:
+            work.record.event("skipped", where=f"{corrupt.path}, record {corrupt.record}", reason=corrupt.reason)
+    total = sum(skipped.values())
+    work.record.update(skipped=skipped)
+    if total:
+        work.record.remark(f"{total} corrupt records were left out; events.jsonl names them.")

@@ -1,0 +1,138 @@
+"""What the shards of a split hold, by the checksums of their records, and whether they still hold it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etlrun.errors import WorldError
+
+if TYPE_CHECKING:
+    from etlrun.sources.tfds import Shard
+
+_HEAD, _FOOT = 12, 4
+"""Bytes around the data of a record: its length with a checksum before it, its own checksum (CRC-32C) after it."""
+_READERS = 16
+"""Files that are read at a time: on a disk behind a network most of the time is waiting."""
+Stamp = tuple[int, ...]
+
+
+class Content:
+    """Of some shards, as they were when this was made: a file that is written to from then on is a changed one.
+
+    A record whose data have changed and whose checksum has not can't be read, so that checksums tell records apart.
+    They also tell apart what TFDS has written twice, of the same examples: each time in another order of features.
+    """
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self._shards = shards
+        self._stamps = {shard.path: _stamp(shard.path) for shard in shards}
+        self._found: dict[tuple[Shard, bool], str | None] = {}
+
+    @cached_property
+    def digest(self) -> str | None:
+        """16 hex digits of a SHA-256 over the records that are read: their files' names, places and checksums.
+
+        None where a file is no TFRecord, is damaged or can't be read: none is read as a whole for it.
+        """
+        try:
+            found = self._all(whole=False)
+        except OSError:  # which reading the examples tells of
+            return None
+        places = [[Path(shard.path).name, shard.skip, shard.take, digest] for shard, digest in found]
+        return None if None in dict(found).values() else hashlib.sha256(json.dumps(places).encode()).hexdigest()[:16]
+
+    def files(self, *, whole: bool) -> list[list[object]]:
+        """For each shard its file's name, and which records are read with a hash over their checksums.
+
+        The hash is over the whole file where that is asked for, and where its records can't be told apart.
+
+        Raises:
+            WorldError: A file can't be read.
+        """
+        try:
+            found = dict(self._all(whole=whole))
+            rest = [shard for shard, digest in found.items() if digest is None]
+            found |= self._all(whole=True, shards=rest)
+        except OSError as error:
+            raise WorldError(
+                where=str(error.filename or Path(self._shards[0].path).parent),
+                found=str(error.strerror or error),
+                expected="a shard that can be read",
+                remedy="check the file and its permissions",
+            ) from error
+        return [[Path(shard.path).name, [shard.skip, shard.take, found[shard]]] for shard in self._shards]
+
+    def changed(self) -> str | None:
+        """The path of a file whose records are not those that were hashed; None where all are.
+
+        What a copy, a link or other permissions change of a file is no change.
+        """
+        for (shard, whole), digest in self._found.items():
+            try:
+                stamp = _stamp(shard.path)
+                if stamp != self._stamps[shard.path] and _digest(shard, stamp, whole) != digest:
+                    return shard.path
+            except OSError:
+                return shard.path
+        return None
+
+    def _all(self, *, whole: bool, shards: Sequence[Shard] | None = None) -> list[tuple[Shard, str | None]]:
+        chosen = self._shards if shards is None else shards
+        with ThreadPoolExecutor(_READERS) as readers:
+            digests = readers.map(lambda shard: _digest(shard, self._stamps[shard.path], whole), chosen)
+            found = list(zip(chosen, digests, strict=True))
+        self._found |= {(shard, whole): digest for shard, digest in found}
+        return found
+
+
+def _stamp(path: str) -> Stamp:
+    """What changes with a file: another one in its place, its size, its times."""
+    of = Path(path).stat()
+    return of.st_dev, of.st_ino, of.st_size, of.st_mtime_ns, of.st_ctime_ns
+
+
+def _digest(shard: Shard, stamp: Stamp, whole: bool) -> str | None:  # noqa: FBT001 - see `Content._all`
+    """Of a file as it was at `stamp`; None for one whose records can't be told apart."""
+    if whole:
+        return _of_all(shard.path, stamp)
+    records = _records(shard.path, stamp)
+    size = _HEAD + _FOOT
+    wanted = None if records is None else records[size * shard.skip : size * (shard.skip + shard.take)]
+    return None if wanted is None or len(wanted) < size * shard.take else hashlib.sha256(wanted).hexdigest()[:16]
+
+
+@cache
+def _of_all(path: str, _stamp: Stamp) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+@cache
+def _records(path: str, _stamp: Stamp) -> bytes | None:
+    """What stands around the data of each record; None where the file does not consist of records.
+
+    Once for the splits that share a file, as long as it is the same.
+    """
+    if ".tfrecord" not in Path(path).name:
+        return None
+    found = bytearray()
+    with Path(path).open("rb", buffering=0) as file:
+        size, place = os.fstat(file.fileno()).st_size, 0
+        head = os.pread(file.fileno(), _HEAD, place)
+        while len(head) == _HEAD:
+            (length,) = struct.unpack_from("<Q", head)
+            place += _HEAD + length
+            if not length or place + _FOOT > size:
+                return None
+            foot_and_head = os.pread(file.fileno(), _FOOT + _HEAD, place)
+            found += head + foot_and_head[:_FOOT]
+            place, head = place + _FOOT, foot_and_head[_FOOT:]
+    return bytes(found) if place == size else None

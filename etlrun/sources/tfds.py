@@ -1,0 +1,201 @@
+"""A TFDS data set on disk: its shards, its features, and what is wrong when it is not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from etlrun.errors import WorldError, did_you_mean, headline
+from etlrun.sources.content import Content
+from etlrun.sources.prepare import is_prepared, prepare
+from etlrun.stages.base import is_remote
+from etlrun.stages.dataset import SAMPLE_NAME, Dataset
+
+Example = dict[str, tf.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A part of one file.
+
+    Attributes:
+        path: Of the TFRecord file.
+        skip: Records to leave out at the start.
+        take: Records to read after that.
+    """
+
+    path: str
+    skip: int
+    take: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Some examples of a data set.
+
+    Attributes:
+        name: In TFDS's slicing language.
+        shards: In the order of their names.
+        num_examples: In all shards.
+    """
+
+    name: str
+    shards: tuple[Shard, ...]
+    num_examples: int
+
+    @cached_property
+    def content(self) -> Content:
+        """What the shards hold, as of the first time that it is asked for."""
+        return Content(self.shards)
+
+
+class Source:
+    """A prepared data set.
+
+    Attributes:
+        builder: TFDS's.
+        num_classes: Of the label; labels are integers in [0, num_classes).
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        """Find the data set, and prepare it where that is allowed; `WorldError` where it can't be had."""
+        self.dataset = dataset
+        self.builder = open_builder(dataset)
+        if not is_prepared(self.builder):
+            prepare(self.builder, dataset)
+            self.builder = open_builder(dataset)  # what another process has prepared, this builder doesn't know
+        self.num_classes = self._num_classes()
+
+    def _num_classes(self) -> int:
+        features, full_name = self.builder.info.features, self.builder.info.full_name
+        for key, kind in (
+            (self.dataset.image_key, tfds.features.Image),
+            (self.dataset.label_key, tfds.features.ClassLabel),
+        ):
+            where = "dataset.image_key" if kind is tfds.features.Image else "dataset.label_key"
+            if key not in features or not isinstance(features[key], kind):
+                known = [name for name, feature in features.items() if isinstance(feature, kind)]
+                found = f"no feature '{key}'" if key not in features else f"'{key}', which is {features[key]}"
+                raise WorldError(
+                    where=where,
+                    found=f"{found} in {full_name}",
+                    expected=f"a feature of type {kind.__name__}: {', '.join(known) or 'there is none'}",
+                    remedy=f"set {where}={known[0]}" if known else "choose a data set of labelled pictures",
+                )
+        if features[self.dataset.image_key].np_dtype == np.float32:  # whose bytes TFDS keeps as those of four channels
+            raise WorldError(
+                where="dataset.image_key",
+                found=f"'{self.dataset.image_key}', which is {features[self.dataset.image_key]}, in {full_name}",
+                expected="images of uint8 or uint16",
+                remedy="choose a data set whose images are no float32",
+            )
+        return int(features[self.dataset.label_key].num_classes)
+
+    def split(self, name: str, where: str) -> Split:
+        """The examples that `name` means; `where` is the config's path, for messages."""
+        known = self.builder.info.splits
+        try:
+            instructions = known[name].file_instructions
+        except (KeyError, ValueError, AssertionError) as error:
+            whole = name.split("[", maxsplit=1)[0]
+            raise WorldError(
+                where=where,
+                found=f"'{name}', which {self.builder.info.full_name} does not have",
+                expected=f"a part of one of its splits: {', '.join(known)}",
+                remedy=did_you_mean(whole, known, name.replace(whole, "{}", 1), otherwise="see TFDS's slicing"),
+            ) from error
+        shards = tuple(
+            Shard(
+                path=str(item.filename),
+                skip=item.skip,
+                take=item.examples_in_shard - item.skip if item.take == -1 else item.take,
+            )
+            for item in instructions
+        )
+        split = Split(name=name, shards=shards, num_examples=sum(shard.take for shard in shards))
+        if not split.num_examples:
+            raise WorldError(
+                where=where,
+                found=f"no examples in '{name}' of {self.builder.info.full_name}",
+                expected="at least one",
+                remedy="choose a larger part of the split",
+            )
+        self._all_there(split)
+        return split
+
+    def _all_there(self, split: Split) -> None:
+        for path in (Path(shard.path) for shard in split.shards):
+            try:
+                if path.exists() and not path.is_file():  # to open a pipe is to wait for its writer
+                    raise self.unreadable(str(path), "something that is no file")
+                with path.open("rb") as file:
+                    file.read(1)
+            except OSError as error:
+                raise self.unreadable(str(path), error.strerror or str(error)) from error
+
+    def unreadable(self, path: str, reason: str) -> WorldError:
+        """The message for a shard that can't be opened or read, for a reason in the system's words."""
+        shard, is_gone = f"a shard of {self.builder.info.full_name}", reason == os.strerror(errno.ENOENT)
+        return WorldError(
+            where=path,
+            found="no such file" if is_gone else reason,
+            expected=shard if is_gone else f"{shard} that can be read",
+            remedy=f"remove {Path(path).parent} and run again, so that the data set is prepared anew"
+            if is_gone
+            else "check the file's permissions and its storage",
+        )
+
+    def parser(self) -> Callable[[tf.Tensor], Example]:
+        """A function from a serialised example (string scalar) to `image` (string scalar) and `label` (int64)."""
+        keys = {self.dataset.image_key: "image", self.dataset.label_key: "label"}
+        specs = {
+            key: tf.io.FixedLenFeature((), tf.string if name == "image" else tf.int64) for key, name in keys.items()
+        }
+
+        def parse(record: tf.Tensor) -> Example:
+            features = tf.io.parse_single_example(record, specs)
+            return {name: features[key] for key, name in keys.items()}
+
+        return parse
+
+
+def decoded(image: tf.Tensor) -> tf.Tensor:
+    """String scalar -> uint8 (height, width, 3): grey is repeated, alpha is dropped, of 16 bits the upper 8 stay."""
+    return tf.io.decode_image(image, channels=3, expand_animations=False)
+
+
+def open_builder(dataset: Dataset) -> Any:
+    """TFDS's builder of `dataset`; `WorldError` where TFDS knows none."""
+    if dataset.name == SAMPLE_NAME:
+        import etlrun.sources.sample.builder  # noqa: F401 - registers the data set with TFDS
+    name = f"{dataset.name}:{dataset.version}" if dataset.version else dataset.name
+    data_dir = str(Path(dataset.data_dir).expanduser()) if dataset.data_dir else None
+    if data_dir is None and is_remote(str(tfds.core.constants.DATA_DIR)):
+        raise WorldError(
+            where="TFDS_DATA_DIR",
+            found=str(tfds.core.constants.DATA_DIR),
+            expected="a folder on this machine",
+            remedy="mount it or copy it here, and give the folder as dataset.data_dir",
+        )
+    try:
+        return tfds.builder(name, data_dir=data_dir)
+    except (tfds.core.DatasetNotFoundError, AssertionError, ValueError) as error:
+        known, check = (
+            tfds.list_builders(with_community_datasets=False),
+            "dataset.name, dataset.version and dataset.data_dir",
+        )
+        raise WorldError(
+            where="dataset.name",
+            found=f"{name} in {data_dir or tfds.core.constants.DATA_DIR}: {headline(error)}",
+            expected="a data set that TFDS knows, or files of one in dataset.data_dir",
+            remedy=did_you_mean(dataset.name, known, "{}", otherwise=f"check {check}"),
+        ) from error
