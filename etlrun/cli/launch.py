@@ -1,7 +1,7 @@
 """What Hydra starts: one run in this process, and of a multirun each job in a process of its own.
 
-A grid is run by `etlrun.cli.multirun`; where `hydra/launcher` names another launcher, or `hydra/sweeper` another sweeper,
-such as Optuna's, they call `job`.
+A grid is run by `etlrun.cli.multirun`; where `hydra/launcher` names another launcher, or `hydra/sweeper` another
+sweeper, such as Optuna's, they call `job`.
 """
 
 from __future__ import annotations
