@@ -124,7 +124,7 @@ def test_gpus_that_somebody_hides_are_no_surprise(
 @needs_jax
 def test_jax_has_an_extra_of_its_own(tiny: Path, tmp_path: Path) -> None:
     told = "import pytest\nfrom tests.drivers import with_gpus\nwith_gpus(pytest.MonkeyPatch(), 'Tesla T4')\n"
-    told += "from etlrun import backend\nbackend._CUDA = {'jax': ('jax-cuda', 'no-such-package')}\n"
+    told += "from etlrun.run import backend\nbackend._CUDA = {'jax': ('jax-cuda', 'no-such-package')}\n"
     (tmp_path / "sitecustomize.py").write_text(told)
     places = [str(tmp_path), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     words = [*small(tiny, "trainer.device=gpu"), f"hydra.run.dir={tmp_path / 'run'}"]

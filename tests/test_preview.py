@@ -101,6 +101,6 @@ def test_the_plan_of_a_search_is_not_known(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_it_answers_without_tensorflow(tmp_path: Path) -> None:
-    code = "import sys; from etlrun import cli; cli.main(sys.argv[1:]); assert 'tensorflow' not in sys.modules"
+    code = "import sys; from etlrun.cli import main; main.main(sys.argv[1:]); assert 'tensorflow' not in sys.modules"
     command = [sys.executable, "-c", code, "plan", "-m", "load.prefetch=0,1"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)

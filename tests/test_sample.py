@@ -16,9 +16,9 @@ from etlrun.sources.sample.draw import CLASSES, picture
 
 PREPARE = """
 import sys
-from etlrun.compose import Request
-from etlrun.grid import planned
-from etlrun.graph.source import Source
+from etlrun.config.request import Request
+from etlrun.config.grid import planned
+from etlrun.sources.tfds import Source
 from etlrun.stages import STAGES
 source = Source(planned(Request(overrides=["dataset.data_dir=" + sys.argv[1]]), STAGES).spec.dataset)
 print(source.split("train", "dataset.split").num_examples)
