@@ -27,7 +27,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.steps import STEPS
@@ -45,7 +45,7 @@ def by_etlrun(data_dir: str, *overrides: str) -> Iterator[tuple[Pipeline, tf.dat
     """The training pipeline of the photos, and its passes."""
     words = ["experiment=cats_vs_dogs", f"dataset.data_dir={data_dir}", "dataset.version=null", "dataset.split=train"]
     words += overrides
-    plan = planned(Request(overrides=words), STAGES)
+    plan = resolve(Request(overrides=words), STAGES).plan
     contexts = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)
     keeper = keepers_of(plan, contexts, {"folder": "-", "overrides": []}, print).get("train")
     pipeline = Pipeline(plan.train, contexts["train"], keeper)

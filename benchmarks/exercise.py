@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.machine import cores
 from etlrun.stages import STAGES
@@ -47,7 +47,7 @@ Costs = tuple[float, float]
 
 def emulated(**changes: float) -> list[str]:
     """Overrides for the accelerator of the experiment `t4_mobilenet_v2`, or for one with `changes`."""
-    model = planned(Request(overrides=["experiment=t4_mobilenet_v2"]), STAGES).spec.model
+    model = resolve(Request(overrides=["experiment=t4_mobilenet_v2"]), STAGES).plan.spec.model
     assert isinstance(model, Emulated)
     values = {"step_ms": model.step_ms, "eval_step_ms": model.eval_step_ms, **changes}
     return ["model=emulated", *(f"model.{name}={value}" for name, value in values.items())]

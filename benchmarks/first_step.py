@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.record.record import Record
 from etlrun.run.fit import whole_model
@@ -38,7 +38,7 @@ def main() -> None:
     """Print the seconds."""
     arrays = "--arrays" in sys.argv
     words = [word for word in sys.argv[1:] if word != "--arrays"]
-    plan: Any = planned(Request(overrides=words), STAGES)
+    plan: Any = resolve(Request(overrides=words), STAGES).plan
     spec, loading_s = plan.spec, 0.0
     source = opened(plan)
     model = whole_model(plan, source, None, spec.trainer)

@@ -31,7 +31,7 @@ import tensorflow as tf  # noqa: F401 - imported once, before any child is made
 
 from etlrun.cache.parts import Writer
 from etlrun.cache.store import Claim, Store
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
@@ -43,7 +43,7 @@ from etlrun.stages import STAGES
 
 def read(words: Sequence[str], passes: int) -> dict[str, Any]:
     """The digests of some passes over the training pipeline of a config, and what its cache did."""
-    plan = planned(Request(overrides=list(words)), STAGES)
+    plan = resolve(Request(overrides=list(words)), STAGES).plan
     contexts = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)
     said: list[str] = []
     keeper = keepers_of(plan, contexts, {"folder": "-", "overrides": []}, said.append).get("train")

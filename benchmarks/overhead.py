@@ -24,7 +24,7 @@ from pathlib import Path
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
@@ -68,7 +68,7 @@ def by_hand(data_dir: str) -> Epochs:
 def by_etlrun(data_dir: str) -> Epochs:
     """The pipeline that `experiment=parallel` builds."""
     words = ["experiment=parallel", f"dataset.data_dir={data_dir}", f"dataset.split='{SPLIT}'"]
-    plan = planned(Request(overrides=words), STAGES)
+    plan = resolve(Request(overrides=words), STAGES).plan
     source = Source(plan.spec.dataset)
     split = source.split(plan.spec.dataset.split, "dataset.split")
 

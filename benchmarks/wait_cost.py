@@ -21,7 +21,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
@@ -70,7 +70,7 @@ class Loops:
     """Both loops, compiled and warm."""
 
     def __init__(self) -> None:
-        plan = planned(Request(overrides=OVERRIDES), STAGES)
+        plan = resolve(Request(overrides=OVERRIDES), STAGES).plan
         source = Source(plan.spec.dataset)
         split = source.split(plan.spec.dataset.split, "dataset.split")
         self.pipeline = Pipeline(plan.train, Context(source=source, split=split, seed=0))

@@ -115,7 +115,7 @@ def test_the_last_override_of_a_key_counts_in_plans_runs_and_sweeps(line: str, t
     answer = etlrun(*words, *nowhere, cwd=tmp_path)
     assert answer.stderr.startswith("etlrun: failed\n  trainer.resume=nowhere: found no run;"), answer.stderr
     ran = (tmp_path / "run" / "plan.txt").read_text()
-    assert ran == render.text_here(grid.planned(Request(overrides=[*words, nowhere[0]]), STAGES))
+    assert ran == render.text_here(grid.resolve(Request(overrides=[*words, nowhere[0]]), STAGES).plan)
     (job,) = grid.of(Request(overrides=[*words, nowhere[0]], multirun=True), STAGES).jobs
     assert ran == render.text_here(job.plan)
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.config import grid
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.errors import ConfigError
 from etlrun.stages import STAGES
@@ -21,7 +21,7 @@ resize:
 
 def plan_refusal(request: Request) -> str:
     with pytest.raises(ConfigError) as caught:
-        planned(request, STAGES)
+        resolve(request, STAGES)
     return str(caught.value)
 
 
@@ -164,7 +164,7 @@ def test_a_plan_is_of_one_config() -> None:
 
 
 def test_an_own_option_of_a_group_is_found(own_configs: Path) -> None:
-    plan = planned(Request(overrides=["transform=small_96"], config_dir=str(own_configs)), STAGES)
+    plan = resolve(Request(overrides=["transform=small_96"], config_dir=str(own_configs)), STAGES).plan
     assert str(plan.train[-1].gives) == "32 x uint8 [96, 96, 3] in [0, 255], label"
 
 
@@ -185,7 +185,7 @@ def test_own_configs_are_forgotten_by_the_next_request(own_configs: Path) -> Non
 def test_an_own_primary_config_is_taken(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("# Mine.\ndefaults: [config, _self_]\ntrainer: {epochs: 9}\n", encoding="utf-8")
     request = Request(overrides=[], config_dir=str(tmp_path), config_name="mine")
-    assert planned(request, STAGES).spec.trainer.epochs == 9
+    assert resolve(request, STAGES).plan.spec.trainer.epochs == 9
 
 
 def test_a_folder_of_own_configs_must_exist(tmp_path: Path) -> None:

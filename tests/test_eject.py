@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.eject.datasets import DATASET_TEXTS
 from etlrun.eject.parts import PART_TEXTS
@@ -82,7 +82,7 @@ def loaded(text: str, folder: Path) -> ModuleType:
 
 def of_tiny(data_dir: Path, folder: Path, *overrides: str) -> tuple[Plan, ModuleType]:
     words = small(data_dir, f"trainer.epochs={EPOCHS}", *overrides)
-    plan = planned(Request(overrides=words), STAGES)
+    plan = resolve(Request(overrides=words), STAGES).plan
     return plan, loaded(ejected(plan, words, versions()), folder)
 
 
@@ -287,7 +287,7 @@ def test_loops_without_a_model_tell_their_pace(
     loop: str, overrides: tuple[str, ...], tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [word for word in small(tiny, *overrides, "trainer.epochs=2") if not word.startswith("model.trainable")]
-    module = loaded(ejected(planned(Request(overrides=words), STAGES), words, versions()), tmp_path)
+    module = loaded(ejected(resolve(Request(overrides=words), STAGES).plan, words, versions()), tmp_path)
     (module.drain if loop == "pass" else module.train)()
     lines = capsys.readouterr().out.splitlines()
     assert re.fullmatch(rf"{loop} 2: [\d.]+ s, [\d.]+ examples/s", lines[1])

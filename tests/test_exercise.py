@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.plan.plan import Plan
 from etlrun.sources.sample.builder import jpeg
@@ -70,7 +70,7 @@ def batches_of(dataset: tf.data.Dataset) -> list[Batch]:
 def plan_of(experiment: str, name: str, data_dir: Path) -> Plan:
     other = [] if name == "cats_vs_dogs" else ["dataset=sample"]
     words = [f"experiment={experiment}", *other, f"dataset.data_dir={data_dir}"]
-    return planned(Request(overrides=words), STAGES)
+    return resolve(Request(overrides=words), STAGES).plan
 
 
 def batches_here(experiment: str, name: str, data_dir: Path) -> list[Batch]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from etlrun import machine
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.machine import calls_here
@@ -32,7 +32,7 @@ def pipeline(tiny: Path, tmp_path: Path) -> Iterator[Build]:
 
         def build(*overrides: str) -> Pipeline:
             words = small(tiny, f"cache.dir={tmp_path / 'caches'}", *SHUFFLED, *overrides)
-            plan = planned(Request(overrides=words), STAGES)
+            plan = resolve(Request(overrides=words), STAGES).plan
             seed_all(plan.spec.trainer.seed)
             return stack.enter_context(training_pipeline(plan))
 

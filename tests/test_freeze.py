@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.errors import WorldError
 from etlrun.record import autotune as freeze
@@ -33,8 +33,8 @@ def test_freeze_prints_what_autotune_settled_on(done: tuple[Path, dict[str, Any]
 def test_a_frozen_overlay_is_a_config(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "frozen.yaml").write_text(freeze.overlay(done[0]))
-    frozen = planned(Request(overrides=["experiment=frozen"], config_dir=str(tmp_path)), STAGES)
-    settled = planned(Request(overrides=[f"{key}={value}" for key, value in done[1]["autotune"].items()]), STAGES)
+    frozen = resolve(Request(overrides=["experiment=frozen"], config_dir=str(tmp_path)), STAGES).plan
+    settled = resolve(Request(overrides=[f"{key}={value}" for key, value in done[1]["autotune"].items()]), STAGES).plan
     assert frozen.train == settled.train
 
 

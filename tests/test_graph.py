@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import DATASET_STAGES
@@ -34,7 +34,7 @@ def pipeline(tiny: Path, tmp_path: Path) -> Iterator[Build]:
 
         def build(*overrides: str) -> Pipeline:
             words = small(tiny, f"cache.dir={tmp_path / 'caches'}", *overrides)
-            return stack.enter_context(training_pipeline(planned(Request(overrides=words), STAGES)))
+            return stack.enter_context(training_pipeline(resolve(Request(overrides=words), STAGES).plan))
 
         yield build
 

@@ -30,7 +30,7 @@ def test_a_job_is_what_it_would_be_alone() -> None:
     words = ["cache=disk", "load.prefetch=3", "+transform.rescale.scale=0.007843137254901961", "~load.drop_remainder"]
     words += ["+load.drop_remainder=true", "transform.steps=[decode,resize,rescale]", "hydra.sweep.dir=x"]
     words += ["transform.eval_steps=[decode,resize,rescale]", "+transform.rescale.offset=-1.0"]
-    alone = grid.planned(Request(overrides=words), STAGES)
+    alone = grid.resolve(Request(overrides=words), STAGES).plan
     swept = grid_of(*words, "load.batch_size=8,16").jobs[1]
     assert swept.plan.spec.load.batch_size == 16
     assert swept.plan.decisive == {**alone.decisive, **{

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph import steps
 from etlrun.graph.build import Pipeline
@@ -46,7 +46,7 @@ def key_and_data(words: list[str], folder: Path) -> tuple[str, str]:
     """The key of the training pipeline's cache, and a hash of the examples that it would hold, in their order."""
     base = ["model=emulated", "cache=disk", f"cache.dir={folder}", "measure.digest=false"]
     kept = [word for word in small(Path(), *base, *words) if not word.startswith("model.trainable")]
-    plan = planned(Request(overrides=kept), STAGES)
+    plan = resolve(Request(overrides=kept), STAGES).plan
     contexts = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)
     keeper = keepers_of(plan, contexts, {}, print)["train"]
     pipeline, digest = Pipeline(plan.train, contexts["train"], keeper), sha256()
@@ -112,7 +112,7 @@ def test_a_changed_shard_is_another_cache(tiny: Path, tmp_path: Path) -> None:
 
 
 def identity_of(tiny: Path, *words: str) -> dict[str, Any]:
-    plan = planned(Request(overrides=small(tiny, "cache=disk", *words)), STAGES)
+    plan = resolve(Request(overrides=small(tiny, "cache=disk", *words)), STAGES).plan
     contexts = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)
     return dict(map(tuple, keepers_of(plan, contexts, {}, print)["train"].kept.identity))
 
@@ -152,7 +152,7 @@ def test_only_what_decodes_or_computes_depends_on_tensorflow(tiny: Path, tmp_pat
 
 def test_the_classes_are_a_part_of_the_key(tiny: Path, tmp_path: Path) -> None:
     """A label outside them is an error, or skipped."""
-    plan = planned(Request(overrides=small(tiny, "cache=disk", f"cache.dir={tmp_path}")), STAGES)
+    plan = resolve(Request(overrides=small(tiny, "cache=disk", f"cache.dir={tmp_path}")), STAGES).plan
     source = Source(plan.spec.dataset)
     found = []
     for source.num_classes in (2, 3):

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from etlrun.config.request import with_overrides_of_resumed_run
+from etlrun.config.request import Request
 from etlrun.errors import WorldError
 from etlrun.sources.tfds import Source
 from tests.configs import spec_of
@@ -135,14 +135,14 @@ def test_a_folder_without_a_checkpoint_is_refused(tiny: Path, tmp_path: Path) ->
 
 def test_the_overrides_of_the_resumed_run_come_first(undisturbed: Path) -> None:
     words = ["cache=none", f"trainer.resume={undisturbed}", "trainer.epochs=12"]
-    merged = with_overrides_of_resumed_run(words)
+    merged = Request(overrides=words).resuming().overrides
     assert merged[-3:] == words
     assert "model.trainable=false" in merged
     assert "trainer.epochs=8" not in merged
 
 
 def test_a_plus_before_the_option_is_no_reason_to_take_nothing_over(undisturbed: Path) -> None:
-    merged = with_overrides_of_resumed_run([f"++trainer.resume={undisturbed}"])
+    merged = Request(overrides=[f"++trainer.resume={undisturbed}"]).resuming().overrides
     assert merged[-1] == f"++trainer.resume={undisturbed}"
     assert "model.trainable=false" in merged
 
@@ -163,7 +163,7 @@ def test_a_run_of_ones_own_configs_is_resumed_wherever_options_stand(tiny: Path,
 
 
 def test_without_resume_nothing_is_added() -> None:
-    assert with_overrides_of_resumed_run(["cache=none"]) == ["cache=none"]
+    assert Request(overrides=["cache=none"]).resuming().overrides == ["cache=none"]
 
 
 def test_a_run_never_overwrites_a_run(undisturbed: Path, tiny: Path) -> None:

@@ -17,10 +17,10 @@ from etlrun.sources.sample.draw import CLASSES, picture
 PREPARE = """
 import sys
 from etlrun.config.request import Request
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.sources.tfds import Source
 from etlrun.stages import STAGES
-source = Source(planned(Request(overrides=["dataset.data_dir=" + sys.argv[1]]), STAGES).spec.dataset)
+source = Source(resolve(Request(overrides=["dataset.data_dir=" + sys.argv[1]]), STAGES).plan.spec.dataset)
 print(source.split("train", "dataset.split").num_examples)
 """
 

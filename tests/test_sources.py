@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from etlrun.cli import check
-from etlrun.config.grid import of, planned
+from etlrun.config.grid import of, resolve
 from etlrun.config.request import Request, files_digest
 from etlrun.errors import ConfigError
 from etlrun.plan import render
@@ -60,7 +60,7 @@ def test_what_editors_and_systems_leave_is_nobodys(mine: Path, told: Any, capsys
     assert files_digest(Request(overrides=[], config_dir="mine")) == before
     assert len(sweep("experiment=glob('[os]*')")) == 2
     with pytest.raises(ConfigError, match="found the unknown option 'pipe'; expected one of"):
-        planned(Request(overrides=["experiment=pipe"], config_dir="mine"), STAGES)
+        resolve(Request(overrides=["experiment=pipe"], config_dir="mine"), STAGES)
 
 
 def test_folders_to_which_links_lead_hold_configs(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,7 +117,7 @@ def test_a_file_that_can_not_be_loaded_is_told_once_and_all_others_are_checked(
         "mine/experiment/other.yaml:5: trainer.epochs, in experiment=other: found 0; expected an integer of at least 1"
     ]
     with pytest.raises(ConfigError) as caught:
-        planned(Request(overrides=["experiment=wrong"], config_dir="mine"), STAGES)
+        resolve(Request(overrides=["experiment=wrong"], config_dir="mine"), STAGES)
     assert str(caught.value).startswith(f"{mine}/experiment/wrong.yaml{fault}")
     with pytest.raises(ConfigError) as caught:
         of(Request(overrides=["experiment=wrong,small"], config_dir="mine", multirun=True), STAGES)
@@ -134,7 +134,7 @@ def test_a_file_that_can_not_be_read_is_told(mine: Path, told: Any) -> None:
         files_digest(Request(overrides=[], config_dir="mine"))
     assert str(caught.value) == f"mine/{wrong}"
     with pytest.raises(ConfigError) as caught:
-        planned(Request(overrides=["load=wrong"], config_dir="mine"), STAGES)
+        resolve(Request(overrides=["load=wrong"], config_dir="mine"), STAGES)
     assert str(caught.value) == f"{mine}/{wrong}"
 
 
@@ -219,7 +219,7 @@ def test_an_experiment_may_have_any_name_that_can_be_printed(
     own = working_tree("mine")
     if told_as is None:
         return
-    text = render.text(planned(Request(overrides=[told_as], config_dir="mine"), STAGES))
+    text = render.text(resolve(Request(overrides=[told_as], config_dir="mine"), STAGES).plan)
     assert text == render.text(checked(own).plans[name])
     assert sweep(f"{told_as},third") == [told_as, "experiment=third"]
 
@@ -245,5 +245,5 @@ def test_a_name_that_needs_quotes_is_told_with_them(mine: Path, word: str, messa
     write(mine / "experiment" / "öl.yaml", SMALL)
     write(mine / "transform" / "48.yaml", TRANSFORM)
     with pytest.raises(ConfigError) as caught:
-        planned(Request(overrides=[word], config_dir="mine"), STAGES)
+        resolve(Request(overrides=[word], config_dir="mine"), STAGES)
     assert str(caught.value) == message

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.measure.settled import settled_values, with_settled
 from etlrun.measure.stage_costs import StageCosts
@@ -26,7 +26,7 @@ TFDS_DECODES = (
 
 def plan_on(data_dir: Path, *overrides: str) -> Plan:
     words = small(data_dir, f"load.batch_size={BATCH}", "load.shuffle_buffer=4", "cache=none", *overrides)
-    return planned(Request(overrides=words), STAGES)
+    return resolve(Request(overrides=words), STAGES).plan
 
 
 def seen(plan: Plan, passes: int = 1) -> StageCosts:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.record.outcome import outcome
 from etlrun.record.record import as_json
@@ -201,7 +201,7 @@ def test_a_step_is_traced_once() -> None:
             traces += 1
             return super().train_step(data)
 
-    spec = planned(Request(overrides=[]), STAGES).spec
+    spec = resolve(Request(overrides=[]), STAGES).plan.spec
     assert isinstance(spec.trainer, Trainer)
     model = Traced([keras.Input((2,)), keras.layers.Dense(3, activation="softmax")])
     models.compile_for(model, spec.model, spec.trainer)

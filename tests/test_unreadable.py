@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from etlrun.cache.store import folder_of
-from etlrun.config.grid import planned
+from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
@@ -105,7 +105,7 @@ READERS = {
 def error_of(data_dir: Path, folder: Path, damage: Callable[[], object], *overrides: str) -> str:
     """With which a run ends whose files are damaged when it has found them all, and has read nothing."""
     words = emulated(data_dir, *overrides)
-    plan = planned(Request(overrides=words), STAGES)
+    plan = resolve(Request(overrides=words), STAGES).plan
     run.freeze(folder, config_of(words), words)
     work = prepared(plan, Record(folder), opened(plan))
     damage()
@@ -153,7 +153,7 @@ def test_a_cache_on_disk_is_not_left_without_what_could_not_be_read(tiny: Path, 
 def test_nothing_but_broken_records_is_missing(kept: int, lost: int | None, tiny: Path, tmp_path: Path) -> None:
     damage = pictures.with_feature("label", None) if lost else lambda _: None
     pictures.damaged(tiny, tmp_path / "data", damage)
-    source = Source(planned(Request(overrides=emulated(tmp_path / "data")), STAGES).spec.dataset)
+    source = Source(resolve(Request(overrides=emulated(tmp_path / "data")), STAGES).plan.spec.dataset)
     split, losses = source.split("train[:80%]", "dataset.split"), Losses()
     if kept == 30:
         with pytest.raises(WorldError) as caught:
@@ -173,7 +173,7 @@ def test_nothing_but_broken_records_is_missing(kept: int, lost: int | None, tiny
 def test_a_forecast_ends_where_a_file_can_not_be_opened(tiny: Path, tmp_path: Path) -> None:
     pictures.damaged(tiny, tmp_path / "data", lambda _: None)
     words = emulated(tmp_path / "data", "extract=sequential", "cache=memory", "cache.at=decoded")
-    plan = planned(Request(overrides=words), STAGES)
+    plan = resolve(Request(overrides=words), STAGES).plan
     contexts = contexts_of(plan, Source(plan.spec.dataset))
     pipelines = {name: Pipeline(plan.pipelines[name], context) for name, context in contexts.items()}
     cache = plan.spec.cache

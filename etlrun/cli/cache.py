@@ -15,7 +15,7 @@ from etlrun.cache.entries import Entry, first_difference, nearest
 from etlrun.cache.folders import strangers, unusable
 from etlrun.cache.store import Store
 from etlrun.config import grid
-from etlrun.config import request as compose
+from etlrun.config.request import Request
 from etlrun.errors import ConfigError, Fault, WorldError, did_you_mean
 from etlrun.plan.plan import Plan
 from etlrun.stages import STAGES
@@ -162,7 +162,7 @@ def _remove(store: Store, known: argparse.Namespace) -> None:
 
 
 def _why(overrides: list[str], config_dir: str | None) -> None:
-    plan = grid.planned(compose.Request.resumed(overrides, config_dir), STAGES)
+    plan = grid.resolve(Request(overrides=overrides, config_dir=config_dir).resuming(), STAGES).plan
     if not isinstance(plan.spec.cache, DiskCache):
         found = f"{plan.spec.cache.path}, which keeps nothing for other runs"
         remedy = "add cache=disk to see what a cache on disk would do"

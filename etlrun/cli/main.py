@@ -12,8 +12,7 @@ from pathlib import Path
 
 from etlrun.cli import check, diff, launch, multirun
 from etlrun.config import grid
-from etlrun.config import request as compose
-from etlrun.config.request import with_overrides_of_resumed_run
+from etlrun.config.request import Request, run_dir
 from etlrun.eject import program
 from etlrun.errors import ConfigError, EtlrunError, Fault, describe, of_system
 from etlrun.plan import render
@@ -77,12 +76,12 @@ def _run(words: list[str]) -> None:
     if any(word.split("=")[0] in HYDRA_ANSWERS for word in words):
         launch.launch(words)
         return
-    request = compose.Request.of(with_overrides_of_resumed_run(words))
+    request = Request.of(words).resuming()
     if request.multirun:
         multirun.multirun(request.arguments)
         return
-    grid.planned(request, STAGES)
-    launch.refuse_unwritable(compose.run_dir(request), "hydra.run.dir")
+    grid.resolve(request, STAGES)
+    launch.refuse_unwritable(run_dir(request), "hydra.run.dir")
     launch.launch(request.arguments)
 
 
@@ -92,7 +91,7 @@ def _plan(words: list[str]) -> None:
     parser.add_argument("--multirun", "-m", action="store_true", help="of all combinations, as `etlrun -m` runs them")
     known, request = _asked(parser, words)
     if not known.multirun:
-        sys.stdout.write(render.FORMATS[known.format](grid.planned(request, STAGES)))
+        sys.stdout.write(render.FORMATS[known.format](grid.resolve(request, STAGES).plan))
     elif known.format in MULTIRUN_FORMATS:
         sys.stdout.write(MULTIRUN_FORMATS[known.format](multirun.planned(request)))
     else:
@@ -105,19 +104,19 @@ def _eject(words: list[str]) -> None:
         description="Print a Python program that does what a run would do, on tf.data, TFDS and Keras alone.",
     )
     _, request = _asked(parser, words)
-    plan = grid.planned(request, STAGES)
+    plan = grid.resolve(request, STAGES).plan
     sys.stdout.write(program.ejected(plan, words, program.versions()))
 
 
-def _asked(parser: argparse.ArgumentParser, words: list[str]) -> tuple[argparse.Namespace, compose.Request]:
+def _asked(parser: argparse.ArgumentParser, words: list[str]) -> tuple[argparse.Namespace, Request]:
     """What `parser` finds in `words`, and the configs that they ask for."""
     parser.allow_abbrev = False
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_argument("--config-dir", "-cd", metavar="DIR")
     parser.add_argument("--config-name", "-cn", metavar="NAME")
     known = parser.parse_intermixed_args(words)
-    request = compose.Request.resumed(known.overrides, known.config_dir, known.config_name)
-    return known, dataclasses.replace(request, multirun=getattr(known, "multirun", False))
+    request = Request(overrides=known.overrides, config_dir=known.config_dir, config_name=known.config_name)
+    return known, dataclasses.replace(request.resuming(), multirun=getattr(known, "multirun", False))
 
 
 def _report(words: list[str]) -> None:

@@ -17,7 +17,6 @@ from etlrun.config.jobs import Job, Judge, Unfit
 from etlrun.config.overrides import Axis, Chosen, Combinations, covered, one_by_one, parsed, set_last
 from etlrun.config.request import Request, by_hydra, composer, unfit_folder
 from etlrun.errors import ConfigError, Fault
-from etlrun.plan.plan import Plan
 from etlrun.plan.spec import parse_sweep, show
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep
@@ -118,8 +117,8 @@ def changed(sweep: Sweep, words: Sequence[str]) -> Sweep:
     return parse_sweep(values)
 
 
-def planned(request: Request, stages: Stages) -> Plan:
-    """The plan of the one config that `request` asks for; `ConfigError` with all its faults."""
+def resolve(request: Request, stages: Stages) -> Job:
+    """The one config that `request` asks for, and its plan; `ConfigError` with all its faults."""
     with composer(request) as files, _Asked(request, stages, files) as asked:
         for axis in asked.axes:
             if axis.is_of_sweep:
@@ -131,7 +130,7 @@ def planned(request: Request, stages: Stages) -> Plan:
                 remedy = "give each key one value, or run the sweep with -m"
                 asked.add([Fault(where="overrides", found="a sweep", expected="one config", remedy=remedy)])
         judge = asked.judged(one_by_one(asked.axes), Judge(stages))
-    return judge.jobs[0].plan
+    return judge.jobs[0]
 
 
 class _Asked:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections import Counter
@@ -24,13 +25,19 @@ class Job:
 
     Attributes:
         overrides: With one value each; those of the sweep itself left out, and those that go unused in it.
-        config: Composed; plain values, without those that go unused.
+        config: Composed; plain values.
         plan: What it would do.
     """
 
     overrides: list[str]
     config: dict[str, Any]
     plan: Plan
+
+    @property
+    def used(self) -> dict[str, Any]:
+        """The config without what goes unused."""
+        idle = self.plan.spec.unused
+        return without(copy.deepcopy(self.config), idle) if idle else self.config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +102,7 @@ class Judge:
         except ConfigError as error:
             self._refuse(words, error.faults)
         else:
-            self.jobs.append(Job(overrides=words, config=without(config, idle.values()), plan=job_plan))
+            self.jobs.append(Job(overrides=words, config=config, plan=job_plan))
 
     def _is_told(self, axis: Axis, value: Value, idle: Mapping[str, Unused]) -> bool:
         """Whether an override makes a difference to a job: not where all that it sets goes unused there."""

@@ -27,6 +27,7 @@ from etlrun.record import record as records
 from etlrun.stages.base import is_remote
 
 VERSION_BASE = "1.3"
+RESUME = "trainer.resume="
 
 
 def config_dir() -> Path:
@@ -72,11 +73,20 @@ class Request:
             multirun=known.multirun or "hydra.mode=MULTIRUN" in rest,
         )
 
-    @classmethod
-    def resumed(cls, overrides: list[str], config_dir: str | None, config_name: str | None = None) -> Request:
-        """The request of these overrides, after those of the run that they resume, whose own configs it takes over."""
-        own = cls.of(with_overrides_of_resumed_run(overrides))
-        return dataclasses.replace(own, config_dir=config_dir or own.config_dir, config_name=config_name)
+    def resuming(self) -> Request:
+        """This request with the overrides and the own configs of the run that it resumes; its own ones win."""
+        options = [
+            word.lstrip("+").removeprefix(RESUME) for word in self.overrides if word.lstrip("+").startswith(RESUME)
+        ]
+        folders = [option.strip("'\"") for option in options if option != "null"]
+        summary = records.read_summary(Path(folders[-1])) if folders else None
+        if summary is None:
+            return self
+        return dataclasses.replace(
+            self,
+            overrides=merged(summary["overrides"], self.overrides),
+            config_dir=self.config_dir or summary.get("config_dir"),
+        )
 
     @property
     def arguments(self) -> list[str]:
@@ -159,22 +169,6 @@ def unfit_folder(key: str, folder: str) -> Iterator[Fault]:
     if not folder or folder.startswith("~") or is_remote(folder):
         found = f"'{folder}'" if folder else "nothing"
         yield Fault(where=key, found=found, expected="the path of a folder on this machine, without ~")
-
-
-_OPTION = "trainer.resume="
-
-
-def with_overrides_of_resumed_run(words: list[str]) -> list[str]:
-    """`words` with the overrides that the run in `trainer.resume=FOLDER` was started with; later ones win."""
-    own = [word.lstrip("+") for word in words]
-    options = [word for word in own if word.startswith(_OPTION) and word != f"{_OPTION}null"]
-    if not options:
-        return words
-    summary = records.read_summary(Path(options[-1].removeprefix(_OPTION).strip("'\"")))
-    if summary is None:
-        return words
-    own_configs = [f"--config-dir={summary['config_dir']}"] if summary.get("config_dir") else []
-    return merged(summary["overrides"], [*own_configs, *words])
 
 
 def merged(before: Iterable[str], now: Sequence[str]) -> list[str]:

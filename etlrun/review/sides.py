@@ -88,6 +88,11 @@ def resolve(word: str, now: Folders, experiment: str | None, like: Side | None =
         raise ConfigError([unreadable(word, error)]) from error
 
 
+def _asked(word: str, request: compose.Request) -> Side:
+    job = grid.resolve(request, STAGES)
+    return Side(word=word, variants={"": Variant(config=job.config, plan=job.plan)})
+
+
 def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None) -> Side:
     path = Path(word)
     if word and os.path.isfile(path / records.CONFIG):  # noqa: PTH113 - false of many overrides, too long for a name
@@ -95,9 +100,7 @@ def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None
     if path.suffix in {".yaml", ".yml"} and path.is_file():
         return _of_file(word, path.resolve(), now)
     if not word or "=" in word or word.startswith(("+", "~")):
-        request = now.request(shlex.split(word))
-        grid.planned(request, STAGES)
-        return of_config(word, compose.composed(request))
+        return _asked(word, now.request(shlex.split(word)).resuming())
     if is_revision(word):
         with at_revision(word, now) as then:
             return of_folders(word, then, experiment, like)
@@ -181,8 +184,7 @@ def _of_file(word: str, path: Path, now: Folders) -> Side:
             if folder is now.own and (now.base / option).with_suffix(".yaml").is_file():
                 raise ConfigError([hidden(word)])
             request = now.request([quoted(f"{option.parent.as_posix()}={option.name}")])
-            grid.planned(request, STAGES)
-            return of_config(word, compose.composed(request))
+            return _asked(word, request)
     fault = unloadable(path, word)
     if fault is not None:
         raise ConfigError([fault])
@@ -190,8 +192,7 @@ def _of_file(word: str, path: Path, now: Folders) -> Side:
     if isinstance(values, dict) and "defaults" not in values and values.keys() >= set(GROUPS):
         return of_config(word, {key: value for key, value in values.items() if key not in NOT_OF_A_RUN})
     with _beside(path, now, is_overlay=not (isinstance(values, dict) and "defaults" in values)) as request:
-        grid.planned(request, STAGES)
-        return of_config(word, compose.composed(request))
+        return _asked(word, request)
 
 
 def hidden(name: str) -> Fault:

@@ -63,9 +63,9 @@ class Config:
     @classmethod
     def of(cls, number: int, job: Job) -> Config:
         """The config of a job of the grid."""
-        known = {"identity": identity_of(job.config), "fingerprint": job.plan.fingerprint, "overrides": job.overrides}
+        known = {"identity": identity_of(job.used), "fingerprint": job.plan.fingerprint, "overrides": job.overrides}
         known["unused"] = list(told(job.plan.spec.unused))
-        return cls._from(number, json.dumps({**known, "config": job.config}, default=str))
+        return cls._from(number, json.dumps({**known, "config": job.used}, default=str))
 
     @classmethod
     def _from(cls, number: int, line: str) -> Config:
