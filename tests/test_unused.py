@@ -114,7 +114,7 @@ def test_a_key_counts_where_an_option_has_it() -> None:
         assert [words for words in jobs if "extract=interleave" in words] == wanted
         assert [words for words in jobs if "extract=interleave" not in words] == [["extract=sequential"]] * 2
     jobs_of_naive = grid_of("experiment=naive,parallel", "extract.cycle_length=1,4").jobs[:2]
-    assert [job.config["extract"] for job in jobs_of_naive] == [{"name": "tfds", "decode": True}] * 2
+    assert [job.used["extract"] for job in jobs_of_naive] == [{"name": "tfds", "decode": True}] * 2
 
 
 def test_values_that_go_unused_make_no_run_of_their_own(
