@@ -101,7 +101,7 @@ def main() -> None:
     )
     print(text)
     if arguments.output:
-        arguments.output.write_text(f"# A ledger of many jobs\n\n`python -m benchmarks.ledger`\n\n{text}", "utf-8")
+        arguments.output.write_text(f"`python -m benchmarks.ledger`\n\n{text}", "utf-8")
 
 
 def wait(process: subprocess.Popen[bytes]) -> tuple[int, int, resource.struct_rusage]:

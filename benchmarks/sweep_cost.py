@@ -67,7 +67,7 @@ def main() -> None:
     )
     print(text)
     if arguments.output:
-        head = "# The cost of a sweep\n\n`python -m benchmarks.sweep_cost`\n\n"
+        head = "`python -m benchmarks.sweep_cost`\n\n"
         arguments.output.write_text(head + text, encoding="utf-8")
 
 

@@ -123,7 +123,7 @@ def main() -> None:
     )
     print(text, faults)
     if arguments.output:
-        head = "# Sweeps that are killed\n\n`python -m benchmarks.sweep_kills`\n\n"
+        head = "`python -m benchmarks.sweep_kills`\n\n"
         arguments.output.write_text(head + text, encoding="utf-8")
 
 

@@ -134,7 +134,7 @@ def main() -> None:
             text = "\n".join([table(narrow), *([wide_table(wide)] if wide else [])])
             print(len(narrow), len(wide), text, sep="\n", flush=True)
             if arguments.output:
-                arguments.output.write_text(f"# Sweeps\n\n`python -m benchmarks.sweeps`\n\n{text}", encoding="utf-8")
+                arguments.output.write_text(f"`python -m benchmarks.sweeps`\n\n{text}", encoding="utf-8")
 
 
 if __name__ == "__main__":
