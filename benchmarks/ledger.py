@@ -23,6 +23,7 @@ from etlrun.cli.multirun import new_ledger
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.record.outcome import outcome
+from etlrun.record.summary import Summary
 from etlrun.run import run
 from etlrun.stages import STAGES
 from etlrun.sweep import hparams
@@ -61,7 +62,7 @@ def filled(folder: Path, jobs: int, summary: dict[str, Any]) -> tuple[float, flo
         path = ledger.folder_of(key)
         path.mkdir()
         (path / "summary.json").write_text(json.dumps(own, indent=2))
-        hparams.write(path, key.config, swept[key.config], outcome(own))
+        hparams.write(path, key.config, swept[key.config], outcome(Summary.model_validate(own)))
     return composed_s, written_s
 
 

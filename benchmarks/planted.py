@@ -31,7 +31,7 @@ import tensorflow as tf
 
 from etlrun.config.request import Request, composed
 from etlrun.graph import datasets, steps
-from etlrun.record.record import read_summary
+from etlrun.record.summary import read_summary
 from etlrun.run import run
 from etlrun.stages.transform import CenterCrop, Decode, Parse, RandomFlip, Resize
 
@@ -220,7 +220,7 @@ def run_once(overrides: dict[str, str], sleeps_ms: dict[Any, float]) -> dict[str
         summary = read_summary(Path(folder))
     if status or summary is None:
         raise RuntimeError(str(summary))
-    return summary
+    return summary.written
 
 
 def seconds(summary: dict[str, Any]) -> float:

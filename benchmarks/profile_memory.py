@@ -17,7 +17,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from etlrun.record.record import read_summary
+from etlrun.record.summary import read_summary
 
 STEPS = (200, 2_000)
 PROFILES = {"without": ["profile=none"], "with": ["profile=trace", "profile.windows=[[100,110]]"]}
@@ -35,10 +35,12 @@ def peak_mb(steps: int, profile: list[str]) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         words = [*OVERRIDES, f"trainer.steps_per_epoch={steps}", *profile, f"hydra.run.dir={folder}/run"]
         subprocess.run([sys.executable, "-m", "etlrun", *words], check=True, capture_output=True)
-        summary = read_summary(Path(folder) / "run") or {}
+        summary = read_summary(Path(folder) / "run")
         files = (Path(folder) / "run" / "profile").rglob("*")
         written = sum(path.stat().st_size for path in files if path.is_file())
-    return float(summary["resources"]["peak_rss_bytes"]) / 1e6, written / 1e6
+    assert summary is not None
+    assert summary.resources is not None
+    return (summary.resources.peak_rss_bytes or 0) / 1e6, written / 1e6
 
 
 def compare(repeats: int) -> str:

@@ -1,7 +1,7 @@
 import pytest
 
 from etlrun.measure.advice import advice
-from etlrun.measure.stage_costs import StageCost
+from etlrun.record.findings import StageCost
 from tests.configs import plan_of
 
 

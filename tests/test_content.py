@@ -166,7 +166,7 @@ def test_what_is_exchanged_while_a_cache_is_filled_is_neither_kept_nor_claimed(d
     record.update(remarks=[])
     work = prepared(planned, record, opened(planned))
     key, shard = work.pipelines["train"].keeper.key, shards_below(data)[3]  # type: ignore[union-attr]
-    assert record.summary["dataset"]["digest"] == {"train": content_of(data).digest}
+    assert record.summary.dataset.digest == {"train": content_of(data).digest}
     with at_work(work):
         batches = iter(work.train.dataset)
         next(batches)
@@ -174,12 +174,12 @@ def test_what_is_exchanged_while_a_cache_is_filled_is_neither_kept_nor_claimed(d
         assert len(list(batches)) == 23
         assert len(list(work.train.dataset)) == 24
     text = f"he cache {key} was not kept: {shard} has changed since the run began; passes go without it"
-    assert record.summary["remarks"] == [
+    assert record.summary.remarks == [
         f"T{text}.",
         f"{shard} has changed since the run began: which records of it were read is not known.",
     ]
-    assert record.summary["cache"]["pipelines"]["train"]["passes"] == ["uncached", "uncached"]
-    assert record.summary["dataset"]["digest"] == {"train": None}
+    assert record.summary.written["cache"]["pipelines"]["train"]["passes"] == ["uncached", "uncached"]
+    assert record.summary.dataset.digest == {"train": None}
     assert not list((tmp_path / "caches").glob("*/cache.json"))
     status, summary = run_here(tmp_path / "next", words)
     assert (status, summary["cache"]["pipelines"]["train"]["passes"]) == (0, ["filled"])

@@ -6,12 +6,13 @@ import pytest
 from etlrun.cli import diff
 from etlrun.errors import WorldError
 from etlrun.record import record as records
+from etlrun.record.summary import COMPLETED
 from tests.configs import composed
 
 
 def measured_run(folder: Path, words: list[str], examples_per_s: float) -> None:
     record = records.Record.create(folder, composed(*words), words)
-    record.update(status=records.COMPLETED, examples_per_s=examples_per_s, au=0.5, input_wait_share=0.0)
+    record.update(status=COMPLETED, examples_per_s=examples_per_s, au=0.5, input_wait_share=0.0)
 
 
 def test_measured_runs_are_told_with_an_interval(told: Any, tmp_path: Path) -> None:

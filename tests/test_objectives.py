@@ -9,6 +9,7 @@ from etlrun.cli.launch import _objectives
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.record.outcome import outcome
+from etlrun.record.summary import Summary
 from etlrun.stages import STAGES
 
 SWEEP = grid.of(Request(overrides=["sweep.objectives=[throughput,utilisation,peak_memory]"]), STAGES).sweep
@@ -40,7 +41,7 @@ def cached(*passes: str) -> dict[str, Any]:
 def test_a_run_that_did_not_measure_its_config_gets_the_worst_values(
     changes: dict[str, Any], given: tuple[float, ...]
 ) -> None:
-    assert _objectives(outcome({**DONE, **changes}), SWEEP) == given
+    assert _objectives(outcome(Summary.model_validate({**DONE, **changes})), SWEEP) == given
 
 
 def test_a_run_without_a_summary_gets_them_too() -> None:

@@ -6,11 +6,12 @@ import pytest
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.record.outcome import outcome
+from etlrun.record.summary import Summary
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger, RunKey
 from etlrun.sweep.progress import Progress
 
-DONE = outcome({"status": "completed", "overrides": [], "wall_s": 60.0})
+DONE = outcome(Summary(status="completed", overrides=[], wall_s=60.0))
 
 
 @pytest.fixture

@@ -6,11 +6,12 @@ import pytest
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.record.outcome import Outcome, outcome
+from etlrun.record.summary import Summary
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger, RunKey
 from etlrun.sweep.pruning import Pruning
 
-DONE = outcome({"status": "completed", "overrides": []})
+DONE = outcome(Summary(status="completed", overrides=[]))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.errors import ConfigError
 from etlrun.record.outcome import outcome
+from etlrun.record.summary import Summary
 from etlrun.results import report, shown
 from etlrun.results.collect import collect
 from etlrun.results.quality import qualities
@@ -195,7 +196,7 @@ def test_in_one_sweep_of_twenty_at_most_a_tie_of_accuracies_is_called_better(con
 
     def run(config: int, repeat: int) -> tuple[Run, Any]:
         share = random.binomial(images, min(random.normal(0.8, 0.02), 1.0)) / images
-        ended_with = outcome({"status": "completed"})
+        ended_with = outcome(Summary(status="completed", overrides=[]))
         ended_with = dataclasses.replace(ended_with, measures={"val_accuracy": share, "val_loss": 1 - share})
         return Run(name=f"{config}.{repeat}", config=config, repeat=repeat, outcome=ended_with), ended_with
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.record.outcome import outcome
-from etlrun.record.record import as_json
+from etlrun.record.summary import Epoch, Summary, as_json
 from etlrun.run import model as models
 from etlrun.run.callbacks import EarlyStopping
 from etlrun.stages import STAGES
@@ -150,7 +150,8 @@ LOSSES = (math.inf, 5.0, math.nan, 4.0, -math.inf, 3.0, 2.0, 1.0)
 
 def stopping(done: list[dict[str, Any]]) -> EarlyStopping:
     """With a patience of 2, at the begin of a training that goes on after the epochs `done`."""
-    callback = EarlyStopping(EarlyStoppingRule(monitor="loss", patience=2, min_delta=0.0), done)
+    rule = EarlyStoppingRule(monitor="loss", patience=2, min_delta=0.0)
+    callback = EarlyStopping(rule, [Epoch.model_validate(epoch) for epoch in done])
     callback.set_model(keras.Sequential())
     callback.model.stop_training = False
     callback.on_train_begin()
@@ -179,8 +180,8 @@ def test_epochs_without_the_monitored_measure_stop_nothing() -> None:
 def test_an_accuracy_that_is_no_number_is_none_to_a_sweep(done: tuple[Path, dict[str, Any]]) -> None:
     *before, last = done[1]["epochs"]
     epochs = [*before, {**last, "val_accuracy": as_json(math.nan)}]
-    assert outcome({**done[1], "epochs": epochs}).val_accuracy is None
-    assert outcome(done[1]).val_accuracy == last["val_accuracy"]
+    assert outcome(Summary.model_validate({**done[1], "epochs": epochs})).val_accuracy is None
+    assert outcome(Summary.model_validate(done[1])).val_accuracy == last["val_accuracy"]
 
 
 def test_a_run_that_prepares_its_data_has_the_numbers_of_one_that_finds_it(tmp_path: Path) -> None:

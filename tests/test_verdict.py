@@ -7,7 +7,8 @@ from tensorflow.core.framework import model_pb2
 
 from etlrun.measure.meter import Loop
 from etlrun.measure.stage_costs import StageCosts
-from etlrun.measure.verdict import Side, Verdict, judge, judge_alone, utilisation
+from etlrun.measure.verdict import Side, judge, judge_alone, utilisation
+from etlrun.record.findings import Verdict
 
 PATHS = ("extract.sequential", "transform.map", "load.shuffle", "load.batch", "load.prefetch")
 NODES = {

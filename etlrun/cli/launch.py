@@ -25,7 +25,7 @@ from etlrun.config.request import VERSION_BASE, Request, composer, config_dir
 from etlrun.errors import EtlrunError, WorldError, describe
 from etlrun.plan.spec import parse_sweep
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
-from etlrun.record.record import COMPLETED
+from etlrun.record.summary import COMPLETED
 from etlrun.results import report
 from etlrun.results.collect import collect
 from etlrun.run import run

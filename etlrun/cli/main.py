@@ -18,7 +18,7 @@ from etlrun.errors import ConfigError, EtlrunError, Fault, describe, of_system
 from etlrun.plan import render
 from etlrun.record import autotune as freeze
 from etlrun.record import report
-from etlrun.record.record import read_summary
+from etlrun.record.summary import read_summary
 from etlrun.results import report as sweep_report
 from etlrun.run import run
 from etlrun.stages import STAGES

@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 from etlrun.config.composer import UNCOMPOSABLE, Composer, refusal
 from etlrun.config.files import config_files, unreadable
 from etlrun.errors import ConfigError, Fault
-from etlrun.record import record as records
+from etlrun.record.summary import read_summary
 from etlrun.stages.base import is_remote
 
 VERSION_BASE = "1.3"
@@ -79,13 +79,13 @@ class Request:
             word.lstrip("+").removeprefix(RESUME) for word in self.overrides if word.lstrip("+").startswith(RESUME)
         ]
         folders = [option.strip("'\"") for option in options if option != "null"]
-        summary = records.read_summary(Path(folders[-1])) if folders else None
+        summary = read_summary(Path(folders[-1])) if folders else None
         if summary is None:
             return self
         return dataclasses.replace(
             self,
-            overrides=merged(summary["overrides"], self.overrides),
-            config_dir=self.config_dir or summary.get("config_dir"),
+            overrides=merged(summary.overrides, self.overrides),
+            config_dir=self.config_dir or summary.config_dir,
         )
 
     @property

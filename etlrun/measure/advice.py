@@ -7,9 +7,9 @@ from typing import Any
 
 from etlrun.cache.limits import free_memory_bytes, megabytes
 from etlrun.machine import CORES, calls_here
-from etlrun.measure.stage_costs import StageCost
 from etlrun.plan.plan import Plan
 from etlrun.plan.rules import name_after
+from etlrun.record.findings import StageCost
 from etlrun.stages.cache import MemoryCache, NoCache
 from etlrun.stages.extract import Interleave, Tfds
 

@@ -15,22 +15,17 @@ from etlrun.measure.probes import ceiling_per_s, step_costs_ms
 from etlrun.measure.resources import Resources
 from etlrun.measure.sampler import Sampler
 from etlrun.measure.settled import settled_values
-from etlrun.measure.stage_costs import StageCost, StageCosts
+from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import Side, judge, judge_alone, utilisation
 from etlrun.measure.work import Work
 from etlrun.plan.plan import PlannedStage
+from etlrun.record.findings import StageCost
 from etlrun.stages.cache import NoCache
 from etlrun.stages.load import Batch, Shuffle
 from etlrun.stages.trainer import Drain
 
 _PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
 """A probe after the training may take this part of the training's time, within limits."""
-
-MEASURED = (
-    "verdict", "step_floor_ms", "pipeline_examples_per_s", "au", "input_wait_s", "input_wait_share",
-    "input_wait_ms_median", "input_wait_ms_p95", "fill_wait_s", "validation_wait_s", "stages", "autotune", "resources",
-)  # fmt: skip
-"""The keys of a summary that `Assessment.conclude` writes."""
 
 
 class Assessment:
@@ -44,7 +39,7 @@ class Assessment:
         self.work, self._peak_gpu_bytes = work, peak_gpu_bytes
         self.loops: dict[str, list[Loop]] = {name: [] for name in work.pipelines}
         self._costs: dict[str, list[StageCosts | None]] = {name: [] for name in work.pipelines}
-        self._sampler = Sampler(work.watches.values(), with_gpu=bool(work.record.summary["host"]["accelerators"]))
+        self._sampler = Sampler(work.watches.values(), with_gpu=bool(work.record.summary.host.accelerators))
         self._resources = Resources()
         self._used: dict[str, Any] = {}
         self._handover_s = 0.0
@@ -133,17 +128,17 @@ class Assessment:
         steady_s = sum(loop.measured_s - loop.fill_s for loop in train.loops)
         waits_s = sum(loop.input_wait_s for loop in train.loops)
         advised = advice(verdict.stage, self.work.plan, rows, self._conditions(verdict.pipeline or "train"))
-        epochs = self.work.record.summary["epochs"]
+        epochs = self.work.record.summary.epochs
         self.work.record.update(
-            verdict={**dataclasses.asdict(verdict), "advice": verdict.advice or advised},
+            verdict=dataclasses.replace(verdict, advice=verdict.advice or advised),
             step_floor_ms=None if train.floor_s is None else 1000 * train.floor_s,
             pipeline_examples_per_s=ceiling,
             au=utilisation(sides),
-            input_wait_s=sum(epoch["input_wait_s"] for epoch in epochs),
+            input_wait_s=sum(epoch.input_wait_s for epoch in epochs),
             **spread_ms([wait_s for loop in train.loops for wait_s in loop.waits_s]),
             input_wait_share=waits_s / steady_s if steady_s > 0 else None,
-            fill_wait_s=sum(epoch["fill_wait_s"] for epoch in epochs),
-            validation_wait_s=sum(epoch.get("validation_wait_s", 0.0) for epoch in epochs),
+            fill_wait_s=sum(epoch.fill_wait_s for epoch in epochs),
+            validation_wait_s=sum(epoch.validation_wait_s for epoch in epochs),
             stages=[self._described(row, verdict.pipeline or "train") for row in rows],
             autotune=settled_values(self.work.train.stages, self._rows("train")),
             resources=self._used,
@@ -190,9 +185,9 @@ class Assessment:
                 rows.setdefault(row.stage, row)
         return [rows[planned.stage.path] for planned in self._stages(name) if planned.stage.path in rows]
 
-    def _described(self, row: StageCost, name: str) -> dict[str, Any]:
+    def _described(self, row: StageCost, name: str) -> StageCost:
         tuned = settled_values(self._stages(name), [row])
-        return {**dataclasses.asdict(row), "set_by": "autotune" if tuned else "config"}
+        return dataclasses.replace(row, set_by="autotune" if tuned else "config")
 
     def _ceiling_per_s(self) -> float | None:
         """Measured; where a batch takes too long for that, what the slowest thread made of it in the training."""

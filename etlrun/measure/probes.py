@@ -14,7 +14,7 @@ import tensorflow as tf
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps
 from etlrun.measure.settled import with_settled
-from etlrun.measure.stage_costs import StageCost
+from etlrun.record.findings import StageCost
 
 _SAMPLE, _FEWEST = 8, 8
 """Examples on which the steps of a transform are timed, and how often at least."""

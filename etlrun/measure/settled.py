@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from etlrun.measure.stage_costs import StageCost
 from etlrun.plan.plan import PlannedStage
+from etlrun.record.findings import StageCost
 
 _TUNED = {
     "extract.interleave": ("num_parallel_calls", "parallelism", "extract.num_parallel_calls"),

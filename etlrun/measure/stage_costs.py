@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from etlrun.record.findings import StageCost
 from etlrun.stages.model import Backbone
 
 _NODES: Mapping[str, tuple[str, ...]] = {
@@ -32,27 +33,6 @@ _WRAPPERS = ("FlatMap", "Concatenate", "FiniteTake")
 """What begins a pass, where it stands around batches: its time is that of one pass, not of an example."""
 
 Shares = dict[str, float]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StageCost:
-    """What one stage did in one pass.
-
-    Attributes:
-        stage: As the plan names it.
-        examples: That left it.
-        cost_ms: Per example, of all threads together, waiting for storage included.
-        parallelism: Threads as AUTOTUNE or the config set them; None for a stage without threads of its own.
-        buffer_size: Elements that it may hold ready, in the same way.
-        buffered_bytes: What it held when it was last looked at.
-    """
-
-    stage: str
-    examples: int
-    cost_ms: float
-    parallelism: int | None = None
-    buffer_size: int | None = None
-    buffered_bytes: int = 0
 
 
 @dataclass(frozen=True)

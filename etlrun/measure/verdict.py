@@ -7,14 +7,12 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from etlrun.measure.meter import Loop
-from etlrun.measure.stage_costs import StageCost, StageCosts, Thread
-
-Kind = Literal["input", "model", "balanced", "unknown"]
+from etlrun.measure.stage_costs import StageCosts, Thread
+from etlrun.record.findings import Kind, StageCost, Verdict
 
 INPUT_GAIN = 1.10
 """A run is bound by its input where it would be faster by this factor if it never waited."""
@@ -91,30 +89,6 @@ class Side:
     def overhead_s(self) -> float:
         """What no pipeline changes."""
         return sum(loop.overhead_s for loop in self.loops)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """What bounds a run.
-
-    Attributes:
-        kind: `input`, `model`, `balanced`, or `unknown` where the measures can't tell.
-        stage: Where it is the input, the stage that bounds it, as the plan names it.
-        pipeline: `train` or `validation`, whichever that stage is of.
-        max_gain: How many times faster the run would be with a pipeline that costs nothing; None where unknown.
-        train_max_gain: The same of the training alone, and where it has later epochs without the first, whose
-            beginnings are no pipeline's; None where that is too few steps, too.
-        because: The evidence.
-        advice: Where the measures can't tell, what does.
-    """
-
-    kind: Kind
-    stage: str | None = None
-    pipeline: str | None = None
-    max_gain: float | None = None
-    train_max_gain: float | None = None
-    because: str
-    advice: str | None = None
 
 
 StepCosts = Callable[[str, str], Mapping[str, float]]

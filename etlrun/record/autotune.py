@@ -9,11 +9,12 @@ import yaml
 
 from etlrun.errors import WorldError
 from etlrun.record import record as records
+from etlrun.record.summary import read_summary
 
 
 def overlay(folder: Path) -> str:
     """The overlay of the run in `folder`; `WorldError` where there is no run, or nothing that AUTOTUNE has set."""
-    summary = records.read_summary(folder)
+    summary = read_summary(folder)
     if summary is None or not (folder / records.EVENTS).is_file():
         raise WorldError(
             where=str(folder),
@@ -21,7 +22,7 @@ def overlay(folder: Path) -> str:
             expected="the folder of a run that was completed",
             remedy="give the folder that a run printed at its end",
         )
-    tuned = summary.get("autotune")
+    tuned = summary.autotune
     if not tuned:
         raise WorldError(
             where=str(folder),
@@ -30,11 +31,10 @@ def overlay(folder: Path) -> str:
             "load.prefetch",
             remedy="run it with one of these set to autotune",
         )
-    host = summary.get("host", {})
     head = [
         "# @package _global_",
-        f"# What AUTOTUNE settled on in {folder}, on {host.get('cores', '?')} cores.",
-        f"# The run: {' '.join(summary['overrides']) or 'no overrides'}; plan {summary.get('plan_fingerprint')}.",
+        f"# What AUTOTUNE settled on in {folder}, on {summary.host.cores or '?'} cores.",
+        f"# The run: {' '.join(summary.overrides) or 'no overrides'}; plan {summary.plan_fingerprint}.",
     ]
     return "\n".join([*head, yaml.safe_dump(_nested(tuned), sort_keys=False)])
 

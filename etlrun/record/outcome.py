@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from etlrun.record import record as records
+from etlrun.record import summary as summaries
+from etlrun.record.findings import Resources, finite
+from etlrun.record.summary import MEASURES, Summary, from_summary, read_summary, steady_rate
 
 WARM, COLD, UNCACHED = "warm", "cold", "uncached"
 _READ = "read"
@@ -92,90 +95,85 @@ class Outcome:
 
 def outcome_of(folder: Path) -> Outcome | None:
     """What the run in `folder` came to so far; None where there is none."""
-    summary = records.read_summary(folder)
+    summary = read_summary(folder)
     return None if summary is None else outcome(summary)
 
 
-def outcome(summary: Mapping[str, Any]) -> Outcome:
+def outcome(summary: Summary) -> Outcome:
     """What a run with this summary came to so far."""
-    epochs = [_epoch(epoch) for epoch in summary.get("epochs", [])]
+    epochs = [_epoch(epoch) for epoch in summary.epochs]
     every = [epoch.examples_per_s for epoch in epochs]
     passes = _passes(summary, len(every))
     warm = [rate for number, rate in enumerate(every) if number and passes[number] in (_READ, None)]
-    verdict, used = summary.get("verdict") or {}, summary.get("resources") or {}
+    verdict, used = summary.verdict, summary.resources or Resources()
+    train_max_gain = verdict.train_max_gain if verdict else None
+    measures = _measures(summary)
     return Outcome(
-        status=summary["status"],
-        error=summary.get("error") or "",
-        created_s=summary.get("created_s") or 0.0,
-        wall_s=summary.get("wall_s") or 0.0,
+        status=summary.status,
+        error=summary.error or "",
+        created_s=summary.created_s or 0.0,
+        wall_s=summary.wall_s or 0.0,
         examples_per_s=statistics.median(warm or every) if every else None,
         state=WARM if warm or passes[:1] == [_READ] else UNCACHED if UNCACHED in passes else COLD,
         first_examples_per_s=every[0] if every and passes[0] not in (_READ, UNCACHED) else None,
-        is_too_slow=records.is_too_slow(summary),
-        au=summary.get("au"),
-        max_gain=verdict.get("max_gain"),
-        train_max_gain=verdict.get("train_max_gain"),
-        ceiling_examples_per_s=_ceiling(summary, verdict.get("train_max_gain")),
-        bound_by=str(verdict.get("stage") or verdict.get("kind") or ""),
-        peak_rss_bytes=used.get("peak_rss_bytes"),
-        cores_used=used.get("cores_used"),
-        val_accuracy=records.finite(records.from_summary((summary.get("epochs") or [{}])[-1].get("val_accuracy"))),
-        measures=_measures(summary),
-        digests=records.digests(summary),
+        is_too_slow=summary.is_too_slow,
+        au=summary.au,
+        max_gain=verdict.max_gain if verdict else None,
+        train_max_gain=train_max_gain,
+        ceiling_examples_per_s=_ceiling(summary, train_max_gain),
+        bound_by=(verdict.stage or verdict.kind) if verdict else "",
+        peak_rss_bytes=used.peak_rss_bytes,
+        cores_used=used.cores_used,
+        val_accuracy=finite(measures.get("val_accuracy")),
+        measures=measures,
+        digests=summary.digests,
         records=records_read(summary),
         epochs=tuple(epochs),
-        stages=tuple(summary.get("stages") or ()),
-        remarks=tuple(summary.get("remarks") or ()),
-        in_flight=summary.get("in_flight") or 1,
-        sitting_s=summary.get("sitting_s") or 0.0,
+        stages=tuple(dataclasses.asdict(row) for row in summary.stages),
+        remarks=tuple(summary.remarks),
+        in_flight=summary.in_flight or 1,
+        sitting_s=summary.sitting_s or 0.0,
     )
 
 
-def _epoch(epoch: Mapping[str, Any]) -> Epoch:
-    waited_s = epoch["fill_wait_s"] + epoch["input_wait_s"]
+def _epoch(epoch: summaries.Epoch) -> Epoch:
     return Epoch(
-        ended_s=epoch.get("ended_s") or 0.0,
-        examples_per_s=_rate([epoch]) or epoch["examples_per_s"],
-        wait_share=waited_s / epoch["wall_s"] if epoch["wall_s"] else 0.0,
+        ended_s=epoch.ended_s,
+        examples_per_s=steady_rate([epoch]) or epoch.examples_per_s,
+        wait_share=epoch.waited_s / epoch.wall_s if epoch.wall_s else 0.0,
     )
 
 
-def records_read(summary: Mapping[str, Any]) -> dict[str, str]:
+def records_read(summary: Summary) -> dict[str, str]:
     """See `Outcome.records`. With how many were skipped, since a broken record may have the checksum of a sound one."""
-    digests, skipped = (summary.get("dataset") or {}).get("digest") or {}, summary.get("skipped") or {}
-    known = {name: f"{digest}, {skipped.get(name, 0)} skipped" for name, digest in digests.items() if digest}
+    digests = summary.dataset.digest
+    known = {name: f"{digest}, {summary.skipped.get(name, 0)} skipped" for name, digest in digests.items() if digest}
     return known if len(known) == len(digests) else {}
 
 
-def _measures(summary: Mapping[str, Any]) -> dict[str, float]:
+def _measures(summary: Summary) -> dict[str, float]:
     """Those of the last epoch."""
-    last = (summary.get("epochs") or [{}])[-1]
-    return {name: value for name in records.MEASURES if (value := records.from_summary(last.get(name))) is not None}
+    if not summary.epochs:
+        return {}
+    last = summary.epochs[-1]
+    return {name: value for name in MEASURES if (value := from_summary(getattr(last, name))) is not None}
 
 
-def _rate(epochs: Sequence[Mapping[str, Any]]) -> float | None:
-    """Of all their steps but those that may compile; None where there is none."""
-    steady_s = sum(epoch["wall_s"] - epoch["startup_s"] for epoch in epochs)
-    steady = sum(epoch["examples"] - epoch["startup_examples"] for epoch in epochs)
-    return steady / steady_s if steady > 0 and steady_s > 0 else None
-
-
-def _ceiling(summary: Mapping[str, Any], gain: float | None) -> float | None:
+def _ceiling(summary: Summary, gain: float | None) -> float | None:
     """Of the epochs that the verdict's gain is of: those after the first, where there are some.
 
     Other jobs take the cores of a model's steps, so that what bounds this run bounds no other.
     """
-    epochs = summary.get("epochs") or []
-    rate = _rate(epochs[1:] or epochs)
-    is_alone = (summary.get("in_flight") or 1) == 1 and not summary.get("resumed_from")
+    rate = steady_rate(summary.epochs[1:] or summary.epochs)
+    is_alone = (summary.in_flight or 1) == 1 and not summary.resumed_from
     return rate * gain if rate and gain and is_alone else None
 
 
-def _passes(summary: Mapping[str, Any], epochs: int) -> list[str | None]:
+def _passes(summary: Summary, epochs: int) -> list[str | None]:
     """What each epoch of training did with a cache on disk: `filled`, `read`, `uncached`; None where there is none.
 
     An epoch of so many steps is no pass: the passes are spread over the epochs.
     """
-    pipelines = (summary.get("cache") or {}).get("pipelines") or {}
-    passes = (pipelines.get("train") or {}).get("passes") or [None]
+    held = summary.cache.pipelines.get("train") if summary.cache else None
+    passes: list[str | None] = [*held.passes] if held and held.passes else [None]
     return [passes[number * len(passes) // epochs] for number in range(epochs)]

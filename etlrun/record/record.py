@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import threading
 import time
@@ -17,16 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic_core import from_json
 
 from etlrun.errors import WorldError
+from etlrun.record.findings import finite
+from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, read_summary, steady_rate
 
-RUNNING, COMPLETED, FAILED, INTERRUPTED, PRUNED = "running", "completed", "failed", "interrupted", "pruned"
-
-SUMMARY, EVENTS, CONFIG, REPORT = "summary.json", "events.jsonl", "config.yaml", "report.md"
-
-MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
-"""Of an epoch, by Keras's names; kept by `as_json`."""
+EVENTS, CONFIG, REPORT = "events.jsonl", "config.yaml", "report.md"
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -51,48 +46,6 @@ def sync(path: Path) -> None:
     """Wait until the file is on the disk, so that no loss of power leaves a part of it under another name."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
-
-
-def finite(value: Any) -> Any:
-    """`value` with numbers that JSON lacks (NaN, infinity) as None, at every depth."""
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def as_json(value: float) -> float | str:
-    """A number that may not be finite, as a summary keeps it: by the names that protobuf's JSON gives those."""
-    if math.isnan(value):
-        return "NaN"
-    return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
-
-
-def from_summary(value: float | str | None) -> float | None:
-    """The number that `as_json` kept; None where there is none, or where an older version wrote null for it."""
-    return None if value is None else float(value)
-
-
-def read_summary(folder: Path) -> dict[str, Any] | None:
-    """The summary in `folder`; None where there is none that can be read."""
-    try:
-        summary = from_json((folder / SUMMARY).read_bytes())  # in 0.6 of the time that json takes
-    except (OSError, ValueError):
-        return None
-    return summary if isinstance(summary, dict) and summary.keys() >= {"status", "overrides"} else None
-
-
-def is_too_slow(summary: Mapping[str, Any]) -> bool:
-    """Whether a completed run used its accelerator less than `measure.au_min` asks; no measure is no pass."""
-    mark = summary.get("au_min")
-    return mark is not None and summary["status"] == COMPLETED and (summary.get("au") or 0.0) < mark
-
-
-def digests(summary: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Of each epoch, of its training and of its validation; empty where they were not asked for."""
-    of = [(epoch.get("digest") or "", epoch.get("validation_digest") or "") for epoch in summary.get("epochs", [])]
-    return tuple(of) if any(map(any, of)) else ()
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -124,13 +77,13 @@ class Record:
 
     Attributes:
         folder: Of the run.
-        summary: What `summary.json` will hold; plain values. Numbers that are not finite become null.
+        summary: What `summary.json` holds.
         refusal: With what the system last refused to have something written in the folder; None where it never did.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.summary = read_summary(folder) or {"status": RUNNING, "overrides": []}
+        self.summary = read_summary(folder) or Summary(status=RUNNING, overrides=[])
         self.refusal: OSError | None = None
         self._start = time.perf_counter()
         self._lock = threading.RLock()  # TensorFlow's threads have something to say, too
@@ -172,9 +125,8 @@ class Record:
     def update(self, **values: Any) -> None:
         """Set values of the summary and write it."""
         with self._lock, self.writing():
-            self.summary |= values
-            text = json.dumps(finite(self.summary), indent=2) + "\n"
-            write_atomically(self.folder / SUMMARY, text)
+            self.summary = self.summary.with_values(**values)
+            write_atomically(self.folder / SUMMARY, json.dumps(self.summary.written, indent=2) + "\n")
 
     def update_in_place(self, **values: Any) -> None:
         """Set values of the summary that was last written, over it: for a disk without space for another file.
@@ -184,7 +136,8 @@ class Record:
         Raises:
             OSError: There is none, it can't be written, or it does not fit; then it is as it was.
         """
-        text = json.dumps(finite({**(read_summary(self.folder) or {}), **values})).encode() + b"\n"
+        last = read_summary(self.folder) or self.summary
+        text = json.dumps(last.with_values(**values).written).encode() + b"\n"
         with self._lock, (self.folder / SUMMARY).open("r+b", buffering=0) as file:
             if len(text) > _BLOCK * os.fstat(file.fileno()).st_blocks:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.name)
@@ -203,20 +156,16 @@ class Record:
     def remark(self, text: str) -> None:
         """Add a sentence to what a reader should know, once."""
         with self._lock:
-            remarks = self.summary.get("remarks", [])
-            if text not in remarks:
-                self.update(remarks=[*remarks, text])
+            if text not in self.summary.remarks:
+                self.update(remarks=[*self.summary.remarks, text])
 
-    def epoch(self, epoch: Mapping[str, Any]) -> None:
+    def epoch(self, epoch: Epoch) -> None:
         """Add an epoch, and the totals that follow; the rate leaves out a process's first step, which compiles."""
-        epochs = [*self.summary["epochs"], {"ended_s": time.time(), **epoch}]
-        examples = sum(entry["examples"] for entry in epochs)
-        steady_s = sum(entry["wall_s"] - entry["startup_s"] for entry in epochs)
-        steady = sum(entry["examples"] - entry["startup_examples"] for entry in epochs)
-        self.event("epoch", **epoch)
+        self.event("epoch", **epoch.written)
+        epochs = [*self.summary.epochs, epoch if epoch.ended_s else epoch.with_values(ended_s=time.time())]
         self.update(
             epochs=epochs,
-            examples=examples,
-            examples_per_s=steady / steady_s if steady_s > 0 and steady > 0 else None,
+            examples=sum(of.examples for of in epochs),
+            examples_per_s=steady_rate(epochs),
             wall_s=self.elapsed_s(),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from rich.console import Console
 
 from etlrun.record import record as records
+from etlrun.record.findings import GpuUse, Verdict
+from etlrun.record.summary import MEASURES, Summary, from_summary, read_summary
 from etlrun.terminal import Rows, as_markdown, megabytes, number, plain, print_table
 
 EPOCH_HEADER = (
@@ -17,37 +20,41 @@ EPOCH_HEADER = (
 STAGE_HEADER = ("stage", "ms/example", "examples", "parallelism", "buffer", "buffered", "set by")
 
 
-def show(folder: Path, summary: dict[str, Any]) -> None:
+def show(folder: Path, summary: Summary) -> None:
     """Print the table of the run in `folder`."""
-    print_table(EPOCH_HEADER, _epoch_rows(summary))
-    print_table(STAGE_HEADER, stage_rows(summary.get("stages", [])))
+    for header, rows in _tables(summary):
+        print_table(header, rows)
     for line in _lines(summary, folder):
         Console(soft_wrap=True).print(line, markup=False, highlight=False)
 
 
 def write(folder: Path) -> None:
-    """Write `report.md` of the run in `folder`."""
-    summary = records.read_summary(folder) or {}
-    tables = [
-        as_markdown(EPOCH_HEADER, _epoch_rows(summary)),
-        as_markdown(STAGE_HEADER, stage_rows(summary.get("stages", []))),
-    ]
+    """Write `report.md` of the run in `folder`; nothing where it has no summary."""
+    summary = read_summary(folder)
+    if summary is None:
+        return
+    tables = [as_markdown(header, rows) for header, rows in _tables(summary)]
     lines = (line.partition(" ") for line in _lines(summary, folder))
     text = "\n".join([*tables, *(f"- {label:<9} {plain(said)}" for label, _, said in lines)])
     records.write_atomically(folder / records.REPORT, f"# Run\n\n{text}\n")
 
 
-def _epoch_rows(summary: dict[str, Any]) -> Rows:
+def _tables(summary: Summary) -> Iterator[tuple[tuple[str, ...], Rows]]:
+    yield EPOCH_HEADER, _epoch_rows(summary)
+    yield STAGE_HEADER, stage_rows(dataclasses.asdict(row) for row in summary.stages)
+
+
+def _epoch_rows(summary: Summary) -> Rows:
     return [
         [
-            str(epoch["epoch"]),
-            number(epoch["wall_s"], 2),
-            number(epoch["fill_wait_s"] + epoch["input_wait_s"], 2),
-            number(epoch["examples_per_s"], 1),
-            *(number(records.from_summary(epoch.get(key)), 4) for key in records.MEASURES),
-            epoch.get("digest", "").rpartition(":")[2][:8],
+            str(epoch.epoch),
+            number(epoch.wall_s, 2),
+            number(epoch.waited_s, 2),
+            number(epoch.examples_per_s, 1),
+            *(number(from_summary(getattr(epoch, key)), 4) for key in MEASURES),
+            epoch.digest.rpartition(":")[2][:8],
         ]
-        for epoch in summary.get("epochs", [])
+        for epoch in summary.epochs
     ]
 
 
@@ -67,75 +74,70 @@ def stage_rows(stages: Iterable[Mapping[str, Any]]) -> Rows:
     ]
 
 
-def _lines(summary: dict[str, Any], folder: Path) -> Iterator[str]:
+def _lines(summary: Summary, folder: Path) -> Iterator[str]:
     yield (
-        f"status    {summary['status']}, {summary.get('examples', 0)} examples at "
-        f"{number(summary.get('examples_per_s'), 1)} a second, {number(summary.get('wall_s'), 1)} s in all"
+        f"status    {summary.status}, {summary.examples} examples at "
+        f"{number(summary.examples_per_s, 1)} a second, {number(summary.wall_s, 1)} s in all"
     )
-    yield from _verdict_lines(summary)
+    if summary.verdict is not None:
+        yield from _verdict_lines(summary.verdict)
+        yield from _use_lines(summary)
     yield from _cache_lines(summary)
     yield f"folder    {folder}"
-    for remark in summary.get("remarks", []):
+    for remark in summary.remarks:
         yield f"remark    {remark}"
-    if summary.get("error"):
-        yield f"error     {summary['error']}"
+    if summary.error:
+        yield f"error     {summary.error}"
 
 
-def _verdict_lines(summary: dict[str, Any]) -> Iterator[str]:
-    verdict = summary.get("verdict")
-    if not verdict:
-        return
-    gain = verdict["max_gain"]
+def _verdict_lines(verdict: Verdict) -> Iterator[str]:
     head = {
-        "input": f"bound by its input, {verdict['stage']}",
+        "input": f"bound by its input, {verdict.stage}",
         "model": "bound by its model",
         "balanced": "balanced",
         "unknown": "unknown",
-    }[verdict["kind"]]
+    }[verdict.kind]
+    gain = verdict.max_gain
     limit = f": {gain:.2f} times faster at most with any pipeline" if gain is not None else ""
     yield f"verdict   {head}{limit}"
-    yield f"because   {verdict['because']}"
-    if verdict["advice"]:
-        yield f"advice    {verdict['advice']}"
+    yield f"because   {verdict.because}"
+    if verdict.advice:
+        yield f"advice    {verdict.advice}"
+
+
+def _use_lines(summary: Summary) -> Iterator[str]:
     yield (
-        f"waits     {summary['input_wait_ms_median']:.2f} ms before a step in the median, "
-        f"{summary['input_wait_ms_p95']:.2f} ms in the 95th percentile; "
-        f"{summary['fill_wait_s']:.2f} s for the first batches of passes"
+        f"waits     {summary.input_wait_ms_median:.2f} ms before a step in the median, "
+        f"{summary.input_wait_ms_p95:.2f} ms in the 95th percentile; "
+        f"{summary.fill_wait_s:.2f} s for the first batches of passes"
     )
-    mark, share = summary.get("au_min"), summary.get("au")
+    mark, share = summary.au_min, summary.au
     if mark is not None or share is not None:
         worked = "for an unknown part" if share is None else f"{share:.1%}"
-        passed = (
-            "" if mark is None else f", {'below' if records.is_too_slow(summary) else 'at least'} the mark of {mark:g}"
-        )
-        who = summary.get("au_of", "the model")
-        measure = "" if who == "the model" else "accelerator utilization (AU): "
-        yield f"use       {measure}{who} worked {worked} of the time{passed}"
-    used = summary.get("resources") or {}
-    if used:
-        read = megabytes(used["bytes_read"])
-        gpus = "".join(
-            f"; GPU {gpu['index']} at {gpu['utilisation_percent']:.0f} %"
-            + (f", {megabytes(gpu['peak_memory_bytes'])} held at most" if gpu["peak_memory_bytes"] else "")
-            for gpu in used["gpus"]
-        )
-        if used.get("peak_gpu_bytes"):
-            gpus += f"; {megabytes(used['peak_gpu_bytes'])} of GPU memory for tensors at most"
+        passed = "" if mark is None else f", {'below' if summary.is_too_slow else 'at least'} the mark of {mark:g}"
+        measure = "" if summary.au_of == "the model" else "accelerator utilization (AU): "
+        yield f"use       {measure}{summary.au_of} worked {worked} of the time{passed}"
+    used = summary.resources
+    if used is not None:
+        gpus = "".join(map(_gpu, used.gpus))
+        if used.peak_gpu_bytes:
+            gpus += f"; {megabytes(used.peak_gpu_bytes)} of GPU memory for tensors at most"
         yield (
-            f"used      {megabytes(used['peak_rss_bytes'])} of memory at most, {used['cpu_s']:.1f} CPU seconds on "
-            f"{used['cores_used']:.1f} cores, {read} read{gpus}"
+            f"used      {megabytes(used.peak_rss_bytes)} of memory at most, {used.cpu_s:.1f} CPU seconds on "
+            f"{number(used.cores_used, 1)} cores, {megabytes(used.bytes_read)} read{gpus}"
         )
 
 
-def _cache_lines(summary: dict[str, Any]) -> Iterator[str]:
-    cache = summary.get("cache") or {}
-    held = [
-        f"{name} {megabytes(pipeline['held_bytes'])}{_passes(pipeline.get('passes', []))}"
-        for name, pipeline in cache.get("pipelines", {}).items()
-    ]
-    if held:
-        target = cache["target"].removeprefix("cache.")
-        yield f"cache     {target}, {cache['at']}: {'; '.join(held)}"
+def _gpu(used: GpuUse) -> str:
+    held = f", {megabytes(used.peak_memory_bytes)} held at most" if used.peak_memory_bytes else ""
+    return f"; GPU {used.index} at {number(used.utilisation_percent, 0)} %{held}"
+
+
+def _cache_lines(summary: Summary) -> Iterator[str]:
+    cache = summary.cache
+    if cache is not None and cache.pipelines:
+        held = [f"{name} {megabytes(of.held_bytes)}{_passes(of.passes)}" for name, of in cache.pipelines.items()]
+        yield f"cache     {cache.target.removeprefix('cache.')}, {cache.at}: {'; '.join(held)}"
 
 
 def _passes(passes: list[str]) -> str:

@@ -14,6 +14,7 @@ from etlrun.measure.compare import Gain, Rates, gains, itself, noise_of
 from etlrun.record import record as records
 from etlrun.record.locks import is_nobodys
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
+from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, read_summary
 from etlrun.results import data, quality
 from etlrun.results.decision import decide, tied_with_best
 from etlrun.results.results import (
@@ -71,7 +72,7 @@ def of_ledger(ledger: Ledger, outcomes: Mapping[RunKey, Outcome | None]) -> Resu
 
 def _as_it_is(folder: Path, found: Outcome | None) -> Outcome | None:
     """The outcome of a run of which no process is left where it says that it runs."""
-    if found is None or found.status != records.RUNNING or not is_nobodys(folder):
+    if found is None or found.status != RUNNING or not is_nobodys(folder):
         return found
     return dataclasses.replace(found, status=KILLED, error="its process has ended without a word")
 
@@ -80,12 +81,12 @@ def _scanned(folder: Path) -> tuple[list[_Known], list[Run]]:
     """Each run below `folder` as a config of its own."""
     configs: list[_Known] = []
     runs: list[Run] = []
-    for path in sorted(folder.rglob(records.SUMMARY), key=lambda path: _natural(path.parent.relative_to(folder))):
-        summary = records.read_summary(path.parent)
+    for path in sorted(folder.rglob(SUMMARY), key=lambda path: _natural(path.parent.relative_to(folder))):
+        summary = read_summary(path.parent)
         name = path.parent.relative_to(folder)
         if summary is not None and ATTEMPTS not in name.parts:
             frozen = partial(records.read_config, path.parent)
-            configs.append(_Known(tuple(summary["overrides"]), summary.get("plan_fingerprint") or "", frozen))
+            configs.append(_Known(tuple(summary.overrides), summary.plan_fingerprint or "", frozen))
             runs.append(Run(name=str(name), config=len(runs), repeat=0, outcome=outcome(summary)))
     return configs, runs
 
@@ -156,8 +157,8 @@ class _Collector:
         known, counted = self.configs[number], [of for _, of in self.counted[number]]
         completed = self.completed[number]
         ended = [run.outcome for run in self.of[number] if run.outcome is not None]
-        unfinished = [of for of in ended if of.status != records.COMPLETED]
-        status = records.COMPLETED if completed else unfinished[-1].status if unfinished else MISSING
+        unfinished = [of for of in ended if of.status != COMPLETED]
+        status = COMPLETED if completed else unfinished[-1].status if unfinished else MISSING
         medians = {figure: _median(getattr(of, figure) for of in counted) for figure in MEDIANS}
         return ConfigResult(
             number=number,
@@ -253,7 +254,7 @@ class _Collector:
 
 def _completed(runs: Sequence[Run]) -> list[tuple[Run, Outcome]]:
     """Those that came to their end."""
-    return [(run, run.outcome) for run in runs if run.outcome is not None and run.outcome.status == records.COMPLETED]
+    return [(run, run.outcome) for run in runs if run.outcome is not None and run.outcome.status == COMPLETED]
 
 
 def _counted(completed: Sequence[tuple[Run, Outcome]]) -> list[tuple[Run, Outcome]]:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from etlrun.record import record as records
 from etlrun.record import report as run_report
+from etlrun.record.summary import COMPLETED
 from etlrun.results import plots, shown
 from etlrun.results.results import BASELINE, ConfigResult, Results, Run
 from etlrun.results.shown import HEADER, Cell
@@ -156,7 +156,7 @@ def _unfinished(runs: Sequence[Run], known: Mapping[int, ConfigResult]) -> dict[
     found: dict[Unfinished, list[str]] = {}
     for run in runs:
         of = run.outcome
-        if of is None or (of.status == records.COMPLETED and not of.is_too_slow):
+        if of is None or (of.status == COMPLETED and not of.is_too_slow):
             continue
         status, reason = of.status, of.error
         if of.is_too_slow:

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from etlrun.errors import WorldError
 from etlrun.record import record as records
+from etlrun.record.summary import FAILED, INTERRUPTED, SUMMARY
 from etlrun.results.collect import collect
 from etlrun.results.results import KILLED, TOO_SLOW, Results
 from etlrun.results.shown import HEADER, Cell, remarks, rows
@@ -38,7 +39,7 @@ def conclude(results: Results | None) -> int:
         return 0
     _report(results)
     ends = {run.outcome.status for run in results.runs if run.outcome is not None}
-    if ends & {records.FAILED, records.INTERRUPTED, KILLED} or any(run.outcome is None for run in results.runs):
+    if ends & {FAILED, INTERRUPTED, KILLED} or any(run.outcome is None for run in results.runs):
         return 1
     return 3 if any(config.status == TOO_SLOW for config in results.configs) else 0
 
@@ -50,7 +51,7 @@ def show(folder: Path) -> None:
         raise WorldError(
             where=str(folder),
             found="no run" if folder.is_dir() else "no such folder",
-            expected=f"a folder with a {records.SUMMARY}, or one of such folders",
+            expected=f"a folder with a {SUMMARY}, or one of such folders",
             remedy="give the folder that a run or a multirun printed at its end",
         )
     _report(results)

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from etlrun.errors import ConfigError, WorldError
 from etlrun.plan.plan import Plan
@@ -15,6 +14,7 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
 from etlrun.record import record as records
 from etlrun.record.outcome import records_read
+from etlrun.record.summary import COMPLETED, SUMMARY, Summary, read_summary
 from etlrun.stages import STAGES
 
 MEASURES = {"examples_per_s": "examples/s", "au": "au", "input_wait_share": "share of waiting"}
@@ -66,10 +66,10 @@ class Runs:
     """The completed runs below a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._runs: list[tuple[dict[str, Any], Plan]] = []
-        for path in sorted(folder.rglob(records.SUMMARY)):
-            summary = records.read_summary(path.parent)
-            if summary is None or summary["status"] != records.COMPLETED:
+        self._runs: list[tuple[Summary, Plan]] = []
+        for path in sorted(folder.rglob(SUMMARY)):
+            summary = read_summary(path.parent)
+            if summary is None or summary.status != COMPLETED:
                 continue
             try:
                 self._runs.append((summary, plan(parse(records.read_config(path.parent), STAGES))))
@@ -83,7 +83,7 @@ class Runs:
                 remedy="give the folder of a run or of a sweep",
             )
 
-    def of(self, planned: Plan) -> list[dict[str, Any]]:
+    def of(self, planned: Plan) -> list[Summary]:
         """The summaries of the runs of this plan, with the same value everywhere."""
         return [summary for summary, there in self._runs if there.spec == planned.spec]
 
@@ -92,7 +92,7 @@ class Runs:
         sides = [self.of(old), self.of(new)]
         found = []
         for key, measure in MEASURES.items():
-            values = [tuple(float(run[key]) for run in runs if run.get(key) is not None) for runs in sides]
+            values = [tuple(float(value) for run in runs if (value := getattr(run, key)) is not None) for runs in sides]
             if all(values):
                 found.append(_measured(measure, *values))
         read = {item for runs in sides for run in runs for item in records_read(run).items()}

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
 
 import psutil
 
 from etlrun.errors import WorldError
 from etlrun.machine import VISIBLE, Gpu, cores, driver_gpus, listed_ids
+from etlrun.record.summary import Host
 from etlrun.stages.trainer import Drain, Trainer
 
 _VERSIONED = (
@@ -41,7 +41,7 @@ class Backend:
 
     name: str
     versions: dict[str, str]
-    host: dict[str, Any]
+    host: Host
     unseen: str
 
 
@@ -197,17 +197,17 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _host(found: Sequence[str], listed: Sequence[Gpu]) -> dict[str, Any]:
+def _host(found: Sequence[str], listed: Sequence[Gpu]) -> Host:
     first = f"{found[0]} (GPU{f', the first of {len(found)}' if len(found) > 1 else ''})" if found else "CPU"
-    return {
-        "device": first,
-        "cores": cores(),
-        "memory_bytes": psutil.virtual_memory().total,
-        "system": platform.platform(),
-        "accelerators": list(found),
-        "driver_gpus": [gpu.name for gpu in listed],
-        "cuda_visible_devices": os.environ.get(VISIBLE),
-    }
+    return Host(
+        device=first,
+        cores=cores(),
+        memory_bytes=psutil.virtual_memory().total,
+        system=platform.platform(),
+        accelerators=list(found),
+        driver_gpus=[gpu.name for gpu in listed],
+        cuda_visible_devices=os.environ.get(VISIBLE),
+    )
 
 
 @contextmanager

@@ -80,7 +80,7 @@ def open_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline]) -
 
 def describe_caches(record: Record, pipelines: Mapping[str, Pipeline]) -> None:
     """What the caches hold at the end of the run, and what their passes did."""
-    if "cache" not in record.summary:
+    if record.summary.cache is None:
         return
     held = {
         name: {
@@ -89,4 +89,4 @@ def describe_caches(record: Record, pipelines: Mapping[str, Pipeline]) -> None:
         }
         for name, pipeline in pipelines.items()
     }
-    record.update(cache={**record.summary["cache"], "pipelines": held})
+    record.update(cache=record.summary.cache.with_values(pipelines=held))

@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from etlrun.measure.assessment import Assessment
 from etlrun.measure.meter import Loop
-from etlrun.record.record import MEASURES, Record, as_json, from_summary, replacing, sync
+from etlrun.record.record import Record, replacing, sync
+from etlrun.record.summary import MEASURES, Epoch, as_json, from_summary
 from etlrun.run.checkpoint import checkpoint_path
 from etlrun.stages.measure import Trace
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
@@ -24,10 +25,11 @@ from etlrun.stages.trainer import Trainer
 class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
     """Keras's, which first sees the epochs of the run that this one goes on with."""
 
-    def __init__(self, rule: EarlyStoppingRule, done: list[dict[str, Any]]) -> None:
+    def __init__(self, rule: EarlyStoppingRule, done: list[Epoch]) -> None:
         mode = "max" if rule.monitor.endswith("accuracy") else "min"
         super().__init__(monitor=rule.monitor, patience=rule.patience, min_delta=rule.min_delta, mode=mode)
-        self.done = [(epoch["epoch"] - 1, from_summary(epoch[rule.monitor])) for epoch in done if rule.monitor in epoch]
+        seen = [epoch for epoch in done if rule.monitor in epoch.model_fields_set]
+        self.done = [(epoch.epoch - 1, from_summary(getattr(epoch, rule.monitor))) for epoch in seen]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Start from the state that the epochs so far have left."""
@@ -131,15 +133,15 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         measures = {key: as_json(float(logs[key])) for key in MEASURES if logs and key in logs}
         described = loop.described()
         self.record.epoch(
-            {
-                "epoch": epoch + 1,
+            Epoch(
+                epoch=epoch + 1,
                 **described,
-                "validation_s": validation.wall_s,
-                "validation_startup_s": validation.startup_s,
-                "validation_wait_s": validation.fill_s + validation.input_wait_s,
+                validation_s=validation.wall_s,
+                validation_startup_s=validation.startup_s,
+                validation_wait_s=validation.fill_s + validation.input_wait_s,
                 **self._digests(),
                 **measures,
-            }
+            )
         )
         parts = [
             f"epoch {epoch + 1}/{self.trainer.epochs}",

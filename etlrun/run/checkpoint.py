@@ -17,6 +17,7 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse, show
 from etlrun.record import record as records
 from etlrun.record.locks import is_nobodys
+from etlrun.record.summary import SUMMARY, Epoch, read_summary
 from etlrun.stages import Stages
 from etlrun.stages.trainer import Trainer
 
@@ -39,7 +40,7 @@ class PreviousRun:
 
     folder: Path
     checkpoint: Path
-    epochs: list[dict[str, Any]]
+    epochs: list[Epoch]
 
 
 def newest_checkpoint(folder: Path) -> int:
@@ -75,18 +76,18 @@ def _left_in(folder: Path) -> PreviousRun:
     """What the run in `folder` left; `WorldError` where nothing can be gone on with."""
     expected, remedy = "the folder of a run that completed at least one epoch", _START_ANEW
     is_over = is_nobodys(folder)  # before anything is read that a run may still replace
-    summary, done = records.read_summary(folder), newest_checkpoint(folder)
-    epochs: list[dict[str, Any]] = summary.get("epochs", []) if summary else []
+    summary, done = read_summary(folder), newest_checkpoint(folder)
+    epochs = summary.epochs if summary else []
     if not is_over:
         found, expected, remedy = "a run that still goes on", "a run that has ended", "wait for its end, or stop it"
     elif summary is None:
         found = "no run"
     elif not done:
-        found, before = "no checkpoint", summary.get("resumed_from")
+        found, before = "no checkpoint", summary.resumed_from
         remedy = f"resume the run that this one went on with: {RESUME}{before}" if before else remedy
     elif done > len(epochs):
-        found = f"a checkpoint of epoch {done}, and {len(epochs)} epochs in {records.SUMMARY}"
-        expected = f"all {done} epochs in {records.SUMMARY}, which a run writes before its checkpoint"
+        found = f"a checkpoint of epoch {done}, and {len(epochs)} epochs in {SUMMARY}"
+        expected = f"all {done} epochs in {SUMMARY}, which a run writes before its checkpoint"
         remedy = f"copy the whole folder again, after the run's end, or {_START_ANEW}"
     else:
         return PreviousRun(folder=folder, checkpoint=checkpoint_path(folder, done), epochs=epochs[:done])
@@ -123,7 +124,8 @@ def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
 
 def has_read_the_same(previous: PreviousRun, digests: Mapping[str, str | None]) -> bool:
     """Whether `previous` is known to have read the records of these digests, by pipeline; refused where it has not."""
-    then = ((records.read_summary(previous.folder) or {}).get("dataset") or {}).get("digest") or {}
+    summary = read_summary(previous.folder)
+    then = summary.dataset.digest if summary else {}
     for name, digest in digests.items():
         if digest is not None and then.get(name) not in (None, digest):
             raise WorldError(
@@ -132,6 +134,6 @@ def has_read_the_same(previous: PreviousRun, digests: Mapping[str, str | None]) 
                 expected=f"records of digest {then[name]}, which {previous.folder} has read",
                 remedy="set dataset.data_dir to those, or start a new run without trainer.resume (TFDS writes other "
                 "records each time that it prepares one data set; where the examples are known to be the same, remove "
-                f"`digest` from {previous.folder / records.SUMMARY})",
+                f"`digest` from {previous.folder / SUMMARY})",
             )
     return None not in [digest and then.get(name) for name, digest in digests.items()]

@@ -11,6 +11,7 @@ from etlrun.measure.watched import Watched
 from etlrun.measure.work import Work
 from etlrun.plan.plan import Plan
 from etlrun.record.record import Record
+from etlrun.record.summary import Epoch
 from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.session import at_work, opened, prepared
 from etlrun.stages.trainer import Drain
@@ -41,7 +42,7 @@ def _passes(work: Work, assessment: Assessment, drain: Drain) -> None:
         loop = assessment.end("train")
         digest = {"digest": watch.digest.taken()} if watch.digest is not None else {}
         described = loop.described()
-        work.record.epoch({"epoch": epoch, **described, **digest})
+        work.record.epoch(Epoch(epoch=epoch, **described, **digest))
         rate = f"{described['examples_per_s']:7.1f} examples/s"
         Console(stderr=True).print(f"pass {epoch}  {loop.wall_s:6.1f} s  {rate}", highlight=False)
         is_late = until_s is not None and time.perf_counter() > until_s

@@ -20,13 +20,15 @@ import tensorflow as tf
 
 from etlrun.cache.keeper import Keeper
 from etlrun.errors import ConfigError, WorldError, headline
-from etlrun.measure.assessment import MEASURED, Assessment
+from etlrun.measure.assessment import Assessment
 from etlrun.measure.meter import Loop, Meter
 from etlrun.measure.watched import Watch, Watched
 from etlrun.measure.work import Work
 from etlrun.plan.plan import Plan, pictures_of, reads_features
 from etlrun.plan.rules import windows_past
-from etlrun.record.record import Record, read_summary, replacing, sync
+from etlrun.record.findings import Findings
+from etlrun.record.record import Record, replacing, sync
+from etlrun.record.summary import Epoch, read_summary
 from etlrun.run import model as models
 from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.caches import keepers_of
@@ -150,8 +152,9 @@ def _ends_are_expected() -> Iterator[None]:
 
 def _carry_over(record: Record, previous: PreviousRun) -> None:
     """Make the new folder complete in itself: the epochs so far, and only then the checkpoint that counts on them."""
-    before = read_summary(previous.folder) or {}
-    record.update(**{key: before[key] for key in MEASURED if key in before})
+    before = read_summary(previous.folder)
+    if before is not None:
+        record.update(**{key: value for key, value in before.written.items() if key in Findings.model_fields})
     for epoch in previous.epochs:
         record.epoch(epoch)
     target = checkpoint_path(record.folder, len(previous.epochs))
@@ -175,7 +178,7 @@ def _batches(work: Work, done: int, trainer: Trainer) -> tf.data.Dataset:
 
 
 def _callbacks(
-    work: Work, recorder: EpochRecorder, done: list[dict[str, Any]], trainer: Trainer, whole: keras.Model
+    work: Work, recorder: EpochRecorder, done: list[Epoch], trainer: Trainer, whole: keras.Model
 ) -> list[keras.callbacks.Callback]:
     record, profile = work.record, work.plan.spec.profile
     callbacks: list[keras.callbacks.Callback] = [recorder]  # first, so that no other's work counts as a step
@@ -184,7 +187,7 @@ def _callbacks(
     if trainer.tensorboard:
         callbacks.append(keras.callbacks.TensorBoard(record.folder / "tensorboard", write_graph=False))
     if isinstance(profile, Trace):
-        callbacks.append(Profiler(profile, str(record.folder / "profile"), sum(epoch["steps"] for epoch in done)))
+        callbacks.append(Profiler(profile, str(record.folder / "profile"), sum(epoch.steps for epoch in done)))
     return [*callbacks, Checkpoint(record, whole)]
 
 

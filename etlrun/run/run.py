@@ -22,8 +22,9 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import RunSpec, parse
 from etlrun.record import record as records
 from etlrun.record import report
+from etlrun.record import summary as statuses
 from etlrun.record.locks import nobodys
-from etlrun.record.record import Record, is_too_slow
+from etlrun.record.record import Record
 from etlrun.run import checkpoint as resume
 from etlrun.run.backend import Backend
 from etlrun.stages import STAGES, Stages
@@ -55,17 +56,17 @@ def _run(record: Record, stages: Stages) -> int:
         with terminated_as_interrupted():
             _work(record, stages)
     except KeyboardInterrupt:
-        _end_early(record, records.INTERRUPTED, _fault("the run", "an interrupt", "the end of the training"))
+        _end_early(record, statuses.INTERRUPTED, _fault("the run", "an interrupt", "the end of the training"))
         _say_interrupted(record)
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - whatever it was, the summary says so and the exit status tells
         known = _in_words(record, error)
-        _end_early(record, records.FAILED, *known.faults)
+        _end_early(record, statuses.FAILED, *known.faults)
         _say_failed(known.faults)
         _traceback_if_asked(error)
         return known.status
     report.show(record.folder, record.summary)
-    return TOO_SLOW if is_too_slow(record.summary) else OK
+    return TOO_SLOW if record.summary.is_too_slow else OK
 
 
 def _in_words(record: Record, error: Exception) -> EtlrunError:
@@ -90,13 +91,13 @@ def _in_words(record: Record, error: Exception) -> EtlrunError:
 def settle(folder: Path, status: int) -> None:
     """Complete the summary of a job whose process ended without saying how (a kill, a crash)."""
     record = Record(folder)
-    if record.summary["status"] != records.RUNNING:
+    if record.summary.status != statuses.RUNNING:
         return
     how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
     polite = status in {-signal.SIGINT, -signal.SIGTERM, INTERRUPTED}
     remedy = "the kernel kills what needs too much memory; see its log" if status == -signal.SIGKILL else ""
     error = str(_fault("the job's process", how, "an ordinary end", remedy))
-    record.update(status=records.INTERRUPTED if polite else records.FAILED, error=error)
+    record.update(status=statuses.INTERRUPTED if polite else statuses.FAILED, error=error)
     report.write(folder)
 
 
@@ -126,25 +127,25 @@ def _work(record: Record, stages: Stages) -> None:
             train(planned, record, previous, spec.trainer)
         else:
             drain(planned, record, spec.trainer)
-    _end(record, records.COMPLETED)
+    _end(record, statuses.COMPLETED)
 
 
 def _worker(spec: RunSpec, backend: Backend) -> str:
     """Whose part of the time a run's AU is."""
     if isinstance(spec.model, Emulated):
         return "the emulated accelerator"
-    return "the GPU" if backend.host["accelerators"] else "the model"
+    return "the GPU" if backend.host.accelerators else "the model"
 
 
 def _say_device(record: Record, backend: Backend) -> None:
     """What the run computes on, and what of the machine it does not use or has not for itself."""
     host, console = backend.host, Console(stderr=True, soft_wrap=True)
-    cores = f"{host['cores']} core{'s' if host['cores'] > 1 else ''}"
+    cores = f"{host.cores} core{'s' if host.cores > 1 else ''}"
     notes = [backend.unseen] if backend.unseen else []
-    sharing = record.summary.get("jobs_on_gpu", 1)
-    if host["accelerators"] and sharing > 1:
+    sharing = record.summary.jobs_on_gpu
+    if host.accelerators and sharing > 1:
         notes.append(f"Up to {sharing} jobs at a time share this GPU: their times and its memory hold each other's.")
-    console.print(f"device  {host['device']}, {cores}, {rounded(host['memory_bytes'])}", markup=False, highlight=False)
+    console.print(f"device  {host.device}, {cores}, {rounded(host.memory_bytes)}", markup=False, highlight=False)
     for note in notes:
         console.print(f"note  {note}", markup=False, highlight=False)
         record.remark(note)
@@ -165,13 +166,13 @@ def _end_early(record: Record, status: str, *faults: Fault) -> None:
         _end(record, status, *faults)
     except OSError as refusal:
         with suppress(OSError):
-            record.update_in_place(status=status, error=record.summary["error"])
+            record.update_in_place(status=status, error=record.summary.error)
         if not is_known:
             _say_failed(records.unwritable(record.folder, refusal).faults)
 
 
 def _say_interrupted(record: Record) -> None:
-    left = str(record.folder) if resume.newest_checkpoint(record.folder) else record.summary.get("resumed_from")
+    left = str(record.folder) if resume.newest_checkpoint(record.folder) else record.summary.resumed_from
     command = left and f"etlrun {shlex.quote(f'trainer.resume={left}')}"
     _say(f"interrupted; go on with: {command}" if command else "interrupted before its first checkpoint")
 

@@ -60,7 +60,7 @@ def prepared(
     if previous is not None and not has_read_the_same(previous, digests):
         record.remark(f"Whether {previous.folder} has read the same records is not known.")
     _note_few_shards(plan, record, len(contexts["train"].split.shards))
-    made_by = {"folder": str(record.folder), "overrides": record.summary["overrides"]}
+    made_by = {"folder": str(record.folder), "overrides": record.summary.overrides}
     keepers = keepers_of(plan, contexts, made_by, partial(note, record))
     pipelines = {name: Pipeline(plan.pipelines[name], context, keepers.get(name)) for name, context in contexts.items()}
     open_caches(plan, record, pipelines)
@@ -171,9 +171,9 @@ def _explain(work: Work, error: Exception) -> None:
 def _report_changed(work: Work) -> None:
     """Where a file has changed meanwhile nobody knows what was read, and the summary claims no digest of it."""
     changed = {name: pipeline.split.content.changed() for name, pipeline in work.pipelines.items()}
-    dataset = work.record.summary["dataset"]
-    digests = {name: None if changed[name] else digest for name, digest in dataset["digest"].items()}
-    work.record.update(dataset={**dataset, "digest": digests})
+    dataset = work.record.summary.dataset
+    digests = {name: None if changed[name] else digest for name, digest in dataset.digest.items()}
+    work.record.update(dataset=dataset.with_values(digest=digests))
     for path in dict.fromkeys(path for path in changed.values() if path):
         work.record.remark(f"{path} has changed since the run began: which records of it were read is not known.")
 

@@ -18,6 +18,7 @@ from etlrun.record import record as records
 from etlrun.record.locks import nobodys
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.record.record import Record
+from etlrun.record.summary import COMPLETED, FAILED, PRUNED
 from etlrun.run import run as runs
 from etlrun.sweep import hparams
 from etlrun.sweep.gpus import seats
@@ -41,7 +42,7 @@ def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:
 
     What was pruned counts as completed for as long as `sweep.prune` is set.
     """
-    final = {records.COMPLETED, *([records.PRUNED] if ledger.sweep.prune else [])}
+    final = {COMPLETED, *([PRUNED] if ledger.sweep.prune else [])}
     return [
         run
         for run, outcome in outcomes.items()
@@ -116,7 +117,7 @@ class _Engine:
         reason = self.pruning.reason(run) if self.ledger.sweep.prune else None
         folder = self.ledger.start(run)
         if reason is not None:
-            Record(folder).update(status=records.PRUNED, error=reason)
+            Record(folder).update(status=PRUNED, error=reason)
             self._done(run)
             return
         number = min(set(range(len(self.seats))) - {job.seat for job in self.running.values()})
@@ -143,7 +144,7 @@ class _Engine:
                 expected="what the job wrote",
                 remedy=f"see that nothing else writes there, and go on: {self.ledger.resume_command}",
             )
-        has_failed = outcome.status == records.FAILED
+        has_failed = outcome.status == FAILED
         self.attempts[run] = self.attempts.get(run, 0) + 1
         if has_failed and self.attempts[run] <= self.ledger.sweep.retries and not self.interrupts:
             self.progress.say(f"{run.name} failed, attempt {self.attempts[run] + 1} follows")
@@ -210,7 +211,7 @@ class _Running:
             expected="its end before that",
             remedy="give it more time, or less to do",
         )
-        Record(self.folder).update(status=records.FAILED, error=str(fault))
+        Record(self.folder).update(status=FAILED, error=str(fault))
 
 
 @contextmanager

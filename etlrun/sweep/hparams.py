@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from etlrun.record import record as records
 from etlrun.record.outcome import UNCACHED, Outcome
+from etlrun.record.summary import COMPLETED
 
 FOLDER = "hparams"
 METRICS = ("examples_per_s", "au", "peak_rss_bytes", "val_accuracy")
@@ -23,7 +23,7 @@ def write(run: Path, config: int, own: Sequence[str], outcome: Outcome | None) -
     own writer of event files would import TensorFlow.
     """
     folder = run / FOLDER
-    if outcome is None or outcome.status != records.COMPLETED or outcome.state == UNCACHED:
+    if outcome is None or outcome.status != COMPLETED or outcome.state == UNCACHED:
         return
     if folder.exists() or not _is_installed():
         return

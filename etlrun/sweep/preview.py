@@ -15,6 +15,7 @@ from etlrun.config.grid import Grid
 from etlrun.config.jobs import identity_of
 from etlrun.plan.plan import Plan, sections
 from etlrun.record import record as records
+from etlrun.record.summary import COMPLETED, SUMMARY, read_summary
 from etlrun.sweep.ledger import Config, Ledger, own_words
 from etlrun.sweep.unfit import LeftOut, left_out, told
 
@@ -145,9 +146,11 @@ class _Earlier:
         wanted = {config.fingerprint for config in ledger.configs}
         known: dict[Path, list[str]] = {}
         for folder in _folders(ledger.folder):
-            summary = records.read_summary(folder) or {}
-            fingerprint, seconds = summary.get("plan_fingerprint"), summary.get("wall_s")
-            if summary.get("status") == records.COMPLETED and seconds and fingerprint in wanted:
+            summary = read_summary(folder)
+            if summary is None or summary.status != COMPLETED:
+                continue
+            fingerprint, seconds = summary.plan_fingerprint, summary.wall_s
+            if seconds and fingerprint in wanted:
                 self.of_plan.setdefault(fingerprint, []).append(seconds)
                 self.of_config.setdefault(_identity(folder, known), []).append(seconds)
 
@@ -163,7 +166,7 @@ def _folders(sweep: Path) -> Iterator[Path]:
     seen = set()
     for folder, patterns in ((OUTPUTS, ("*/*", "*/*/*")), (sweep.parent, ("*", "*/*"))):
         for pattern in patterns:
-            for path in folder.glob(f"{pattern}/{records.SUMMARY}"):
+            for path in folder.glob(f"{pattern}/{SUMMARY}"):
                 if path.resolve() not in seen:
                     seen.add(path.resolve())
                     yield path.parent

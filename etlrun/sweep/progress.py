@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from etlrun.record import record as records
 from etlrun.record.outcome import UNCACHED, Outcome
+from etlrun.record.summary import COMPLETED, FAILED
 from etlrun.sweep.ledger import Ledger, RunKey, own_words
 
 
@@ -46,7 +46,7 @@ class Progress:
     def note(self, run: RunKey, outcome: Outcome) -> None:
         """Count a run that has ended, now or before."""
         self._counts[outcome.status] = self._counts.get(outcome.status, 0) + 1
-        if outcome.status == records.COMPLETED:
+        if outcome.status == COMPLETED:
             self._walls_s.append(outcome.wall_s)
             rate = outcome.examples_per_s if outcome.state != UNCACHED else None
             if rate is not None and (self._best is None or rate > self._best[0]):
@@ -59,7 +59,7 @@ class Progress:
 
     def line(self, running: Sequence[RunKey]) -> str:
         """Done, running, failed, the best so far, the time left."""
-        failed = self._counts.get(records.FAILED, 0)
+        failed = self._counts.get(FAILED, 0)
         now = ", ".join(f"{run.name}: {self._words(run.config)}" for run in running)
         left_s = self.left_s()
         parts = [f"sweep {self._done}/{self.total}"]

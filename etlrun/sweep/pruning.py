@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from etlrun.record import record as records
 from etlrun.record.outcome import UNCACHED, Outcome
+from etlrun.record.summary import COMPLETED, PRUNED
 from etlrun.sweep.ledger import Ledger, RunKey
 
 MARGIN = 1.05
@@ -38,9 +38,9 @@ class Pruning:
     def note(self, run: RunKey, outcome: Outcome) -> None:
         """Learn from a run that has ended."""
         rate = outcome.examples_per_s
-        if outcome.status != records.PRUNED:
+        if outcome.status != PRUNED:
             self._seen.add(run.config)
-        if outcome.status != records.COMPLETED or outcome.state == UNCACHED or rate is None:
+        if outcome.status != COMPLETED or outcome.state == UNCACHED or rate is None:
             return
         if self._best is None or rate > self._best[0]:
             self._best = rate, run
