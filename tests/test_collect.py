@@ -129,7 +129,7 @@ def test_what_went_without_its_cache_is_said_and_recommended_to_nobody(tmp_path:
 def judged(gain: float, **values: Any) -> dict[str, Any]:
     """A run of a slow first epoch and two of 1,000 examples/s, whose training could be so many times as fast."""
     epochs = [epoch(100.0), epoch(1500.0), epoch(500.0)]
-    return {"epochs": epochs, "verdict": {"max_gain": 1.01, "train_max_gain": gain}, **values}
+    return {"epochs": epochs, "verdict": {"kind": "input", "max_gain": 1.01, "train_max_gain": gain}, **values}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def judged(gain: float, **values: Any) -> dict[str, Any]:
         ([judged(1.5), {"epochs": [epoch(5.0), epoch(2000.0)]}], None),
         ([judged(3.0, in_flight=2)], None),
         ([judged(3.0, resumed_from="there")], None),
-        ([{"verdict": {"max_gain": 3.0}}], None),
+        ([{"verdict": {"kind": "input", "max_gain": 3.0}}], None),
         ([{"status": "failed"}], None),
     ],
 )
