@@ -19,7 +19,7 @@ from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import Side, judge, judge_alone, utilisation
 from etlrun.measure.work import Work
 from etlrun.plan.plan import PlannedStage
-from etlrun.record.findings import StageCost
+from etlrun.record.findings import StageCost, StageRow
 from etlrun.stages.cache import NoCache
 from etlrun.stages.load import Batch, Shuffle
 from etlrun.stages.trainer import Drain
@@ -185,9 +185,9 @@ class Assessment:
                 rows.setdefault(row.stage, row)
         return [rows[planned.stage.path] for planned in self._stages(name) if planned.stage.path in rows]
 
-    def _described(self, row: StageCost, name: str) -> StageCost:
+    def _described(self, row: StageCost, name: str) -> StageRow:
         tuned = settled_values(self._stages(name), [row])
-        return dataclasses.replace(row, set_by="autotune" if tuned else "config")
+        return StageRow(**dataclasses.asdict(row), set_by="autotune" if tuned else "config")
 
     def _ceiling_per_s(self) -> float | None:
         """Measured; where a batch takes too long for that, what the slowest thread made of it in the training."""

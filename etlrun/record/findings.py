@@ -104,7 +104,6 @@ class StageCost:
         parallelism: Threads as AUTOTUNE or the config set them; None for a stage without threads of its own.
         buffer_size: Elements that it may hold ready, in the same way.
         buffered_bytes: What it held when it was last looked at.
-        set_by: `autotune` or `config`, whichever has set these.
     """
 
     stage: str
@@ -113,7 +112,17 @@ class StageCost:
     parallelism: int | None = None
     buffer_size: int | None = None
     buffered_bytes: int = 0
-    set_by: str = "config"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageRow(StageCost):
+    """A stage in the table of a run.
+
+    Attributes:
+        set_by: `autotune` or `config`, whichever has set its parallelism and its buffer.
+    """
+
+    set_by: str
 
 
 class Findings(Part):
@@ -139,7 +148,7 @@ class Findings(Part):
     """Seconds that the first batches of passes were waited for."""
     validation_wait_s: float = 0.0
     """Seconds that validation steps waited for batches."""
-    stages: list[StageCost] = []
+    stages: list[StageRow] = []
     """Of the pipeline that the verdict is about."""
     autotune: dict[str, int] | None = None
     """What AUTOTUNE settled on, by dotted keys of the config."""
