@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,8 @@ def cost(words: Sequence[str]) -> Costs:
     return whole_s, summary["fill_wait_s"] + summary["input_wait_s"]
 
 
-def measured(part: str, data_dir: str, turns: int) -> dict[str, list[Costs]]:
-    """The costs of each side of a part, by turn."""
+def measured(part: str, data_dir: str, turns: int) -> Iterator[dict[str, list[Costs]]]:
+    """The costs of each side of a part, by turn, after each turn."""
     model = emulated() if part == "t4" else []
     sides = {name: words for name, words in SIDES.items() if part == "real" or name != "features"}
     costs: dict[str, list[Costs]] = {name: [] for name in sides}
@@ -77,7 +77,7 @@ def measured(part: str, data_dir: str, turns: int) -> dict[str, list[Costs]]:
         for _turn in range(turns):
             for name in random.sample(list(sides), len(sides)):
                 costs[name].append(cost([*sides[name], *common, *model]))
-    return costs
+            yield costs
 
 
 def table(costs: Mapping[str, Sequence[Costs]]) -> str:
@@ -101,13 +101,14 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--output", type=Path)
     known = parser.parse_args()
+    before = known.output.read_text(encoding="utf-8") if known.output and known.output.exists() else ""
     for part in known.parts:
-        text = table(measured(part, known.data_dir, known.turns))
-        head = f"`python -m benchmarks.exercise --parts {part} --turns {known.turns}` on {cores()} cores"
-        print(f"{head}\n\n{text}", flush=True)
-        if known.output:
-            before = known.output.read_text(encoding="utf-8") if known.output.exists() else ""
-            known.output.write_text(f"{before}{head}\n\n{text}\n", encoding="utf-8")
+        for turn, costs in enumerate(measured(part, known.data_dir, known.turns), 1):
+            text = f"`python -m benchmarks.exercise --parts {part} --turns {turn}` on {cores()} cores\n\n{table(costs)}"
+            print(text, flush=True)
+            if known.output:
+                known.output.write_text(f"{before}{text}", encoding="utf-8")
+        before += f"{text}\n"
 
 
 if __name__ == "__main__":
