@@ -232,23 +232,8 @@ class _Collector:
             yield f"of configs {', '.join(left_out)} only the runs count that read a filled cache from the start"
         if len({config.state for config in configs if config.state}) > 1:
             yield "some rates are of first epochs without a filled cache (cold), others of later ones (warm)"
-        digests = {
-            number: {run.repeat: of.digests for run, of in several} for number, several in self.completed.items()
-        }
-        several = [number for number, of in digests.items() if len(set(data.words(of).values())) > 1]
-        reasons: dict[str, list[str]] = {}
-        for number in several:
-            doubt = data.of_other_seeds(self.configs[number].values) if self.has_seeds else ""
-            reasons.setdefault(doubt and f", as their seeds ask: {doubt}", []).append(str(number))
-        for reason, of_reason in reasons.items():
-            yield f"the runs of configs {', '.join(of_reason)} have not all seen the same data{reason}"
-        others = [
-            str(number)
-            for number, every in self.completed.items()
-            if any(are_others(of.records, every[0][1].records) for _, of in every)
-        ]
-        if others:
-            yield f"the runs of configs {', '.join(others)} have not all read the same records"
+        seeded = [config.values for config in self.configs] if self.has_seeds else []
+        yield from data.remarks(self.completed, seeded)
         yield from unused([config.unused for config in self.configs])
 
 

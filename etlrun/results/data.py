@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -11,7 +11,7 @@ from etlrun.errors import EtlrunError
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
 from etlrun.record.outcome import Outcome
-from etlrun.results.results import BASELINE, Run
+from etlrun.results.results import BASELINE, Run, are_others
 from etlrun.review.difference import Comparison, compare
 from etlrun.stages import STAGES
 
@@ -63,6 +63,24 @@ def of_one_seed(completed: Completed) -> dict[int, Digests]:
             if of.digests and not is_twin:
                 rounds.setdefault(turn, {})[number] = of.digests
     return max((rounds[turn] for turn in sorted(rounds)), key=len, default={})
+
+
+def remarks(completed: Completed, seeded: Sequence[Values]) -> Iterator[str]:
+    """Where runs of one config have not seen the same data; `seeded` has all configs where their runs differ in seeds."""
+    reasons: dict[str, list[str]] = {}
+    for number, several in completed.items():
+        if len(set(words({run.repeat: of.digests for run, of in several}).values())) > 1:
+            doubt = of_other_seeds(seeded[number]) if seeded else ""
+            reasons.setdefault(doubt and f", as their seeds ask: {doubt}", []).append(str(number))
+    for reason, numbers in reasons.items():
+        yield f"the runs of configs {', '.join(numbers)} have not all seen the same data{reason}"
+    others = [
+        str(number)
+        for number, every in completed.items()
+        if any(are_others(of.records, every[0][1].records) for _, of in every)
+    ]
+    if others:
+        yield f"the runs of configs {', '.join(others)} have not all read the same records"
 
 
 def _is_same(one: Digests, other: Digests) -> bool:

@@ -67,14 +67,8 @@ def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
             tf.config.set_visible_devices([], "GPU")
         found = accelerators()
     listed = driver_gpus()
-    though = f", though the driver lists {_names(listed)}" if listed else ""
     if device == "gpu" and not found:
-        raise WorldError(
-            where="trainer.device",
-            found=f"no GPU that Keras's {name} backend can see{though}",
-            expected="a GPU, since trainer.device=gpu",
-            remedy=f"{_remedy(name, listed)}, or set trainer.device=auto",
-        )
+        raise _no_gpu(name, listed)
     unseen = _unseen(name, listed) if device == "auto" and not found else ""
     if fit and fit.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise WorldError(
@@ -90,6 +84,16 @@ def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
         yield Backend(name=name, versions=_versions(), host=_host(found, listed), unseen=unseen)
     finally:
         keras.config.set_dtype_policy(policy)
+
+
+def _no_gpu(name: str, listed: Sequence[Gpu]) -> WorldError:
+    though = f", though the driver lists {_names(listed)}" if listed else ""
+    return WorldError(
+        where="trainer.device",
+        found=f"no GPU that Keras's {name} backend can see{though}",
+        expected="a GPU, since trainer.device=gpu",
+        remedy=f"{_remedy(name, listed)}, or set trainer.device=auto",
+    )
 
 
 def seed_all(seed: int) -> None:
