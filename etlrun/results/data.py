@@ -66,7 +66,7 @@ def of_one_seed(completed: Completed) -> dict[int, Digests]:
 
 
 def remarks(completed: Completed, seeded: Sequence[Values]) -> Iterator[str]:
-    """Where runs of one config have not seen the same data; `seeded` has all configs where their runs differ in seeds."""
+    """Where runs of one config have not seen the same data; `seeded` has all configs where seeds differ."""
     reasons: dict[str, list[str]] = {}
     for number, several in completed.items():
         if len(set(words({run.repeat: of.digests for run, of in several}).values())) > 1:
