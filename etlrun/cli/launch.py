@@ -29,6 +29,7 @@ from etlrun.record.summary import COMPLETED
 from etlrun.results import report
 from etlrun.results.collect import collect
 from etlrun.run import run
+from etlrun.run.interrupts import interrupts
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
 from etlrun.sweep.process import started
@@ -102,7 +103,7 @@ def job(config: DictConfig) -> Any:
         raise SystemExit(run.run(folder))
     process = started(folder)
     try:
-        with run.terminated_as_interrupted():
+        with interrupts():
             process.join()
     except KeyboardInterrupt:
         process.terminate()

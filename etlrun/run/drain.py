@@ -13,6 +13,7 @@ from etlrun.plan.plan import Plan
 from etlrun.record.record import Record
 from etlrun.record.summary import Epoch
 from etlrun.run.backend import peak_gpu_bytes
+from etlrun.run.interrupts import check
 from etlrun.run.session import at_work, opened, prepared
 from etlrun.stages.trainer import Drain
 
@@ -35,6 +36,7 @@ def _passes(work: Work, assessment: Assessment, drain: Drain) -> None:
         epoch += 1
         assessment.begin("train")
         for _batch in batches:
+            check()
             watch.meter.stepped()
             is_late = until_s is not None and time.perf_counter() > until_s
             if is_late:

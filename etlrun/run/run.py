@@ -7,11 +7,10 @@ import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -27,6 +26,7 @@ from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
 from etlrun.run import checkpoint as resume
 from etlrun.run.backend import Backend
+from etlrun.run.interrupts import interrupts
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.model import Emulated
 from etlrun.stages.trainer import Trainer
@@ -53,7 +53,7 @@ def run(folder: Path, stages: Stages = STAGES) -> int:
 
 def _run(record: Record, stages: Stages) -> int:
     try:
-        with terminated_as_interrupted():
+        with interrupts():
             _work(record, stages)
     except KeyboardInterrupt:
         _end_early(record, statuses.INTERRUPTED, _fault("the run", "an interrupt", "the end of the training"))
@@ -192,24 +192,3 @@ def _say_failed(faults: Sequence[Fault]) -> None:
 def _traceback_if_asked(error: Exception) -> None:
     if os.environ.get("HYDRA_FULL_ERROR", "0") != "0":
         traceback.print_exception(error)
-
-
-@contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
-    """A polite kill (SIGTERM) ends a run as Ctrl-C does."""
-    is_told = False
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal is_told
-        is_told = True
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    except Exception as error:
-        if is_told:  # what a library has made of it
-            raise KeyboardInterrupt from error
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -25,4 +25,6 @@ def _keras_backend() -> str:
 if _keras_backend() == "tensorflow":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     with native_messages_kept():
-        pass
+        import etlrun.run.drain
+        import etlrun.run.fit
+        import etlrun.sweep.process  # noqa: F401
