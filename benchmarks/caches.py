@@ -30,7 +30,7 @@ import tensorflow as tf
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
-from etlrun.graph.steps import STEPS
+from etlrun.graph.datasets import applied
 from etlrun.run.caches import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.tfds import Source
@@ -61,7 +61,7 @@ def by_hand(
     shards = [shard.path for shard in pipeline.split.shards]
     skips = [(shard.skip, shard.take) for shard in pipeline.split.shards]
     steps = [
-        STEPS[type(step.stage)](step.stage, pipeline.context) for planned in pipeline.stages for step in planned.steps
+        applied(step, pipeline.context) for planned in pipeline.stages for step in getattr(planned.stage, "steps", ())
     ]
 
     def transform(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -30,10 +30,11 @@ import numpy as np
 import tensorflow as tf
 
 from etlrun.config.request import Request, composed
-from etlrun.graph import datasets, steps
+from etlrun.graph import datasets
 from etlrun.record.summary import read_summary
 from etlrun.run import run
-from etlrun.stages.transform import CenterCrop, Decode, Parse, RandomFlip, Resize
+from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Resize
+from etlrun.stages.step import Parse
 
 BASE = {
     "dataset.split": "'train[:640]'",
@@ -172,9 +173,11 @@ def _slept(value: tf.Tensor, ms: float) -> tf.Tensor:
         return tf.identity(value)
 
 
-def _slow_step(make: Callable[..., Any], ms: float) -> Callable[..., Any]:
+def _slow_step(make: Callable[..., Any], where: type, ms: float) -> Callable[..., Any]:
     def made(stage: Any, context: Any) -> Any:
         step = make(stage, context)
+        if type(stage) is not where:
+            return step
 
         def slow(example: Any) -> Any:
             if isinstance(example, dict):
@@ -200,8 +203,8 @@ def planted(sleeps_ms: dict[Any, float]) -> Iterator[None]:
                 slow_read = partial(_slow_read, read, ms)
                 stack.enter_context(mock.patch.object(datasets, "_read", slow_read))
             else:
-                slow = _slow_step(steps.STEPS[where], ms)
-                stack.enter_context(mock.patch.dict(steps.STEPS, {where: slow}))
+                slow = _slow_step(datasets.applied, where, ms)
+                stack.enter_context(mock.patch.object(datasets, "applied", slow))
         yield
 
 

@@ -21,8 +21,8 @@ from etlrun.stages.base import Kind, Stage, field_metadata
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
+from etlrun.stages.step import Map
 from etlrun.stages.trainer import EarlyStopping
-from etlrun.stages.transform import Map
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 EXPERIMENTS = tuple(sorted(path.stem for path in (CONF / "experiment").glob("*.yaml")))

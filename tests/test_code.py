@@ -206,7 +206,7 @@ def test_an_edit_while_a_sweep_runs_is_another_cache_for_later_runs(tiny: Path, 
     deadline = time.monotonic() + 240
     while not (sweep / "0" / "plan.json").exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
-    edited(checkout, "etlrun/graph/steps.py", "picture = tf.round(picture)", "picture = 255.0 - tf.round(picture)")
+    edited(checkout, "etlrun/stages/image.py", "tf.round(image) if", "255.0 - tf.round(image) if")
     status, _, err = finish(process)
     assert status == 0, err
     status, _, err = finish(start([*words, last, f"hydra.run.dir={after}"], tmp_path, PYTHONPATH=str(checkout)))

@@ -5,8 +5,8 @@ from etlrun.stages.base import Stage, field_metadata
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
+from etlrun.stages.step import Map
 from etlrun.stages.trainer import EarlyStopping
-from etlrun.stages.transform import Map
 from tests.configs import CONF, EXPERIMENTS, composed, yaml_files
 
 OPTIONS = [tuple(path.removesuffix(".yaml").split("/")) for path in yaml_files() if "/" in path]

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.sources.tfds import decoded
+from etlrun.stages.image import Decode
 from tests import pictures
 from tests.pipelines import training_pipeline
 from tests.runs import emulated, run_here
@@ -55,7 +55,7 @@ def test_what_decodes_changes_no_byte(name: str, kinds: Path, tmp_path: Path) ->
 
 def test_of_16_bits_the_upper_8_stay() -> None:
     levels = np.arange(65536, dtype=np.uint16).reshape(256, 256, 1)
-    found = decoded(tf.io.encode_png(levels))
+    found = Decode.op(tf.io.encode_png(levels))
     np.testing.assert_array_equal(found, np.repeat(levels // 256, 3, axis=2))
 
 

@@ -19,9 +19,10 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.plan.plan import Plan
 from etlrun.sources.sample.builder import jpeg
-from etlrun.sources.tfds import Source, decoded
+from etlrun.sources.tfds import Source
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import SAMPLE_NAME
+from etlrun.stages.image import Decode
 from tests.pipelines import training_pipeline
 
 AUTOTUNE = tf.data.AUTOTUNE
@@ -107,5 +108,5 @@ def test_the_parallel_pipeline_is_that_of_the_exercise_but_for_its_order(dataset
 @pytest.mark.parametrize("number", range(4))
 def test_a_jpeg_of_the_sample_has_the_pixels_of_decode_jpeg(number: int) -> None:
     """`decode_image` takes PNG, BMP and GIF as well, and hands a JPEG to the same decoder with the same method."""
-    found: Any = decoded(tf.constant(jpeg(number))).numpy()
+    found: Any = Decode.op(tf.constant(jpeg(number))).numpy()
     np.testing.assert_array_equal(found, tf.io.decode_jpeg(jpeg(number), channels=3).numpy())

@@ -6,11 +6,12 @@ from etlrun.plan.spec import RunSpec, show
 from etlrun.stages.cache import MemoryCache
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.extract import Interleave
+from etlrun.stages.image import Decode, Resize, ScaleMinusOneOne
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure, NoProfile
 from etlrun.stages.model import MobileNetV2
+from etlrun.stages.step import Map
 from etlrun.stages.trainer import EarlyStopping, Trainer
-from etlrun.stages.transform import Decode, Map, Resize, ScaleMinusOneOne
 from tests.configs import composed, refusal_of_config, refusal_of_spec, spec_of
 
 STEPS = "decode, center_crop, resize, random_flip, rescale, scale_zero_one, scale_minus_one_one"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from etlrun.stages.transform import Decode, RandomFlip, Rescale, Resize
+from etlrun.stages.image import Decode, RandomFlip, Rescale, Resize
 from tests.configs import refusal_of_spec, spec_of
 from tests.test_spec import STEPS
 

@@ -7,21 +7,12 @@ from etlrun.stages.base import Expected, Kind, Stage, expectation, field_metadat
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.flow import Flow, UnfitError
+from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Rescale, Resize, ScaleMinusOneOne, ScaleZeroOne
 from etlrun.stages.load import Batch, Load, Prefetch, Shuffle
 from etlrun.stages.model import MobileNetV2
 from etlrun.stages.skip import SkipCorrupt
+from etlrun.stages.step import Map, Parse
 from etlrun.stages.trainer import EarlyStopping
-from etlrun.stages.transform import (
-    CenterCrop,
-    Decode,
-    Map,
-    Parse,
-    RandomFlip,
-    Rescale,
-    Resize,
-    ScaleMinusOneOne,
-    ScaleZeroOne,
-)
 
 REGISTERED = [(group, name, stage) for group, names in STAGES.items() for name, stage in names.items()]
 IMPLICIT = (Dataset, Load, Shuffle, Batch, Prefetch, Map, EarlyStopping, Parse, SkipCorrupt)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.eject.steps import STEP_TEXTS, unpacked
+from etlrun.eject.steps import lines_of, source_of, unpacked
 from etlrun.eject.text import call, function, parallel, quoted
 from etlrun.plan.plan import Plan, PlannedStage, keeps_file_order
 from etlrun.stages.cache import DiskCache, MemoryCache, NoCache
@@ -15,8 +15,8 @@ from etlrun.stages.flow import Flow
 from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
+from etlrun.stages.step import AfterCache, Map, Parse
 from etlrun.stages.trainer import Trainer
-from etlrun.stages.transform import AfterCache, Map
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +157,9 @@ def map_steps(stage: Map, place: Place) -> Expression:
     given = _given(place)
     lines = list(unpacked(dataset)) if "features" in given else []
     for step in place.planned.steps:
-        lines += STEP_TEXTS[type(step.stage)](step.stage, flow, dataset)
+        lines += lines_of(step.stage, dataset)
         flow = step.gives
+    ops = dict.fromkeys(source_of(step.stage) for step in place.planned.steps if not isinstance(step.stage, Parse))
     if not isinstance(stage, AfterCache):
         lines.append(
             "label = tf.gather(tf.range(num_classes(), dtype=tf.int64), label)  # an error for what is no class"
@@ -170,7 +171,10 @@ def map_steps(stage: Map, place: Place) -> Expression:
     calls = _calls(stage.num_parallel_calls, deterministic=stage.deterministic)
     return Expression(
         text=call(f"{place.dataset}.map", mapped, *calls),
-        functions=(function(f"{name}({typed}) -> tuple[tf.Tensor, tf.Tensor]", says, *lines, "return image, label"),),
+        functions=(
+            *ops,
+            function(f"{name}({typed}) -> tuple[tf.Tensor, tf.Tensor]", says, *lines, "return image, label"),
+        ),
     )
 
 

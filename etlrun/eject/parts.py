@@ -9,10 +9,10 @@ from etlrun.eject.loops import drain, emulated, fit
 from etlrun.eject.text import call, function, path, quoted
 from etlrun.plan.plan import Plan, pictures_of
 from etlrun.stages.dataset import SAMPLE_NAME, Dataset
+from etlrun.stages.image import Rescale, ScaleMinusOneOne, ScaleZeroOne, Scaling
 from etlrun.stages.measure import NoProfile, Trace
 from etlrun.stages.model import Emulated, MobileNetV2
 from etlrun.stages.trainer import Drain, Trainer
-from etlrun.stages.transform import Rescale, ScaleMinusOneOne, ScaleZeroOne, Scaling
 
 Functions = tuple[str, ...]
 

@@ -18,7 +18,7 @@ from etlrun.sources.tfds import Split
 from etlrun.stages.cache import Cache
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import Batch, Prefetch, Shuffle
-from etlrun.stages.transform import AfterCache
+from etlrun.stages.step import AfterCache
 
 Stages = Sequence[PlannedStage]
 

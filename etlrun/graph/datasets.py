@@ -10,15 +10,15 @@ import tensorflow_datasets as tfds
 
 from etlrun.graph.context import Context
 from etlrun.graph.skip import skip_corrupt
-from etlrun.graph.steps import STEPS
 from etlrun.machine import CORES, calls_here, cores
-from etlrun.sources.tfds import decoded
+from etlrun.sources.tfds import Example
 from etlrun.stages.cache import MemoryCache
 from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
+from etlrun.stages.image import Decode
 from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
-from etlrun.stages.transform import AfterCache, Map
+from etlrun.stages.step import AfterCache, Map, Parse, Step
 
 
 def _autotuned(value: int | str | None) -> int | None:
@@ -30,7 +30,7 @@ def _autotuned(value: int | str | None) -> int | None:
 
 def _decode(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor:
     """As the step `decode`: TFDS's own would keep the channels and the 16 bits of the feature."""
-    return decoded(image)
+    return Decode.op(image)
 
 
 def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
@@ -87,9 +87,22 @@ def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.D
     )
 
 
+def applied(step: Step, context: Context) -> Callable[[Any], Example]:
+    """What `step` does to an example: to a serialised one if it parses, else to the image of one."""
+    if isinstance(step, Parse):
+        parser: Callable[[Any], Example] = context.source.parser()
+        return parser
+
+    def apply(example: Example) -> Example:
+        seed = {"seed": context.pass_seed(context.passes_begun)} if step.random else {}
+        return {**example, "image": step.op(example["image"], **step.values, **seed)}
+
+    return apply
+
+
 def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data.Dataset:
     """All steps in one map, then (image, label) with the label checked against the classes."""
-    functions = [STEPS[type(step)](step, context) for step in stage.steps]
+    functions = [applied(step, context) for step in stage.steps]
     classes = tf.range(context.source.num_classes, dtype=tf.int64)
 
     def apply(example: Any, *label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

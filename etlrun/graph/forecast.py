@@ -15,8 +15,9 @@ from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps
 from etlrun.plan.plan import at_cache
 from etlrun.stages.cache import DiskCache, MemoryCache
+from etlrun.stages.image import Decode
 from etlrun.stages.skip import SkipCorrupt
-from etlrun.stages.transform import Decode, Map, Parse
+from etlrun.stages.step import Map, Parse
 
 _SAMPLE = 64
 """Pictures from which the mean size is taken where sizes differ."""

@@ -18,13 +18,12 @@ from etlrun.cache.store import Identity
 from etlrun.graph.code import code_of
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import DATASET_STAGES
-from etlrun.graph.steps import STEPS
 from etlrun.plan.plan import PlannedStage, changes_data, data_values
 from etlrun.sources.tfds import Source
 from etlrun.stages.base import Stage
 from etlrun.stages.extract import Interleave, Shards, Tfds
 from etlrun.stages.skip import SkipCorrupt
-from etlrun.stages.transform import Parse
+from etlrun.stages.step import Parse, Step
 
 _FORMAT = 1
 """Rises when files of a cache are written in another way."""
@@ -86,11 +85,12 @@ def _makers(flat: Sequence[PlannedStage], context: Context, *, is_random: bool) 
     """The code that makes the examples. TensorFlow is a part of it only where it decodes, computes or shuffles."""
     stages = [planned.stage for planned in flat]
     roots: list[Any] = [Source.parser, *(context.backbone.makers if context.backbone is not None else ())]
-    roots += [made for stage in stages for made in (type(stage), STEPS.get(type(stage)) or DATASET_STAGES[type(stage)])]
+    steps = [stage for stage in stages if isinstance(stage, Step) and not isinstance(stage, Parse)]
+    others = [type(stage) for stage in stages if not isinstance(stage, Step)]
+    roots += [*(step.op for step in steps), *(made for of in others for made in (of, DATASET_STAGES[of]))]
     code = [["python", "{}.{}".format(*sys.version_info)]]  # code is compiled otherwise by each
     code += [[f"code {module}", digest] for module, digest in code_of(roots).items()]
-    computes = is_random or any(type(stage) in STEPS and not isinstance(stage, Parse) for stage in stages)
-    computes = computes or any(getattr(stage, "decode", False) for stage in stages)
+    computes = is_random or bool(steps) or any(getattr(stage, "decode", False) for stage in stages)
     versions = [["tensorflow", tf.__version__]] if computes else []
     if any(isinstance(stage, Tfds) for stage in stages):  # its order is that library's
         versions.append(["tensorflow-datasets", tfds.__version__])

@@ -17,8 +17,8 @@ from etlrun.stages.base import Stage, field_metadata
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
+from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
-from etlrun.stages.transform import Map
 
 _ALIKE_HERE, _ALIKE_ELSEWHERE = 0.5, 0.7
 """From which on names are alike: in the block of the unknown key, and in the others."""

@@ -15,11 +15,12 @@ from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
 from etlrun.stages.extract import Shards, Tfds
 from etlrun.stages.flow import Flow, UnfitError
+from etlrun.stages.image import Scaling
 from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.model import Backbone, MobileNetV2
 from etlrun.stages.skip import SkipCorrupt
+from etlrun.stages.step import AfterCache, Map, Parse, Step
 from etlrun.stages.trainer import Trainer
-from etlrun.stages.transform import AfterCache, Map, Parse, Scaling, Step
 
 
 def plan(spec: RunSpec) -> Plan:

@@ -11,10 +11,11 @@ from etlrun.plan.unused import told
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import DiskCache, MemoryCache
 from etlrun.stages.flow import Flow, UnfitError
+from etlrun.stages.image import Decode
 from etlrun.stages.measure import Trace
 from etlrun.stages.model import Emulated, MobileNetV2, require_one_size
+from etlrun.stages.step import Parse
 from etlrun.stages.trainer import Drain, Trainer
-from etlrun.stages.transform import Decode, Parse
 
 Stages = Sequence[PlannedStage]
 

@@ -20,16 +20,16 @@ from pydantic import TypeAdapter, ValidationError
 from etlrun.errors import ConfigError, Fault, did_you_mean, printable
 from etlrun.plan.hints import hint
 from etlrun.plan.unused import Unused, unused, without
-from etlrun.stages import Stages
+from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Stage, expectation, field_metadata
 from etlrun.stages.cache import Cache
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure, NoProfile, Trace
 from etlrun.stages.model import Emulated, MobileNetV2
+from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.trainer import Drain, Trainer
-from etlrun.stages.transform import Map
 
 StageT = TypeVar("StageT", bound=Stage)
 
@@ -74,6 +74,8 @@ class RunSpec:
 
 def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
     """The `RunSpec` of a composed config; `ConfigError` with all its faults."""
+    if UNUSABLE:
+        raise ConfigError(list(UNUSABLE))
     idle = tuple(unused(config, stages))
     parser = _Parser(without(copy.deepcopy(dict(config)), idle) if idle else config, stages)
     spec = parser.run()

@@ -11,8 +11,8 @@ from etlrun.plan.plan import Plan, PlannedStage, changes_data, keeps_file_order
 from etlrun.plan.spec import RunSpec, bare
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
 from etlrun.stages.cache import NoCache
+from etlrun.stages.image import Scaling
 from etlrun.stages.trainer import Trainer
-from etlrun.stages.transform import Scaling
 
 PIPELINES = ("train", "validation")
 _BY_NAME = (("extract", ORDER), ("cache", SPEED), ("model", TRAINING), ("trainer", TRAINING), ("profile", SPEED))

@@ -11,8 +11,9 @@ from etlrun.plan.plan import Plan, PlannedStage, at_cache
 from etlrun.plan.rules import name_after, unread_cache
 from etlrun.review.caches import size_of
 from etlrun.stages.cache import MemoryCache
+from etlrun.stages.image import Decode, Resize
 from etlrun.stages.measure import ADVICE
-from etlrun.stages.transform import Decode, Parse, Resize
+from etlrun.stages.step import Parse
 
 
 @dataclass(frozen=True, kw_only=True)

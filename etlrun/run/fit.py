@@ -36,9 +36,9 @@ from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profi
 from etlrun.run.checkpoint import PreviousRun, checkpoint_path
 from etlrun.run.session import at_work, batches_in_pass, contexts_of, opened, prepared
 from etlrun.sources.tfds import Source
+from etlrun.stages.image import Scaling
 from etlrun.stages.measure import Trace
 from etlrun.stages.trainer import Trainer
-from etlrun.stages.transform import Scaling
 
 _FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2
 

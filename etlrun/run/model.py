@@ -19,10 +19,10 @@ from etlrun.errors import WorldError, headline
 from etlrun.graph.context import Backbone
 from etlrun.run.backend import accelerators
 from etlrun.stages.flow import Flow
+from etlrun.stages.image import Scaling
 from etlrun.stages.model import Backbone as BackboneStage
 from etlrun.stages.model import Emulated, MobileNetV2
 from etlrun.stages.trainer import Trainer
-from etlrun.stages.transform import Scaling
 
 _HEAD = "probabilities"
 """The name of the one layer that is not the base's."""

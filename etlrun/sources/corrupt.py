@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from etlrun.errors import WorldError, headline
-from etlrun.sources.tfds import Shard, Source, Split, decoded
+from etlrun.sources.tfds import Shard, Source, Split
+from etlrun.stages.image import Decode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +127,7 @@ def _problem(source: Source, parse: object, record: tf.Tensor) -> tuple[str, str
     if not 0 <= label < source.num_classes:
         return f"label {label}", f"a label from 0 to {source.num_classes - 1}"
     try:
-        decoded(example["image"])
+        Decode.op(example["image"])
     except tf.errors.InvalidArgumentError as error:
         return f"a picture that does not decode: {headline(error)}", "a whole picture file"
     return None

@@ -168,11 +168,6 @@ class Source:
         return parse
 
 
-def decoded(image: tf.Tensor) -> tf.Tensor:
-    """String scalar -> uint8 (height, width, 3): grey is repeated, alpha is dropped, of 16 bits the upper 8 stay."""
-    return tf.io.decode_image(image, channels=3, expand_animations=False)
-
-
 def open_builder(dataset: Dataset) -> Any:
     """TFDS's builder of `dataset`; `WorldError` where TFDS knows none."""
     if dataset.name == SAMPLE_NAME:

@@ -1,7 +1,8 @@
 """The stages: what they are called, what they take, and what flows between them.
 
 `STAGES` is the one registry. A config names a stage by its key; nothing else can be named.
-What a stage means in TensorFlow stands in `etlrun.graph`, registered for its type.
+Steps of other installed packages are found through their entry points in the group `etlrun.stages`: each names a class
+with a `path` such as `transform.grey`. What a stage for whole datasets means in TensorFlow stands in `etlrun.graph`.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from collections.abc import Mapping
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import DiskCache, MemoryCache, NoCache
 from etlrun.stages.extract import Interleave, Sequential, Tfds
+from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Rescale, Resize, ScaleMinusOneOne, ScaleZeroOne
+from etlrun.stages.installed import with_installed
 from etlrun.stages.measure import NoProfile, Trace
 from etlrun.stages.model import Emulated, MobileNetV2
 from etlrun.stages.trainer import Drain, Trainer
-from etlrun.stages.transform import CenterCrop, Decode, RandomFlip, Rescale, Resize, ScaleMinusOneOne, ScaleZeroOne
 
 Stages = Mapping[str, Mapping[str, type[Stage]]]
 
-STAGES: Stages = {
+_OWN: Stages = {
     "extract": {"tfds": Tfds, "sequential": Sequential, "interleave": Interleave},
     "transform": {
         "decode": Decode,
@@ -34,3 +36,5 @@ STAGES: Stages = {
     "trainer": {"fit": Trainer, "drain": Drain},
     "profile": {"none": NoProfile, "trace": Trace},
 }
+STAGES, UNUSABLE = with_installed(_OWN)
+"""The registry, and the faults of installed packages whose stages can't be used: with any, no config is right."""

@@ -66,6 +66,23 @@ def read(split: str, seed: int | tf.Tensor | None = None) -> tf.data.Dataset:
     )
 
 
+def decode(image: tf.Tensor) -> tf.Tensor:
+    """String scalar -> uint8 (height, width, 3): grey is repeated, alpha dropped, of 16 bits the upper 8 stay."""
+    return tf.io.decode_image(image, channels=3, expand_animations=False)
+
+
+def scale_zero_one(image: tf.Tensor) -> tf.Tensor:
+    """[0, 255] -> float32 in [0, 1]."""
+    return tf.cast(image, tf.float32) / 255.0
+
+
+def resize(image: tf.Tensor, *, size: tuple[int, int], method: str, antialias: bool, dtype: str) -> tf.Tensor:
+    """(height, width, 3) -> (*size, 3) of `dtype`, same range; uint8 is rounded."""
+    image = tf.image.resize(image, size, method=method, antialias=antialias)
+    image = tf.round(image) if dtype == "uint8" else image
+    return tf.ensure_shape(tf.saturate_cast(image, dtype), (*size, 3))
+
+
 def transform(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """From serialised example to float32 [224, 224, 3] in [0, 1], label."""
     features = tf.io.parse_single_example(
@@ -77,10 +94,9 @@ def transform(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     )
     image = features["image"]
     label = features["label"]
-    image = tf.io.decode_image(image, channels=3, expand_animations=False)
-    image = tf.cast(image, tf.float32) / 255.0
-    image = tf.image.resize(image, (224, 224), method="bilinear", antialias=False)
-    image = tf.ensure_shape(image, (224, 224, 3))
+    image = decode(image)
+    image = scale_zero_one(image)
+    image = resize(image, size=(224, 224), method="bilinear", antialias=False, dtype="float32")
     label = tf.gather(tf.range(num_classes(), dtype=tf.int64), label)  # an error for what is no class
     return image, label
 

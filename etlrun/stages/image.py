@@ -1,26 +1,18 @@
-"""What is done to each picture, one step after the other."""
+"""The steps for images: (height, width, 3), uint8 in [0, 255] or float32."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from etlrun.stages.base import DATA, ORDER, SPEED, Expected, Flag, Number, Parallelism, Size, Stage
+from etlrun.stages.base import DATA, Expected, Flag, Number, Size
 from etlrun.stages.flow import Flow, UnfitError
+from etlrun.stages.step import Step
 
-
-class Step(Stage):
-    """A stage that works on one example."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parse(Step):
-    """Reads picture and label out of a serialised example; a plan puts it before the first step."""
-
-    path: ClassVar[str] = "transform.parse"
-
-    def flow(self, incoming: Flow) -> Flow:
-        return incoming.replace(content="encoded")
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import tf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +31,11 @@ class Decode(Step):
                 remedy="leave `decode` out of the steps, or set extract.decode=false",
             )
         return incoming.replace(content="decoded")
+
+    @staticmethod
+    def op(image: tf.Tensor) -> tf.Tensor:
+        """String scalar -> uint8 (height, width, 3): grey is repeated, alpha dropped, of 16 bits the upper 8 stay."""
+        return tf.io.decode_image(image, channels=3, expand_animations=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +66,13 @@ class Resize(Step):
         height, width = self.size
         return incoming.replace(dtype=self.dtype, height=height, width=width)
 
+    @staticmethod
+    def op(image: tf.Tensor, *, size: tuple[int, int], method: str, antialias: bool, dtype: str) -> tf.Tensor:
+        """(height, width, 3) -> (*size, 3) of `dtype`, same range; uint8 is rounded."""
+        image = tf.image.resize(image, size, method=method, antialias=antialias)
+        image = tf.round(image) if dtype == "uint8" else image
+        return tf.ensure_shape(tf.saturate_cast(image, dtype), (*size, 3))
+
 
 @dataclass(frozen=True, kw_only=True)
 class CenterCrop(Step):
@@ -81,6 +85,13 @@ class CenterCrop(Step):
         sides = (incoming.height, incoming.width)
         side = None if None in sides else min(side for side in sides if side)
         return incoming.replace(height=side, width=side)
+
+    @staticmethod
+    def op(image: tf.Tensor) -> tf.Tensor:
+        """(height, width, 3) -> (side, side, 3) with the smaller of both."""
+        height, width = tf.unstack(tf.shape(image)[:2])
+        side = tf.minimum(height, width)
+        return tf.image.crop_to_bounding_box(image, (height - side) // 2, (width - side) // 2, side, side)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +108,13 @@ class RandomFlip(Step):
     def flow(self, incoming: Flow) -> Flow:
         incoming.require_decoded()
         return incoming
+
+    @staticmethod
+    def op(image: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
+        """Same shape, dtype and range; flipped or not by `seed` and a checksum of the pixels, or of floats' bits."""
+        numbers = tf.bitcast(image, tf.int32) if image.dtype == tf.float32 else image
+        checksum = tf.reduce_sum(tf.cast(numbers, tf.int64))
+        return tf.image.stateless_random_flip_left_right(image, tf.stack([seed, checksum]))
 
 
 class Scaling(Step):
@@ -126,6 +144,11 @@ class Rescale(Scaling):
         ends = sorted(end * self.scale + self.offset for end in (incoming.low, incoming.high))
         return incoming.replace(dtype="float32", low=ends[0], high=ends[1])
 
+    @staticmethod
+    def op(image: tf.Tensor, *, scale: float, offset: float) -> tf.Tensor:
+        """Any dtype -> float32 `image * scale + offset`."""
+        return tf.cast(image, tf.float32) * scale + offset
+
 
 def _scaled(incoming: Flow, low: float) -> Flow:
     incoming.require_decoded()
@@ -144,6 +167,11 @@ class ScaleZeroOne(Scaling):
     def flow(self, incoming: Flow) -> Flow:
         return _scaled(incoming, 0.0)
 
+    @staticmethod
+    def op(image: tf.Tensor) -> tf.Tensor:
+        """[0, 255] -> float32 in [0, 1]."""
+        return tf.cast(image, tf.float32) / 255.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleMinusOneOne(Scaling):
@@ -155,27 +183,7 @@ class ScaleMinusOneOne(Scaling):
     def flow(self, incoming: Flow) -> Flow:
         return _scaled(incoming, -1.0)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Map(Stage):
-    """The steps, applied to one example after the other or to several at once.
-
-    Attributes:
-        num_parallel_calls: Examples worked on at once; `cores` as many as this process may use cores, `cores-1` leaves
-            one to the training; null works in the consumer's thread.
-        deterministic: false gives examples as they get ready, so that no run can be repeated exactly.
-        steps: In the order in which they are applied.
-    """
-
-    path: ClassVar[str] = "transform.map"
-
-    num_parallel_calls: Annotated[Parallelism, SPEED]
-    deterministic: Annotated[Flag, ORDER]
-    steps: tuple[Step, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AfterCache(Map):
-    """Those steps that come after a cache, done again in each pass."""
-
-    path: ClassVar[str] = "transform.after_cache"
+    @staticmethod
+    def op(image: tf.Tensor) -> tf.Tensor:
+        """[0, 255] -> float32 in [-1, 1], as `keras.applications.mobilenet_v2.preprocess_input` does."""
+        return tf.cast(image, tf.float32) / 127.5 - 1.0

@@ -1,0 +1,70 @@
+"""Steps of other packages: classes that their entry points in the group `etlrun.stages` name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from importlib.metadata import EntryPoint, entry_points
+
+from etlrun.errors import Fault
+from etlrun.stages.base import Stage
+from etlrun.stages.step import Step
+
+GROUP = "etlrun.stages"
+
+Registry = dict[str, dict[str, type[Stage]]]
+
+
+def with_installed(
+    own: Mapping[str, Mapping[str, type[Stage]]], entries: Iterable[EntryPoint] | None = None
+) -> tuple[Registry, tuple[Fault, ...]]:
+    """`own` with the steps of installed packages, and the faults of those that can't be used."""
+    registry = {group: dict(options) for group, options in own.items()}
+    faults = []
+    for entry in entry_points(group=GROUP) if entries is None else entries:
+        found = _loaded(entry)
+        group, _, name = str(getattr(found, "path", "")).partition(".")
+        wrong = found if isinstance(found, str) else breach(found)
+        if wrong is None and (group != "transform" or not name.isidentifier()):
+            wrong = f"the path {found.path!r}"
+        if wrong is None and name in registry[group]:
+            wrong = f"{found.path}, which {registry[group][name].__module__} has already"
+        if wrong is None:
+            registry[group][name] = found
+        else:
+            faults.append(_fault(entry, wrong))
+    return registry, tuple(faults)
+
+
+def breach(step: object) -> str | None:
+    """What of a class is not as a graph, a program and a cache's key need a step; None where all is."""
+    if not isinstance(step, type) or not issubclass(step, Step) or not is_dataclass(step):
+        return f"{step!r}, which is no dataclass of a Step"
+    if not inspect.isfunction(getattr(step, "op", None)):
+        return f"{step.__name__} without a static function `op`"
+    names = [field.name for field in fields(step)] + (["seed"] if step.random is True else [])
+    _image, *others = inspect.signature(step.op).parameters.values()
+    if [other.name for other in others] != names or any(other.kind is not other.KEYWORD_ONLY for other in others):
+        return f"{step.__name__}.op{inspect.signature(step.op)}, whose keyword-only parameters are not {names}"
+    outside = inspect.getclosurevars(step.op)
+    foreign = sorted((outside.globals.keys() | outside.nonlocals.keys()) - {"tf"})
+    return f"{step.__name__}.op, which names {', '.join(foreign)}" if foreign else None
+
+
+def _loaded(entry: EntryPoint) -> type[Step] | str:
+    try:
+        return entry.load()  # type: ignore[no-any-return]
+    except Exception as error:  # noqa: BLE001 - whatever another package raises as it is imported
+        return f"{type(error).__name__}: {error}"
+
+
+def _fault(entry: EntryPoint, found: str) -> Fault:
+    package = entry.dist.name if entry.dist is not None else entry.module
+    return Fault(
+        where=f"the package {package}, its entry point {entry.name} in {GROUP}",
+        found=found,
+        expected="a dataclass of a Step with a path of its own such as transform.grey, whose `op` takes an image and, by "
+        "its name, each field (and `seed`, where it is random), and names nothing else but tf",
+        remedy=f"mend it, or uninstall {package}",
+    )

@@ -1,0 +1,65 @@
+"""What is done to each example, one step after the other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from etlrun.stages.base import ORDER, SPEED, Flag, Parallelism, Stage
+from etlrun.stages.flow import Flow
+
+
+class Step(Stage):
+    """A stage that works on one image.
+
+    A graph calls `op`, an ejected program holds its source, and a cache's key its code: it names nothing but its
+    arguments and `tf`. `flow` says the same of what goes out, for configs and plans.
+
+    Attributes:
+        op: From an image to an image. It takes the fields of its class by their names, and where the step is random
+            `seed`, the int64 scalar of the pass.
+    """
+
+    op: ClassVar[Callable[..., Any]]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The fields by their names, as `op` takes them."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parse(Step):
+    """Reads picture and label out of a serialised example; a plan puts it before the first step."""
+
+    path: ClassVar[str] = "transform.parse"
+
+    def flow(self, incoming: Flow) -> Flow:
+        return incoming.replace(content="encoded")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Map(Stage):
+    """The steps, applied to one example after the other or to several at once.
+
+    Attributes:
+        num_parallel_calls: Examples worked on at once; `cores` as many as this process may use cores, `cores-1` leaves
+            one to the training; null works in the consumer's thread.
+        deterministic: false gives examples as they get ready, so that no run can be repeated exactly.
+        steps: In the order in which they are applied.
+    """
+
+    path: ClassVar[str] = "transform.map"
+
+    num_parallel_calls: Annotated[Parallelism, SPEED]
+    deterministic: Annotated[Flag, ORDER]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AfterCache(Map):
+    """Those steps that come after a cache, done again in each pass."""
+
+    path: ClassVar[str] = "transform.after_cache"

@@ -1,0 +1,149 @@
+"""Steps of other packages, which their entry points name."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from etlrun.stages import STAGES, UNUSABLE
+from etlrun.stages.installed import GROUP, breach, with_installed
+from tests.runs import emulated, finish, start, summary_of
+
+GREY = """from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from etlrun.stages.base import DATA, Number
+from etlrun.stages.flow import Flow
+from etlrun.stages.lazy import tf
+from etlrun.stages.step import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grey(Step):
+    \"\"\"Moves each pixel towards its brightness by `strength`.\"\"\"
+
+    path: ClassVar[str] = "transform.grey"
+
+    strength: Annotated[Number, DATA]
+
+    def flow(self, incoming: Flow) -> Flow:
+        incoming.require_decoded()
+        return incoming.replace(dtype="float32")
+
+    @staticmethod
+    def op(image, *, strength):
+        \"\"\"float32, same shape and range.\"\"\"
+        image = tf.cast(image, tf.float32)
+        return image + strength * (tf.reduce_mean(image, axis=-1, keepdims=True) - image)
+"""
+STEPS = "[decode,resize,grey,scale_minus_one_one]"
+WORDS = (f"transform.steps={STEPS}", f"transform.eval_steps={STEPS}", "+transform.grey.strength=1.0")
+
+
+def installed(folder: Path, text: str = GREY, value: str = "greyed:Grey") -> Path:
+    """A folder of libraries with one package that has a step."""
+    info = folder / "greyed-1.0.dist-info"
+    info.mkdir(parents=True)
+    (folder / "greyed.py").write_text(text)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greyed\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\ngrey = {value}\n")
+    return folder
+
+
+def told(folder: Path, *words: str) -> str:
+    """What a command says in a process of its own, with the package installed; it must end well."""
+    paths = [str(folder), os.environ.get("PYTHONPATH", "")]
+    answer = subprocess.run(
+        [sys.executable, "-m", "etlrun", *words],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout
+
+
+def test_plans_programs_reviews_and_checks_know_a_step_that_is_installed(tmp_path: Path) -> None:
+    folder = installed(tmp_path / "site")
+    plan = told(folder, "plan", *WORDS)
+    assert "     c. transform.grey                -> float32 [64, 64, 3] in [0, 255], label\n" in plan
+    assert "          strength              1.0                  data\n" in plan
+    program = told(folder, "eject", *WORDS)
+    assert "def grey(image, *, strength):\n" in program
+    assert "    image = grey(image, strength=1.0)\n" in program
+    again = " ".join(WORDS).replace("=1.0", "=0.5")
+    diff = told(folder, "diff", " ".join(WORDS), again)
+    assert diff.startswith("changes the data, from transform.grey on\n  transform.grey.strength  1.0 -> 0.5  data")
+    (folder / "mine" / "transform").mkdir(parents=True)
+    (folder / "mine" / "transform" / "grey_64.yaml").write_text(
+        f"# Grey.\ndefaults: [small_64, _self_]\nsteps: {STEPS}\neval_steps: {STEPS}\ngrey: {{strength: 1.0}}\n"
+    )
+    checked = told(folder, "check", "--config-dir", "mine")
+    assert checked.splitlines()[-1].endswith(": no faults")
+
+
+def test_a_run_trains_on_what_an_installed_step_gives_and_its_cache_has_its_code(tiny: Path, tmp_path: Path) -> None:
+    site = installed(tmp_path / "site")
+    passes, digests = [], []
+    edited = GREY.replace("image + strength", "image - strength")
+    for number, text in enumerate((GREY, GREY, edited)):
+        (site / "greyed.py").write_text(text)
+        words = emulated(tiny, *WORDS, "model.step_ms=0", "measure.digest=true", "cache=disk", "trainer.epochs=1")
+        words += [f"cache.dir={tmp_path / 'caches'}", f"hydra.run.dir={tmp_path / str(number)}"]
+        path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
+        status, _, err = finish(start(words, tmp_path, PYTHONPATH=path))
+        assert status == 0, err
+        summary = summary_of(tmp_path / str(number))
+        passes.append(summary["cache"]["pipelines"]["train"]["passes"])
+        digests.append(summary["epochs"][0]["digest"])
+    assert passes == [["filled"], ["read"], ["filled"]]
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "found"),
+    [
+        (GREY, "greyed:Gray", "AttributeError: module 'greyed' has no attribute 'Gray'"),
+        ("import nowhere\n", "greyed:Grey", "ModuleNotFoundError: No module named 'nowhere'"),
+        (GREY, "greyed", "<module 'greyed' from '{site}/greyed.py'>, which is no dataclass of a Step"),
+        (GREY.replace("transform.grey", "extract.grey"), "greyed:Grey", "the path 'extract.grey'"),
+        (
+            GREY.replace("transform.grey", "transform.resize"),
+            "greyed:Grey",
+            "transform.resize, which etlrun.stages.image has already",
+        ),
+        (
+            GREY.replace("op(image, *, strength)", "op(image, strength)"),
+            "greyed:Grey",
+            "Grey.op(image, strength), whose keyword-only parameters are not ['strength']",
+        ),
+        (GREY.replace("* (tf.", "* HALF * (tf.") + "HALF = 0.5\n", "greyed:Grey", "Grey.op, which names HALF"),
+        (
+            GREY.replace("    @staticmethod\n    def op", "    @staticmethod\n    def act"),
+            "greyed:Grey",
+            "Grey without a static",
+        ),
+    ],
+)
+def test_a_package_whose_step_can_not_be_used_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, value: str, found: str
+) -> None:
+    site = installed(tmp_path, text, value)
+    monkeypatch.syspath_prepend(site)
+    sys.modules.pop("greyed", None)
+    registry, faults = with_installed(STAGES, [EntryPoint(name="grey", value=value, group=GROUP)])
+    sys.modules.pop("greyed", None)
+    assert registry == {group: dict(options) for group, options in STAGES.items()}
+    text = str(faults[0])
+    assert text.startswith(f"the package greyed, its entry point grey in {GROUP}: found {found.format(site=site)}")
+    assert text.endswith("\n    -> mend it, or uninstall greyed")
+
+
+def test_the_steps_of_this_package_are_as_those_of_others_have_to_be() -> None:
+    assert not UNUSABLE
+    assert {name: breach(step) for name, step in STAGES["transform"].items()} == dict.fromkeys(STAGES["transform"])
