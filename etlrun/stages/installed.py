@@ -64,7 +64,7 @@ def _fault(entry: EntryPoint, found: str) -> Fault:
     return Fault(
         where=f"the package {package}, its entry point {entry.name} in {GROUP}",
         found=found,
-        expected="a dataclass of a Step with a path of its own such as transform.grey, whose `op` takes an image and, by "
-        "its name, each field (and `seed`, where it is random), and names nothing else but tf",
+        expected="a dataclass of a Step with a path of its own such as transform.grey, whose `op` takes an image and, "
+        "by its name, each field (and `seed`, where it is random), and names nothing else but tf",
         remedy=f"mend it, or uninstall {package}",
     )
