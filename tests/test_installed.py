@@ -84,7 +84,7 @@ def test_plans_programs_reviews_and_checks_know_a_step_that_is_installed(tmp_pat
         f"# Grey.\ndefaults: [small_64, _self_]\nsteps: {STEPS}\neval_steps: {STEPS}\ngrey: {{strength: 1.0}}\n"
     )
     checked = told(folder, "check", "--config-dir", "mine")
-    assert checked.splitlines()[-1].endswith(": no faults")
+    assert checked.splitlines()[-1].endswith(": no fault")
 
 
 def test_a_run_trains_on_what_an_installed_step_gives_and_its_cache_has_its_code(tiny: Path, tmp_path: Path) -> None:

@@ -23,17 +23,16 @@ def with_installed(
     registry = {group: dict(options) for group, options in own.items()}
     faults = []
     for entry in entry_points(group=GROUP) if entries is None else entries:
-        found = _loaded(entry)
-        group, _, name = str(getattr(found, "path", "")).partition(".")
-        wrong = found if isinstance(found, str) else breach(found)
-        if wrong is None and (group != "transform" or not name.isidentifier()):
-            wrong = f"the path {found.path!r}"
-        if wrong is None and name in registry[group]:
-            wrong = f"{found.path}, which {registry[group][name].__module__} has already"
-        if wrong is None:
-            registry[group][name] = found
-        else:
+        try:
+            step = entry.load()
+        except Exception as error:  # noqa: BLE001 - whatever another package raises as it is imported
+            faults.append(_fault(entry, f"{type(error).__name__}: {error}"))
+            continue
+        wrong = breach(step) or _misplaced(step, registry)
+        if wrong is not None:
             faults.append(_fault(entry, wrong))
+        else:
+            registry["transform"][step.path.partition(".")[2]] = step
     return registry, tuple(faults)
 
 
@@ -52,11 +51,13 @@ def breach(step: object) -> str | None:
     return f"{step.__name__}.op, which names {', '.join(foreign)}" if foreign else None
 
 
-def _loaded(entry: EntryPoint) -> type[Step] | str:
-    try:
-        return entry.load()  # type: ignore[no-any-return]
-    except Exception as error:  # noqa: BLE001 - whatever another package raises as it is imported
-        return f"{type(error).__name__}: {error}"
+def _misplaced(step: type[Step], registry: Registry) -> str | None:
+    group, _, name = step.path.partition(".")
+    if group != "transform" or not name.isidentifier():
+        return f"the path {step.path!r}"
+    if name in registry[group]:
+        return f"{step.path}, which {registry[group][name].__module__} has already"
+    return None
 
 
 def _fault(entry: EntryPoint, found: str) -> Fault:
