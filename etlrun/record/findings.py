@@ -24,7 +24,7 @@ def finite(value: Any) -> Any:
 class Part(BaseModel):
     """What is written of it are the fields that were set: a reader tells what is not known yet from what is null."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, defer_build=True)
 
     @property
     def written(self) -> dict[str, Any]:
