@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -95,14 +95,18 @@ class Judge:
     def add(self, chosen: Chosen, config: dict[str, Any]) -> None:
         """Judge a combination by what was composed of it."""
         self._combinations += 1
-        idle = {value.key: value for value in unused(config, self._stages)}
-        words = [axis.word(value) for axis, value in chosen.items() if self._is_told(axis, value, idle)]
         try:
             job_plan = plan(parse(config, self._stages))
         except ConfigError as error:
-            self._refuse(words, error.faults)
+            self._refuse(self._words(chosen, unused(config, self._stages)), error.faults)
         else:
+            words = self._words(chosen, job_plan.spec.unused)
             self.jobs.append(Job(overrides=words, config=config, plan=job_plan))
+
+    def _words(self, chosen: Chosen, idle: Iterable[Unused]) -> list[str]:
+        """The overrides of a combination that make a difference to its job."""
+        by_key = {value.key: value for value in idle}
+        return [axis.word(value) for axis, value in chosen.items() if self._is_told(axis, value, by_key)]
 
     def _is_told(self, axis: Axis, value: Value, idle: Mapping[str, Unused]) -> bool:
         """Whether an override makes a difference to a job: not where all that it sets goes unused there."""
