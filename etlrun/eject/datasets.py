@@ -153,13 +153,12 @@ def _calls(num_parallel_calls: int | str | None, *, deterministic: bool, most: s
 
 def map_steps(stage: Map, place: Place) -> Expression:
     """All steps in one function, which also refuses labels that are no class."""
-    name, flow, dataset = _name(place), place.incoming, place.plan.spec.dataset
+    name, dataset = _name(place), place.plan.spec.dataset
     given = _given(place)
     lines = list(unpacked(dataset)) if "features" in given else []
-    for step in place.planned.steps:
-        lines += lines_of(step.stage, dataset)
-        flow = step.gives
-    ops = dict.fromkeys(source_of(step.stage) for step in place.planned.steps if not isinstance(step.stage, Parse))
+    for step in stage.steps:
+        lines += lines_of(step, dataset)
+    ops = dict.fromkeys(source_of(step) for step in stage.steps if not isinstance(step, Parse))
     if not isinstance(stage, AfterCache):
         lines.append(
             "label = tf.gather(tf.range(num_classes(), dtype=tf.int64), label)  # an error for what is no class"
@@ -167,7 +166,7 @@ def map_steps(stage: Map, place: Place) -> Expression:
     arguments = given | ({"seed": "tf.Tensor"} if place.planned.is_random else {})
     typed = ", ".join(f"{argument}: {kind}" for argument, kind in arguments.items())
     mapped = name if arguments == given else f"lambda {', '.join(given)}: {name}({', '.join(arguments)})"
-    says = f"From {place.incoming} to {flow}."
+    says = f"From {place.incoming} to {place.planned.gives}."
     calls = _calls(stage.num_parallel_calls, deterministic=stage.deterministic)
     return Expression(
         text=call(f"{place.dataset}.map", mapped, *calls),

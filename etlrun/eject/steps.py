@@ -7,17 +7,14 @@ from textwrap import dedent
 from typing import Any
 
 from etlrun.eject.text import call, quoted
-from etlrun.stages.base import Stage
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.step import Parse, Step
 
 Lines = tuple[str, ...]
 
 
-def lines_of(step: Stage, dataset: Dataset) -> Lines:
+def lines_of(step: Step, dataset: Dataset) -> Lines:
     """Lines that make `image`, and where it parses `label`, of what they were."""
-    if not isinstance(step, Step):
-        raise TypeError(step)
     if isinstance(step, Parse):
         return _parsed(dataset)
     values = {name: _literal(value) for name, value in step.values.items()}
@@ -25,13 +22,13 @@ def lines_of(step: Stage, dataset: Dataset) -> Lines:
     return (call(f"image = {_name(step)}", "image", *(f"{name}={text}" for name, text in (values | seed).items())),)
 
 
-def source_of(step: Stage) -> str:
+def source_of(step: Step) -> str:
     """The function of a step, under the name of the step."""
-    text = dedent(inspect.getsource(step.op)).rstrip()  # type: ignore[attr-defined]
+    text = dedent(inspect.getsource(step.op)).rstrip()
     return text.removeprefix("@staticmethod\n").replace("def op(", f"def {_name(step)}(", 1)
 
 
-def _name(step: Stage) -> str:
+def _name(step: Step) -> str:
     return step.path.rpartition(".")[2]
 
 
