@@ -47,11 +47,7 @@ def of_other_seeds(values: Values) -> str:
 
 def of_first(completed: Completed) -> dict[int, Digests]:
     """The digests of each config's first run; none of a config whose runs have not all seen the same."""
-    return {
-        number: several[0][1].digests
-        for number, several in completed.items()
-        if several and set(words({run.repeat: of.digests for run, of in several}).values()) <= {"", "same"}
-    }
+    return {number: several[0][1].digests for number, several in completed.items() if several and not _differ(several)}
 
 
 def of_one_seed(completed: Completed) -> dict[int, Digests]:
@@ -69,7 +65,7 @@ def remarks(completed: Completed, seeded: Sequence[Values]) -> Iterator[str]:
     """Where runs of one config have not seen the same data; `seeded` has all configs where seeds differ."""
     reasons: dict[str, list[str]] = {}
     for number, several in completed.items():
-        if len(set(words({run.repeat: of.digests for run, of in several}).values())) > 1:
+        if _differ(several):
             doubt = of_other_seeds(seeded[number]) if seeded else ""
             reasons.setdefault(doubt and f", as their seeds ask: {doubt}", []).append(str(number))
     for reason, numbers in reasons.items():
@@ -81,6 +77,11 @@ def remarks(completed: Completed, seeded: Sequence[Values]) -> Iterator[str]:
     ]
     if others:
         yield f"the runs of configs {', '.join(others)} have not all read the same records"
+
+
+def _differ(several: Sequence[tuple[Run, Outcome]]) -> bool:
+    """Whether runs of one config have seen other data than each other."""
+    return len(set(words({run.repeat: of.digests for run, of in several}).values())) > 1
 
 
 def _is_same(one: Digests, other: Digests) -> bool:
