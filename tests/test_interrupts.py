@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from etlrun.run.interrupts import check, interrupts
+from etlrun.run.interrupts import interrupts, raise_if_interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -13,12 +13,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 @pytest.mark.parametrize("number", SIGNALS)
 def test_an_interrupt_that_is_swallowed_is_raised_again_by_the_loop(number: signal.Signals) -> None:
     with interrupts():
-        check()
+        raise_if_interrupted()
         with suppress(KeyboardInterrupt):
             signal.raise_signal(number)
         with pytest.raises(KeyboardInterrupt):
-            check()
-    check()
+            raise_if_interrupted()
+    raise_if_interrupted()
 
 
 @pytest.mark.parametrize("number", SIGNALS)

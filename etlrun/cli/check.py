@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from etlrun.config import request as compose
+from etlrun.config import request as requests
 from etlrun.errors import ConfigError, Fault
 from etlrun.review import golden
 from etlrun.review.check import Checked, check
@@ -47,7 +47,7 @@ def main(words: list[str]) -> None:
 
 def _project_plans(config_dir: str | None) -> Path | None:
     """Where the project keeps its own golden plans; None in an installation, and for a person's own configs."""
-    folder = compose.config_dir().parent / "tests" / "golden" / "plans"
+    folder = requests.config_dir().parent / "tests" / "golden" / "plans"
     return folder if config_dir is None and folder.is_dir() else None
 
 

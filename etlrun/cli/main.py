@@ -16,8 +16,7 @@ from etlrun.config.request import Request, run_dir
 from etlrun.eject import program
 from etlrun.errors import ConfigError, EtlrunError, Fault, describe, of_system
 from etlrun.plan import render
-from etlrun.record import autotune as freeze
-from etlrun.record import report
+from etlrun.record import autotune, report
 from etlrun.record.summary import read_summary
 from etlrun.results import report as sweep_report
 from etlrun.run import run
@@ -60,8 +59,8 @@ def _refuse_late_command(words: list[str]) -> None:
     """Refuse a command that stands behind options, which Hydra would take for an override."""
     for before, word in itertools.pairwise(words):
         if word in COMMANDS and not before.startswith("-"):
-            words.remove(word)
-            remedy = f"write etlrun {shlex.join([word, *words])}"
+            others = (other for other in words if other is not word)
+            remedy = f"write etlrun {shlex.join([word, *others])}"
             fault = Fault(where=word, found="a command behind options", expected="the command first", remedy=remedy)
             raise ConfigError([fault])
 
@@ -137,7 +136,7 @@ def _freeze(words: list[str]) -> None:
         prog="etlrun freeze", description="Print what AUTOTUNE settled on in a run, as a YAML overlay."
     )
     parser.add_argument("folder", type=Path, metavar="RUN")
-    sys.stdout.write(freeze.overlay(parser.parse_args(words).folder))
+    sys.stdout.write(autotune.overlay(parser.parse_args(words).folder))
 
 
 COMMANDS = {

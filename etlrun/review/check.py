@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
 
-from etlrun.config import request as compose
+from etlrun.config import request as requests
 from etlrun.config.composer import MISSING, Composer
 from etlrun.config.files import config_files, unloadable
 from etlrun.errors import ConfigError, Fault
@@ -50,10 +50,10 @@ def check(folders: Folders) -> Checked:
     broken = [fault for name in own if (fault := _broken(folders.paths[name], name)) is not None]
     checked.add(broken)
     try:
-        with compose.composer(folders.request([])) as files:
+        with requests.composer(folders.request([])) as files:
             _compose_all(checked, files, folders, own)
         for name in _primaries(folders):
-            with compose.composer(folders.request([], name)) as files:
+            with requests.composer(folders.request([], name)) as files:
                 checked.configs[(f"--config-name={name}",)] = composed([], files, folders)
     except ConfigError as error:  # of a file without which there is no config
         checked.add(located(fault, (), folders, ()) for fault in error.faults)

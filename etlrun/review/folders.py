@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from etlrun.config import request as compose
+from etlrun.config import request as requests
 from etlrun.config.files import config_files
 from etlrun.errors import ConfigError, Fault, printable
 from etlrun.review.git import git, write_configs
@@ -51,10 +51,10 @@ class Folders:
                 break
         return printable(path.as_posix())
 
-    def request(self, overrides: list[str], config_name: str | None = None) -> compose.Request:
+    def request(self, overrides: list[str], config_name: str | None = None) -> requests.Request:
         """For a config of these folders."""
         own = None if self.own is None else str(self.own)
-        return compose.Request(overrides=overrides, base_dir=str(self.base), config_dir=own, config_name=config_name)
+        return requests.Request(overrides=overrides, base_dir=str(self.base), config_dir=own, config_name=config_name)
 
 
 def _content(path: Path) -> bytes:
@@ -66,7 +66,7 @@ def _content(path: Path) -> bytes:
 
 def working_tree(own: str | None) -> Folders:
     """The folders as they are now; `ConfigError` where a person's own is not there."""
-    base, folder = compose.config_dir(), None if own is None else compose.own_folder(own)
+    base, folder = requests.config_dir(), None if own is None else requests.own_folder(own)
     shown = {path: _relative(path) for path in (folder, base) if path is not None}
     return Folders(base=base, own=folder, revision="", shown=shown)
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from etlrun.config import grid
-from etlrun.config import request as compose
+from etlrun.config import request as requests
 from etlrun.config.composer import NOT_OF_A_RUN, UNCOMPOSABLE, Composer, Layer, refusal
 from etlrun.config.files import unloadable, unreadable
 from etlrun.config.overrides import quoted
@@ -88,7 +88,7 @@ def resolve(word: str, now: Folders, experiment: str | None, like: Side | None =
         raise ConfigError([unreadable(word, error)]) from error
 
 
-def _asked(word: str, request: compose.Request) -> Side:
+def _asked(word: str, request: requests.Request) -> Side:
     job = grid.resolve(request, STAGES)
     return Side(word=word, variants={"": Variant(config=job.config, plan=job.plan)})
 
@@ -115,7 +115,7 @@ def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None
 
 def of_folders(word: str, folders: Folders, experiment: str | None, like: Side | None = None) -> Side:
     """All experiments of some folders, or one of them. Faults of theirs are kept in their variants."""
-    with compose.composer(folders.request([])) as files:
+    with requests.composer(folders.request([])) as files:
         known = [DEFAULT, *files.options("experiment")]
         if known.count(DEFAULT) > 1:
             raise ConfigError([named_default(folders)])
@@ -206,7 +206,7 @@ def hidden(name: str) -> Fault:
 
 
 @contextmanager
-def _beside(path: Path, now: Folders, *, is_overlay: bool) -> Iterator[compose.Request]:
+def _beside(path: Path, now: Folders, *, is_overlay: bool) -> Iterator[requests.Request]:
     """For a file that is no part of the folders: a primary config with its own folder, or an experiment."""
     if not is_overlay:
         yield replace(now.request([], path.stem), config_dir=str(path.parent))

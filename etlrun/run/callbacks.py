@@ -17,7 +17,7 @@ from etlrun.measure.meter import Loop
 from etlrun.record.record import Record, replacing, sync
 from etlrun.record.summary import MEASURES, Epoch, as_json, from_summary
 from etlrun.run.checkpoint import checkpoint_path
-from etlrun.run.interrupts import check
+from etlrun.run.interrupts import raise_if_interrupted
 from etlrun.stages.measure import Trace
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
@@ -109,7 +109,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Count."""
-        check()
+        raise_if_interrupted()
         self.train.meter.stepped()
         self.progress.advance(self.task)
 
@@ -120,7 +120,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         """Count."""
-        check()
+        raise_if_interrupted()
         if self.validation is not None:
             self.validation.meter.stepped()
 

@@ -13,7 +13,7 @@ from etlrun.plan.plan import Plan
 from etlrun.record.record import Record
 from etlrun.record.summary import Epoch
 from etlrun.run.backend import peak_gpu_bytes
-from etlrun.run.interrupts import check
+from etlrun.run.interrupts import raise_if_interrupted
 from etlrun.run.session import at_work, opened, prepared
 from etlrun.stages.trainer import Drain
 
@@ -36,7 +36,7 @@ def _passes(work: Work, assessment: Assessment, drain: Drain) -> None:
         epoch += 1
         assessment.begin("train")
         for _batch in batches:
-            check()
+            raise_if_interrupted()
             watch.meter.stepped()
             is_late = until_s is not None and time.perf_counter() > until_s
             if is_late:

@@ -28,7 +28,7 @@ def interrupts() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def check() -> None:
+def raise_if_interrupted() -> None:
     """`KeyboardInterrupt` where one was raised before, and somebody has swallowed it."""
     if _is_told:
         raise KeyboardInterrupt

@@ -24,7 +24,7 @@ from etlrun.record import report
 from etlrun.record import summary as statuses
 from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
-from etlrun.run import checkpoint as resume
+from etlrun.run import checkpoint
 from etlrun.run.backend import Backend
 from etlrun.run.interrupts import interrupts
 from etlrun.stages import STAGES, Stages
@@ -110,7 +110,7 @@ def _work(record: Record, stages: Stages) -> None:
         records.write_atomically(record.folder / "plan.txt", render.text_here(planned))
         records.write_atomically(record.folder / "plan.json", render.as_json(planned))
     record.update(plan_fingerprint=planned.fingerprint, remarks=list(planned.remarks))
-    previous = resume.previous_run(planned, stages)
+    previous = checkpoint.previous_run(planned, stages)
     if previous is not None:
         record.update(resumed_from=str(previous.folder))
 
@@ -172,7 +172,7 @@ def _end_early(record: Record, status: str, *faults: Fault) -> None:
 
 
 def _say_interrupted(record: Record) -> None:
-    left = str(record.folder) if resume.newest_checkpoint(record.folder) else record.summary.resumed_from
+    left = str(record.folder) if checkpoint.newest_checkpoint(record.folder) else record.summary.resumed_from
     command = left and f"etlrun {shlex.quote(f'trainer.resume={left}')}"
     _say(f"interrupted; go on with: {command}" if command else "interrupted before its first checkpoint")
 
