@@ -131,7 +131,7 @@ class Caches(Part):
     """`cache.memory` or `cache.disk`."""
     at: str = ""
     """The point of the pipeline whose examples are kept."""
-    forecast_bytes: float | None = None
+    forecast_bytes: int | None = None
     """That those to be filled were forecast to take."""
     pipelines: dict[str, Held] = {}
     """What each pipeline's cache held at the end."""
