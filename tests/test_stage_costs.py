@@ -39,8 +39,8 @@ def seen(plan: Plan, passes: int = 1) -> StageCosts:
                 if number == 8:
                     watch.look(watch.iterator)
     reads = pipeline.keeper is not None and pipeline.keeper.passes[-1] == "read"
-    paths = [planned.stage.path for planned in plan.train]
-    return StageCosts(watch.taken_models()[0], paths, BATCH, threads=64, reads_disk=reads)
+    stages = [type(planned.stage) for planned in plan.train]
+    return StageCosts(watch.taken_models()[0], stages, BATCH, threads=64, reads_disk=reads)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_a_last_batch_counts_as_many_examples_as_it_holds(
         for _ in range(batches):
             next(iterator)
         model = tf.data.experimental.get_model_proto(iterator)
-    paths = [planned.stage.path for planned in plan.train]
-    costs = StageCosts(model, paths, batch_size, threads=64, pass_examples=pipeline.split.num_examples)
+    stages = [type(planned.stage) for planned in plan.train]
+    costs = StageCosts(model, stages, batch_size, threads=64, pass_examples=pipeline.split.num_examples)
     assert {row.stage: row.examples for row in costs.rows}["load.prefetch"] == examples
 
 

@@ -9,8 +9,13 @@ from etlrun.measure.meter import Loop
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import Side, judge, judge_alone, utilisation
 from etlrun.record.findings import Verdict
+from etlrun.stages.base import Stage
+from etlrun.stages.extract import Sequential
+from etlrun.stages.load import Batch, Prefetch, Shuffle
+from etlrun.stages.step import Map
 
-PATHS = ("extract.sequential", "transform.map", "load.shuffle", "load.batch", "load.prefetch")
+STAGES: dict[str, type[Stage]] = {stage.path: stage for stage in (Sequential, Map, Shuffle, Batch, Prefetch)}
+PATHS = tuple(STAGES)
 NODES = {
     "load.prefetch": "Prefetch",
     "load.batch": "BatchV2",
@@ -37,7 +42,7 @@ def costs(paths: tuple[str, ...] = PATHS, threads: int = CORES, **ms: float) -> 
         node.inputs.extend([identity - 1] if identity > 1 else [])
         if path == "transform.map":
             node.parameters.add(name="parallelism", state_value=threads)
-    return StageCosts(proto, paths, BATCH, CORES)
+    return StageCosts(proto, [STAGES[path] for path in paths], BATCH, CORES)
 
 
 def loop(wait_s: float = 0.0, fill_s: float = 0.0, step_s: float = STEP_S, waits_s: list[float] | None = None) -> Loop:

@@ -163,10 +163,10 @@ def _remove(store: Store, known: argparse.Namespace) -> None:
 
 def _why(overrides: list[str], config_dir: str | None) -> None:
     plan = grid.resolve(Request(overrides=overrides, config_dir=config_dir).resuming(), STAGES).plan
-    if not isinstance(plan.spec.cache, DiskCache):
+    if not plan.spec.cache.outlives_run:
         found = f"{plan.spec.cache.path}, which keeps nothing for other runs"
         remedy = "add cache=disk to see what a cache on disk would do"
-        raise ConfigError([Fault(where="cache", found=found, expected="cache.disk", remedy=remedy)])
+        raise ConfigError([Fault(where="cache", found=found, expected=DiskCache.path, remedy=remedy)])
     for name, keeper in _keepers(plan).items():
         _explain(name, keeper)
 
@@ -175,7 +175,7 @@ def _keepers(plan: Plan) -> dict[str, Any]:
     """Opens the data set, which is not prepared for this."""
     from etlrun.run.backend import prepare  # imports TensorFlow, so not before the config is known to be right
 
-    with prepare(plan.spec.trainer):
+    with prepare(plan.spec.fit):
         from etlrun.run.fit import keepers
 
         return keepers(plan)

@@ -63,7 +63,7 @@ def planned(request: Request) -> Preview:
     if _resumed(request) is not None:
         remedy = "leave it out, or go on with the sweep: it says what is left"
         expected = "null in the plan of a new sweep"
-        raise ConfigError([Fault(where="sweep.resume", found="a sweep", expected=expected, remedy=remedy)])
+        raise ConfigError([Fault(where=Sweep.key("resume"), found="a sweep", expected=expected, remedy=remedy)])
     found = grid.of(request, STAGES)
     _refuse_unfit(found.sweep, found.multirun, request)
     if not found.multirun.is_grid:
@@ -91,7 +91,7 @@ def _resumed(request: Request) -> Path | None:
     value = words[-1].removeprefix(RESUME).strip("'\"") if words else "null"
     if not value:
         expected = "the folder of a sweep, or null"
-        raise ConfigError([Fault(where="sweep.resume", found="nothing", expected=expected)])
+        raise ConfigError([Fault(where=Sweep.key("resume"), found="nothing", expected=expected)])
     return None if value == "null" else Path(value)
 
 
@@ -172,7 +172,7 @@ def _refuse_unfit(sweep: Sweep, config: grid.Multirun, request: Request) -> None
         expected = f"false with sweep.max_jobs_in_flight={sweep.max_jobs_in_flight}"
         expected += ", since what bounds a job beside others bounds no other"
         remedy = "run one job at a time, or all of them"
-        faults.append(Fault(where="sweep.prune", found="true", expected=expected, remedy=remedy))
+        faults.append(Fault(where=Sweep.key("prune"), found="true", expected=expected, remedy=remedy))
     if config.is_grid and config.subdir != SUBDIR:
         remedy = "leave it as it is, and choose hydra.sweep.dir"
         expected = f"{SUBDIR}: a sweep names the folders of its runs"

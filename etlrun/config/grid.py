@@ -89,7 +89,7 @@ def of(request: Request, stages: Stages) -> Grid:
         asked.judged([] if combinations.faults else combinations, judge)
         if not asked.faults and not judge.jobs:
             expected = "at least one combination of the overrides' values"
-            asked.add([Fault(where="sweep.exclude", found="rules that leave out every job", expected=expected)])
+            asked.add([Fault(where=Sweep.key("exclude"), found="rules that leave out every job", expected=expected)])
         return Grid(jobs=judge.jobs, unfit=[*dict.fromkeys(judge.unfit)], swept=swept, sweep=sweep, multirun=multirun)
 
 
@@ -111,7 +111,7 @@ def changed(sweep: Sweep, words: Sequence[str]) -> Sweep:
         values[key] = override.value()
     if values["vary_seed"] != sweep.vary_seed:
         found, expected = show(values["vary_seed"]), f"{show(sweep.vary_seed)}, with which the sweep began"
-        faults.append(Fault(where="sweep.vary_seed", found=found, expected=expected, remedy="start a new sweep"))
+        faults.append(Fault(where=Sweep.key("vary_seed"), found=found, expected=expected, remedy="start a new sweep"))
     if faults:
         raise ConfigError(faults)
     return parse_sweep(values)

@@ -18,7 +18,7 @@ from etlrun.cache.store import Identity
 from etlrun.graph.code import code_of
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import DATASET_STAGES
-from etlrun.plan.plan import PlannedStage, changes_data, data_values
+from etlrun.plan.plan import PlannedStage, data_values
 from etlrun.sources.tfds import Source
 from etlrun.stages.base import Stage
 from etlrun.stages.extract import Interleave, Shards, Tfds
@@ -40,7 +40,7 @@ def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
         ["dataset.classes", context.source.num_classes],
     ]
     flat = [inner for outer in before for inner in (outer, *outer.steps)]
-    pairs.append(["stages", [planned.stage.path for planned in flat if changes_data(planned.stage)]])
+    pairs.append(["stages", [planned.stage.path for planned in flat if planned.stage.changes_data]])
     for planned in flat:
         values = data_values(_canonical(planned.stage, len(context.split.shards)), "")
         pairs += [[name, _plain(value)] for name, value in values.items()]

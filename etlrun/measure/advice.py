@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etlrun.cache.limits import free_memory_bytes, megabytes
+from etlrun.cache.limits import MEMORY_SHARE, free_memory_bytes, megabytes
 from etlrun.machine import CORES, calls_here
-from etlrun.plan.plan import Plan
-from etlrun.plan.rules import name_after
+from etlrun.plan.plan import Plan, name_of_point, stage_of
 from etlrun.record.findings import StageCost
-from etlrun.stages.cache import MemoryCache, NoCache
-from etlrun.stages.extract import Interleave, Tfds
+from etlrun.stages.cache import DiskCache
+from etlrun.stages.extract import Interleave
+from etlrun.stages.load import Prefetch, Shuffle
+from etlrun.stages.model import Backbone
+from etlrun.stages.step import Map
 
 _MOST_FILES = 16
 """Files that are read at once at most; tf.data's own default for autotuned cycles is of this order."""
-_MEMORY_SHARE = 0.5
-"""Of the free memory that a cache may take."""
 
 
 def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[str, Any]) -> str | None:
@@ -33,18 +33,15 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
 def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[str, Any]) -> str | None:
     """What the stage's own parameters can do."""
     parallelism = {row.stage: row.parallelism or 1 for row in rows}
-    if stage == "load.prefetch":
+    if stage == Prefetch.path:
         return "Try load.prefetch=autotune: batches are then prepared while the model works."
     if stage.startswith("extract."):
         return _extract(plan, conditions)
-    if (
-        stage.startswith("transform.")
-        and parallelism.get(stage, parallelism.get("transform.map", 1)) < conditions["cores"]
-    ):
+    if stage.startswith("transform.") and parallelism.get(stage, parallelism.get(Map.path, 1)) < conditions["cores"]:
         return f"Try transform.num_parallel_calls={conditions['cores']}: the transform leaves cores unused."
-    if stage.startswith(("cache.", "model.backbone")):
+    if stage in {Backbone.path, plan.spec.cache.path}:
         return _target(stage, plan, conditions)
-    if stage == "load.shuffle":
+    if stage == Shuffle.path:
         smaller = max(plan.spec.load.batch_size, plan.spec.load.shuffle_buffer // 8)
         if smaller < plan.spec.load.shuffle_buffer:
             return f"Try load.shuffle_buffer={smaller}: a smaller buffer is full sooner."
@@ -53,20 +50,20 @@ def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[
 
 def _target(stage: str, plan: Plan, conditions: Mapping[str, Any]) -> str | None:
     """Another place for the cache."""
-    if stage == "model.backbone" and isinstance(plan.spec.cache, MemoryCache):
+    if stage == Backbone.path and not plan.spec.cache.outlives_run:
         return "Try cache=disk: later runs on the same data then read the features."
-    if stage == "cache.disk" and _fits(conditions):
+    if stage == DiskCache.path and _fits(conditions):
         return f"Try cache=memory: the examples take {megabytes(conditions['cached_bytes'])}, and memory has the space."
     return None
 
 
 def _extract(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
     """More files at once, where there are more."""
-    extract, files = plan.spec.extract, min(conditions["shards"], _MOST_FILES)
+    extract, files = stage_of(plan.train, Interleave), min(conditions["shards"], _MOST_FILES)
     why = f"{files} files are then read at once."
-    if files == 1 or (isinstance(extract, Tfds) and extract.decode):
+    if files == 1 or plan.spec.extract.decodes:
         return None
-    if not isinstance(extract, Interleave):
+    if extract is None:
         return f"Try extract=interleave extract.cycle_length={files}: {why}"
     calls, at_once = extract.num_parallel_calls, extract.at_once(conditions["shards"])
     calls = calls_here(str(calls), conditions["cores"]) if calls in CORES else calls
@@ -78,15 +75,15 @@ def _extract(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
 
 def _cache(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
     """A cache, where there is none, one may stand, and later epochs would read it."""
-    if not isinstance(plan.spec.cache, NoCache) or conditions["epochs"] == 1:
+    if plan.spec.cache.keeps or conditions["epochs"] == 1:
         return None
     steps = plan.spec.transform.steps
     first = next((place for place, step in enumerate(steps) if step.random), None)
     if first is not None:
-        return f"Try cache=disk cache.at={name_after(steps[:first])}: later epochs then begin there."
+        return f"Try cache=disk cache.at={name_of_point(steps[:first])}: later epochs then begin there."
     target = "memory" if _fits(conditions) else "disk"
     return f"Try cache={target}: later epochs then read {megabytes(conditions['cached_bytes'])} that are ready."
 
 
 def _fits(conditions: Mapping[str, Any]) -> bool:
-    return bool(conditions["cached_bytes"] < _MEMORY_SHARE * free_memory_bytes())
+    return bool(conditions["cached_bytes"] < MEMORY_SHARE * free_memory_bytes())

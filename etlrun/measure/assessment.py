@@ -18,11 +18,10 @@ from etlrun.measure.settled import settled_values
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import Side, judge, judge_alone, utilisation
 from etlrun.measure.work import Work
-from etlrun.plan.plan import PlannedStage
+from etlrun.plan.plan import PlannedStage, stage_of
 from etlrun.record.findings import StageCost, StageRow
-from etlrun.stages.cache import NoCache
+from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Batch, Shuffle
-from etlrun.stages.trainer import Drain
 
 _PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
 """A probe after the training may take this part of the training's time, within limits."""
@@ -43,7 +42,7 @@ class Assessment:
         self._resources = Resources()
         self._used: dict[str, Any] = {}
         self._handover_s = 0.0
-        self._is_drained = isinstance(work.plan.spec.trainer, Drain)
+        self._is_drained = work.plan.spec.fit is None
 
     def __enter__(self) -> Self:
         self._sampler.__enter__()
@@ -82,11 +81,11 @@ class Assessment:
 
     def _costs_of(self, name: str) -> StageCosts | None:
         """Of the pass that was looked at last; None where that was too early or never."""
-        paths = [planned.stage.path for planned in self._stages(name)]
+        stages = [type(planned.stage) for planned in self._stages(name)]
         keeper = self.work.pipelines[name].keeper
         reads = keeper is not None and keeper.passes[-1:] == ["read"]
         seen = [
-            StageCosts(model, paths, self._batch_size, cores(), reads_disk=reads, pass_examples=self._batched(name))
+            StageCosts(model, stages, self._batch_size, cores(), reads_disk=reads, pass_examples=self._batched(name))
             for model in self.work.watches[name].taken_models()
         ]
         if not seen or not seen[0].periods.work.period_ms:
@@ -97,14 +96,15 @@ class Assessment:
 
     def _batched(self, name: str) -> int:
         """Examples that the batches of a pass hold, where no record is skipped."""
-        batch = next(planned.stage for planned in self._stages(name) if isinstance(planned.stage, Batch))
-        num_examples = int(self.work.pipelines[name].split.num_examples)
-        return num_examples // batch.batch_size * batch.batch_size if batch.drop_remainder else num_examples
+        batch, num_examples = stage_of(self._stages(name), Batch), int(self.work.pipelines[name].split.num_examples)
+        if batch is None or not batch.drop_remainder:
+            return num_examples
+        return num_examples // batch.batch_size * batch.batch_size
 
     def _first_examples(self, name: str, costs: StageCosts) -> int:
         """That have to be there before the first batch of a pass is; a cache on disk is shuffled by numbers."""
-        shuffles = [planned.stage for planned in self._stages(name) if isinstance(planned.stage, Shuffle)]
-        buffered = 0 if costs.reads_disk else sum(stage.buffer_size for stage in shuffles)
+        shuffle = stage_of(self._stages(name), Shuffle)
+        buffered = 0 if costs.reads_disk or shuffle is None else shuffle.buffer_size
         return int(min(self._batch_size + buffered, self.work.pipelines[name].split.num_examples))
 
     def probe_s(self) -> float:
@@ -199,7 +199,7 @@ class Assessment:
         period_ms = costs.periods.slowest.period_ms if costs is not None else 0.0
         if self._batch_size * period_ms / 1000 > self.probe_s():
             return 1000 / period_ms
-        has_cache = not isinstance(self.work.plan.spec.cache, NoCache)
+        has_cache = self.work.plan.spec.cache.keeps
         keeper = self.work.train.keeper
         is_full = has_cache and (keeper.count > 0 if keeper else examples > self.work.train.split.num_examples)
         return ceiling_per_s(self.work.train, rows, from_cache=is_full, seconds=self.probe_s())
@@ -227,7 +227,7 @@ class Assessment:
 
 
 def _empty_pass(name: str) -> WorldError:
-    key = "dataset.split" if name == "train" else "dataset.eval_split"
+    key = Dataset.key_of(name)
     return WorldError(
         where=key,
         found="a pass without a batch",

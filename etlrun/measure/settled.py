@@ -7,35 +7,28 @@ from collections.abc import Iterator, Sequence
 
 from etlrun.plan.plan import PlannedStage
 from etlrun.record.findings import StageCost
-
-_TUNED = {
-    "extract.interleave": ("num_parallel_calls", "parallelism", "extract.num_parallel_calls"),
-    "transform.map": ("num_parallel_calls", "parallelism", "transform.num_parallel_calls"),
-    "transform.after_cache": ("num_parallel_calls", "parallelism", "transform.num_parallel_calls"),
-    "load.prefetch": ("buffer_size", "buffer_size", "load.prefetch"),
-}
-"""For each stage that can be tuned: its parameter, what a cost calls it, and its key in a config."""
+from etlrun.stages.base import AUTOTUNE, Tuned
 
 
-def _settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> Iterator[tuple[PlannedStage, str, str, int]]:
+def _settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> Iterator[tuple[PlannedStage, Tuned, int]]:
+    """Yield each stage whose config says `autotune`, with the parameter that AUTOTUNE has set, and its value."""
     costs = {row.stage: row for row in rows}
     for planned in stages:
-        path = planned.stage.path
-        if path in _TUNED and path in costs:
-            parameter, attribute, key = _TUNED[path]
-            value = getattr(costs[path], attribute)
-            if getattr(planned.stage, parameter) == "autotune" and value:
-                yield planned, parameter, key, value
+        tuned = planned.stage.tuned
+        if tuned is not None and planned.stage.path in costs:
+            value = getattr(costs[planned.stage.path], tuned.setting)
+            if getattr(planned.stage, tuned.field) == AUTOTUNE and value:
+                yield planned, tuned, value
 
 
 def settled_values(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> dict[str, int]:
     """By dotted key of a config, the numbers that stand where the plan says `autotune`."""
-    return {key: value for _, _, key, value in _settled(stages, rows)}
+    return {tuned.key: value for _, tuned, value in _settled(stages, rows)}
 
 
 def with_settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> list[PlannedStage]:
     """`stages` with those numbers, so that another pass starts where this one had got to."""
-    found = {id(planned): {parameter: value} for planned, parameter, _, value in _settled(stages, rows)}
+    found = {id(planned): {tuned.field: value} for planned, tuned, value in _settled(stages, rows)}
     return [
         dataclasses.replace(planned, stage=dataclasses.replace(planned.stage, **found.get(id(planned), {})))  # type: ignore[type-var]
         for planned in stages

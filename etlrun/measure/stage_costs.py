@@ -10,25 +10,16 @@ MLSys 2022.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from etlrun.record.findings import StageCost
-from etlrun.stages.model import Backbone
+from etlrun.stages.base import BATCHES, Nodes, Stage
+from etlrun.stages.cache import DiskCache
+from etlrun.stages.load import Batch, Prefetch, Shuffle
+from etlrun.stages.step import AfterCache, Map
 
-_NODES: Mapping[str, tuple[str, ...]] = {
-    "load.prefetch": ("Prefetch",),
-    "load.batch": ("Batch", "ParallelBatch"),
-    "load.shuffle": ("Shuffle",),
-    "cache.memory": ("MemoryCache",),
-    "cache.disk": ("Concatenate", "Map", "ParallelMap"),
-    "model.backbone": ("Unbatch",),
-    "dataset.skip_corrupt": ("Filter", "Concatenate", "IgnoreErrors"),
-    "transform.": ("Map", "ParallelMap"),
-}
-"""How the names of a stage's own nodes begin. All nodes behind the last of them belong to the extraction."""
-_BATCHES = ("Batch", "ParallelBatch")
 _WRAPPERS = ("FlatMap", "Concatenate", "FiniteTake")
 """What begins a pass, where it stands around batches: its time is that of one pass, not of an example."""
 
@@ -37,46 +28,29 @@ Shares = dict[str, float]
 
 @dataclass(frozen=True)
 class _Place:
-    """Where nodes of a graph belong: to a stage, in elements of so many examples, if their names begin so.
-
-    One that takes a single node lets the next of its kind go on to the next place.
-    """
+    """The nodes of a stage in their place: in elements of so many examples."""
 
     stage: str
     per_element: int
-    names: tuple[str, ...] = ()
-    takes_one: bool = False
+    nodes: Nodes
 
 
-def _places(paths: Sequence[str], batch_size: int, *, reads_disk: bool) -> list[_Place]:
-    """The stages from the end of the graph to its source.
-
-    A pass that reads a cache on disk has an order of its own: numbers are shuffled, and read as late as can be.
-    """
-    order = list(paths)
-    if reads_disk:
-        place = order.index("cache.disk")
-        after, ahead = order[place + 1 :], [path for path in order if path == "load.prefetch"]
-        order = [path for path in after if path not in ahead]
-        order.insert(
-            order.index("transform.after_cache") if "transform.after_cache" in order else len(order), "cache.disk"
-        )
-        order += ahead
+def _places(stages: Sequence[type[Stage]], batch_size: int, *, reads_disk: bool) -> list[_Place]:
+    """The nodes of all stages from the end of the graph to its source."""
     places, is_batched = [], True
-    for path in reversed(order):
-        names = next((names for key, names in _NODES.items() if path.startswith(key)), ())
-        if path == "cache.disk" and not reads_disk:
-            names = ("Concatenate",)
-        if path == "dataset.skip_corrupt":  # a map takes the numbers off
-            places.append(_Place(path, 1, ("Map",), takes_one=True))
-        is_once = path in {"transform.after_cache", "model.backbone"}
-        places.append(_Place(path, batch_size if is_batched else 1, names, takes_one=is_once))
-        if path.startswith("cache.") and not reads_disk:  # a map counts or writes what is kept
-            places.append(_Place(path, 1, ("Map",), takes_one=True))
-        if path == "model.backbone":
-            places += [_Place(path, Backbone.pictures_at_once, names) for names in ((), _BATCHES)]
-        is_batched = is_batched and path != "load.batch"
-    return [*places, _Place("cache.disk", 1)] if reads_disk else places
+    for stage in reversed(_in_order_of_reading(stages) if reads_disk else stages):
+        per_element = batch_size if is_batched else 1
+        of = DiskCache.nodes_of_reading if reads_disk and stage is DiskCache else stage.nodes
+        places += [_Place(stage.path, nodes.examples or per_element, nodes) for nodes in of]
+        is_batched = is_batched and stage is not Batch
+    return [*places, _Place(DiskCache.path, 1, Nodes())] if reads_disk else places
+
+
+def _in_order_of_reading(stages: Sequence[type[Stage]]) -> list[type[Stage]]:
+    """Stages of a pass that reads a cache on disk: numbers are shuffled, and examples read as late as can be."""
+    after = [stage for stage in stages[stages.index(DiskCache) + 1 :] if stage is not Prefetch]
+    place = after.index(AfterCache) if AfterCache in after else len(after)
+    return [*after[:place], DiskCache, *after[place:], *(stage for stage in stages if stage is Prefetch)]
 
 
 @dataclass(frozen=True)
@@ -141,24 +115,24 @@ class StageCosts:
     def __init__(
         self,
         proto: Any,
-        paths: Sequence[str],
+        stages: Sequence[type[Stage]],
         batch_size: int,
         threads: int,
         *,
         reads_disk: bool = False,
         pass_examples: int | None = None,
     ) -> None:
-        """Read AUTOTUNE's model (a `ModelProto`) of the stages `paths`, whose maps have `threads` threads at most.
+        """Read AUTOTUNE's model (a `ModelProto`) of `stages`, whose maps have `threads` threads at most.
 
         `reads_disk` tells a pass that reads a cache on disk from one that fills it. `pass_examples` are those that the
         batches of a pass hold; without them the last batch counts as a full one.
         """
         self._nodes, self._threads, self.reads_disk = proto.nodes, threads, reads_disk
         self._pass_examples = pass_examples
-        self._places = _places(paths, batch_size, reads_disk=reads_disk)
+        self._places = _places(stages, batch_size, reads_disk=reads_disk)
         self._rows: dict[str, StageCost] = {}
         self.periods = self._walk(proto.output, 0)
-        work = self.periods.work.shares
+        work, paths = self.periods.work.shares, [stage.path for stage in stages]
         self.rows = [replace(self._rows[path], cost_ms=work.get(path, 0.0)) for path in paths if path in self._rows]
 
     def _place(self, name: str, position: int) -> int:
@@ -166,11 +140,11 @@ class StageCosts:
 
         No node stands behind batches whose node has not come yet.
         """
-        start = position + 1 if self._places[position].takes_one else position
+        start = position + 1 if self._places[position].nodes.is_single else position
         for place in range(start, len(self._places) - 1):
-            if name.startswith(self._places[place].names):
+            if name.startswith(self._places[place].nodes.names):
                 return place
-            if self._places[place].names == _BATCHES and place > position:
+            if self._places[place].nodes.names == BATCHES and place > position:
                 break
         is_within = start > position and self._places[start].stage == self._places[position].stage
         return start if is_within else position
@@ -183,7 +157,7 @@ class StageCosts:
         examples = self._examples(node, position)
         begins_pass = node.name in _WRAPPERS and self._places[position].per_element > 1
         own_ms = float(node.processing_time) / 1e6 / examples if examples and not begins_pass else 0.0
-        before = self._before(node, last if stage == "transform.map" else position, position)
+        before = self._before(node, last if stage == Map.path else position, position)
         work = before.work.plus(stage, own_ms)
         parallelism = max(1, min(_setting(node, "parallelism") or 1, self._threads))
         if node.name.startswith(("ParallelMap", "ParallelBatch")):
@@ -240,7 +214,7 @@ class StageCosts:
     def _examples(self, node: Any, position: int) -> int:
         """That a node has let through; a shuffle buffer that fills has taken more than it gave."""
         place, elements = self._places[position], int(node.num_elements)
-        if place.stage == "load.shuffle":
+        if place.stage == Shuffle.path:
             elements += int(node.buffered_elements)
         if place.per_element == 1 or not self._pass_examples:
             return elements * place.per_element

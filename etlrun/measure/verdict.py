@@ -13,6 +13,8 @@ import numpy as np
 from etlrun.measure.meter import Loop
 from etlrun.measure.stage_costs import StageCosts, Thread
 from etlrun.record.findings import Kind, StageCost, Verdict
+from etlrun.stages.cache import DiskCache
+from etlrun.stages.load import Prefetch, Shuffle
 
 INPUT_GAIN = 1.10
 """A run is bound by its input where it would be faster by this factor if it never waited."""
@@ -223,11 +225,11 @@ def _stage(side: Side, loop: Loop, costs: StageCosts) -> str:
     """The stage whose removal would save one epoch most."""
     step_ms = 1000 * (side.floor_s or 0.0) / side.batch_size
     keeps_up = costs.periods.slowest.period_ms < _SPARE * step_ms
-    if loop.fill_s > loop.input_wait_s and keeps_up and (costs.reads_disk or "load.shuffle" in side.paths):
-        return "cache.disk" if costs.reads_disk else "load.shuffle"
+    if loop.fill_s > loop.input_wait_s and keeps_up and (costs.reads_disk or Shuffle.path in side.paths):
+        return DiskCache.path if costs.reads_disk else Shuffle.path
     slowest = costs.periods.slowest
-    if "load.prefetch" not in side.paths and slowest.period_ms <= step_ms:
-        return "load.prefetch"  # a step and a batch take turns, though each leaves the other time enough
+    if Prefetch.path not in side.paths and slowest.period_ms <= step_ms:
+        return Prefetch.path  # a step and a batch take turns, though each leaves the other time enough
     return _heaviest(slowest)
 
 
@@ -239,13 +241,13 @@ def _why(stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: Step
     """The name of the stage, or of its step, and the evidence for it."""
     step_ms = 1000 * (side.floor_s or 0.0) / side.batch_size
     budget = f"a step takes {step_ms:.3g} ms an example"
-    if stage == "load.prefetch":
+    if stage == Prefetch.path:
         cost = f"the {costs.periods.slowest.period_ms:.3g} ms that an example takes come after each step"
         return stage, f"nothing is prefetched, so {cost}; {budget}"
     took = f"which took {_seconds(loop.fill_s)} of {_seconds(loop.measured_s)}"
-    if stage == "load.shuffle":
+    if stage == Shuffle.path:
         return stage, f"each pass first fills the shuffle buffer, {took}"
-    if stage == "cache.disk" and loop.fill_s > loop.input_wait_s:
+    if stage == DiskCache.path and loop.fill_s > loop.input_wait_s:
         return stage, f"each pass first opens the cache and reads a batch, {took}"
     row = next((row for row in costs.rows if row.stage == stage), StageCost(stage=stage, examples=0, cost_ms=0.0))
     threads = "one thread" if (row.parallelism or 1) == 1 else f"{row.parallelism} threads"

@@ -6,16 +6,15 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from etlrun.plan.spec import RunSpec
 from etlrun.stages.base import SPEED, Stage, parameters
-from etlrun.stages.cache import Cache, NoCache
+from etlrun.stages.cache import Cache
 from etlrun.stages.flow import Flow
-from etlrun.stages.trainer import Trainer
+from etlrun.stages.step import Step
 
-_SPEED_ONLY = ("load.prefetch", "transform.parse", "transform.decode")
-"""Stages whose presence changes no number: TFDS parses and decodes to the same bytes."""
+StageT = TypeVar("StageT", bound=Stage)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +29,19 @@ class PlannedStage:
 
     stage: Stage
     gives: Flow
-    steps: tuple[PlannedStage, ...] = ()
+    steps: tuple[PlannedStep, ...] = ()
 
     @property
     def is_random(self) -> bool:
         """Whether it does something else in each pass."""
         return self.stage.random or any(step.is_random for step in self.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedStep(PlannedStage):
+    """A step in its place."""
+
+    stage: Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +60,7 @@ class Plan:
     spec: RunSpec
     train: tuple[PlannedStage, ...]
     evaluation: tuple[PlannedStage, ...]
-    by_model: tuple[PlannedStage, ...]
+    by_model: tuple[PlannedStep, ...]
     decisive: Mapping[str, Any]
     remarks: tuple[str, ...]
 
@@ -81,15 +87,15 @@ def pictures_of(stages: Sequence[PlannedStage]) -> Flow:
 
 def reads_features(plan: Plan) -> bool:
     """Whether the head of the model is trained alone, on what a cache keeps of its base."""
-    return plan.spec.cache.at == "features" and not isinstance(plan.spec.cache, NoCache)
+    return plan.spec.cache.at == "features" and plan.spec.cache.keeps
 
 
 def sections(spec: RunSpec) -> Iterator[Stage]:
     """The parts of a run that are no pipeline, in the order in which they are shown."""
     yield spec.model
     yield spec.trainer
-    if isinstance(spec.trainer, Trainer):
-        yield spec.trainer.early_stopping
+    if spec.fit is not None:
+        yield spec.fit.early_stopping
     yield spec.profile
     yield spec.measure
 
@@ -97,9 +103,24 @@ def sections(spec: RunSpec) -> Iterator[Stage]:
 def at_cache(stages: Sequence[PlannedStage]) -> tuple[Sequence[PlannedStage], Cache | None, Sequence[PlannedStage]]:
     """The stages before the cache, the cache, and those after it; where there is none, all stages are after it."""
     for place, planned in enumerate(stages):
-        if isinstance(planned.stage, Cache) and not isinstance(planned.stage, NoCache):
-            return stages[:place], planned.stage, stages[place + 1 :]
+        if planned.stage.keeps:
+            return stages[:place], cast("Cache", planned.stage), stages[place + 1 :]
     return (), None, stages
+
+
+def place_of_point(point: str, steps: Sequence[Step]) -> int | None:
+    """Return how many of `steps` come before a point of that name; None where none of them leads there."""
+    return next((place for place, step in enumerate(steps, 1) if point in step.points), None)
+
+
+def name_of_point(steps: Sequence[Step]) -> str:
+    """Return how `cache.at` calls the point after `steps`."""
+    return steps[-1].points[0] if steps else "source"
+
+
+def stage_of(stages: Iterable[PlannedStage], kind: type[StageT]) -> StageT | None:
+    """Return the stage of that type, of which a pipeline has one at most; None where it has none."""
+    return next((planned.stage for planned in stages if isinstance(planned.stage, kind)), None)
 
 
 def decisive_values(
@@ -111,7 +132,7 @@ def decisive_values(
         values |= data_values(stage, "")
     for prefix, stages in (("train/", train), ("eval/", evaluation), ("model/", by_model)):
         flat = [inner for outer in stages for inner in (outer, *outer.steps)]
-        values[f"{prefix}stages"] = [planned.stage.path for planned in flat if changes_data(planned.stage)]
+        values[f"{prefix}stages"] = [planned.stage.path for planned in flat if planned.stage.changes_data]
         for planned in flat:
             values |= data_values(planned.stage, prefix)
     if keeps_file_order(spec):
@@ -121,12 +142,7 @@ def decisive_values(
 
 def keeps_file_order(spec: RunSpec) -> bool:
     """Whether a cache keeps the order in which the first pass has read the shards, so that it changes the order."""
-    return spec.extract.random and not isinstance(spec.cache, NoCache)
-
-
-def changes_data(stage: Stage) -> bool:
-    """Whether a stage makes a difference by being there at all."""
-    return not stage.path.startswith(_SPEED_ONLY)
+    return spec.extract.random and spec.cache.keeps
 
 
 def data_values(stage: Stage, prefix: str) -> dict[str, Any]:

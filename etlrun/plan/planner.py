@@ -7,27 +7,24 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from etlrun.errors import ConfigError, Fault, did_you_mean
-from etlrun.plan.plan import Plan, PlannedStage, decisive_values, pictures_of
+from etlrun.plan.plan import Plan, PlannedStage, PlannedStep, decisive_values, pictures_of, place_of_point
 from etlrun.plan.rules import remarks, rules, validates
 from etlrun.plan.spec import RunSpec
 from etlrun.stages import STAGES
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
-from etlrun.stages.extract import Shards, Tfds
 from etlrun.stages.flow import Flow, UnfitError
-from etlrun.stages.image import Scaling
 from etlrun.stages.load import Batch, Prefetch, Shuffle
-from etlrun.stages.model import Backbone, MobileNetV2
+from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, Map, Parse, Step
-from etlrun.stages.trainer import Trainer
 
 
 def plan(spec: RunSpec) -> Plan:
     """The plan of `spec`; `ConfigError` with every pair of stages that don't fit."""
     planner = _Planner(spec)
     train, evaluation, by_model = planner.pipelines()
-    if not planner.faults and isinstance(spec.trainer, Trainer):
+    if not planner.faults and spec.fit is not None:
         planner.through(spec.model, planner.model_sees(train, by_model))
     planner.faults += [fault for fault in rules(spec, train, evaluation, planner.faults) if fault not in planner.faults]
     if planner.faults:
@@ -55,7 +52,7 @@ class _Planner:
         self.faults: list[Fault] = []
         self.by_model = self._scaled_by_model()
 
-    def pipelines(self) -> tuple[Stages, Stages, Stages]:
+    def pipelines(self) -> tuple[Stages, Stages, tuple[PlannedStep, ...]]:
         """The stages of training and of validation, and the steps that the model does."""
         train = self._pipeline(self.spec.transform, evaluation=False)
         evaluation = self._pipeline(self.spec.eval_transform, evaluation=True) if validates(self.spec) else ()
@@ -78,28 +75,25 @@ class _Planner:
             stages.append(PlannedStage(stage=stage, gives=flow, steps=inner))
         return tuple(stages)
 
-    def _steps(self, steps: tuple[Step, ...], flow: Flow) -> Stages:
+    def _steps(self, steps: tuple[Step, ...], flow: Flow) -> tuple[PlannedStep, ...]:
         planned = []
         for step in steps:
             flow = self.through(step, flow)
-            planned.append(PlannedStage(stage=step, gives=flow))
+            planned.append(PlannedStep(stage=step, gives=flow))
         return tuple(planned)
 
     def _stages(self, transform: Map, *, evaluation: bool) -> Iterator[Stage]:
         """The stages in order; random ones and the remainder rule are for training alone."""
         spec, load = self.spec, self.spec.load
-        parse = () if isinstance(spec.extract, Tfds) else (Parse(),)
+        parse = () if spec.extract.parses else (Parse(),)
         steps = (*parse, *transform.steps[: len(transform.steps) - len(self.by_model)])
         place = self._place_of_cache(steps)
-        extract = spec.extract
-        yield (
-            dataclasses.replace(extract, shuffle_files=False) if evaluation and isinstance(extract, Shards) else extract
-        )
+        yield spec.extract.for_evaluation() if evaluation else spec.extract
         yield dataclasses.replace(transform, steps=steps[:place])
         if spec.dataset.on_corrupt == "skip":
             yield SkipCorrupt()
-        if not isinstance(spec.cache, NoCache):
-            if spec.cache.at == "features" and isinstance(spec.model, MobileNetV2):
+        if spec.cache.keeps:
+            if spec.cache.at == "features" and spec.model.features is not None:
                 yield Backbone(features=spec.model.features)
             yield spec.cache
         if load.shuffle_buffer and not evaluation:
@@ -116,23 +110,20 @@ class _Planner:
 
     def _place_of_cache(self, steps: tuple[Step, ...]) -> int:
         """How many of the steps come before it."""
-        at, paths = self.spec.cache.at, [step.path for step in steps]
-        name = f"transform.{'decode' if at == 'decoded' else at}"
-        if isinstance(self.spec.cache, NoCache) or at in {"transformed", "features"}:
+        at, extract = self.spec.cache.at, self.spec.extract
+        if not self.spec.cache.keeps or at in {"transformed", "features"}:
             return len(steps)
-        tfds_decodes = isinstance(self.spec.extract, Tfds) and self.spec.extract.decode
-        if at == "source" and not tfds_decodes:
-            return int(isinstance(steps[0], Parse)) if steps else 0
-        if name in paths:
-            return paths.index(name) + 1
-        if at == "decoded" and tfds_decodes:
+        place = place_of_point(at, steps)
+        if place is not None:
+            return place
+        if at == ("decoded" if extract.decodes else "source"):  # what is read is at that point already
             return 0
-        known = (*POINTS, *(path.removeprefix("transform.") for path in paths if path != Parse.path))
+        where, known = NoCache.key("at"), tuple(dict.fromkeys((*POINTS, *(step.points[-1] for step in steps))))
         if at == "source":
-            self._add("cache.at", at, "pictures that are not decoded yet", "set extract.decode=false")
+            self._add(where, at, "pictures that are not decoded yet", "set extract.decode=false")
         else:
             remedy = did_you_mean(at, known, otherwise="name a step of both lists that comes before the scaling")
-            self._add("cache.at", at, f"one of {', '.join(known)}", remedy, is_rule=at in STAGES["transform"])
+            self._add(where, at, f"one of {', '.join(known)}", remedy, is_rule=at in STAGES["transform"])
         return len(steps)
 
     def _scaled_by_model(self) -> tuple[Step, ...]:
@@ -140,11 +131,11 @@ class _Planner:
         spec = self.spec
         lists = [spec.transform.steps, *([spec.eval_transform.steps] if validates(spec) else [])]
         common = takewhile(
-            lambda ends: isinstance(ends[0], Scaling) and all(end == ends[0] for end in ends),
+            lambda ends: ends[0].factors is not None and all(end == ends[0] for end in ends),
             zip(*(reversed(steps) for steps in lists), strict=False),
         )
         tail = tuple(reversed([ends[0] for ends in common]))
-        start = Flow() if isinstance(spec.extract, Tfds) else Flow(content="encoded")
+        start = Flow() if spec.extract.parses else Flow(content="encoded")
         flows = [self._quietly(spec.extract.flow(start), steps[: len(steps) - len(tail)]) for steps in lists]
         return tail if all(flow.content == "decoded" and flow.dtype == "uint8" for flow in flows) else ()
 

@@ -11,7 +11,6 @@ from etlrun.machine import CORES, calls_here
 from etlrun.plan.plan import Plan, PlannedStage, sections
 from etlrun.plan.spec import bare
 from etlrun.stages.base import Stage, parameters
-from etlrun.stages.trainer import Trainer
 
 FORMAT_VERSION = 1
 _INDENT = " " * 5
@@ -64,8 +63,8 @@ def _parameter_lines(stage: Stage, indent: str, cores: int | None) -> Iterator[s
 
 def as_dict(plan: Plan) -> dict[str, Any]:
     """The plan as plain values; `format` rises when a reader would have to change."""
-    trainer = plan.spec.trainer
-    nested = {"early_stopping": _values(trainer.early_stopping)} if isinstance(trainer, Trainer) else {}
+    trainer, fit = plan.spec.trainer, plan.spec.fit
+    nested = {"early_stopping": _values(fit.early_stopping)} if fit is not None else {}
     return {
         "format": FORMAT_VERSION,
         "fingerprint": plan.fingerprint,

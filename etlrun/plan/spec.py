@@ -24,6 +24,7 @@ from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Stage, expectation, field_metadata
 from etlrun.stages.cache import Cache
 from etlrun.stages.dataset import Dataset
+from etlrun.stages.extract import Extract
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure, NoProfile, Trace
 from etlrun.stages.model import Emulated, MobileNetV2
@@ -60,7 +61,7 @@ class RunSpec:
     """
 
     dataset: Dataset
-    extract: Stage
+    extract: Extract
     transform: Map
     eval_transform: Map
     cache: Cache
@@ -70,6 +71,16 @@ class RunSpec:
     profile: NoProfile | Trace
     measure: Measure
     unused: tuple[Unused, ...] = field(default=(), compare=False)
+
+    @property
+    def fit(self) -> Trainer | None:
+        """The trainer of a model; None where a run reads its examples and trains nothing."""
+        return self.trainer if isinstance(self.trainer, Trainer) else None
+
+    @property
+    def has_order(self) -> bool:
+        """Whether each run has its examples in the same order."""
+        return self.extract.is_ordered and self.transform.deterministic
 
 
 def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from etlrun.cache.limits import kept_bytes, megabytes
-from etlrun.plan.plan import Plan, at_cache, changes_data, data_values
+from etlrun.plan.plan import Plan, at_cache, data_values
 from etlrun.plan.spec import RunSpec
 from etlrun.sources.on_disk import examples
-from etlrun.stages.cache import DiskCache, MemoryCache
+from etlrun.stages.cache import Cache
+from etlrun.stages.model import Backbone
+from etlrun.stages.trainer import Trainer
 
 VALID, ANEW, FIRST, UNUSED, EACH_RUN = (
     "stays valid", "is made anew", "is made by the first run", "is not read any more", "is filled by each run"
 )  # fmt: skip
-_PRECISION, _DEVICE, _AUTO = "trainer.mixed_precision", "trainer.device", "auto"
+_PRECISION, _DEVICE, _AUTO = Trainer.key("mixed_precision"), Trainer.key("device"), "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,20 +59,20 @@ def caches(old: Plan, new: Plan) -> tuple[Kept, ...]:
     for name in new.pipelines.keys() | old.pipelines.keys():
         (was, before), (now, after) = (_content(plan, name) for plan in (old, new))
         if now is None:
-            found += [Kept(pipeline=name, target=_target(was), state=UNUSED)] if isinstance(was, DiskCache) else []
+            found += [Kept(pipeline=name, target=_target(was), state=UNUSED)] if was and was.outlives_run else []
             continue
         size_bytes, size = size_of(new, name)
         devices = before.get(_DEVICE), after.get(_DEVICE)
         unsure = {_DEVICE} if _AUTO in devices else set()
         differs = tuple(key for key in sorted((before | after).keys() - unsure) if before.get(key) != after.get(key))
         because: tuple[str, ...] = ()
-        if isinstance(now, MemoryCache):
-            if isinstance(was, MemoryCache) and not differs:
+        if not now.outlives_run:
+            if was is not None and not was.outlives_run and not differs:
                 continue  # each run fills it, with the same as before
             state = EACH_RUN
-        elif isinstance(was, DiskCache) and was.dir == now.dir:
+        elif was is not None and was.outlives_run and was.dir == now.dir:
             state = ANEW if differs else VALID
-            because = tuple(key for key in differs if key != "cache.at") or differs
+            because = tuple(key for key in differs if key != now.key("at")) or differs
         else:
             state = FIRST
         size = "" if state == VALID else size
@@ -102,27 +104,27 @@ def _target(cache: Any) -> str:
     return f"{cache.path} at {cache.at}"
 
 
-def _content(plan: Plan, name: str) -> tuple[DiskCache | MemoryCache | None, dict[str, Any]]:
+def _content(plan: Plan, name: str) -> tuple[Cache | None, dict[str, Any]]:
     """The cache of a pipeline, and what decides what is in it; see `etlrun.graph.identity`."""
     before, cache, _ = at_cache(plan.pipelines[name])
-    if not isinstance(cache, DiskCache | MemoryCache):
+    if cache is None:
         return None, {}
     dataset, split = plan.spec.dataset, "split" if name == "train" else "eval_split"
     keys = ("name", "version", "image_key", "label_key", "on_corrupt", split)
     decides = {f"dataset.{key}": getattr(dataset, key) for key in keys}
     flat = [inner.stage for outer in before for inner in (outer, *outer.steps)]
-    decides["the steps before it"] = [stage.path for stage in flat if changes_data(stage)]
+    decides["the steps before it"] = [stage.path for stage in flat if stage.changes_data]
     for stage in flat:
         decides |= data_values(stage, "")
-    decides["cache.at"] = str(before[-1].gives)  # to decode is no step that counts, yet what it gives is kept
-    if any(stage.path == "model.backbone" for stage in flat):
+    decides[cache.key("at")] = str(before[-1].gives)  # to decode is no step that counts, yet what it gives is kept
+    if any(stage.path == Backbone.path for stage in flat):
         decides |= data_values(plan.spec.model, "") | _features(plan.spec)
     return cache, decides
 
 
 def _features(spec: RunSpec) -> dict[str, Any]:
     """What of the trainer decides what a frozen base makes of a picture."""
-    drawn = {"trainer.seed": spec.trainer.seed} if getattr(spec.model, "weights", None) is None else {}
+    drawn = {spec.trainer.key("seed"): spec.trainer.seed} if spec.model.weights is None else {}
     decides = {key: getattr(spec.trainer, key.removeprefix("trainer."), None) for key in (_PRECISION, _DEVICE)}
     return {**drawn, **decides}
 
@@ -131,7 +133,7 @@ def size_of(plan: Plan, name: str) -> tuple[int | None, str]:
     """Of the cache of a pipeline: bytes where they can be known, and words."""
     before, _, _ = at_cache(plan.pipelines[name])
     flow, dataset = before[-1].gives, plan.spec.dataset
-    known = examples(dataset, (dataset.split if name == "train" else dataset.eval_split) or "")
+    known = examples(dataset, dataset.split_of(name) or "")
     each = flow.example_bytes
     if each is None and known is not None and flow.content == "encoded":
         each = int(known.encoded_bytes)

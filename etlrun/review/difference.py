@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.plan.plan import Plan, PlannedStage, changes_data, keeps_file_order
+from etlrun.plan.plan import Plan, PlannedStage, keeps_file_order, reads_features
 from etlrun.plan.spec import RunSpec, bare
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
-from etlrun.stages.cache import NoCache
-from etlrun.stages.image import Scaling
-from etlrun.stages.trainer import Trainer
+from etlrun.stages.dataset import Dataset
+from etlrun.stages.extract import Shards
+from etlrun.stages.load import Batch, Load, Shuffle
+from etlrun.stages.step import Step
 
 PIPELINES = ("train", "validation")
 _BY_NAME = (("extract", ORDER), ("cache", SPEED), ("model", TRAINING), ("trainer", TRAINING), ("profile", SPEED))
@@ -87,7 +88,7 @@ def compare(old: Plan, new: Plan, configs: tuple[Mapping[str, Any], Mapping[str,
         counted = values_that_count(old.spec).keys() | values_that_count(new.spec).keys()
         found += _uncounted(*configs, counted | _told_otherwise(old.spec, new.spec))
     kinds = {difference.kind for difference in found if difference.kind is not None}
-    is_fixed = all(_is_deterministic(plan.spec) for plan in (old, new))
+    is_fixed = all(plan.spec.has_order for plan in (old, new))
     doubts = tuple(_doubts(old.spec, new.spec, kinds))
     if kinds and any(_unrepeatable(plan.spec) for plan in (old, new)):
         kinds |= {DATA}  # nobody can know which examples a pass leaves out
@@ -115,9 +116,9 @@ def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
             is_order = group == "cache" and keeps_file_order(old) != keeps_file_order(new)
             yield Difference(path=group, old=names[0], new=names[1], kind=ORDER if is_order else kind)
     if old.extract.random and new.extract.random and old.trainer.seed != new.trainer.seed:
-        yield _difference("extract.shuffle_files.seed", old.trainer.seed, new.trainer.seed, ORDER)
+        yield _difference(f"{Shards.key('shuffle_files')}.seed", old.trainer.seed, new.trainer.seed, ORDER)
     if old.load.shuffle_buffer and new.load.shuffle_buffer and old.trainer.seed != new.trainer.seed:
-        yield _difference("load.shuffle.seed", old.trainer.seed, new.trainer.seed, ORDER)
+        yield _difference(Shuffle.key("seed"), old.trainer.seed, new.trainer.seed, ORDER)
 
 
 def _difference(path: str, old: Any, new: Any, kind: Kind) -> Difference:
@@ -125,11 +126,11 @@ def _difference(path: str, old: Any, new: Any, kind: Kind) -> Difference:
     pipelines: tuple[str, ...] = ()
     if path.startswith("dataset.") and kind == DATA:
         since = "the data set"
-        pipelines = {"dataset.split": ("train",), "dataset.eval_split": ("validation",)}.get(path, ())
-    elif path == "load.drop_remainder":
-        kind, since, pipelines = DATA, "load.batch", ("train",)
+        pipelines = tuple(name for name in PIPELINES if path == Dataset.key_of(name))
+    elif path == Load.key("drop_remainder"):
+        kind, since, pipelines = DATA, Batch.path, ("train",)
         note = "the last, smaller batch of a pass is there or left out"
-    elif path == "dataset.data_dir":
+    elif path == Dataset.key("data_dir"):
         note = "as long as the same files are there"
     elif kind == DATA:
         since = path.rpartition(".")[0]
@@ -144,9 +145,9 @@ def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, Kind]]:
         ("transform", spec.transform),
     ]
     blocks += [(step.path, step) for steps in _lists(spec).values() for step in steps]
-    blocks += [] if isinstance(spec.cache, NoCache) else [("cache", spec.cache)]
+    blocks += [("cache", spec.cache)] if spec.cache.keeps else []
     blocks += [("load", spec.load), ("model", spec.model), ("trainer", spec.trainer)]
-    blocks += [("trainer.early_stopping", spec.trainer.early_stopping)] if isinstance(spec.trainer, Trainer) else []
+    blocks += [(spec.fit.early_stopping.path, spec.fit.early_stopping)] if spec.fit is not None else []
     blocks += [("profile", spec.profile), ("measure", spec.measure)]
     return {
         f"{path}.{parameter.name}": (parameter.value, parameter.kind)
@@ -155,9 +156,9 @@ def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, Kind]]:
     }
 
 
-def _lists(spec: RunSpec) -> dict[str, tuple[Stage, ...]]:
+def _lists(spec: RunSpec) -> dict[str, tuple[Step, ...]]:
     """The steps of each pipeline that there is."""
-    lists: dict[str, tuple[Stage, ...]] = {"train": spec.transform.steps}
+    lists: dict[str, tuple[Step, ...]] = {"train": spec.transform.steps}
     return lists if spec.dataset.eval_split is None else {**lists, "validation": spec.eval_transform.steps}
 
 
@@ -183,7 +184,7 @@ def _moves(was: list[str], before: Sequence[Stage], after: Sequence[Stage]) -> I
         gone += was[start:end] if tag != "equal" else []
         come += now[other_start:other_end] if tag != "equal" else []
     for path in dict.fromkeys([*gone, *come]):
-        kind = DATA if changes_data(stages[path]) else SPEED
+        kind = DATA if stages[path].changes_data else SPEED
         yield Difference(
             path=path,
             old=_place(path, was) if path in was else None,
@@ -201,7 +202,7 @@ def _place(path: str, paths: list[str]) -> str:
 def _scaled(old: Plan, new: Plan) -> Iterator[Difference]:
     """Scaling that is done by the model on one side only."""
     for step in old.spec.transform.steps:
-        if isinstance(step, Scaling) and step.path in {item.path for item in new.spec.transform.steps}:
+        if step.factors is not None and step.path in {item.path for item in new.spec.transform.steps}:
             places = ["in the model" if _in(plan.by_model, step) else "in the pipeline" for plan in (old, new)]
             if places[0] != places[1]:
                 yield Difference(path=step.path, old=places[0], new=places[1], kind=DATA, since=step.path)
@@ -213,7 +214,8 @@ def _in(stages: Iterable[PlannedStage], step: Stage) -> bool:
 
 def _told_otherwise(old: RunSpec, new: RunSpec) -> set[str]:
     """Keys whose differences are told as other stages."""
-    lists = {"transform.steps"} if None in _evaluated(old, new) else {"transform.steps", "transform.eval_steps"}
+    names = ["steps"] if None in _evaluated(old, new) else ["steps", "eval_steps"]
+    lists = {f"{new.transform.block}.{name}" for name in names}
     return {f"{group}.name" for group, _ in _BY_NAME} | lists
 
 
@@ -240,19 +242,14 @@ def leaves(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _unrepeatable(spec: RunSpec) -> bool:
-    return bool(_cut(spec)) and not _is_deterministic(spec)
+    return bool(_cut(spec)) and not spec.has_order
 
 
 def _cut(spec: RunSpec) -> str:
     """What leaves examples out of a pass, by their order; empty where nothing does."""
-    steps = getattr(spec.trainer, "steps_per_epoch", None)
-    if steps is not None:
-        return f"trainer.steps_per_epoch={steps}"
+    if spec.trainer.steps_per_epoch is not None:
+        return f"trainer.steps_per_epoch={spec.trainer.steps_per_epoch}"
     return "load.drop_remainder=true" if spec.load.drop_remainder else ""
-
-
-def _is_deterministic(spec: RunSpec) -> bool:
-    return spec.transform.deterministic and bool(getattr(spec.extract, "deterministic", True))
 
 
 def _doubts(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
@@ -264,7 +261,7 @@ def _doubts(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
         yield f"{cuts[0]}: in another order, or with other batches, a pass leaves other examples out."
     elif _ends_elsewhere(old, new, kinds):
         yield f"{cuts[0]}: where training ends after other steps, it leaves other examples out."
-    limits = [limit for spec in (old, new) if (limit := getattr(spec.trainer, "seconds", None)) is not None]
+    limits = [limit for spec in (old, new) if (limit := spec.trainer.seconds) is not None]
     if limits:
         yield f"trainer.seconds={limits[0]:g} ends a run within a pass: how much it has read depends on the speed."
     random = [step.path for step in new.transform.steps if step.random]
@@ -275,9 +272,7 @@ def _doubts(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
 def _ends_elsewhere(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> bool:
     """Whether epochs of so many steps end at other places of the sequence of examples, or after another number."""
     spans = [
-        (spec.trainer.steps_per_epoch, spec.trainer.epochs, spec.trainer.early_stopping.patience)
-        for spec in (old, new)
-        if isinstance(spec.trainer, Trainer)
+        (fit.steps_per_epoch, fit.epochs, fit.early_stopping.patience) for fit in (old.fit, new.fit) if fit is not None
     ]
     may_stop = TRAINING in kinds and any(patience is not None for _, _, patience in spans)
     return any(steps is not None for steps, _, _ in spans) and (len(set(spans)) > 1 or may_stop)
@@ -287,13 +282,13 @@ def _notes(old: Plan, new: Plan, *, is_unordered: bool) -> Iterator[str]:
     plans = (old, new)
     if is_unordered and not any(_cut(plan.spec) for plan in plans):
         yield "The order of examples is not fixed: it is another one in each run."
-    if any(values_that_count(plan.spec).get("cache.at", ("",))[0] == "features" for plan in plans):
+    if any(reads_features(plan) for plan in plans):
         yield "cache.at = features: losses are those of a run without it within float tolerance, not to the bit."
 
 
 def _first(old: Plan, new: Plan, found: Sequence[Difference]) -> str:
     """The first stage, in the order of the pipelines, whose examples differ."""
     paths = [step.path for plan in (new, old) for steps in _lists(plan.spec).values() for step in steps]
-    order = ["the data set", *dict.fromkeys(paths), "load.batch"]
-    since = [difference.since for difference in found if difference.kind == DATA] or ["load.batch"]
+    order = ["the data set", *dict.fromkeys(paths), Batch.path]
+    since = [difference.since for difference in found if difference.kind == DATA] or [Batch.path]
     return min(since, key=order.index)

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 from etlrun.cache.limits import MEMORY_SHARE, free_memory_bytes, megabytes
 from etlrun.machine import cores
-from etlrun.plan.plan import Plan, PlannedStage, at_cache
-from etlrun.plan.rules import name_after, unread_cache
+from etlrun.plan.plan import Plan, PlannedStage, at_cache, name_of_point
+from etlrun.plan.rules import unread_cache
 from etlrun.review.caches import size_of
-from etlrun.stages.cache import MemoryCache
-from etlrun.stages.image import Decode, Resize
 from etlrun.stages.measure import ADVICE
 from etlrun.stages.step import Parse
 
@@ -90,14 +88,14 @@ def _cache_early(plan: Plan, _machine: Machine) -> Found:
     if cache is None or cache.at == "features" or epochs == 1:
         return
     steady = steps[: next((place for place, step in enumerate(steps) if step.is_random), len(steps))]
-    last = max((place for place, step in enumerate(steady) if isinstance(step.stage, Decode | Resize)), default=None)
+    last = max((place for place, step in enumerate(steady) if step.stage.is_costly), default=None)
     if last is None:
         return
-    again = [step.stage.path for step in steady[: last + 1] if not isinstance(step.stage, Parse)]
+    again = [step.stage.path for step in steady[: last + 1] if step.stage.path != Parse.path]
     sizes = f"{_size(before[-1])} there, {_size(steady[last])} after {again[-1]}"
     yield (
         f"the cache stands before {', '.join(again)}, done again in {epochs or 'all'} epochs; an example takes {sizes}",
-        f"cache.at={name_after([step.stage for step in steady[: last + 1]])}",
+        f"cache.at={name_of_point([step.stage for step in steady[: last + 1]])}",
     )
 
 
@@ -113,7 +111,7 @@ def _cache_unread(plan: Plan, _machine: Machine) -> Found:
 
 
 def _cache_above_memory(plan: Plan, machine: Machine) -> Found:
-    if not isinstance(plan.spec.cache, MemoryCache):
+    if not plan.spec.cache.keeps or plan.spec.cache.outlives_run:
         return
     sizes = [size_of(plan, name)[0] for name, stages in plan.pipelines.items() if stages]
     size = sum(size for size in sizes if size is not None)

@@ -16,6 +16,7 @@ from etlrun.plan import render
 from etlrun.plan.plan import Plan
 from etlrun.review.difference import Difference
 from etlrun.review.review import File, Review, Reviewed
+from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.terminal import as_markdown
 from etlrun.terminal import plain as _plain
 
@@ -183,10 +184,14 @@ def _nodes(plan: Plan, difference: Difference) -> Iterator[str]:
                 yield f"{name}_{number}"
 
 
+_OF_LOAD = {"shuffle": Shuffle.path, "prefetch": Prefetch.path}
+"""The stages that the keys of `load` are about, by how they begin; all others are about batches."""
+
+
 def _stage(group: str, rest: str) -> str:
     """How the paths of the stages begin that a key outside the steps is about."""
     if group == "load":
-        return f"load.{rest.split('_', maxsplit=1)[0].split('.', maxsplit=1)[0]}".replace("load.drop", "load.batch")
+        return _OF_LOAD.get(re.split("[_.]", rest)[0], Batch.path)
     if group == "transform":
         return "transform." if rest in {"num_parallel_calls", "deterministic"} else "no stage"
     return f"{group}."

@@ -17,7 +17,7 @@ import psutil
 from etlrun.errors import WorldError
 from etlrun.machine import VISIBLE, Gpu, cores, driver_gpus, listed_ids
 from etlrun.record.summary import Host
-from etlrun.stages.trainer import Drain, Trainer
+from etlrun.stages.trainer import Trainer
 
 _VERSIONED = (
     "etlrun", "tensorflow", "keras", "tensorflow-datasets", "hydra-core", "omegaconf", "numpy", "jax",
@@ -46,15 +46,14 @@ class Backend:
 
 
 @contextmanager
-def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
-    """Import the backend and set it up as `trainer` asks: device, precision. To drain needs the CPU alone.
+def prepare(fit: Trainer | None) -> Iterator[Backend]:
+    """Import the backend and set it up as `fit` asks: device, precision. A run that trains nothing needs the CPU alone.
 
     Raises:
         WorldError: A GPU or TensorBoard logs are asked for, and there is no GPU or no package for it.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # or TensorFlow takes all of a GPU's memory at once
-    fit = trainer if isinstance(trainer, Trainer) else None
     device = fit.device if fit else "cpu"
     if device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
@@ -72,7 +71,7 @@ def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
     unseen = _unseen(name, listed) if device == "auto" and not found else ""
     if fit and fit.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise WorldError(
-            where="trainer.tensorboard",
+            where=fit.key("tensorboard"),
             found="no package tensorboard",
             expected="the package that writes the logs, since trainer.tensorboard=true",
             remedy="pip install 'etlrun[tensorboard]', or set trainer.tensorboard=false",
@@ -89,7 +88,7 @@ def prepare(trainer: Trainer | Drain) -> Iterator[Backend]:
 def _no_gpu(name: str, listed: Sequence[Gpu]) -> WorldError:
     though = f", though the driver lists {_names(listed)}" if listed else ""
     return WorldError(
-        where="trainer.device",
+        where=Trainer.key("device"),
         found=f"no GPU that Keras's {name} backend can see{though}",
         expected="a GPU, since trainer.device=gpu",
         remedy=f"{_remedy(name, listed)}, or set trainer.device=auto",

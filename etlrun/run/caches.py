@@ -16,7 +16,6 @@ from etlrun.graph.forecast import fits
 from etlrun.graph.identity import identity
 from etlrun.plan.plan import Plan, at_cache
 from etlrun.record.record import Record
-from etlrun.stages.cache import DiskCache, NoCache
 
 
 def note(record: Record, text: str) -> None:
@@ -31,7 +30,7 @@ def keepers_of(
 ) -> dict[str, Keeper]:
     """Of the caches on disk, by pipeline; empty where there are none. They are neither opened nor claimed."""
     cache, keepers = plan.spec.cache, {}
-    if not isinstance(cache, DiskCache):
+    if not cache.outlives_run:
         return {}
     for name, context in contexts.items():
         before, _, _ = at_cache(plan.pipelines[name])
@@ -58,7 +57,7 @@ def keepers_of(
 def open_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline]) -> None:
     """Open or claim the caches on disk, and see to it that what is to be filled has space."""
     cache = plan.spec.cache
-    if isinstance(cache, NoCache):
+    if not cache.keeps:
         return
     keepers = {name: pipeline.keeper for name, pipeline in pipelines.items() if pipeline.keeper is not None}
     try:

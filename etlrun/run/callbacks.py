@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from etlrun.record.record import Record, replacing, sync
 from etlrun.record.summary import MEASURES, Epoch, as_json, from_summary
 from etlrun.run.checkpoint import checkpoint_path
 from etlrun.run.interrupts import raise_if_interrupted
-from etlrun.stages.measure import Trace
+from etlrun.stages.measure import Window
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
 
@@ -163,10 +163,10 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 class Profiler(keras.callbacks.Callback):  # type: ignore[misc]
     """Records TensorBoard profiles of windows of the training's steps; nothing is kept of the steps between."""
 
-    def __init__(self, profile: Trace, folder: str, first_step: int) -> None:
+    def __init__(self, windows: Sequence[Window], folder: str, first_step: int) -> None:
         super().__init__()
         self.step = first_step
-        self.windows = profile.windows
+        self.windows = windows
         self.folder, self.end = folder, 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:

@@ -19,12 +19,13 @@ from etlrun.record import record as records
 from etlrun.record.locks import is_nobodys
 from etlrun.record.summary import SUMMARY, Epoch, read_summary
 from etlrun.stages import Stages
+from etlrun.stages.dataset import Dataset
 from etlrun.stages.trainer import Trainer
 
 CHECKPOINTS = "checkpoints"
 _CHECKPOINT = re.compile(r"epoch_(\d{4,})\.keras")
 _START_ANEW = "start the run anew, without trainer.resume"
-_FREE = "trainer.fit.epochs"
+_FREE = f"{Trainer.path}.epochs"
 """What may differ from the run that is gone on with."""
 
 
@@ -56,14 +57,14 @@ def checkpoint_path(folder: Path, epoch: int) -> Path:
 
 def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     """The run that `trainer.resume` names, or None; refused where it can't be gone on with."""
-    trainer = planned.spec.trainer
-    if not isinstance(trainer, Trainer) or trainer.resume is None:
+    trainer = planned.spec.fit
+    if trainer is None or trainer.resume is None:
         return None
     left = _left_in(Path(trainer.resume))
     done = len(left.epochs)
     if done > trainer.epochs:
         raise WorldError(
-            where="trainer.epochs",
+            where=trainer.key("epochs"),
             found=str(trainer.epochs),
             expected=f"at least {done}, the epochs that {left.folder} has completed",
             remedy=f"set trainer.epochs={done} or more",
@@ -129,7 +130,7 @@ def has_read_the_same(previous: PreviousRun, digests: Mapping[str, str | None]) 
     for name, digest in digests.items():
         if digest is not None and then.get(name) not in (None, digest):
             raise WorldError(
-                where="dataset.split" if name == "train" else "dataset.eval_split",
+                where=Dataset.key_of(name),
                 found=f"records of digest {digest}",
                 expected=f"records of digest {then[name]}, which {previous.folder} has read",
                 remedy="set dataset.data_dir to those, or start a new run without trainer.resume (TFDS writes other "

@@ -15,24 +15,24 @@ from etlrun.record.summary import Epoch
 from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.interrupts import raise_if_interrupted
 from etlrun.run.session import at_work, opened, prepared
-from etlrun.stages.trainer import Drain
+from etlrun.stages.trainer import Drain, Trainer
 
 
-def drain(plan: Plan, record: Record, drain: Drain) -> None:
-    """Read until `drain` says to end; `WorldError` where data is missing or broken."""
+def drain(plan: Plan, record: Record) -> None:
+    """Read until the trainer's first limit is reached; `WorldError` where data is missing or broken."""
     work = prepared(plan, record, opened(plan), with_validation=False)
     assessment = Assessment(work, peak_gpu_bytes)
     with at_work(work):
         with assessment:
-            _passes(work, assessment, drain)
+            _passes(work, assessment, plan.spec.trainer)
         assessment.conclude(None)
 
 
-def _passes(work: Work, assessment: Assessment, drain: Drain) -> None:
-    until_s = None if drain.seconds is None else time.perf_counter() + drain.seconds
+def _passes(work: Work, assessment: Assessment, limits: Trainer | Drain) -> None:
+    until_s = None if limits.seconds is None else time.perf_counter() + limits.seconds
     watch, epoch, is_late = work.watches["train"], 0, False
     batches = Watched(work.train.dataset, watch)
-    while not is_late and (drain.epochs is None or epoch < drain.epochs):
+    while not is_late and (limits.epochs is None or epoch < limits.epochs):
         epoch += 1
         assessment.begin("train")
         for _batch in batches:

@@ -36,8 +36,6 @@ from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profi
 from etlrun.run.checkpoint import PreviousRun, checkpoint_path
 from etlrun.run.session import at_work, batches_in_pass, contexts_of, opened, prepared
 from etlrun.sources.tfds import Source
-from etlrun.stages.image import Scaling
-from etlrun.stages.measure import Trace
 from etlrun.stages.trainer import Trainer
 
 _FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2
@@ -71,16 +69,16 @@ def keepers(plan: Plan) -> dict[str, Keeper]:
     as_it_is = dataclasses.replace(spec.dataset, download=False)
     source = opened(dataclasses.replace(plan, spec=dataclasses.replace(spec, dataset=as_it_is)))
     backbone = None
-    if reads_features(plan) and isinstance(spec.trainer, Trainer):
-        backbone = models.backbone(whole_model(plan, source, None, spec.trainer))
-    with_validation = isinstance(spec.trainer, Trainer)
-    contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
+    if reads_features(plan) and spec.fit is not None:
+        backbone = models.backbone(whole_model(plan, source, None, spec.fit))
+    contexts = contexts_of(plan, source, with_validation=spec.fit is not None, backbone=backbone)
     return keepers_of(plan, contexts, {}, lambda _: None)
 
 
 def _profile_fits(work: Work, trainer: Trainer) -> None:
-    if isinstance(work.plan.spec.profile, Trace) and trainer.steps_per_epoch is None:
-        faults = list(windows_past(work.plan.spec.profile, batches_in_pass(work) * trainer.epochs))
+    windows = work.plan.spec.profile.windows
+    if windows and trainer.steps_per_epoch is None:
+        faults = list(windows_past(windows, batches_in_pass(work) * trainer.epochs))
         if faults:
             raise ConfigError(faults)
 
@@ -90,7 +88,7 @@ def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, traine
     if previous is not None:
         return _loaded(previous.checkpoint)
     stage = plan.spec.model
-    scaling = [planned.stage for planned in plan.by_model if isinstance(planned.stage, Scaling)]
+    scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
     model = models.build(stage, pictures_of(plan.train), scaling, source.num_classes)
     models.compile_for(model, stage, trainer)
     return model
@@ -180,14 +178,14 @@ def _batches(work: Work, done: int, trainer: Trainer) -> tf.data.Dataset:
 def _callbacks(
     work: Work, recorder: EpochRecorder, done: list[Epoch], trainer: Trainer, whole: keras.Model
 ) -> list[keras.callbacks.Callback]:
-    record, profile = work.record, work.plan.spec.profile
+    record, windows = work.record, work.plan.spec.profile.windows
     callbacks: list[keras.callbacks.Callback] = [recorder]  # first, so that no other's work counts as a step
     if trainer.early_stopping.patience is not None:
         callbacks.append(EarlyStopping(trainer.early_stopping, done))
     if trainer.tensorboard:
         callbacks.append(keras.callbacks.TensorBoard(record.folder / "tensorboard", write_graph=False))
-    if isinstance(profile, Trace):
-        callbacks.append(Profiler(profile, str(record.folder / "profile"), sum(epoch.steps for epoch in done)))
+    if windows:
+        callbacks.append(Profiler(windows, str(record.folder / "profile"), sum(epoch.steps for epoch in done)))
     return [*callbacks, Checkpoint(record, whole)]
 
 

@@ -19,7 +19,6 @@ from etlrun.errors import WorldError, headline
 from etlrun.graph.context import Backbone
 from etlrun.run.backend import accelerators
 from etlrun.stages.flow import Flow
-from etlrun.stages.image import Scaling
 from etlrun.stages.model import Backbone as BackboneStage
 from etlrun.stages.model import Emulated, MobileNetV2
 from etlrun.stages.trainer import Trainer
@@ -28,17 +27,18 @@ _HEAD = "probabilities"
 """The name of the one layer that is not the base's."""
 
 
-def build(stage: MobileNetV2 | Emulated, flow: Flow, scaling: Sequence[Scaling], num_classes: int) -> keras.Model:
+def build(
+    stage: MobileNetV2 | Emulated, flow: Flow, scaling: Sequence[tuple[float, float]], num_classes: int
+) -> keras.Model:
     """A model from pictures (batch, height, width, 3) as `flow` gives them to probabilities (batch, num_classes).
 
-    It begins with the steps of `scaling`, so that a saved model takes pictures as the pipeline gives them.
+    It begins with `scaling`, pairs of a scale and an offset: a saved model takes pictures as the pipeline gives them.
 
     Raises:
         WorldError: The weights are not there, or don't fit.
     """
     inputs = pixels = keras.Input((flow.height, flow.width, 3), dtype=flow.dtype, name="image")
-    for step in scaling:
-        factor, offset = step.factors
+    for factor, offset in scaling:
         pixels = keras.layers.Rescaling(factor, offset, dtype="float32")(pixels)
     if isinstance(stage, Emulated):
         pixels = keras.layers.Rescaling(1.0, dtype="float32")(pixels)
@@ -124,7 +124,7 @@ def _base(stage: MobileNetV2, flow: Flow) -> keras.Model:
     weights = stage.weights
     if weights not in (None, "imagenet") and not Path(weights).expanduser().is_file():
         raise WorldError(
-            where="model.weights",
+            where=MobileNetV2.key("weights"),
             found=f"no file {weights}",
             expected="`imagenet`, null, or the path of a weights file (.h5 or .weights.h5)",
             remedy="check the path; relative paths start at the working directory",
@@ -148,14 +148,14 @@ def _no_weights(weights: str, error: Exception) -> WorldError:
     if weights == "imagenet":
         home = Path(os.environ.get("KERAS_HOME", "~/.keras"))
         return WorldError(
-            where="model.weights",
+            where=MobileNetV2.key("weights"),
             found=f"imagenet weights that could not be had: {reason}",
             expected="Keras's download to work, or its file to be there already",
             remedy=f"copy the file that Keras names into {home / 'models'} (the environment variable KERAS_HOME "
             "moves that folder), or set model.weights to the path of a weights file",
         )
     return WorldError(
-        where="model.weights",
+        where=MobileNetV2.key("weights"),
         found=f"weights that don't fit in {weights}: {reason}",
         expected="weights of MobileNetV2 without its top, of the same alpha",
         remedy="set model.alpha to that of the file, or model.weights=null for a random start",
@@ -164,7 +164,7 @@ def _no_weights(weights: str, error: Exception) -> WorldError:
 
 def compile_for(model: keras.Model, stage: MobileNetV2 | Emulated, trainer: Trainer) -> None:
     """Give `model` its optimizer, loss and metrics; an emulated one learns nothing, and has none."""
-    if isinstance(stage, Emulated):
+    if not stage.learns:
         model.compile()
         return
     optimizer: Any = keras.optimizers.get(
@@ -214,7 +214,7 @@ def build_loops(model: keras.Model, stage: MobileNetV2 | Emulated, batch_size: i
 
     On TensorFlow a function that makes variables is traced twice. On JAX `fit` reads a batch ahead, which no step sees.
     """
-    if isinstance(stage, Emulated):
+    if not stage.learns:
         return
     if keras.backend.backend() == "jax":
         pictures = np.zeros((batch_size, *model.input_shape[1:]), model.input.dtype)

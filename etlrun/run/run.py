@@ -28,8 +28,6 @@ from etlrun.run import checkpoint
 from etlrun.run.backend import Backend
 from etlrun.run.interrupts import interrupts
 from etlrun.stages import STAGES, Stages
-from etlrun.stages.model import Emulated
-from etlrun.stages.trainer import Trainer
 from etlrun.terminal import rounded
 
 OK, FAILED, TOO_SLOW, INTERRUPTED = 0, 1, 3, 130
@@ -116,23 +114,23 @@ def _work(record: Record, stages: Stages) -> None:
 
     from etlrun.run.backend import prepare  # imports TensorFlow, so not before the config is known to be right
 
-    with prepare(spec.trainer) as backend:
+    with prepare(spec.fit) as backend:
         from etlrun.run.drain import drain
         from etlrun.run.fit import train
 
         record.update(versions=backend.versions, host=backend.host, au_of=_worker(spec, backend))
         _say_device(record, backend)
         record.event("started", backend=backend.name, pid=os.getpid())
-        if isinstance(spec.trainer, Trainer):
-            train(planned, record, previous, spec.trainer)
+        if spec.fit is not None:
+            train(planned, record, previous, spec.fit)
         else:
-            drain(planned, record, spec.trainer)
+            drain(planned, record)
     _end(record, statuses.COMPLETED)
 
 
 def _worker(spec: RunSpec, backend: Backend) -> str:
     """Whose part of the time a run's AU is."""
-    if isinstance(spec.model, Emulated):
+    if not spec.model.learns:
         return "the emulated accelerator"
     return "the GPU" if backend.host.accelerators else "the model"
 

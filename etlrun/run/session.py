@@ -16,7 +16,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Backbone, Context
 from etlrun.measure.watched import Watch
 from etlrun.measure.work import Work
-from etlrun.plan.plan import Plan
+from etlrun.plan.plan import Plan, stage_of
 from etlrun.record.record import Record
 from etlrun.run.backend import seed_all
 from etlrun.run.caches import describe_caches, keepers_of, note, open_caches
@@ -75,9 +75,8 @@ def contexts_of(
 ) -> dict[str, Context]:
     """What the stages of each pipeline share: `train` and, where there is validation, `validation`."""
     dataset = plan.spec.dataset
-    splits = {"train": source.split(dataset.split, "dataset.split")}
-    if with_validation and dataset.eval_split is not None:
-        splits["validation"] = source.split(dataset.eval_split, "dataset.eval_split")
+    names = ["train", "validation"] if with_validation and dataset.eval_split is not None else ["train"]
+    splits = {name: source.split(dataset.split_of(name) or "", dataset.key_of(name)) for name in names}
     return {
         name: Context(source=source, split=split, seed=plan.spec.trainer.seed, backbone=backbone)
         for name, split in splits.items()
@@ -101,7 +100,7 @@ def _enough(plan: Plan, num_examples: int) -> None:
     load = plan.spec.load
     if load.drop_remainder and num_examples < load.batch_size:
         raise WorldError(
-            where="load.batch_size",
+            where=load.key("batch_size"),
             found=f"{load.batch_size}, with {num_examples} examples in the training split",
             expected=f"at most {num_examples} while load.drop_remainder=true, which leaves no batch otherwise",
             remedy=f"set load.batch_size={num_examples} or smaller, or load.drop_remainder=false",
@@ -113,8 +112,8 @@ def _note_few_shards(plan: Plan, record: Record, shards: int) -> None:
 
     Only the data set that is opened knows how many there are.
     """
-    extract = plan.spec.extract
-    if isinstance(extract, Interleave) and extract.cycle_length not in ("all", extract.at_once(shards)):
+    extract = stage_of(plan.train, Interleave)
+    if extract is not None and extract.cycle_length not in ("all", extract.at_once(shards)):
         has = f"{shards} shard{'s' * (shards > 1)}"
         record.remark(f"extract.cycle_length = {extract.cycle_length} means {shards}: the split has {has}.")
 

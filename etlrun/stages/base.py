@@ -82,15 +82,66 @@ Size = Annotated[
 ]
 
 
+BATCHES = ("Batch", "ParallelBatch")
+"""How the names of nodes that make batches begin."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Nodes:
+    """Nodes of one stage in the model of the graph that tf.data keeps for AUTOTUNE.
+
+    Attributes:
+        names: How the names of the nodes begin; empty for all that no other stage claims.
+        is_single: Whether it is one node, so that the next node of that name belongs to the next stage.
+        examples: The examples in an element, where the stage makes batches of its own; None for those of its place.
+    """
+
+    names: tuple[str, ...] = ()
+    is_single: bool = False
+    examples: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """A parameter that AUTOTUNE sets.
+
+    Attributes:
+        field: The field of the stage.
+        setting: The name under which the measured costs of a stage give its value.
+        key: Its key in a config.
+    """
+
+    field: str
+    setting: Literal["parallelism", "buffer_size"]
+    key: str
+
+
 class Stage:
     """A frozen, keyword-only dataclass of parameters; what it means in TensorFlow is registered for its type.
 
     Attributes:
         path: The group and the name by which configs and plans call it: `extract.interleave`.
+        block: The block of a config that holds its fields, where that is not `path`.
+        changes_data: Whether its mere presence changes the numbers of a run.
+        keeps: Whether later passes read what it holds instead of what comes before it.
+        nodes: Its nodes in the model of tf.data's graph, from the end of the graph to its source.
+        tuned: The parameter that AUTOTUNE sets where the config says `autotune`.
     """
 
     path: ClassVar[str]
+    block: ClassVar[str] = ""
+    changes_data: ClassVar[bool] = True
+    keeps: ClassVar[bool] = False
+    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(),)
+    tuned: ClassVar[Tuned | None] = None
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+
+    @classmethod
+    def key(cls, name: str) -> str:
+        """Return the dotted key of the field `name` in a config; `AttributeError` where there is no such field."""
+        if name not in field_metadata(cls):
+            raise AttributeError(f"{cls.__name__} has no field {name}")
+        return f"{cls.block or cls.path}.{name}"
 
     @property
     def random(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import SPEED, Expected, OptionalPath, Stage
+from etlrun.stages.base import SPEED, Expected, Nodes, OptionalPath, Stage
 
 POINTS = ("source", "decoded", "transformed", "features")
 """Of a pipeline, in order, by names of their own. A step's name means the point after that step."""
@@ -18,6 +18,10 @@ Point = Annotated[
     Expected("source, decoded, transformed, features, or the name of a step, after which it stands"),
 ]
 Dtype = Annotated[Literal["auto", "uint8"], Expected("auto or uint8")]
+
+
+_COUNTED = Nodes(("Map",), is_single=True)
+"""A map that counts or writes what is kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +35,10 @@ class _Cache(Stage):
         dir: Where caches on disk are; null for the user's cache folder.
         when_busy: While another run fills the same cache on disk, `wait` for it or go on `uncached`.
     """
+
+    block: ClassVar[str] = "cache"
+    outlives_run: ClassVar[bool] = False
+    """Whether later runs read what it keeps."""
 
     at: Annotated[Point, SPEED]
     dtype: Annotated[Dtype, SPEED]
@@ -50,6 +58,8 @@ class MemoryCache(_Cache):
     """The first pass fills the process's memory, later passes read from there."""
 
     path: ClassVar[str] = "cache.memory"
+    keeps: ClassVar[bool] = True
+    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("MemoryCache",)), _COUNTED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +67,11 @@ class DiskCache(_Cache):
     """The first pass that needs them fills files, which later passes, and later runs on the same data, read."""
 
     path: ClassVar[str] = "cache.disk"
+    keeps: ClassVar[bool] = True
+    outlives_run: ClassVar[bool] = True
+    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Concatenate",)), _COUNTED)
+    nodes_of_reading: ClassVar[tuple[Nodes, ...]] = (Nodes(("Concatenate", "Map", "ParallelMap")),)
+    """The same in a pass that reads the files."""
 
 
 Cache = NoCache | MemoryCache | DiskCache

@@ -34,6 +34,15 @@ class Dataset(Stage):
 
     path: ClassVar[str] = "dataset"
 
+    @classmethod
+    def key_of(cls, pipeline: str) -> str:
+        """Return the dotted key of the split that the pipeline `train` or `validation` reads."""
+        return cls.key("split" if pipeline == "train" else "eval_split")
+
+    def split_of(self, pipeline: str) -> str | None:
+        """Return the split that the pipeline `train` or `validation` reads; None for no validation."""
+        return self.split if pipeline == "train" else self.eval_split
+
     name: Annotated[Text, DATA]
     version: Annotated[Annotated[str, Field(pattern=_VERSION)] | None, Expected(_VERSION_EXPECTED), DATA]
     data_dir: Annotated[OptionalPath, SPEED]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import ORDER, SPEED, Expected, Flag, Parallelism, Positive, Stage
+from etlrun.stages.base import ORDER, SPEED, Expected, Flag, Parallelism, Positive, Stage, Tuned
 from etlrun.stages.flow import Flow
 
 Cycle = Annotated[
@@ -16,8 +17,33 @@ Cycle = Annotated[
 ]
 
 
+class Extract(Stage):
+    """A way of reading records.
+
+    Attributes:
+        parses: Whether it gives features instead of serialised examples.
+    """
+
+    block: ClassVar[str] = "extract"
+    parses: ClassVar[bool] = False
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it gives decoded images."""
+        return False
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether each run reads the records in the same order."""
+        return True
+
+    def for_evaluation(self) -> Self:
+        """Return the same stage as validation has it: in the order of the shards' names."""
+        return self
+
+
 @dataclass(frozen=True, kw_only=True)
-class Tfds(Stage):
+class Tfds(Extract):
     """Reads as `tfds.load` reads, but keeps nothing in memory by itself.
 
     Attributes:
@@ -25,15 +51,20 @@ class Tfds(Stage):
     """
 
     path: ClassVar[str] = "extract.tfds"
+    parses: ClassVar[bool] = True
 
     decode: Annotated[Flag, SPEED]
+
+    @property
+    def decodes(self) -> bool:
+        return self.decode
 
     def flow(self, incoming: Flow) -> Flow:
         return incoming.replace(content="decoded" if self.decode else "encoded")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shards(Stage):
+class Shards(Extract):
     """What all that reads the shards by itself has in common.
 
     Attributes:
@@ -46,6 +77,9 @@ class Shards(Stage):
     @property
     def random(self) -> bool:
         return self.shuffle_files
+
+    def for_evaluation(self) -> Self:
+        return dataclasses.replace(self, shuffle_files=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +103,16 @@ class Interleave(Shards):
     """
 
     path: ClassVar[str] = "extract.interleave"
+    tuned: ClassVar[Tuned | None] = Tuned("num_parallel_calls", "parallelism", "extract.num_parallel_calls")
 
     cycle_length: Annotated[Cycle, ORDER]
     block_length: Annotated[Positive, ORDER]
     num_parallel_calls: Annotated[Parallelism, SPEED]
     deterministic: Annotated[Flag, ORDER]
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.deterministic
 
     def at_once(self, shards: int) -> int:
         """How many of so many shards are open at once."""

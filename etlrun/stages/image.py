@@ -23,6 +23,10 @@ class Decode(Step):
     """
 
     path: ClassVar[str] = "transform.decode"
+    changes_data: ClassVar[bool] = False
+    """TFDS decodes to the same pixels."""
+    is_costly: ClassVar[bool] = True
+    points: ClassVar[tuple[str, ...]] = ("decoded", "decode")
 
     def flow(self, incoming: Flow) -> Flow:
         if incoming.content != "encoded":
@@ -50,6 +54,7 @@ class Resize(Step):
     """
 
     path: ClassVar[str] = "transform.resize"
+    is_costly: ClassVar[bool] = True
 
     size: Annotated[Size, DATA]
     method: Annotated[Literal["bilinear", "nearest", "area"], Expected("bilinear, nearest or area"), DATA]

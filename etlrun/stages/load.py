@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from etlrun.stages.base import ORDER, SPEED, Buffer, Expected, Flag, Natural, Positive, Stage
+from etlrun.stages.base import BATCHES, ORDER, SPEED, Buffer, Expected, Flag, Natural, Nodes, Positive, Stage, Tuned
 from etlrun.stages.flow import Flow
 
 ShuffleBuffer = Annotated[int, Field(ge=0, le=100_000_000), Expected("an integer from 0 to 100,000,000")]
@@ -23,6 +23,7 @@ class Shuffle(Stage):
     """
 
     path: ClassVar[str] = "load.shuffle"
+    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Shuffle",)),)
     random: ClassVar[bool] = True
 
     buffer_size: Annotated[Positive, ORDER]
@@ -39,6 +40,7 @@ class Batch(Stage):
     """
 
     path: ClassVar[str] = "load.batch"
+    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(BATCHES),)
 
     batch_size: Annotated[Positive, ORDER]
     drop_remainder: Annotated[Flag, ORDER]
@@ -56,6 +58,9 @@ class Prefetch(Stage):
     """
 
     path: ClassVar[str] = "load.prefetch"
+    changes_data: ClassVar[bool] = False
+    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Prefetch",)),)
+    tuned: ClassVar[Tuned | None] = Tuned("buffer_size", "buffer_size", "load.prefetch")
 
     buffer_size: Annotated[Buffer, SPEED]
 

@@ -61,6 +61,8 @@ class NoProfile(Stage):
     """No profile is recorded."""
 
     path: ClassVar[str] = "profile.none"
+    block: ClassVar[str] = "profile"
+    windows: ClassVar[tuple[Window, ...]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +74,7 @@ class Trace(Stage):
     """
 
     path: ClassVar[str] = "profile.trace"
+    block: ClassVar[str] = "profile"
 
     windows: Annotated[
         Annotated[tuple[Window, ...], Field(min_length=1)],

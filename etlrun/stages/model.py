@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from etlrun.stages.base import SPEED, TRAINING, Expected, Flag, OptionalPath, Stage
+from etlrun.stages.base import BATCHES, SPEED, TRAINING, Expected, Flag, Nodes, OptionalPath, Stage
 from etlrun.stages.flow import Flow, UnfitError
 
 SMALLEST_INPUT = 32
@@ -41,6 +41,8 @@ class MobileNetV2(Stage):
     """
 
     path: ClassVar[str] = "model.mobilenet_v2"
+    block: ClassVar[str] = "model"
+    learns: ClassVar[bool] = True
 
     alpha: Annotated[Width, TRAINING]
     weights: Annotated[OptionalPath, TRAINING]
@@ -81,6 +83,11 @@ class Backbone(Stage):
 
     path: ClassVar[str] = "model.backbone"
     pictures_at_once: ClassVar[int] = 64
+    nodes: ClassVar[tuple[Nodes, ...]] = (
+        Nodes(("Unbatch",), is_single=True),
+        Nodes(examples=pictures_at_once),
+        Nodes(BATCHES, examples=pictures_at_once),
+    )
 
     features: int
 
@@ -98,6 +105,12 @@ class Emulated(Stage):
     """
 
     path: ClassVar[str] = "model.emulated"
+    block: ClassVar[str] = "model"
+    learns: ClassVar[bool] = False
+    trainable: ClassVar[bool] = False
+    weights: ClassVar[None] = None
+    features: ClassVar[None] = None
+    """It has no base that could give any."""
 
     step_ms: Annotated[Duration, SPEED]
     eval_step_ms: Annotated[Duration, SPEED]

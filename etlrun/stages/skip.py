@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from etlrun.stages.base import Stage
+from etlrun.stages.base import Nodes, Stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,3 +13,7 @@ class SkipCorrupt(Stage):
     """Leaves out records that can't be read, parsed or decoded, and counts those that are left."""
 
     path: ClassVar[str] = "dataset.skip_corrupt"
+    nodes: ClassVar[tuple[Nodes, ...]] = (
+        Nodes(("Map",), is_single=True),  # which takes the numbers off
+        Nodes(("Filter", "Concatenate", "IgnoreErrors")),
+    )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from etlrun.stages.base import ORDER, SPEED, Flag, Parallelism, Stage
+from etlrun.stages.base import ORDER, SPEED, Flag, Nodes, Parallelism, Stage, Tuned
 from etlrun.stages.flow import Flow
 
 
@@ -23,6 +23,18 @@ class Step(Stage):
     """
 
     op: ClassVar[Callable[..., Any]]
+    is_costly: ClassVar[bool] = False
+    """Whether it takes so long that reading its result from a cache is faster."""
+
+    @property
+    def points(self) -> tuple[str, ...]:
+        """The names of the point after it, as `cache.at` takes them; the first one is that of messages."""
+        return (self.path.partition(".")[2],)
+
+    @property
+    def factors(self) -> tuple[float, float] | None:
+        """Scale and offset of a step that a model can do as well; None for any other."""
+        return None
 
     @property
     def values(self) -> dict[str, Any]:
@@ -35,6 +47,8 @@ class Parse(Step):
     """Reads picture and label out of a serialised example; a plan puts it before the first step."""
 
     path: ClassVar[str] = "transform.parse"
+    changes_data: ClassVar[bool] = False
+    points: ClassVar[tuple[str, ...]] = ("source",)
 
     def flow(self, incoming: Flow) -> Flow:
         return incoming.replace(content="encoded")
@@ -52,6 +66,9 @@ class Map(Stage):
     """
 
     path: ClassVar[str] = "transform.map"
+    block: ClassVar[str] = "transform"
+    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Map", "ParallelMap")),)
+    tuned: ClassVar[Tuned | None] = Tuned("num_parallel_calls", "parallelism", "transform.num_parallel_calls")
 
     num_parallel_calls: Annotated[Parallelism, SPEED]
     deterministic: Annotated[Flag, ORDER]
@@ -63,3 +80,4 @@ class AfterCache(Map):
     """Those steps that come after a cache, done again in each pass."""
 
     path: ClassVar[str] = "transform.after_cache"
+    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Map", "ParallelMap"), is_single=True),)

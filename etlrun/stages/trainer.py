@@ -62,6 +62,9 @@ class Trainer(Stage):
     """
 
     path: ClassVar[str] = "trainer.fit"
+    block: ClassVar[str] = "trainer"
+    seconds: ClassVar[None] = None
+    """It ends with an epoch, never within one."""
 
     epochs: Annotated[Positive, TRAINING]
     steps_per_epoch: Annotated[OptionalPositive, TRAINING]
@@ -95,6 +98,9 @@ class Drain(Stage):
     """
 
     path: ClassVar[str] = "trainer.drain"
+    block: ClassVar[str] = "trainer"
+    steps_per_epoch: ClassVar[None] = None
+    """Its epochs are passes."""
 
     seconds: Annotated[
         Annotated[float, Field(gt=0, allow_inf_nan=False)] | None,

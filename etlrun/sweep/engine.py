@@ -20,6 +20,7 @@ from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, FAILED, PRUNED
 from etlrun.run import run as runs
+from etlrun.stages.sweep import Sweep
 from etlrun.sweep import hparams
 from etlrun.sweep.gpus import seats
 from etlrun.sweep.ledger import Ledger, RunKey
@@ -206,7 +207,7 @@ class _Running:
     def tell_late(self, limit_s: float | None) -> None:
         """Have its summary say why it has ended."""
         fault = Fault(
-            where="sweep.timeout_s",
+            where=Sweep.key("timeout_s"),
             found=f"a job of more than {limit_s:g} s",
             expected="its end before that",
             remedy="give it more time, or less to do",
