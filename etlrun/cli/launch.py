@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ import hydra
 from hydra._internal.callbacks import Callbacks
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
+from hydra.core.utils import run_job
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, read_write
 
 from etlrun.config.composer import plain, resolved
-from etlrun.config.request import VERSION_BASE, Request, composer, config_dir
+from etlrun.config.jobs import Job
+from etlrun.config.request import VERSION_BASE, Request, composer, config_dir, with_hydra
 from etlrun.errors import EtlrunError, WorldError, describe
 from etlrun.plan.spec import parse_sweep
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
@@ -45,6 +47,34 @@ def launch(words: Sequence[str]) -> None:
         version_base=VERSION_BASE, config_path=str(config_dir()), config_name="config"
     )(job)
     main()
+
+
+def start(request: Request, planned: Job) -> None:
+    """Run the one job of `request` in this process, in the folder and with the logging that Hydra's config names."""
+    with composer(request) as files:
+        config = with_hydra(request)
+    refuse_unwritable(Path(config.hydra.run.dir), "hydra.run.dir")
+    with read_write(config.hydra):
+        config.hydra.mode = RunMode.RUN
+    context = HydraContext(config_loader=files.loader, callbacks=Callbacks(config))
+    context.callbacks.on_run_start(config=config, config_name=request.config_name)
+
+    def run_planned(_: DictConfig) -> None:
+        folder = Path(HydraConfig.get().runtime.output_dir)
+        _freeze(folder, planned.config)
+        raise SystemExit(run.run(folder, planned=planned.plan))
+
+    run_job(run_planned, config, job_dir_key="hydra.run.dir", job_subdir_key=None, hydra_context=context)
+
+
+def _freeze(folder: Path, config: Mapping[str, Any]) -> None:
+    """Keep the config of the job that Hydra has set up, with its overrides and the folder of a person's own configs."""
+    settings = HydraConfig.get()
+    own_configs = [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
+    try:
+        run.freeze(folder, config, list(settings.overrides.task), own_configs[0] if own_configs else None)
+    except EtlrunError as error:
+        raise SystemExit(describe(error)) from None
 
 
 def refuse_unwritable(folder: Path, key: str) -> None:
@@ -93,12 +123,8 @@ def job(config: DictConfig) -> Any:
     """
     settings = HydraConfig.get()
     folder = Path(settings.runtime.output_dir)
-    own_configs = [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
     if settings.mode == RunMode.RUN or not (Path(settings.sweep.dir) / SWEEP).exists():
-        try:
-            run.freeze(folder, plain(config), list(settings.overrides.task), own_configs[0] if own_configs else None)
-        except EtlrunError as error:
-            raise SystemExit(describe(error)) from None
+        _freeze(folder, plain(config))
     if settings.mode == RunMode.RUN:
         raise SystemExit(run.run(folder))
     process = started(folder)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from etlrun.cli import check, diff, launch, multirun
 from etlrun.config import grid
-from etlrun.config.request import Request, run_dir
+from etlrun.config.request import Request
 from etlrun.eject import program
 from etlrun.errors import ConfigError, EtlrunError, Fault, describe, of_system
 from etlrun.plan import render
@@ -79,9 +79,10 @@ def _run(words: list[str]) -> None:
     if request.multirun:
         multirun.multirun(request.arguments)
         return
-    grid.resolve(request, STAGES)
-    launch.refuse_unwritable(run_dir(request), "hydra.run.dir")
-    launch.launch(request.arguments)
+    job = grid.resolve(request, STAGES)
+    if request.unknown:  # options of Hydra's own, which it heeds or refuses
+        launch.launch(request.arguments)
+    launch.start(request, job)
 
 
 def _plan(words: list[str]) -> None:

@@ -151,17 +151,21 @@ def by_hydra(request: Request, overrides: Sequence[str]) -> DictConfig:
     return config
 
 
-def run_dir(request: Request) -> Path:
-    """The folder of a run of `request`, for `${now:}` as of now; `ConfigError` where no folder of here is meant."""
+def with_hydra(request: Request) -> DictConfig:
+    """Return the config of a run with Hydra's own in it, for `${now:}` as of now, while `composer` is at work.
+
+    Raises:
+        ConfigError: `hydra.run.dir` means no folder on this machine.
+    """
     try:
-        with composer(request):
-            folder = str(by_hydra(request, request.overrides).hydra.run.dir)
+        config = by_hydra(request, request.overrides)
+        folder = str(config.hydra.run.dir)
     except UNCOMPOSABLE as error:
         raise ConfigError([refusal(error)]) from error
     faults = list(unfit_folder("hydra.run.dir", folder))
     if faults:
         raise ConfigError(faults)
-    return Path(folder)
+    return config
 
 
 def unfit_folder(key: str, folder: str) -> Iterator[Fault]:

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from etlrun.errors import EtlrunError, Fault, headline, of_system
 from etlrun.plan import render
+from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import RunSpec, parse
 from etlrun.record import record as records
@@ -39,20 +40,23 @@ def freeze(folder: Path, config: Mapping[str, Any], overrides: list[str], config
     Record.create(folder, config, overrides, config_dir=config_dir)
 
 
-def run(folder: Path, stages: Stages = STAGES) -> int:
-    """Run what `freeze` left in `folder`, and return the exit status; every ending leaves a summary."""
+def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> int:
+    """Run what `freeze` left in `folder`, and return the exit status; every ending leaves a summary.
+
+    `planned` is the plan of that config, where it has been made already.
+    """
     try:
         with nobodys(folder):
-            return _run(Record(folder), stages)
+            return _run(Record(folder), stages, planned)
     except EtlrunError as error:
         _say_failed(error.faults)
         return error.status
 
 
-def _run(record: Record, stages: Stages) -> int:
+def _run(record: Record, stages: Stages, planned: Plan | None) -> int:
     try:
         with interrupts():
-            _work(record, stages)
+            _work(record, stages, planned or plan(parse(records.read_config(record.folder), stages)))
     except KeyboardInterrupt:
         _end_early(record, statuses.INTERRUPTED, _fault("the run", "an interrupt", "the end of the training"))
         _say_interrupted(record)
@@ -99,9 +103,8 @@ def settle(folder: Path, status: int) -> None:
     report.write(folder)
 
 
-def _work(record: Record, stages: Stages) -> None:
-    spec = parse(records.read_config(record.folder), stages)
-    planned = plan(spec)
+def _work(record: Record, stages: Stages, planned: Plan) -> None:
+    spec = planned.spec
     record.update(au_min=spec.measure.au_min)
     record.event("planned", fingerprint=planned.fingerprint)
     with record.writing():
