@@ -11,7 +11,7 @@ from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Rescale, Resize,
 from etlrun.stages.load import Batch, Load, Prefetch, Shuffle
 from etlrun.stages.model import MobileNetV2
 from etlrun.stages.skip import SkipCorrupt
-from etlrun.stages.step import Map, Parse
+from etlrun.stages.step import Map, Parse, Step
 from etlrun.stages.trainer import EarlyStopping
 
 REGISTERED = [(group, name, stage) for group, names in STAGES.items() for name, stage in names.items()]
@@ -58,6 +58,29 @@ def test_a_path_is_the_group_and_the_name_by_which_configs_call_a_stage(
     group: str, name: str, stage: type[Stage]
 ) -> None:
     assert stage.path == f"{group}.{name}"
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "stage"), REGISTERED, ids=[f"{group}.{name}" for group, name, _ in REGISTERED]
+)
+def test_the_key_of_a_field_is_where_a_config_has_it(group: str, name: str, stage: type[Stage]) -> None:
+    block = f"{group}.{name}" if group == "transform" else group
+    assert [stage.key(field) for field in field_metadata(stage)] == [
+        f"{block}.{field}" for field in field_metadata(stage)
+    ]
+
+
+def test_a_field_that_there_is_not_has_no_key() -> None:
+    with pytest.raises(AttributeError, match=r"^Load has no field prefetched$"):
+        Load.key("prefetched")
+
+
+@pytest.mark.parametrize(
+    ("stage", "points"),
+    [(Parse, ("source",)), (Decode, ("decoded", "decode")), (CenterCrop, ("center_crop",))],
+)
+def test_a_step_names_the_points_after_it(stage: type[Step], points: tuple[str, ...]) -> None:
+    assert stage().points == points
 
 
 def test_only_shuffle_and_random_flip_always_differ_from_pass_to_pass() -> None:
