@@ -160,8 +160,8 @@ def test_a_sweep_is_one_process_and_its_folder_one_sweep(sweep: Sweep, tmp_path:
     with held(folder), pytest.raises(WorldError) as caught:
         multirun(["-m", f"sweep.resume={folder}"])
     assert str(caught.value) == (
-        f"{folder}: found a sweep that another process runs now; expected one process for a sweep\n"
-        "    -> wait for its end, or stop it"
+        f"{folder}: found a sweep that another process is running; expected one process per sweep\n"
+        "    -> wait for it to end, or stop it"
     )
 
 
