@@ -42,15 +42,15 @@ def test_a_failed_job_is_tried_again_and_what_it_left_is_kept(
         "completed",
         "failed",
     ]
-    assert "0 failed, attempt 2 follows\n" in capsys.readouterr().out
+    assert "0 failed; retrying (attempt 2)\n" in capsys.readouterr().out
     assert [run["name"] for run in results_of(tmp_path)["runs"]] == ["0", "1"]
 
 
 def test_a_job_has_its_time(sweep: Sweep, tmp_path: Path) -> None:
     assert sweep("model.step_ms=5000,1", "sweep.timeout_s=8") == 1
     assert summary_of(tmp_path / "sweep" / "0")["error"] == (
-        "sweep.timeout_s: found a job of more than 8 s; expected its end before that\n"
-        "    -> give it more time, or less to do"
+        "sweep.timeout_s: found a job that takes more than 8 s; expected a job that ends within the limit\n"
+        "    -> raise the limit, or give the job less to do"
     )
     assert [summary_of(tmp_path / "sweep" / name)["status"] for name in ("0", "1")] == ["failed", "completed"]
 
@@ -71,7 +71,7 @@ def test_what_can_not_win_is_left_out_with_the_reason(sweep: Sweep, tmp_path: Pa
     folder = tmp_path / "sweep"
     assert [summary_of(folder / name)["status"] for name in "012"] == ["completed", "completed", "pruned"]
     reason = summary_of(folder / "2")["error"]
-    assert reason.startswith("can't win: no pipeline makes run 1 faster than ")
+    assert reason.startswith("can't win: with an ideal input pipeline run 1 reaches at most ")
     assert " examples/s; run 0 has " in reason
     assert not (folder / "2" / "events.jsonl").exists()
     assert [config["error"] for config in results_of(tmp_path)["configs"] if config["number"] == 2] == [reason]
@@ -154,8 +154,8 @@ def test_a_sweep_is_one_process_and_its_folder_one_sweep(sweep: Sweep, tmp_path:
     with pytest.raises(WorldError) as caught:
         sweep("load.prefetch=0,1")
     assert str(caught.value) == (
-        f"{folder}: found a sweep; expected a folder of its own for each sweep, so that nothing is lost\n"
-        f"    -> go on with it: etlrun -m sweep.resume={folder}, or choose another hydra.sweep.dir"
+        f"{folder}: found a sweep; expected a new folder for each sweep, so that nothing is overwritten\n"
+        f"    -> resume it with: etlrun -m sweep.resume={folder}, or choose another hydra.sweep.dir"
     )
     with held(folder), pytest.raises(WorldError) as caught:
         multirun(["-m", f"sweep.resume={folder}"])

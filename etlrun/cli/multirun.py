@@ -24,7 +24,7 @@ from etlrun.sweep.engine import run_all, unfinished
 from etlrun.sweep.ledger import RESUME, SWEEP, Ledger
 from etlrun.sweep.preview import Preview, preview
 from etlrun.sweep.progress import Progress
-from etlrun.sweep.unfit import left_out, told
+from etlrun.sweep.unfit import describe, left_out
 
 SUBDIR = "${hydra.job.num}"
 LAUNCHERS_OWN = {"prune": False, "on_error": "continue", "retries": 0, "timeout_s": None, "max_jobs_in_flight": 1}
@@ -133,7 +133,7 @@ def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
     outcomes = {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs}
     left, jobs = unfinished(ledger, outcomes), f"{len(outcomes)} jobs of {len(ledger.configs)} configs"
     print(f"sweep     {jobs}, {len(left)} to run, in {ledger.folder}", flush=True)
-    for line in told(left_out(ledger.unfit, [of.overrides for of in ledger.configs])):
+    for line in describe(left_out(ledger.unfit, [of.overrides for of in ledger.configs])):
         print(f"left out  {line}", flush=True)
     if config.is_basic:
         with Progress(ledger) as progress:

@@ -18,7 +18,7 @@ from etlrun.record.summary import COMPLETED
 from etlrun.results import plots, shown
 from etlrun.results.results import BASELINE, ConfigResult, Results, Run
 from etlrun.results.shown import HEADER, Cell
-from etlrun.sweep.unfit import told
+from etlrun.sweep.unfit import describe
 from etlrun.terminal import TEXTS
 
 MOST_RUNS = 500
@@ -80,7 +80,7 @@ def html(results: Results) -> str:
         notes=list(shown.notes(results)),
         unfinished=_unfinished(results.runs, known),
         seeded=any(config.quality for config in results.configs),
-        left_out=list(told(results.unfit)),
+        left_out=list(describe(results.unfit)),
         missing=[run.name for run in results.runs if run.outcome is None],
         style=_file("style.css"),
         script=script,

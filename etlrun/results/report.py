@@ -22,7 +22,7 @@ from etlrun.results.collect import collect
 from etlrun.results.results import KILLED, TOO_SLOW, Results
 from etlrun.results.shown import HEADER, Cell, remarks, rows
 from etlrun.sweep import hparams
-from etlrun.sweep.unfit import told
+from etlrun.sweep.unfit import describe
 from etlrun.terminal import Rows, as_markdown, plain, print_table
 
 HTML, MARKDOWN, CSV, JSON = "report.html", "report.md", "results.csv", "results.json"
@@ -95,7 +95,7 @@ def markdown(results: Results) -> str:
     cells = [[cell.text if cell.value is not None else plain(cell.text) for cell in row] for row in rows(results)]
     lines += [as_markdown(HEADER, cells)]
     lines += [f"- {plain(line)}" for line in remarks(results)]
-    lines += [f"- Left out: {plain(line)}" for line in told(results.unfit)]
+    lines += [f"- Left out: {plain(line)}" for line in describe(results.unfit)]
     return "\n".join(lines) + "\n"
 
 
@@ -136,7 +136,7 @@ def _print(results: Results) -> None:
         console.print(f"data      {decided.same_data}", highlight=False, markup=False)
     for line in remarks(results):
         console.print(f"remark    {line}", highlight=False, markup=False)
-    for line in told(results.unfit):
+    for line in describe(results.unfit):
         console.print(f"left out  {line}", highlight=False, markup=False)
 
 
