@@ -120,7 +120,7 @@ def test_the_last_override_of_a_key_counts_in_plans_runs_and_sweeps(line: str, t
     assert ran == render.text_here(job.plan)
 
 
-MADE = "a folder that can be made and written to\n    -> choose another hydra.run.dir, or make space"
+MADE = "a folder that can be created and written to\n    -> choose another hydra.run.dir, or free disk space"
 LOCAL = "the path of a folder on this machine, without ~"
 
 
@@ -204,7 +204,7 @@ def test_a_command_behind_options_is_refused(capsys: pytest.CaptureFixture[str])
     assert (ended.value.code, capsys.readouterr().err) == (
         2,
         (
-            "etlrun: 1 fault\n  check: found a command behind options; expected the command first\n"
+            "etlrun: 1 fault\n  check: found a command after other arguments; expected the command first\n"
             "    -> write etlrun check --config-dir 'my configs'\n"
         ),
     )

@@ -172,13 +172,13 @@ def test_a_sweep_is_one_process_and_its_folder_one_sweep(sweep: Sweep, tmp_path:
         (
             ["load.prefetch=0,1", "sweep.prune=true", "sweep.max_jobs_in_flight=2"],
             (
-                "sweep.prune: found true; expected false with sweep.max_jobs_in_flight=2, since what bounds a job "
-                "beside others bounds no other\n    -> run one job at a time, or all of them"
+                "sweep.prune: found true; expected false with sweep.max_jobs_in_flight=2, since a bound "
+                "measured beside other jobs holds for no other job\n    -> run one job at a time, or don't prune"
             ),
         ),
         (
             ["load.prefetch=0,1", "--dry-run"],
-            "--dry-run: found an option that no grid has; expected overrides KEY=VALUE, or Hydra's options",
+            "--dry-run: found an unknown option; expected overrides KEY=VALUE, or options of Hydra",
         ),
     ],
 )

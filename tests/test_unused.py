@@ -122,7 +122,7 @@ def test_values_that_go_unused_make_no_run_of_their_own(
 ) -> None:
     assert sweep("extract=sequential,interleave", "extract.cycle_length=1,4", "cache=none") == 0
     captured, results = capsys.readouterr(), results_of(tmp_path)
-    assert captured.err.splitlines()[0] == "etlrun: 4 combinations mean 3 configs"
+    assert captured.err.splitlines()[0] == "etlrun: 4 combinations, 3 distinct configs"
     assert {config["number"]: config["own"] for config in results["configs"]} == {
         0: ["extract=sequential"],
         1: ["extract=interleave", "extract.cycle_length=1"],
