@@ -244,8 +244,8 @@ def test_a_report_of_a_missing_folder_fails(tmp_path: Path) -> None:
     answer = etlrun("report", str(folder), cwd=tmp_path)
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr == (
-        f"etlrun: 1 fault\n  {folder}: found no such folder; expected a folder with a summary.json, or one of such "
-        "folders\n    -> give the folder that a run or a multirun printed at its end\n"
+        f"etlrun: 1 fault\n  {folder}: found no such folder; expected a folder with a summary.json, or a folder "
+        "of such folders\n    -> pass the folder that a run or a multirun prints at its end\n"
     )
 
 
@@ -253,6 +253,6 @@ def test_a_report_of_a_folder_without_runs_fails(tmp_path: Path) -> None:
     answer = etlrun("report", str(tmp_path), cwd=tmp_path)
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr == (
-        f"etlrun: 1 fault\n  {tmp_path}: found no run; expected a folder with a summary.json, or one of such "
-        "folders\n    -> give the folder that a run or a multirun printed at its end\n"
+        f"etlrun: 1 fault\n  {tmp_path}: found no run; expected a folder with a summary.json, or a folder "
+        "of such folders\n    -> pass the folder that a run or a multirun prints at its end\n"
     )

@@ -60,7 +60,7 @@ def test_jobs_at_a_time_are_said_to_share_the_machine(sweep: Sweep, tmp_path: Pa
     runs = [run["outcome"] for run in results_of(tmp_path)["runs"]]
     assert max(run["created_s"] for run in runs) < min(run["created_s"] + run["wall_s"] for run in runs)
     assert results_of(tmp_path)["remarks"] == [
-        "up to 2 jobs ran at a time: their times hold each other's (sweep.max_jobs_in_flight)"
+        "up to 2 jobs ran at a time and competed for the machine (sweep.max_jobs_in_flight)"
     ]
 
 
@@ -116,8 +116,8 @@ def test_a_run_that_went_without_its_cache_is_made_again(
     assert "decision  Fastest: cache=none. " in out
     (said,) = results_of(tmp_path)["remarks"]
     assert said == (
-        "runs 1 went without their cache on disk, since another process was filling it or it could not be written, as "
-        f"the report.md of each says: they are compared with nothing, and made anew by etlrun -m sweep.resume={folder}"
+        "runs 1 ran without their cache on disk, since another process was filling it or it could not be written (see "
+        f"the report.md of each), and are excluded from comparison; repeat them with: etlrun -m sweep.resume={folder}"
     )
     assert said in out
     assert "this pass goes without it" in (folder / "1" / "report.md").read_text()
@@ -139,7 +139,7 @@ def test_other_records_are_not_the_data_of_the_baseline(sweep: Sweep, tiny: Path
     assert len({config["fingerprint"] for config in found.values()}) == 1
     assert results_of(tmp_path)["decision"]["same_data"] in {
         "it is the baseline",
-        "NOT the data of the baseline: its splits hold other records",
+        "NOT the same data as the baseline: its splits hold other records",
     }
 
 
