@@ -30,7 +30,7 @@ from etlrun.results.results import (
     are_others,
 )  # fmt: skip
 from etlrun.review.difference import Comparison
-from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, own_words
+from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, own_overrides
 from etlrun.sweep.pruning import MARGIN
 from etlrun.sweep.unfit import left_out, unused
 
@@ -108,7 +108,7 @@ class _Collector:
         self.of: dict[int, list[Run]] = {number: [] for number in range(len(configs))}
         for run in runs:
             self.of[run.config].append(run)
-        self.own = own_words([config.overrides for config in configs])
+        self.own = own_overrides([config.overrides for config in configs])
         self.keys = _swept(configs)
         self.completed = {number: _completed(of) for number, of in self.of.items()}
         self.counted = {number: _counted(of) for number, of in self.completed.items()}
@@ -121,7 +121,7 @@ class _Collector:
         noise = noise_of(twins)
         over_baseline = gains({number: of for number, of in rates.items() if number}, rates[BASELINE], noise)
         over_baseline[BASELINE] = itself(rates[BASELINE])
-        seen = data.words(data.of_one_seed(self.completed) if self.has_seeds else data.of_first(self.completed))
+        seen = data.labels(data.of_one_seed(self.completed) if self.has_seeds else data.of_first(self.completed))
         configs = [self._config(number, over_baseline[number], seen.get(number, "")) for number in self.of]
         configs.sort(key=lambda config: (config.examples_per_s is None, -(config.examples_per_s or 0.0)))
         tied = tied_with_best(configs, rates, noise)
@@ -135,7 +135,7 @@ class _Collector:
             ceiling_examples_per_s=self._ceiling(),
             frontier=_frontier(configs),
             effects=tuple(self._effects(configs)),
-            remarks=tuple(self._remarks(configs)),
+            remarks=tuple(self._notes(configs)),
         )
 
     def _compared(self, number: int) -> Comparison | None:
@@ -207,10 +207,10 @@ class _Collector:
             for value, of in sorted(rates.items(), key=lambda item: -statistics.median(item[1])):
                 yield Effect(key=key, value=value, configs=len(of), examples_per_s=statistics.median(of))
 
-    def _remarks(self, configs: Sequence[ConfigResult]) -> Iterator[str]:
+    def _notes(self, configs: Sequence[ConfigResult]) -> Iterator[str]:
         counted = [(run, of) for several in self.counted.values() for run, of in several]
         if self.has_seeds:
-            yield from quality.remarks(self.completed)
+            yield from quality.notes(self.completed)
         in_flight = min(max((of.in_flight for _, of in counted), default=1), len(counted))
         if in_flight > 1:
             yield f"up to {in_flight} jobs ran at a time and competed for the machine (sweep.max_jobs_in_flight)"
@@ -233,7 +233,7 @@ class _Collector:
         if len({config.state for config in configs if config.state}) > 1:
             yield "some throughputs are from first epochs without a filled cache (cold), others from later ones (warm)"
         seeded = [config.values for config in self.configs] if self.has_seeds else []
-        yield from data.remarks(self.completed, seeded)
+        yield from data.notes(self.completed, seeded)
         yield from unused([config.unused for config in self.configs])
 
 

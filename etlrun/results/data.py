@@ -61,7 +61,7 @@ def of_one_seed(completed: Completed) -> dict[int, Digests]:
     return max((rounds[turn] for turn in sorted(rounds)), key=len, default={})
 
 
-def remarks(completed: Completed, seeded: Sequence[Values]) -> Iterator[str]:
+def notes(completed: Completed, seeded: Sequence[Values]) -> Iterator[str]:
     """Yield notes on configs whose runs have not seen the same data; `seeded` has all configs if seeds differ."""
     reasons: dict[str, list[str]] = {}
     for number, several in completed.items():
@@ -81,7 +81,7 @@ def remarks(completed: Completed, seeded: Sequence[Values]) -> Iterator[str]:
 
 def _differ(several: Sequence[tuple[Run, Outcome]]) -> bool:
     """Return whether runs of one config have seen different data."""
-    return len(set(words({run.repeat: of.digests for run, of in several}).values())) > 1
+    return len(set(labels({run.repeat: of.digests for run, of in several}).values())) > 1
 
 
 def _is_same(one: Digests, other: Digests) -> bool:
@@ -94,7 +94,7 @@ def _is_same(one: Digests, other: Digests) -> bool:
     )
 
 
-def words(digests: Mapping[int, Digests]) -> dict[int, str]:
+def labels(digests: Mapping[int, Digests]) -> dict[int, str]:
     """Return a label for each config or run with digests: `same` if all agree, else a letter for each group."""
     found = {number: of for number, of in digests.items() if of}
     groups: list[list[int]] = []

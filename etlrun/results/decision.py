@@ -38,27 +38,16 @@ def decide(
 
     If some configs are better than the baseline, one of these is chosen, else one that is not worse. Among those with
     the least memory it is the one that changes the fewest values of the baseline, then the one with the fewest cores.
-
-    Args:
-        configs: Configs, the best first.
-        tied: Numbers of the configs that are tied with the best.
-        compared: Comparison of a config's plan with the baseline's.
-        has_seeds: Whether each round has its own seed; statements on data are then about runs of one round.
+    With `has_seeds` each round has its own seed: statements on data are about runs of one round.
     """
     known = {config.number: config for config in configs}
     if not tied:
-        return Decision(
-            config=None,
-            overrides=(),
-            gain=None,
-            tied=(),
-            same_data="",
-            words="No comparable run has completed.",
-        )
+        nothing = "No comparable run has completed."
+        return Decision(config=None, overrides=(), gain=None, tied=(), same_data="", words=nothing)
     baseline = known[BASELINE]
     eligible = _eligible(configs, tied)
     least = min(config.peak_rss_bytes or 0.0 for config in eligible)
-    of_a_round = "; each round has its own seed" if has_seeds else ""
+    seeds = "; each round has its own seed" if has_seeds else ""
     chosen = min(
         (config for config in eligible if (config.peak_rss_bytes or 0.0) <= least * _ALIKE),
         key=lambda config: (
@@ -72,8 +61,8 @@ def decide(
         overrides=chosen.overrides,
         gain=chosen.gain,
         tied=tuple(tied),
-        same_data=_same_data(chosen, baseline, compared) + (of_a_round if chosen.number != BASELINE else ""),
-        words=_words(chosen, baseline, len(eligible)) + _of_quality(chosen),
+        same_data=_same_data(chosen, baseline, compared) + (seeds if chosen.number != BASELINE else ""),
+        words=_sentences(chosen, baseline, len(eligible)) + _quality_change(chosen),
     )
 
 
@@ -98,7 +87,7 @@ def times(gain: Gain) -> str:
     return f"{gain.ratio:.2f}{interval}"
 
 
-def _words(chosen: ConfigResult, baseline: ConfigResult, eligible: int) -> str:
+def _sentences(chosen: ConfigResult, baseline: ConfigResult, eligible: int) -> str:
     name, call = _name(chosen), chosen.gain.call
     if baseline.examples_per_s is None:
         return f"Fastest: {name}. No comparable run of the baseline, {_name(baseline)}, has completed."
@@ -123,7 +112,7 @@ def _words(chosen: ConfigResult, baseline: ConfigResult, eligible: int) -> str:
     )
 
 
-def _of_quality(chosen: ConfigResult) -> str:
+def _quality_change(chosen: ConfigResult) -> str:
     """Describe the gain or loss in accuracy; the choice is by speed alone."""
     found = [
         f"{name.replace('_', ' ')} is {of.lead.call}"

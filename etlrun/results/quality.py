@@ -34,7 +34,7 @@ def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
     return found
 
 
-def remarks(completed: Completed) -> Iterator[str]:
+def notes(completed: Completed) -> Iterator[str]:
     """Yield notes on how accuracies and losses are compared, and on those that can't be."""
     every = [(run.name, of.measures) for several in completed.values() for run, of in several]
     if any(measures for _, measures in every):

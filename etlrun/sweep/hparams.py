@@ -35,7 +35,7 @@ def write(run: Path, config: int, own: Sequence[str], outcome: Outcome | None) -
     temporary = folder.with_name(f".{FOLDER}.{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
-    values = {key: _figure(value) for key, _, value in (word.partition("=") for word in own)}
+    values = {key: _figure(value) for key, _, value in (override.partition("=") for override in own)}
     swept = hparams_pb(values, trial_id=f"config {config}", start_time_secs=outcome.created_s)
     figures = {metric: getattr(outcome, metric) for metric in METRICS}
     metrics = [Summary.Value(tag=tag, simple_value=value) for tag, value in figures.items() if value is not None]

@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -250,7 +250,7 @@ class Ledger:
             turn, twin = (run.repeat, 0) if run.config else divmod(run.repeat, 2)
             seed = (values["trainer"]["seed"] + turn + twin * _TWIN) % _SEEDS
             values["trainer"]["seed"] = seed
-            others = [word for word in overrides if word.partition("=")[0].lstrip("+") != "trainer.seed"]
+            others = [override for override in overrides if override.partition("=")[0].lstrip("+") != "trainer.seed"]
             overrides = [*others, f"trainer.seed={seed}"]
         return values, overrides
 
@@ -275,17 +275,18 @@ def resume_command(folder: Path) -> str:
     return f"etlrun -m {shlex.quote(f'{RESUME}{folder}')}"
 
 
-def own_words(overrides: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+def own_overrides(overrides: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     """Return for each list of overrides those whose values differ between the lists; the last one of a key counts."""
-    given = [{word.partition("=")[0]: word for word in words} for words in overrides]
-    keys = dict.fromkeys(key for words in given for key in words)
-    swept = [key for key in keys if len({words.get(key) for words in given}) > 1]
-    return [tuple(words[key] for key in swept if key in words) for words in given]
+    by_key = [{override.partition("=")[0]: override for override in of} for of in overrides]
+    keys = dict.fromkeys(chain.from_iterable(by_key))
+    swept = [key for key in keys if len({of.get(key) for of in by_key}) > 1]
+    return [tuple(of[key] for key in swept if key in of) for of in by_key]
 
 
-def _meaning(words: Iterable[str]) -> frozenset[str]:
+def _meaning(overrides: Iterable[str]) -> frozenset[str]:
     """Return what overrides set, independent of their order; the last one of a key counts."""
-    return frozenset({word.partition("=")[0].lstrip("+~"): word.lstrip("+") for word in words}.values())
+    by_key = {override.partition("=")[0].lstrip("+~"): override.lstrip("+") for override in overrides}
+    return frozenset(by_key.values())
 
 
 def _distinct(jobs: Iterable[Job]) -> list[Config]:

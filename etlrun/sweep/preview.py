@@ -16,7 +16,7 @@ from etlrun.config.jobs import identity_of
 from etlrun.plan.plan import Plan, sections
 from etlrun.record import record as records
 from etlrun.record.summary import COMPLETED, SUMMARY, read_summary
-from etlrun.sweep.ledger import Config, Ledger, own_words
+from etlrun.sweep.ledger import Config, Ledger, own_overrides
 from etlrun.sweep.unfit import LeftOut, describe, left_out
 
 FORMAT_VERSION = 1
@@ -82,7 +82,7 @@ def preview(found: Grid) -> Preview:
     configs, of = _alike(found)
     ledger = Ledger(Path(found.multirun.dir), found.sweep, configs, {})
     unfit = left_out(found.unfit, [job.overrides for job in found.jobs])
-    own = own_words([*(job.overrides for job in found.jobs), *(left.overrides for left in unfit)])
+    own = own_overrides([*(job.overrides for job in found.jobs), *(left.overrides for left in unfit)])
     earlier, plans = _Earlier(ledger), _first_of_plan([found.jobs[places[0]].plan for places in of])
     runs = [run.config for run in ledger.runs]
     planned = [

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from etlrun.record.outcome import UNCACHED, Outcome
 from etlrun.record.summary import COMPLETED, FAILED
-from etlrun.sweep.ledger import Ledger, RunKey, own_words
+from etlrun.sweep.ledger import Ledger, RunKey, own_overrides
 
 
 class Progress:
@@ -28,7 +28,7 @@ class Progress:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.total = len(ledger.runs)
-        self.own = own_words([config.overrides for config in ledger.configs])
+        self.own = own_overrides([config.overrides for config in ledger.configs])
         self._console = Console(soft_wrap=True)
         self._live = Live(console=self._console, refresh_per_second=4, transient=True)
         self._walls_s: list[float] = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from etlrun.config.jobs import Unfit
-from etlrun.sweep.ledger import own_words
+from etlrun.sweep.ledger import own_overrides
 
 MOST_RULES = 8
 """Number of rules to report; results.json lists all of them."""
@@ -30,7 +30,7 @@ class LeftOut:
 
 def left_out(unfit: Sequence[Unfit], configs: Sequence[Sequence[str]]) -> tuple[LeftOut, ...]:
     """Return the combinations `unfit` of a grid whose configs have these overrides."""
-    own = own_words([*configs, *(combination.overrides for combination in unfit)])[len(configs) :]
+    own = own_overrides([*configs, *(combination.overrides for combination in unfit)])[len(configs) :]
     return tuple(
         LeftOut(overrides=combination.overrides, own=overrides, rules=combination.rules)
         for combination, overrides in zip(unfit, own, strict=True)
