@@ -55,7 +55,7 @@ def texts(config: dict[str, Any], results: dict[str, Any]) -> dict[str, str]:
         "runs": str(len(config["runs"])),
         "first epoch": rounded(first, 1) if first else "",
         "gain": interval,
-        "result": "baseline" if config["number"] == 0 else gain["call"],
+        "result": "baseline" if config["number"] == 0 else {"untold": "unknown"}.get(gain["call"], gain["call"]),
         "MB": rounded(memory and memory / 1e6, 0),
         "bound by": config["bound_by"],
         "reason": " ".join(config["error"].split()),

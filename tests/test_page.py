@@ -142,7 +142,7 @@ def test_columns_are_sorted_with_the_keyboard_by_their_exact_figures(page: Chrom
     assert len(known) == 2
 
 
-def test_rows_are_filtered_by_words_and_by_call(page: Chrome, results: dict[str, Any]) -> None:
+def test_rows_are_filtered_by_words_and_by_result(page: Chrome, results: dict[str, Any]) -> None:
     words, said = page.find_element(By.ID, "words"), page.find_element(By.ID, "shown")
     words.send_keys("completed CACHE=mem")
     memory = [of["number"] for of in results["configs"] if "cache=memory" in of["overrides"]]

@@ -36,7 +36,7 @@ def rows(results: Results) -> Iterator[list[Cell]]:
 
 def _row(config: ConfigResult, chosen: int | None, *, is_repeated: bool) -> list[Cell]:
     memory, first, runs = config.peak_rss_bytes, config.first_examples_per_s, len(config.runs)
-    result = "baseline" if config.number == BASELINE else config.gain.call
+    result = "unknown" if config.gain.call == UNTOLD else config.gain.call
     return [
         Cell(str(config.number) + ("*" if config.number == chosen else ""), config.number),
         Cell(" ".join(config.own)),
@@ -45,7 +45,7 @@ def _row(config: ConfigResult, chosen: int | None, *, is_repeated: bool) -> list
         Cell(number(config.examples_per_s, 1), config.examples_per_s),
         Cell(number(first, 1) if first else "", first),
         Cell(times(config.gain) if is_repeated else "", config.gain.ratio),
-        Cell(result if is_repeated else ""),
+        Cell(("baseline" if config.number == BASELINE else result) if is_repeated else ""),
         Cell(number(memory and memory / 1e6, 0), memory),
         Cell(number(config.cores_used, 1), config.cores_used),
         Cell(number(config.au, 2), config.au),
