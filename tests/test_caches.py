@@ -71,7 +71,7 @@ def test_why_finds_a_hit_and_names_the_first_difference(tiny: Path, caches: Path
     assert [re.sub(r"[0-9a-f]{20}", "KEY", line).strip() for line in lines[:3]] == [
         "train      miss  KEY",
         (f"nearest is KEY (tiny_pictures/1.2.0 train[:80%], created by 32 with {' '.join(made)})"),
-        "it differs in transform.resize.method: bilinear there, area here",
+        "differs in transform.resize.method: bilinear in the cache, area in this config",
     ]
 
 

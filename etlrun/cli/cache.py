@@ -26,7 +26,7 @@ _HEADER = ("key", "dataset", "elements", "examples", "MB", "created", "used", "s
 
 
 def main(arguments: list[str]) -> None:
-    """`etlrun cache ls | why OVERRIDE… | gc --max-bytes N | rm KEY`."""
+    """Run `etlrun cache ls | why OVERRIDE… | gc --max-bytes N | rm KEY`."""
     parser = argparse.ArgumentParser(prog="etlrun cache", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
     folder = argparse.ArgumentParser(add_help=False)
@@ -198,7 +198,7 @@ def _explain(name: str, keeper: Any) -> None:
     made = near.manifest.made_by
     _say(f"{name:<11}miss  {keeper.key}")
     _say(f"{'':<11}      nearest is {near.key} ({_dataset(made)}, created by {_creator(made)})")
-    _say(f"{'':<11}      it differs in {what}: {_value(there)} there, {_value(here)} here")
+    _say(f"{'':<11}      differs in {what}: {_value(there)} in the cache, {_value(here)} in this config")
 
 
 def _creator(made: dict[str, Any]) -> str:

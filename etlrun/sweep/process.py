@@ -19,7 +19,7 @@ OUTPUT = "output.txt"
 """Output of a job."""
 
 _POLL_S = 0.5
-"""Interval of the checks whether a job's parent is alive."""
+"""Interval of the checks that a job's parent is alive."""
 _INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
 """Signals to a process group, which reach the fork server as well."""
 
@@ -69,7 +69,7 @@ def _work(name: str, environment: dict[str, str]) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this job with its sweep or the server: a resumed sweep would run the job again, beside itself."""
+    """End this job with its sweep or the server: a resumed sweep would start the job again beside it."""
     parent, server = multiprocessing.parent_process(), os.getppid()
     if parent is not None:
         while not connection.wait([parent.sentinel], timeout=_POLL_S) and os.getppid() == server:
