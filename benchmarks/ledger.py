@@ -27,7 +27,7 @@ from etlrun.record.summary import Summary
 from etlrun.run import run
 from etlrun.stages import STAGES
 from etlrun.sweep import hparams
-from etlrun.sweep.ledger import own_words
+from etlrun.sweep.ledger import own_overrides
 from etlrun.sweep.process import started
 
 WORDS = ("model=emulated", "model.step_ms=2", "trainer.epochs=4", "dataset.split='train[:256]'", "cache=none")
@@ -54,7 +54,7 @@ def filled(folder: Path, jobs: int, summary: dict[str, Any]) -> tuple[float, flo
     ledger = new_ledger(request, found)
     written_s = time.perf_counter() - began_s - composed_s
     rates = random.Random(0)  # noqa: S311 - figures, no secret
-    swept = own_words([config.overrides for config in ledger.configs])
+    swept = own_overrides([config.overrides for config in ledger.configs])
     for key in ledger.runs:
         factor = rates.uniform(0.5, 2)
         epochs = [{**epoch, "wall_s": epoch["wall_s"] * factor} for epoch in summary["epochs"]]

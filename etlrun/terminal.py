@@ -12,7 +12,8 @@ from rich.table import Table
 Rows = Sequence[Sequence[str]]
 
 TEXTS = {
-    "overrides", "status", "reason", "stage", "call", "bound by", "set by", "data", "key", "of", "at", "state",
+    "overrides", "status", "reason", "stage", "result", "bound by", "set by", "data", "key", "dataset", "elements",
+    "state",
 }  # fmt: skip
 """Columns of words, which stand on the left."""
 

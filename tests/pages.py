@@ -11,10 +11,10 @@ from tensorboard.compat.tensorflow_stub.errors import OutOfRangeError
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
 from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin_data
 
-DIGITS = {"examples/s": 1, "first epoch": 1, "cores": 1, "au": 2, "at most": 2, "seconds": 1}
+DIGITS = {"examples/s": 1, "first epoch": 1, "cores": 1, "au": 2, "max gain": 2, "seconds": 1}
 KEYS = {
     "config": "number", "examples/s": "examples_per_s", "first epoch": "first_examples_per_s", "MB": "peak_rss_bytes",
-    "cores": "cores_used", "au": "au", "at most": "max_gain", "seconds": "wall_s",
+    "cores": "cores_used", "au": "au", "max gain": "max_gain", "seconds": "wall_s",
 }  # fmt: skip
 
 
@@ -55,7 +55,7 @@ def texts(config: dict[str, Any], results: dict[str, Any]) -> dict[str, str]:
         "runs": str(len(config["runs"])),
         "first epoch": rounded(first, 1) if first else "",
         "gain": interval,
-        "call": "baseline" if config["number"] == 0 else gain["call"],
+        "result": "baseline" if config["number"] == 0 else {"untold": "unknown"}.get(gain["call"], gain["call"]),
         "MB": rounded(memory and memory / 1e6, 0),
         "bound by": config["bound_by"],
         "reason": " ".join(config["error"].split()),

@@ -54,7 +54,7 @@ def test_gc_and_ls_leave_alone_what_has_no_name_of_a_cache(store: Store, capsys:
     table = say(capsys, "ls", "--dir", str(store.folder))
     assert [line.split()[0] for line in table] == ["key", KEY, "1"]
     assert say(capsys, "gc", "--dir", str(store.folder), "--max-bytes", "0")[1:] == [
-        f"0 caches of 0.0 MB in {store.folder}"
+        f"0 caches (0.0 MB) in {store.folder}"
     ]
     assert tree(store.folder) == before
 
@@ -63,7 +63,7 @@ def test_a_name_that_is_no_text_is_shown_escaped(tmp_path: Path, capsys: Capture
     folder = tmp_path / "\udcff"
     published(Store(folder))
     out = say(capsys, "ls", "--dir", str(folder))
-    assert out[-1] == rf"1 cache of 0.0 MB in {tmp_path}/\udcff"
+    assert out[-1] == rf"1 cache (0.0 MB) in {tmp_path}/\udcff"
 
 
 def linked(path: Path) -> None:
@@ -99,7 +99,7 @@ def test_strangers_under_the_name_of_a_cache_are_named_and_kept(
     published(store)
     make(store.folder / f"{OTHER}{suffix}")
     before = tree(store.folder.parent)
-    end = [f"left {OTHER}{suffix} alone: {reason}", f"1 cache of 0.0 MB in {store.folder}"]
+    end = [f"ignored {OTHER}{suffix}: {reason}", f"1 cache (0.0 MB) in {store.folder}"]
     assert say(capsys, "ls", "--dir", str(store.folder))[2:] == end
     assert say(capsys, "gc", "--dir", str(store.folder), "--max-bytes", "9999") == end
     assert tree(store.folder.parent) == before
@@ -146,8 +146,8 @@ def test_a_folder_that_is_not_there_is_not_made(words: tuple[str, ...], tmp_path
         cli.main(["cache", *words, "--dir", str(tmp_path / "typo")])
     assert caught.value.code == 1
     assert capsys.readouterr().err == (
-        f"etlrun: 1 fault\n  --dir: found {tmp_path / 'typo'}, which is no folder; expected the folder of caches that "
-        "runs have as cache.dir\n    -> leave --dir out for the user's cache folder\n"
+        f"etlrun: 1 fault\n  --dir: found {tmp_path / 'typo'}, which is not a folder; expected a folder of caches, "
+        "cache.dir of the runs\n    -> omit --dir for the user's cache folder\n"
     )
     assert not list(tmp_path.iterdir())
 
@@ -167,7 +167,7 @@ def test_why_tells_of_a_folder_that_can_be_none(
         cli.main(["cache", "why", *words])
     assert capsys.readouterr().err.splitlines()[1:] == [
         f"  cache why: found {folder}: {reason}; expected a folder that can be written to",
-        "    -> do it as a user who may, or with another folder",
+        "    -> run it as a user with permission, or choose another folder",
     ]
     assert (tmp_path / "a file").read_text() == "mine"
 
@@ -182,10 +182,10 @@ def test_the_home_of_nobody_is_told(capsys: Captured) -> None:
 
 
 def test_looking_leaves_nothing_behind(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert say(capsys, "ls", "--dir", str(tmp_path)) == [f"0 caches of 0.0 MB in {tmp_path}"]
-    assert say(capsys, "gc", "--dir", str(tmp_path), "--max-bytes", "0") == [f"0 caches of 0.0 MB in {tmp_path}"]
+    assert say(capsys, "ls", "--dir", str(tmp_path)) == [f"0 caches (0.0 MB) in {tmp_path}"]
+    assert say(capsys, "gc", "--dir", str(tmp_path), "--max-bytes", "0") == [f"0 caches (0.0 MB) in {tmp_path}"]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert say(capsys, "ls") == [f"0 caches of 0.0 MB in {tmp_path / 'etlrun'}"]
+    assert say(capsys, "ls") == [f"0 caches (0.0 MB) in {tmp_path / 'etlrun'}"]
     assert not list(tmp_path.iterdir())
 
 

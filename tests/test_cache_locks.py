@@ -135,5 +135,5 @@ def test_a_folder_that_takes_no_files_is_not_taken_for_a_sweep_that_goes_on() ->
         pytest.fail("it was held")
     assert str(caught.value) == (
         "/proc: found [Errno 2] No such file or directory: '/proc/lock'; expected a folder that can be written to\n"
-        "    -> choose another hydra.run.dir or hydra.sweep.dir, or make space"
+        "    -> choose another hydra.run.dir or hydra.sweep.dir, or free disk space"
     )

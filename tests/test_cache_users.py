@@ -94,7 +94,7 @@ def test_another_users_cache_is_not_removed(mode: int, folder: Path) -> None:
     done(ANNE, folder, "published(store)")
     size = sum(path.stat().st_size for path in (folder / KEY).iterdir()) / 1e6
     gc = done(BERT, folder, command("gc", "--dir", str(folder), "--max-bytes", "0"))
-    assert gc == f"kept {KEY}, {size:,.1f} MB: Permission denied\n1 cache of {size:,.1f} MB in {folder}\n"
+    assert gc == f"kept {KEY}, {size:,.1f} MB: Permission denied\n1 cache ({size:,.1f} MB) in {folder}\n"
     told = done(
         BERT, folder, f"try:\n    {command('rm', '--dir', str(folder), KEY)}\nexcept SystemExit as end:\n    print(end)"
     )
@@ -116,7 +116,7 @@ def test_a_cache_that_only_its_user_may_read_is_told_of(folder: Path) -> None:
         "['uncached']\n"
     )
     listed = done(BERT, folder, command("ls", "--dir", str(folder)))
-    assert listed == f"left {KEY} alone: Permission denied\n0 caches of 0.0 MB in {folder}\n"
+    assert listed == f"ignored {KEY}: Permission denied\n0 caches (0.0 MB) in {folder}\n"
 
 
 def test_who_may_not_write_reads_what_is_there_and_is_refused_what_is_not(folder: Path) -> None:

@@ -44,7 +44,7 @@ def refusal(capsys: Captured, *words: str) -> tuple[int, str]:
 
 def test_ls_tells_what_there_is(caches: Path, capsys: Captured) -> None:
     lines = say(capsys, "ls", "--dir", str(caches)).splitlines()
-    assert lines[0].split() == ["key", "of", "at", "examples", "MB", "made", "used", "state"]
+    assert lines[0].split() == ["key", "dataset", "elements", "examples", "MB", "created", "used", "state"]
     rows = [re.split(r"\s{2,}", line.strip()) for line in lines[1:-1]]
     kinds = [("train[80%:]", "10", {32: "0.0", 16: "0.0"}), ("train[:80%]", "38", {32: "0.1", 16: "0.0"})]
     assert sorted((row[1:5], row[6]) for row in rows if row[6] == "1 d ago") == [
@@ -56,7 +56,7 @@ def test_ls_tells_what_there_is(caches: Path, capsys: Captured) -> None:
         for split, count, size in kinds
     ]
     assert {row[7] for row in rows} == {"ready"}
-    assert re.fullmatch(rf"4 caches of 0\.\d MB in {caches}", lines[-1])
+    assert re.fullmatch(rf"4 caches \(0\.\d MB\) in {caches}", lines[-1])
 
 
 def test_why_finds_a_hit_and_names_the_first_difference(tiny: Path, caches: Path, capsys: Captured) -> None:
@@ -70,8 +70,8 @@ def test_why_finds_a_hit_and_names_the_first_difference(tiny: Path, caches: Path
     lines = say(capsys, "why", *words, "transform.resize.method=area").splitlines()
     assert [re.sub(r"[0-9a-f]{20}", "KEY", line).strip() for line in lines[:3]] == [
         "train      miss  KEY",
-        (f"nearest is KEY (tiny_pictures/1.2.0 train[:80%], made by 32 with {' '.join(made)})"),
-        "it differs in transform.resize.method: bilinear there, area here",
+        (f"nearest is KEY (tiny_pictures/1.2.0 train[:80%], created by 32 with {' '.join(made)})"),
+        "differs in transform.resize.method: bilinear in the cache, area in this config",
     ]
 
 
@@ -79,7 +79,7 @@ def test_why_makes_no_folder(tiny: Path, tmp_path: Path, capsys: Captured) -> No
     folder = tmp_path / "typo"
     words = emulated(tiny, "cache=disk", f"cache.dir={folder}", "dataset.eval_split=null")
     (line,) = say(capsys, "why", *words).splitlines()
-    assert re.sub(r"[0-9a-f]{20}", "KEY", line) == f"train      miss  KEY  there is no cache yet in {folder}"
+    assert re.sub(r"[0-9a-f]{20}", "KEY", line) == f"train      miss  KEY  no cache yet in {folder}"
     assert not folder.exists()
 
 
@@ -88,8 +88,8 @@ def test_why_of_a_config_without_a_cache_on_disk_is_refused(capsys: Captured) ->
         2,
         (
             "etlrun: 1 fault\n"
-            "  cache: found cache.memory, which keeps nothing for other runs; expected cache.disk\n"
-            "    -> add cache=disk to see what a cache on disk would do\n"
+            "  cache: found cache.memory, which other runs can't read; expected cache.disk\n"
+            "    -> add cache=disk to explain a cache on disk\n"
         ),
     )
 
@@ -101,9 +101,9 @@ def test_gc_removes_what_was_not_used_for_longest(caches: Path, capsys: Captured
     (caches / f"{entries[0].key}.filling").mkdir()
     out = say(capsys, "gc", "--dir", str(caches), "--max-bytes", str(sum(entry.bytes for entry in young)))
     assert out.splitlines() == [
-        f"removed {entries[0].key}.filling, left by a run that was killed",
+        f"removed {entries[0].key}.filling, left by a killed run",
         *(f"removed {entry.key}, {entry.bytes / 1e6:,.1f} MB, used 1 d ago" for entry in reversed(old)),
-        f"2 caches of {sum(entry.bytes for entry in young) / 1e6:,.1f} MB in {caches}",
+        f"2 caches ({sum(entry.bytes for entry in young) / 1e6:,.1f} MB) in {caches}",
     ]
     assert {entry.key for entry in store.entries()} == {entry.key for entry in young}
 
@@ -113,8 +113,8 @@ def test_an_empty_folder_is_not_that_of_the_user(capsys: Captured) -> None:
     with pytest.raises(WorldError) as caught:
         caches_command(["gc", "--dir", "", "--max-bytes", "0"])
     assert str(caught.value) == (
-        "--dir: found nothing; expected the folder of caches that runs have as cache.dir\n"
-        "    -> leave --dir out for the user's cache folder"
+        "--dir: found nothing; expected a folder of caches, cache.dir of the runs\n"
+        "    -> omit --dir for the user's cache folder"
     )
     with pytest.raises(SystemExit):
         caches_command(["gc", "--max-bytes", "-5"])
@@ -146,18 +146,18 @@ def test_rm_refuses_what_is_not_there_and_what_is_in_use(caches: Path, capsys: C
         1,
         (
             f"etlrun: 1 fault\n  cache rm {wrong}: found no such cache; expected the key of one of the 4 caches in "
-            f"{caches}\n    -> did you mean `{key}`?\n"
+            f"{caches}, or a unique prefix\n    -> did you mean `{key}`?\n"
         ),
     )
     status, text = refusal(capsys, "rm", "--dir", str(caches), "")
     assert status == 1
-    assert "cache rm : found 4 caches whose key begins so; expected the key of one of the 4 caches" in text
+    assert "cache rm : found 4 caches with this prefix; expected the key of one of the 4 caches" in text
     opened = store.open(key)
     assert opened is not None
     assert refusal(capsys, "rm", "--dir", str(caches), key) == (
         1,
         (
-            f"etlrun: 1 fault\n  cache rm {key}: found a cache in use; expected one that no run reads\n"
+            f"etlrun: 1 fault\n  cache rm {key}: found a cache in use; expected a cache that no run uses\n"
             "    -> wait for the run to end\n"
         ),
     )

@@ -120,7 +120,7 @@ def test_the_last_override_of_a_key_counts_in_plans_runs_and_sweeps(line: str, t
     assert ran == render.text_here(job.plan)
 
 
-MADE = "a folder that can be made and written to\n    -> choose another hydra.run.dir, or make space"
+MADE = "a folder that can be created and written to\n    -> choose another hydra.run.dir, or free disk space"
 LOCAL = "the path of a folder on this machine, without ~"
 
 
@@ -204,7 +204,7 @@ def test_a_command_behind_options_is_refused(capsys: pytest.CaptureFixture[str])
     assert (ended.value.code, capsys.readouterr().err) == (
         2,
         (
-            "etlrun: 1 fault\n  check: found a command behind options; expected the command first\n"
+            "etlrun: 1 fault\n  check: found a command after other arguments; expected the command first\n"
             "    -> write etlrun check --config-dir 'my configs'\n"
         ),
     )
@@ -244,8 +244,8 @@ def test_a_report_of_a_missing_folder_fails(tmp_path: Path) -> None:
     answer = etlrun("report", str(folder), cwd=tmp_path)
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr == (
-        f"etlrun: 1 fault\n  {folder}: found no such folder; expected a folder with a summary.json, or one of such "
-        "folders\n    -> give the folder that a run or a multirun printed at its end\n"
+        f"etlrun: 1 fault\n  {folder}: found no such folder; expected a folder with a summary.json, or a folder "
+        "of such folders\n    -> pass the folder that a run or a multirun prints at its end\n"
     )
 
 
@@ -253,6 +253,6 @@ def test_a_report_of_a_folder_without_runs_fails(tmp_path: Path) -> None:
     answer = etlrun("report", str(tmp_path), cwd=tmp_path)
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr == (
-        f"etlrun: 1 fault\n  {tmp_path}: found no run; expected a folder with a summary.json, or one of such "
-        "folders\n    -> give the folder that a run or a multirun printed at its end\n"
+        f"etlrun: 1 fault\n  {tmp_path}: found no run; expected a folder with a summary.json, or a folder "
+        "of such folders\n    -> pass the folder that a run or a multirun prints at its end\n"
     )

@@ -121,8 +121,8 @@ def test_what_went_without_its_cache_is_said_and_recommended_to_nobody(tmp_path:
     assert {config.number: config.data for config in results.configs} == {0: "", 1: "same", 2: "same"}
     (said,) = results.remarks
     assert said == (
-        "runs 1 went without their cache on disk, since another process was filling it or it could not be written, as "
-        "the report.md of each says: they are compared with nothing"
+        "runs 1 ran without their cache on disk, since another process was filling it or it could not be written (see "
+        "the report.md of each), and are excluded from comparison"
     )
 
 
@@ -186,5 +186,5 @@ def test_results_are_shown_where_they_can_not_be_written(tmp_path: Path, capsys:
     assert head == f"{tmp_path}: found "
     assert rest.endswith(
         "; expected a folder that can be written to\n"
-        f"    -> mend that, and write its reports anew: etlrun report {tmp_path}"
+        f"    -> fix that, and rewrite the reports with: etlrun report {tmp_path}"
     )

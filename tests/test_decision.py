@@ -61,8 +61,8 @@ def config(
 
 def first_of(eligible: int) -> str:
     return (
-        f"Of {eligible} that nothing shows to be slower than the best it comes first, by memory (within 2%), then by "
-        "how few values it changes, then by cores."
+        f"It is the cheapest of {eligible} configs tied with the best: by memory (within 2%), then by the number of "
+        "changed values, then by cores."
     )
 
 
@@ -73,19 +73,19 @@ def first_of(eligible: int) -> str:
             [config(1, 130.0, "better", 1.3), config(0, 100.0)],
             [1],
             1,
-            "Take load.prefetch=1: 1.30 (1.28 to 1.32) times as fast as the baseline.",
+            "Use load.prefetch=1: 1.30 (1.28 to 1.32) times as fast as the baseline.",
         ),
         (
             [config(1, 131.0, "better", 1.31), config(2, 130.0, "better", 1.3, peak_rss_bytes=5e8), config(0, 100.0)],
             [1, 2],
             2,
-            f"Take load.prefetch=2: 1.30 (1.28 to 1.32) times as fast as the baseline. {first_of(2)}",
+            f"Use load.prefetch=2: 1.30 (1.28 to 1.32) times as fast as the baseline. {first_of(2)}",
         ),
         (
             [config(1, 131.0, "better", 1.31), config(2, 130.0, "better", 1.3, cores_used=0.5), config(0, 100.0)],
             [1, 2],
             2,
-            f"Take load.prefetch=2: 1.30 (1.28 to 1.32) times as fast as the baseline. {first_of(2)}",
+            f"Use load.prefetch=2: 1.30 (1.28 to 1.32) times as fast as the baseline. {first_of(2)}",
         ),
         (
             [config(1, 101.0), config(0, 100.0, peak_rss_bytes=8e8), config(2, 99.0)],
@@ -103,7 +103,7 @@ def first_of(eligible: int) -> str:
             [config(1, 101.0, ratio=1.01, peak_rss_bytes=8e8), config(0, 100.0)],
             [1, 0],
             1,
-            ("Nothing is better than the baseline; load.prefetch=1 is tied with it, at 1.01 (0.99 to 1.03), and takes "
+            ("Nothing is better than the baseline; load.prefetch=1 is tied with it, at 1.01 (0.99 to 1.03), and uses "
             f"less memory. {first_of(2)}"),
         ),
         (
@@ -114,21 +114,20 @@ def first_of(eligible: int) -> str:
             ],
             [1, 2],
             2,
-            f"Take load.prefetch=2: 1.29 (1.27 to 1.31) times as fast as the baseline. {first_of(2)}",
+            f"Use load.prefetch=2: 1.29 (1.27 to 1.31) times as fast as the baseline. {first_of(2)}",
         ),
         (
             [config(1, 130.0, "untold", 1.3, rounds=2), config(0, 100.0, "untold")],
             [1],
             1,
-            ("Fastest: load.prefetch=1. Too few runs to separate a difference from noise: it takes 3 beside the "
-            "baseline, and 2 completed; use sweep.repeats=3 or more."),
+            ("Fastest: load.prefetch=1. Too few runs to separate a difference from noise (2 of at least 3 rounds "
+            "with the baseline); use sweep.repeats=3 or more."),
         ),
         (
             [config(1, 130.0, "untold", 1.3, rounds=0), config(0, None, "untold", status="failed", rounds=0)],
             [1],
             1,
-            ("Fastest: load.prefetch=1. No run of the baseline, load.prefetch=0, that it can be "
-            "compared with has completed."),
+            "Fastest: load.prefetch=1. No comparable run of the baseline, load.prefetch=0, has completed.",
         ),
     ],
 )  # fmt: skip
@@ -157,7 +156,7 @@ def test_what_is_taken_agrees_with_what_the_table_says(
 ) -> None:
     decision = decide(configs, tied, as_planned)
     assert decision.config == taken
-    start = "Take load.prefetch=2: 1.30" if taken else "Keep the baseline, load.prefetch=0: nothing is better."
+    start = "Use load.prefetch=2: 1.30" if taken else "Keep the baseline, load.prefetch=0: nothing is better."
     assert decision.words.startswith(start)
     assert (first_of(eligible) in decision.words) == (eligible > 1)
 
@@ -192,7 +191,7 @@ def test_nothing_is_taken_where_nothing_has_completed() -> None:
     assert (decision.config, decision.overrides, decision.words) == (
         None,
         (),
-        "No run that can be compared has completed.",
+        "No comparable run has completed.",
     )
 
 

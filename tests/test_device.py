@@ -156,8 +156,8 @@ def test_a_gpu_is_named(
     assert (summary["host"]["device"], summary["host"]["accelerators"]) == (device, names)
     assert summary["remarks"] == []
     lines = (tmp_path / "report.md").read_text().splitlines()
-    assert any(line.startswith("- use       accelerator utilization (AU): the GPU worked ") for line in lines)
-    assert any(line.endswith("; GPU 0 at 50 %") for line in lines if line.startswith("- used "))
+    assert any(line.startswith("- au        accelerator utilization (AU) of the GPU: ") for line in lines)
+    assert any(line.endswith("; GPU 0 at 50 %") for line in lines if line.startswith("- resources "))
 
 
 def test_a_job_that_shares_its_gpu_says_so(listed: pytest.MonkeyPatch, tiny: Path, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_job_that_shares_its_gpu_says_so(listed: pytest.MonkeyPatch, tiny: Pat
 def test_on_a_cpu_nothing_is_an_accelerator(tiny: Path, tmp_path: Path) -> None:
     _, summary = run_here(tmp_path, small(tiny, "trainer.device=cpu", "measure.au_min=0.01"))
     text = (tmp_path / "report.md").read_text()
-    assert f"- use       the model worked {summary['au']:.1%} of the time, at least the mark of 0.01\n" in text
+    assert f"- au        time in model steps: {summary['au']:.1%}, at least the required 0.01\n" in text
     assert "accelerator" not in text
     assert summary["resources"]["peak_gpu_bytes"] is None
 

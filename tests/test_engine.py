@@ -42,15 +42,15 @@ def test_a_failed_job_is_tried_again_and_what_it_left_is_kept(
         "completed",
         "failed",
     ]
-    assert "0 failed, attempt 2 follows\n" in capsys.readouterr().out
+    assert "0 failed; retrying (attempt 2)\n" in capsys.readouterr().out
     assert [run["name"] for run in results_of(tmp_path)["runs"]] == ["0", "1"]
 
 
 def test_a_job_has_its_time(sweep: Sweep, tmp_path: Path) -> None:
     assert sweep("model.step_ms=5000,1", "sweep.timeout_s=8") == 1
     assert summary_of(tmp_path / "sweep" / "0")["error"] == (
-        "sweep.timeout_s: found a job of more than 8 s; expected its end before that\n"
-        "    -> give it more time, or less to do"
+        "sweep.timeout_s: found a job that takes more than 8 s; expected a job that ends within the limit\n"
+        "    -> raise the limit, or give the job less to do"
     )
     assert [summary_of(tmp_path / "sweep" / name)["status"] for name in ("0", "1")] == ["failed", "completed"]
 
@@ -60,7 +60,7 @@ def test_jobs_at_a_time_are_said_to_share_the_machine(sweep: Sweep, tmp_path: Pa
     runs = [run["outcome"] for run in results_of(tmp_path)["runs"]]
     assert max(run["created_s"] for run in runs) < min(run["created_s"] + run["wall_s"] for run in runs)
     assert results_of(tmp_path)["remarks"] == [
-        "up to 2 jobs ran at a time: their times hold each other's (sweep.max_jobs_in_flight)"
+        "up to 2 jobs ran at a time and competed for the machine (sweep.max_jobs_in_flight)"
     ]
 
 
@@ -71,7 +71,7 @@ def test_what_can_not_win_is_left_out_with_the_reason(sweep: Sweep, tmp_path: Pa
     folder = tmp_path / "sweep"
     assert [summary_of(folder / name)["status"] for name in "012"] == ["completed", "completed", "pruned"]
     reason = summary_of(folder / "2")["error"]
-    assert reason.startswith("can't win: no pipeline makes run 1 faster than ")
+    assert reason.startswith("can't win: with an ideal input pipeline run 1 reaches at most ")
     assert " examples/s; run 0 has " in reason
     assert not (folder / "2" / "events.jsonl").exists()
     assert [config["error"] for config in results_of(tmp_path)["configs"] if config["number"] == 2] == [reason]
@@ -116,8 +116,8 @@ def test_a_run_that_went_without_its_cache_is_made_again(
     assert "decision  Fastest: cache=none. " in out
     (said,) = results_of(tmp_path)["remarks"]
     assert said == (
-        "runs 1 went without their cache on disk, since another process was filling it or it could not be written, as "
-        f"the report.md of each says: they are compared with nothing, and made anew by etlrun -m sweep.resume={folder}"
+        "runs 1 ran without their cache on disk, since another process was filling it or it could not be written (see "
+        f"the report.md of each), and are excluded from comparison; repeat them with: etlrun -m sweep.resume={folder}"
     )
     assert said in out
     assert "this pass goes without it" in (folder / "1" / "report.md").read_text()
@@ -139,7 +139,7 @@ def test_other_records_are_not_the_data_of_the_baseline(sweep: Sweep, tiny: Path
     assert len({config["fingerprint"] for config in found.values()}) == 1
     assert results_of(tmp_path)["decision"]["same_data"] in {
         "it is the baseline",
-        "NOT the data of the baseline: its splits hold other records",
+        "NOT the same data as the baseline: its splits hold other records",
     }
 
 
@@ -154,14 +154,14 @@ def test_a_sweep_is_one_process_and_its_folder_one_sweep(sweep: Sweep, tmp_path:
     with pytest.raises(WorldError) as caught:
         sweep("load.prefetch=0,1")
     assert str(caught.value) == (
-        f"{folder}: found a sweep; expected a folder of its own for each sweep, so that nothing is lost\n"
-        f"    -> go on with it: etlrun -m sweep.resume={folder}, or choose another hydra.sweep.dir"
+        f"{folder}: found a sweep; expected a new folder for each sweep, so that nothing is overwritten\n"
+        f"    -> resume it with: etlrun -m sweep.resume={folder}, or choose another hydra.sweep.dir"
     )
     with held(folder), pytest.raises(WorldError) as caught:
         multirun(["-m", f"sweep.resume={folder}"])
     assert str(caught.value) == (
-        f"{folder}: found a sweep that another process runs now; expected one process for a sweep\n"
-        "    -> wait for its end, or stop it"
+        f"{folder}: found a sweep that another process is running; expected one process per sweep\n"
+        "    -> wait for it to end, or stop it"
     )
 
 
@@ -172,13 +172,13 @@ def test_a_sweep_is_one_process_and_its_folder_one_sweep(sweep: Sweep, tmp_path:
         (
             ["load.prefetch=0,1", "sweep.prune=true", "sweep.max_jobs_in_flight=2"],
             (
-                "sweep.prune: found true; expected false with sweep.max_jobs_in_flight=2, since what bounds a job "
-                "beside others bounds no other\n    -> run one job at a time, or all of them"
+                "sweep.prune: found true; expected false with sweep.max_jobs_in_flight=2, since a bound "
+                "measured beside other jobs holds for no other job\n    -> run one job at a time, or don't prune"
             ),
         ),
         (
             ["load.prefetch=0,1", "--dry-run"],
-            "--dry-run: found an option that no grid has; expected overrides KEY=VALUE, or Hydra's options",
+            "--dry-run: found an unknown option; expected overrides KEY=VALUE, or options of Hydra",
         ),
     ],
 )

@@ -24,7 +24,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, di
 def test_freeze_prints_what_autotune_settled_on(done: tuple[Path, dict[str, Any]]) -> None:
     folder, summary = done
     text = freeze.overlay(folder)
-    assert text.startswith("# @package _global_\n# What AUTOTUNE settled on in ")
+    assert text.startswith("# @package _global_\n# Values chosen by AUTOTUNE in ")
     values = {f"{group}.{key}": value for group, block in yaml.safe_load(text).items() for key, value in block.items()}
     assert values == summary["autotune"]
     assert values.keys() == {"extract.num_parallel_calls", "transform.num_parallel_calls", "load.prefetch"}
@@ -46,17 +46,17 @@ def message_of_freeze(folder: Path) -> str:
 
 def test_there_must_be_something_to_freeze(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     assert message_of_freeze(tmp_path) == (
-        f"{tmp_path}: found no run; expected the folder of a run that was completed\n"
-        "    -> give the folder that a run printed at its end"
+        f"{tmp_path}: found no run; expected the folder of a completed run\n"
+        "    -> pass the folder that a run prints at its end"
     )
     (tmp_path / "summary.json").write_text(json.dumps({**summary_of(done[0]), "autotune": {}}))
     assert message_of_freeze(tmp_path) == (
-        f"{tmp_path}: found a run without events.jsonl; expected the folder of a run that was completed\n"
-        "    -> give the folder that a run printed at its end"
+        f"{tmp_path}: found a run without events.jsonl; expected the folder of a completed run\n"
+        "    -> pass the folder that a run prints at its end"
     )
     (tmp_path / "events.jsonl").write_text("")
     tunable = "extract.num_parallel_calls, transform.num_parallel_calls or load.prefetch"
     assert message_of_freeze(tmp_path) == (
-        f"{tmp_path}: found nothing that AUTOTUNE has set; expected a completed run with `autotune` in {tunable}\n"
+        f"{tmp_path}: found no value set by AUTOTUNE; expected a completed run with `autotune` in {tunable}\n"
         "    -> run it with one of these set to autotune"
     )

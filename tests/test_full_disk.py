@@ -14,7 +14,7 @@ WORDS = ("model.step_ms=0", "dataset.eval_split=null", "trainer.epochs=3")
 def full(folder: Path) -> str:
     return (
         f"{folder}: found [Errno 28] No space left on device; expected a folder that can be written to\n"
-        "    -> choose another hydra.run.dir or hydra.sweep.dir, or make space"
+        "    -> choose another hydra.run.dir or hydra.sweep.dir, or free disk space"
     )
 
 

@@ -75,6 +75,6 @@ def test_jobs_that_share_a_gpu_are_told_of(
     summaries = [summary_of(tmp_path / "sweep" / name) for name in "01"]
     assert [summary["host"]["cuda_visible_devices"] for summary in summaries] == ["GPU-0000"] * 2
     assert [summary["jobs_on_gpu"] for summary in summaries] == [2, 2]
-    assert "up to 2 jobs that use a GPU share one at a time (sweep.max_jobs_in_flight)\n" in capsys.readouterr().out
+    assert "up to 2 jobs that use a GPU share it (sweep.max_jobs_in_flight)\n" in capsys.readouterr().out
     # These computed on a CPU, and shared none.
     assert not any("share this GPU" in remark for summary in summaries for remark in summary["remarks"])

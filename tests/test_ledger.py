@@ -30,7 +30,7 @@ def test_a_line_that_was_cut_is_named(folder: Path) -> None:
     assert head == f"{folder}: found no sweep (ValueError: configs.jsonl, line 2:"
     assert rest.endswith(
         "); expected the folder of a sweep, with its sweep.json and configs.jsonl\n"
-        "    -> give the folder that the sweep printed, or start a new one without sweep.resume"
+        "    -> pass the folder that the sweep printed, or start a new sweep without sweep.resume"
     )
 
 

@@ -61,10 +61,10 @@ def test_the_report_tells_the_verdict_and_the_stages(done: tuple[Path, dict[str,
     assert "| stage | ms/example | examples | parallelism | buffer | buffered | set by |" in lines
     verdict = done[1]["verdict"]
     assert f"- because   {verdict['because']}" in lines
-    assert any(line.startswith("- waits     ") and "95th percentile" in line for line in lines)
-    au = "accelerator utilization (AU): the emulated accelerator worked "
-    assert any(line.startswith(f"- use       {au}") for line in lines)
-    assert any(line.startswith("- used      ") and "CPU seconds" in line for line in lines)
+    assert any(line.startswith("- waits     input wait ") and " ms p95 per step; " in line for line in lines)
+    au = "accelerator utilization (AU) of the emulated accelerator: "
+    assert any(line.startswith(f"- au        {au}") for line in lines)
+    assert any(line.startswith("- resources ") and "CPU seconds" in line for line in lines)
 
 
 STEADY = {
@@ -100,14 +100,14 @@ def test_a_pass_mark_that_is_not_reached_sets_the_exit_status(tiny: Path, tmp_pa
     status, summary = run_here(tmp_path / "0", words)
     assert status == 3
     assert summary["status"] == "completed"
-    assert "below the mark of 0.99" in (tmp_path / "0" / "report.md").read_text()
+    assert "below the required 0.99" in (tmp_path / "0" / "report.md").read_text()
     assert report.conclude(collect(tmp_path)) == 3
 
 
 def test_a_pass_mark_that_is_reached_does_not(tiny: Path, tmp_path: Path) -> None:
     status, _ = run_here(tmp_path, emulated(tiny, "model.step_ms=30", "measure.au_min=0.2"))
     assert status == 0
-    assert "at least the mark of 0.2" in (tmp_path / "report.md").read_text()
+    assert "at least the required 0.2" in (tmp_path / "report.md").read_text()
 
 
 def test_a_report_shows_what_is_told_whatever_markdown_would_make_of_it(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_report_shows_what_is_told_whatever_markdown_would_make_of_it(tmp_path
     reports.write(tmp_path)
     lines = (tmp_path / "report.md").read_text().splitlines()
     told = "a: found &#96;x|y&#96; &#60;b> &#38; &#42;z&#42;&#95;q&#95;; -> &#91;see](http://x) # num_parallel_calls"
-    assert lines[-2:] == ["- remark    &#60;script>", f"- error     {told}"]
+    assert lines[-2:] == ["- note      &#60;script>", f"- error     {told}"]
 
 
 def test_a_drain_reads_passes_without_a_model(tiny: Path, tmp_path: Path) -> None:

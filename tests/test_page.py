@@ -110,8 +110,8 @@ def test_the_copied_overrides_are_the_recommended_ones(page: Chrome, results: di
 def test_every_cell_is_what_results_json_says(page: Chrome, results: dict[str, Any]) -> None:
     names = [head.text.rstrip(" ↑↓") for head in heads(page)]
     assert names == [
-        "config", "overrides", "status", "runs", "examples/s", "first epoch", "gain", "call", "MB", "cores", "au",
-        "bound by", "at most", "seconds", "reason",
+        "config", "overrides", "status", "runs", "examples/s", "first epoch", "gain", "result", "MB", "cores", "au",
+        "bound by", "max gain", "seconds", "reason",
     ]  # fmt: skip
     rows = page.find_elements(By.CSS_SELECTOR, "#configs tbody tr")
     assert [row.get_attribute("data-config") for row in rows] == [str(of["number"]) for of in results["configs"]]
@@ -124,7 +124,7 @@ def test_every_cell_is_what_results_json_says(page: Chrome, results: dict[str, A
 
 
 def test_columns_are_sorted_with_the_keyboard_by_their_exact_figures(page: Chrome, results: dict[str, Any]) -> None:
-    page.find_element(By.ID, "call").send_keys(Keys.TAB, Keys.TAB)
+    page.find_element(By.ID, "result").send_keys(Keys.TAB, Keys.TAB)
     for name, key in (("gain", Keys.ENTER), ("MB", Keys.SPACE)):
         while page.switch_to.active_element.text.rstrip(" ↑↓") != name:
             page.switch_to.active_element.send_keys(Keys.TAB)
@@ -142,7 +142,7 @@ def test_columns_are_sorted_with_the_keyboard_by_their_exact_figures(page: Chrom
     assert len(known) == 2
 
 
-def test_rows_are_filtered_by_words_and_by_call(page: Chrome, results: dict[str, Any]) -> None:
+def test_rows_are_filtered_by_words_and_by_result(page: Chrome, results: dict[str, Any]) -> None:
     words, said = page.find_element(By.ID, "words"), page.find_element(By.ID, "shown")
     words.send_keys("completed CACHE=mem")
     memory = [of["number"] for of in results["configs"] if "cache=memory" in of["overrides"]]
@@ -151,7 +151,7 @@ def test_rows_are_filtered_by_words_and_by_call(page: Chrome, results: dict[str,
     words.send_keys(" nowhere")
     assert (shown(page), said.text) == ([], "0 of 3 configs")
     words.clear()
-    Select(page.find_element(By.ID, "call")).select_by_visible_text("baseline")
+    Select(page.find_element(By.ID, "result")).select_by_visible_text("baseline")
     assert (shown(page), said.text) == ([0], "1 of 3 configs")
 
 
@@ -196,7 +196,7 @@ def test_the_plots_show_each_measured_config_and_tell_what_they_show(page: Chrom
     ]  # fmt: skip
     texts = {text.text for text in plots[0].find_elements(By.TAG_NAME, "text")}
     measured = {str(of["number"]) for of in results["configs"] if of["examples_per_s"]}
-    assert measured | {f"no pipeline is faster: {results['ceiling_examples_per_s']:,.0f}", "frontier"} <= texts
+    assert measured | {f"ideal input pipeline: {results['ceiling_examples_per_s']:,.0f}", "frontier"} <= texts
     epochs = sum(len(run["outcome"]["epochs"]) for run in results["runs"])
     assert len(plots[3].find_elements(By.CSS_SELECTOR, "g[clip-path] > use")) == 2 * epochs
     told = plots[3].find_element(By.TAG_NAME, "desc").get_property("textContent")
@@ -207,8 +207,8 @@ def test_the_noise_of_the_machine_is_told(page: Chrome, results: dict[str, Any])
     noise = results["noise"]
     section = page.find_element(By.CSS_SELECTOR, "section[aria-labelledby=noise-title]")
     assert section.text.startswith(
-        f"Noise of the machine\nTwo runs of the baseline differ by {noise['median']:.1%} in the median, "
-        f"{noise['largest']:.1%} at most, over 3 pairs."
+        f"Noise of the machine\nTwo runs of the baseline differ by {noise['median']:.1%} median, "
+        f"{noise['largest']:.1%} maximum, over 3 pairs."
     )
 
 
@@ -219,7 +219,7 @@ def test_text_is_readable_in_light_and_in_dark(page: Chrome) -> None:
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
         paper = colour(page, "body", "backgroundColor")
         papers.add(paper)
-        for what in ("h1", ".note", "#configs td", ".call.baseline", "a", ".status", "#configs thead button"):
+        for what in ("h1", ".note", "#configs td", ".result.baseline", "a", ".status", "#configs thead button"):
             assert contrast(colour(page, what, "color"), paper) >= 4.5, (scheme, what)
         assert contrast(colour(page, "svg text", "fill"), paper) >= 4.5
         assert contrast(colour(page, "#copy", "color"), colour(page, "#copy", "backgroundColor")) >= 4.5
@@ -265,7 +265,7 @@ def test_a_large_sweep_says_what_its_page_leaves_out(collected: Results) -> None
     )
     text = pages.html(large)
     assert "1,334 of 4,001 configs are drawn. Only the frontier, the baseline and the recommended" in text
-    assert "To choose from: the first completed run of each of the 500 fastest configs. 3,501 more runs" in text
+    assert "Available: the first completed run of each of the 500 fastest configs. 3,501 more stage tables" in text
     assert text.count("<tr data-config=") == 4001
     assert len(text) < 5e6
 
@@ -276,7 +276,7 @@ def test_a_sweep_without_a_completed_run_has_a_page(swept: Path, tmp_path: Path)
     empty = collect(tmp_path)
     assert empty is not None
     text = pages.html(empty)
-    assert "<h1>No run that can be compared has completed.</h1>" in text
+    assert "<h1>No comparable run has completed.</h1>" in text
     assert "<p>Not run yet: 0, 0.1, 0.2, 0.3, 0.4, 0.5, 1, 1.1, 1.2, 2, 2.1, 2.2.</p>" in text
     assert "<svg" not in text
 

@@ -37,7 +37,7 @@ def test_other_launchers_run_the_jobs_of_a_sweep_that_goes_on(launcher: str, tin
     status, _, err = finish(start(["-m", *words, "sweep.retries=2"], tmp_path))
     assert status == 2
     assert err.startswith("etlrun: 1 fault\n  sweep.retries: found 2; expected 0, since ")
-    assert err.endswith("    -> set what it has for it, or leave it out\n")
+    assert err.endswith("    -> use its own setting, or leave it out\n")
 
 
 def test_a_search_is_given_its_objectives(tiny: Path, tmp_path: Path) -> None:
@@ -57,5 +57,5 @@ def test_a_search_is_given_its_objectives(tiny: Path, tmp_path: Path) -> None:
     assert status == 2
     assert err == (
         "etlrun: 1 fault\n  sweep.repeats: found 3; expected 1, since OptunaSweeper chooses the jobs\n"
-        "    -> set what it has for it, or leave it out\n"
+        "    -> use its own setting, or leave it out\n"
     )

@@ -44,7 +44,7 @@ def test_the_plan_of_a_grid_is_a_few_lines(capsys: pytest.CaptureFixture[str]) -
         "swept     transform.num_parallel_calls  1, 2",
         "swept     cache                         none, memory, disk",
         "swept     load.prefetch                 0, autotune",
-        "time      not known: no completed run of these plans was found",
+        "time      unknown: no completed run of these plans was found",
     ]
     assert [words[3] for words in plans] == ["0-23,", "24-59,", "60-95,"]
 
@@ -56,9 +56,9 @@ def test_what_is_alike_is_told_and_repeats_are_counted(capsys: pytest.CaptureFix
     assert [line for line in lines if line.startswith("same")] == [
         "same      2 combinations are config 0: extract=sequential cache.dir=null",
         "same      2 combinations are config 1: extract=sequential cache.dir=a",
-        "same      configs 0-1 have one plan: what they differ in changes nothing",
-        "same      configs 2-3 have one plan: what they differ in changes nothing",
-        "same      configs 4-5 have one plan: what they differ in changes nothing",
+        "same      configs 0-1 have the same plan: their differences have no effect",
+        "same      configs 2-3 have the same plan: their differences have no effect",
+        "same      configs 4-5 have the same plan: their differences have no effect",
     ]
 
 
@@ -77,7 +77,7 @@ def test_earlier_runs_tell_how_long_it_takes(
     assert found["seconds"] == pytest.approx(sum(expected) / 2)
     assert (found["jobs"], found["in_flight"], found["swept"]) == (3, 2, {"load.prefetch": ["0", "1", "2"]})
     assert told(capsys, *words, "load.prefetch=0,1,2")[-1].endswith(
-        " 1 at a time, by 2 earlier runs of 2 of these configs, and the others as those of the same plans"
+        " 1 at a time, based on 2 earlier runs of 2 of these configs, and of the same plans for the others"
     )
 
 
@@ -88,7 +88,7 @@ def test_a_plan_of_a_multirun_is_refused_as_the_multirun_is(capsys: pytest.Captu
     )
     assert refused(capsys, "-m", "sweep.resume=somewhere") == (
         "etlrun: 1 fault\n  sweep.resume: found a sweep; expected null in the plan of a new sweep\n"
-        "    -> leave it out, or go on with the sweep: it says what is left\n"
+        "    -> leave it out, or resume the sweep, which reports what is left\n"
     )
 
 

@@ -18,9 +18,9 @@ def written(folder: Path, **summary: Any) -> list[str]:
 def test_what_users_and_systems_wrote_is_no_markup(tmp_path: Path) -> None:
     error = "trainer: found <b>*x*</b>; expected `no` error\n    -> see [this](/tmp/a_b)"
     lines = written(tmp_path / "run", remarks=["Of @all\n# Heading"], error=error)
-    assert lines[0] == "- status    completed, 0 examples at - a second, 1.0 s in all"
+    assert lines[0] == "- status    completed, 0 examples at - examples/s, 1.0 s in total"
     assert lines[2:] == [
-        "- remark    Of &#64;all # Heading",
+        "- note      Of &#64;all # Heading",
         (
             "- error     trainer: found &#60;b>&#42;x&#42;&#60;/b>; expected &#96;no&#96; error "
             "-> see &#91;this](/tmp/a_b)"
@@ -34,8 +34,8 @@ def test_the_peak_of_a_gpus_memory_is_told_where_the_backend_knows_it(tmp_path: 
     waits = {"input_wait_ms_median": 1.0, "input_wait_ms_p95": 2.0, "fill_wait_s": 0.1}
     verdict = {"kind": "model", "stage": None, "max_gain": 1.0, "because": "it is", "advice": None}
     values = {**waits, "verdict": verdict, "resources": {**used, "peak_gpu_bytes": 1_234_500_000}}
-    (line,) = (line for line in written(tmp_path / "run", **values) if line.startswith("- used  "))
+    (line,) = (line for line in written(tmp_path / "run", **values) if line.startswith("- resources "))
     assert line == (
-        "- used      1,000.0 MB of memory at most, 2.0 CPU seconds on 1.0 cores, 1.0 MB read; GPU 1 at 80 %, "
-        "2,000.0 MB held at most; 1,234.5 MB of GPU memory for tensors at most"
+        "- resources peak memory 1,000.0 MB, 2.0 CPU seconds on 1.0 cores, 1.0 MB read; GPU 1 at 80 %, "
+        "peak memory 2,000.0 MB; peak GPU memory for tensors 1,234.5 MB"
     )

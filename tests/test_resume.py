@@ -171,7 +171,7 @@ def test_a_run_never_overwrites_a_run(undisturbed: Path, tiny: Path) -> None:
     with pytest.raises(WorldError) as caught:
         run_here(undisturbed, small(tiny, *LONG))
     assert str(caught.value) == (
-        f"{undisturbed}: found a run; expected a folder of its own for each run, so that nothing is lost\n"
+        f"{undisturbed}: found a run; expected a new folder for each run, so that nothing is overwritten\n"
         "    -> choose another hydra.run.dir or hydra.sweep.dir, or remove the folder"
     )
     assert summary_of(undisturbed) == before

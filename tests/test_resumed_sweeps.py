@@ -1,4 +1,4 @@
-"""Sweeps that go on: what is left is run, they grow, and what a person has damaged is told."""
+"""Resumed sweeps: remaining jobs are run, sweeps grow, and damage done by hand is reported."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_a_sweep_grows_and_what_is_done_stays(sweep: Sweep, tmp_path: Path, caps
         multirun(["-m", f"sweep.resume={tmp_path / 'sweep'}", "load.batch_size=7"])
     assert str(caught.value).startswith(f"sweep.resume={tmp_path / 'sweep'}: found another sweep: dataset=tfds ")
     assert str(caught.value).endswith(
-        "; expected one of which some job is on this command line\n"
+        "; expected a sweep with at least one job of this command line\n"
         "    -> leave out all overrides but those of `sweep`, or start a new sweep without sweep.resume"
     )
 
@@ -47,7 +47,7 @@ def test_a_config_is_known_by_what_its_overrides_mean(
     assert ended([f"sweep.resume={tmp_path / 'sweep'}", "cache=none,memory"]) == 1
     words = [word for word in before["overrides"] if word != "cache=none"]
     assert capsys.readouterr().err.splitlines() == [
-        "config 0 has changed since: load.prefetch 3 -> 7; the sweep goes on with its own",
+        "config 0 has changed since: load.prefetch 3 -> 7; the sweep keeps its own values",
         f"config 1 is new: {' '.join([*words, 'cache=memory'])}",
     ]
     after = {config["number"]: config["overrides"] for config in results_of(tmp_path)["configs"]}
@@ -88,7 +88,7 @@ def test_the_rules_of_a_sweep_stay_as_they_were(sweep: Sweep, tmp_path: Path) ->
 
 
 def refused_resume(folder: Path) -> str:
-    """What is said of going on with the sweep in `folder`."""
+    """Return the message when the sweep in `folder` is resumed."""
     with pytest.raises(WorldError) as caught:
         multirun(["-m", f"sweep.resume={folder}"])
     return str(caught.value)
@@ -125,5 +125,5 @@ def test_a_path_without_a_sweep_is_refused(tmp_path: Path) -> None:
     assert refused == (
         f"{tmp_path}: found no sweep (FileNotFoundError: {missing}); expected the folder of a sweep, with its "
         "sweep.json and configs.jsonl\n"
-        "    -> give the folder that the sweep printed, or start a new one without sweep.resume"
+        "    -> pass the folder that the sweep printed, or start a new sweep without sweep.resume"
     )

@@ -7,7 +7,7 @@ import pytest
 from etlrun.results.decision import decide
 from tests.test_decision import as_planned, changed, config
 
-BY_DIGESTS = "same data as the baseline, by the digests of the epochs that both have"
+BY_DIGESTS = "same data as the baseline, by the digests of their common epochs"
 
 
 @pytest.mark.parametrize(
@@ -16,22 +16,22 @@ BY_DIGESTS = "same data as the baseline, by the digests of the epochs that both 
         (
             {},
             {},
-            "same data as the baseline, by its plan and the records that were read: nothing but the speed differs",
+            "same data as the baseline, by its plan and the records read; only the speed differs",
         ),
         (
             {"records": {}},
             {},
-            "not known to be the same data: by the plans it is, the records that were read may be others",
+            "not known to be the same data: the plans agree, but the records read may differ",
         ),
-        ({"records": {"train": "b"}}, {}, "NOT the data of the baseline: its splits hold other records"),
+        ({"records": {"train": "b"}}, {}, "NOT the same data as the baseline: its splits hold other records"),
         (
             {"records": {"train": "b"}, "fingerprint": "other"},
             {},
-            "NOT the data of the baseline: its splits hold other records",
+            "NOT the same data as the baseline: its splits hold other records",
         ),
         ({"records": {"train": "b"}, "data": "same"}, {"data": "same"}, BY_DIGESTS),
         ({"data": "same"}, {"data": "same"}, BY_DIGESTS),
-        ({"data": "differs: B"}, {"data": "differs: A"}, "NOT the data of the baseline"),
+        ({"data": "differs: B"}, {"data": "differs: A"}, "NOT the same data as the baseline"),
         ({"fingerprint": "other", "data": "same"}, {"data": "same"}, BY_DIGESTS),
     ],
 )
@@ -42,8 +42,8 @@ def test_whether_the_data_is_the_same_is_said_with_how_that_is_known(
     assert decide(configs, [1], as_planned).same_data == words
 
 
-REORDERED = "the same examples as the baseline, in another order, by its plan and the records that were read"
-TRAINED = "same data as the baseline, by its plan and the records that were read; trained otherwise"
+REORDERED = "same examples as the baseline in another order, by its plan and the records read"
+TRAINED = "same data as the baseline, by its plan and the records read; the training differs"
 FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
 UNKNOWN = "not known to be the same data: "
 CUT = "in another order, or with other batches, a pass leaves other examples out; measure.digest was not set"
@@ -59,8 +59,8 @@ ENDS = "where training ends after other steps, it leaves other examples out; mea
         (["experiment=parallel"], ["extract.cycle_length=2"], REORDERED),
         ([], ["transform.deterministic=false"], REORDERED),
         (["transform.deterministic=false"], ["load.prefetch=7"], REORDERED),
-        ([], ["trainer.seed=7"], f"{REORDERED}; trained otherwise"),
-        ([], ["load.batch_size=7", "trainer.learning_rate=0.5"], f"{REORDERED}; trained otherwise"),
+        ([], ["trainer.seed=7"], f"{REORDERED}; the training differs"),
+        ([], ["load.batch_size=7", "trainer.learning_rate=0.5"], f"{REORDERED}; the training differs"),
         ([], ["trainer.learning_rate=0.5"], TRAINED),
         ([], ["trainer.epochs=9"], TRAINED),
         (["load.drop_remainder=true"], ["trainer.epochs=9"], TRAINED),
@@ -80,7 +80,7 @@ ENDS = "where training ends after other steps, it leaves other examples out; mea
         (
             [],
             ["load.drop_remainder=true"],
-            f"{UNKNOWN}by its plan it changes the data, from load.batch on, and measure.digest was not set",
+            f"{UNKNOWN}its plan changes the data from load.batch on, and measure.digest was not set",
         ),
         (["trainer.steps_per_epoch=3"], ["load.shuffle_buffer=7"], f"{UNKNOWN}trainer.steps_per_epoch=3: {CUT}"),
         (["trainer.steps_per_epoch=3"], ["trainer.epochs=9"], f"{UNKNOWN}trainer.steps_per_epoch=3: {ENDS}"),
@@ -104,7 +104,7 @@ ENDS = "where training ends after other steps, it leaves other examples out; mea
         (
             [],
             ["transform.resize.size=[48,48]"],
-            f"{UNKNOWN}by its plan it changes the data, from transform.resize on, and measure.digest was not set",
+            f"{UNKNOWN}its plan changes the data from transform.resize on, and measure.digest was not set",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -117,14 +117,14 @@ def test_what_a_plan_shows_of_the_data_is_said_and_no_more(base: list[str], chan
 def test_the_same_digests_of_another_order_are_said_to_be_that() -> None:
     configs = [config(1, 130.0, "better", 1.3, data="same"), config(0, 100.0, data="same")]
     assert decide(configs, [1], lambda _number: changed([], ["load.batch_size=7"])).same_data == (
-        "the same examples as the baseline, in another order, by the digests of the epochs that both have"
+        "same examples as the baseline in another order, by the digests of their common epochs"
     )
 
 
 def test_configs_that_can_not_be_planned_any_more_show_nothing() -> None:
     configs = [config(1, 130.0, "better", 1.3), config(0, 100.0)]
     assert decide(configs, [1], lambda _number: None).same_data == (
-        "not known to be the same data: their configs can't be planned any more, and measure.digest was not set"
+        "not known to be the same data: their configs can no longer be planned, and measure.digest was not set"
     )
 
 

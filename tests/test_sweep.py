@@ -135,7 +135,7 @@ def test_a_killed_sweep_goes_on_with_the_configs_that_it_began_with(tiny: Path, 
     status, out, err = finish(start(["-m", f"sweep.resume={folder}"], tmp_path))
     assert status == 0, err
     assert out.splitlines()[0] == f"sweep     3 jobs of 3 configs, 2 to run, in {folder}"
-    assert err.splitlines()[0] == ("config 0 has changed since: load.prefetch 1 -> 2; the sweep goes on with its own")
+    assert err.splitlines()[0] == ("config 0 has changed since: load.prefetch 1 -> 2; the sweep keeps its own values")
     assert (folder / "0" / "events.jsonl").read_text() == kept
     assert pid_of(folder / "attempts" / "1-1") == half
     assert not is_at_work(half)
@@ -156,8 +156,8 @@ def test_ctrl_c_once_ends_after_the_running_job_and_twice_at_once(tiny: Path, tm
     os.killpg(process.pid, signal.SIGINT)
     status, out, err = finish(process)
     assert status == 130
-    assert "ends after the running job; Ctrl-C again ends it at once" in out
-    assert err == f"etlrun: interrupted; go on with: etlrun -m sweep.resume={folder}\n"
+    assert "interrupted: stopping after the running jobs; press Ctrl-C again to stop at once" in out
+    assert err == f"etlrun: interrupted; resume with: etlrun -m sweep.resume={folder}\n"
     assert summary_of(folder / "0")["status"] == "completed"
     assert not (folder / "1").exists()
 
@@ -168,7 +168,7 @@ def test_ctrl_c_once_ends_after_the_running_job_and_twice_at_once(tiny: Path, tm
     )
     os.killpg(process.pid, signal.SIGINT)
     assert process.stdout is not None
-    while "ends after the running job" not in process.stdout.readline():
+    while "stopping after the running jobs" not in process.stdout.readline():
         pass
     os.killpg(process.pid, signal.SIGINT)
     status, _, _ = finish(process)
@@ -187,7 +187,7 @@ def test_ctrl_c_is_heard_while_the_server_of_jobs_begins(tiny: Path, tmp_path: P
     wait_for(process, (folder / "0" / "summary.json").exists)
     os.killpg(process.pid, signal.SIGINT)
     status, _, err = finish(process)
-    assert (status, err) == (130, f"etlrun: interrupted; go on with: etlrun -m sweep.resume={folder}\n")
+    assert (status, err) == (130, f"etlrun: interrupted; resume with: etlrun -m sweep.resume={folder}\n")
     assert summary_of(folder / "0")["status"] == "completed"
 
 
@@ -198,7 +198,7 @@ def test_a_group_of_processes_that_is_told_to_end_leaves_an_interrupted_job(tiny
     wait_for(process, has_begun(folder / "0"))
     os.killpg(process.pid, signal.SIGTERM)
     status, _, err = finish(process)
-    assert (status, err) == (130, f"etlrun: interrupted; go on with: etlrun -m sweep.resume={folder}\n")
+    assert (status, err) == (130, f"etlrun: interrupted; resume with: etlrun -m sweep.resume={folder}\n")
     assert summary_of(folder / "0")["status"] == "interrupted"
     assert not (folder / "1").exists()
 
@@ -229,7 +229,7 @@ def test_a_job_that_is_killed_is_a_row_that_says_so(tiny: Path, tmp_path: Path) 
         "the job's process: found SIGKILL; expected an ordinary end\n"
         "    -> the kernel kills what needs too much memory; see its log"
     )
-    assert "stops after a failed job, as sweep.on_error=stop asks" in out
+    assert "stopping after a failed job (sweep.on_error=stop)" in out
     assert not (folder / "1").exists()
 
 
@@ -250,7 +250,7 @@ def test_a_full_disk_in_the_middle_loses_nothing(small_disk: Path, tiny: Path, t
     assert status == 1
     assert err == (
         f"etlrun: 1 fault\n  {folder}: found [Errno 28] No space left on device; expected a folder that can be "
-        f"written to\n    -> make space, and go on: etlrun -m sweep.resume={folder}\n"
+        f"written to\n    -> free disk space, and resume with: etlrun -m sweep.resume={folder}\n"
     )
     kept = (folder / "0" / "summary.json").read_text()
     filler.unlink()

@@ -15,13 +15,13 @@ FASTER = ("load.batch_size=2,8", "model.step_ms=30")
     [
         (
             ["load.drop_remainder=false"],
-            "the same examples as the baseline, in another order, by its plan and the records that were read",
+            "same examples as the baseline in another order, by its plan and the records read",
         ),
         (
             ["load.drop_remainder=false", "measure.digest=true", "trainer.learning_rate=0.1,0.2"],
             (
-                "the same examples as the baseline, in another order, by the digests of the epochs that both have; "
-                "trained otherwise"
+                "same examples as the baseline in another order, by the digests of their common epochs; "
+                "the training differs"
             ),
         ),
         (

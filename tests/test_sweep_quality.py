@@ -28,8 +28,8 @@ from tests.sweeps import Sweep, ended
 VARIED = ("sweep.repeats=3", "sweep.vary_seed=true")
 REQUEST: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
 HOW = (
-    "each round has a seed of its own (sweep.vary_seed): accuracies and losses are means with their 95 % intervals; "
-    "better, tied or worse than the baseline's by what they differ by in each round"
+    "each round has its own seed (sweep.vary_seed): accuracies and losses are means with their 95 % intervals; "
+    "better, tied or worse than the baseline by their differences in each round"
 )
 
 
@@ -166,8 +166,8 @@ def test_a_recommendation_says_what_it_does_to_accuracy_and_loss(tmp_path: Path)
         return {**losing(run), "wall_s": 0.5 if run.config else 1.0}
 
     words = results_of(ledger, measures).decision.words
-    assert words.startswith("Take load.prefetch=1: ")
-    assert words.endswith(" Beside the baseline its val accuracy is worse, its val loss is worse.")
+    assert words.startswith("Use load.prefetch=1: ")
+    assert words.endswith(" Compared with the baseline its val accuracy is worse, its val loss is worse.")
 
 
 def test_a_loss_that_is_not_finite_has_no_mean_and_is_said(tmp_path: Path) -> None:
@@ -183,8 +183,8 @@ def test_a_loss_that_is_not_finite_has_no_mean_and_is_said(tmp_path: Path) -> No
     assert loss[2].lead is not None
     assert loss[2].lead.call == "better"
     assert (
-        "runs 1.2 ended with an accuracy or a loss that is not finite: their configs have no mean of it, and are "
-        "compared with nothing by it"
+        "runs 1.2 ended with an accuracy or a loss that is not finite: their configs have no mean of it, and it is "
+        "not compared"
     ) in results.remarks
 
 
@@ -219,7 +219,7 @@ def test_other_data_of_other_seeds_is_not_said_to_differ(tmp_path: Path) -> None
     assert {config.data for config in results.configs} == {"same"}
     assert [remark for remark in results.remarks if "same data" in remark] == [
         (
-            "the runs of configs 0, 1 have not all seen the same data, as their seeds ask: with another seed "
+            "the runs of configs 0, 1 have not all seen the same data, since their seeds differ: with another seed "
             "transform.random_flip does something else to each picture"
         )
     ]

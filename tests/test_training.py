@@ -81,7 +81,7 @@ def test_events_tell_the_run_in_order(done: tuple[Path, dict[str, Any]]) -> None
 
 def test_the_report_has_a_row_an_epoch(done: tuple[Path, dict[str, Any]]) -> None:
     lines = (done[0] / "report.md").read_text().splitlines()
-    assert lines[2] == "| epoch | seconds | waited | examples/s | loss | accuracy | val loss | val accuracy |"
+    assert lines[2] == "| epoch | seconds | input wait | examples/s | loss | accuracy | val loss | val accuracy |"
     assert [line.split(" | ")[0] for line in lines[4:6]] == ["| 1", "| 2"]
     assert next(line for line in lines if "status" in line).startswith("- status    completed, 76 examples at ")
 

@@ -7,7 +7,7 @@ import pytest
 from etlrun.config.jobs import Unfit
 from etlrun.errors import ConfigError
 from etlrun.sweep.ledger import Ledger
-from etlrun.sweep.unfit import left_out, told
+from etlrun.sweep.unfit import describe, left_out
 from tests.configs import refusal_of_request
 from tests.sweeps import Sweep, ended, results_of
 from tests.test_grid import grid_of, jobs_of
@@ -29,7 +29,7 @@ def test_the_grid_of_all_knobs_runs_without_what_does_not_fit() -> None:
     found = grid_of(*SWEPT)
     assert (len(found.jobs), len(found.unfit)) == (96, 12)
     assert all(unfit.rules == (RULE,) for unfit in found.unfit)
-    assert list(told(left_out(found.unfit, [job.overrides for job in found.jobs]))) == [
+    assert list(describe(left_out(found.unfit, [job.overrides for job in found.jobs]))) == [
         f"12 combinations with extract.cycle_length=1 extract.num_parallel_calls=2: {RULE}"
     ]
 
@@ -150,7 +150,7 @@ def test_hundreds_of_combinations_are_a_few_lines() -> None:
         for one in range(30)
         for other in range(5)
     ]
-    lines = list(told(left_out(unfit, [])))
+    lines = list(describe(left_out(unfit, [])))
     assert lines[0] == "1 combination with a=0 b=0: a: found 0; expected below 0"
     assert len(lines) == 9
-    assert lines[-1] == "142 combinations by 142 other rules, all of them in results.json"
+    assert lines[-1] == "142 combinations by 142 other rules; results.json lists all"

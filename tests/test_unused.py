@@ -122,13 +122,13 @@ def test_values_that_go_unused_make_no_run_of_their_own(
 ) -> None:
     assert sweep("extract=sequential,interleave", "extract.cycle_length=1,4", "cache=none") == 0
     captured, results = capsys.readouterr(), results_of(tmp_path)
-    assert captured.err.splitlines()[0] == "etlrun: 4 combinations mean 3 configs"
+    assert captured.err.splitlines()[0] == "etlrun: 4 combinations, 3 distinct configs"
     assert {config["number"]: config["own"] for config in results["configs"]} == {
         0: ["extract=sequential"],
         1: ["extract=interleave", "extract.cycle_length=1"],
         2: ["extract=interleave", "extract.cycle_length=4"],
     }
-    assert f"remark    configs 0: extract.cycle_length goes unused: {INTERLEAVE}\n" in captured.out
+    assert f"note      configs 0: extract.cycle_length goes unused: {INTERLEAVE}\n" in captured.out
 
 
 def test_a_run_of_an_experiment_with_another_trainer_says_what_goes_unused(tiny: Path, tmp_path: Path) -> None:
@@ -140,4 +140,4 @@ def test_a_run_of_an_experiment_with_another_trainer_says_what_goes_unused(tiny:
     status, out, err = finish(start(words, tmp_path))
     assert status == 0, err
     assert summary_of(tmp_path / "run")["remarks"][0] == f"trainer.learning_rate goes unused: {FIT}."
-    assert f"remark    trainer.learning_rate goes unused: {FIT}.\n" in out
+    assert f"note      trainer.learning_rate goes unused: {FIT}.\n" in out

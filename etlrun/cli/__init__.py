@@ -1,1 +1,1 @@
-"""The command line: `main`, and a module for each command that is more than a call."""
+"""Command line: `main` dispatches the commands; larger commands have a module each."""

@@ -1,4 +1,4 @@
-"""`etlrun cache`: what is kept on disk, why a config finds it or not, and how it goes."""
+"""`etlrun cache`: list caches on disk, explain hits and misses, and remove caches."""
 
 from __future__ import annotations
 
@@ -22,50 +22,50 @@ from etlrun.stages import STAGES
 from etlrun.stages.cache import DiskCache
 from etlrun.terminal import print_table
 
-_HEADER = ("key", "of", "at", "examples", "MB", "made", "used", "state")
+_HEADER = ("key", "dataset", "elements", "examples", "MB", "created", "used", "state")
 
 
-def main(words: list[str]) -> None:
-    """`etlrun cache ls | why OVERRIDE… | gc --max-bytes N | rm KEY`."""
+def main(arguments: list[str]) -> None:
+    """Run `etlrun cache ls | why OVERRIDE… | gc --max-bytes N | rm KEY`."""
     parser = argparse.ArgumentParser(prog="etlrun cache", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
     folder = argparse.ArgumentParser(add_help=False)
-    folder.add_argument("--dir", help="cache.dir of the runs; the user's cache folder if not given")
-    commands.add_parser("ls", parents=[folder], help="what there is")
-    why = commands.add_parser("why", help="whether a config finds its caches, and if not, what differs")
+    folder.add_argument("--dir", help="cache.dir of the runs; default: the user's cache folder")
+    commands.add_parser("ls", parents=[folder], help="list all caches")
+    why = commands.add_parser("why", help="explain why a config hits or misses its caches")
     why.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     why.add_argument("--config-dir", "-cd", metavar="DIR")
-    collect = commands.add_parser("gc", parents=[folder], help="remove what was not used for longest")
-    collect.add_argument("--max-bytes", type=int, required=True, metavar="N", help="that may stay")
-    remove = commands.add_parser("rm", parents=[folder], help="remove one")
-    remove.add_argument("key", metavar="KEY", help="or the beginning of one")
-    known = parser.parse_args(words)
+    collect = commands.add_parser("gc", parents=[folder], help="remove the least recently used caches")
+    collect.add_argument("--max-bytes", type=int, required=True, metavar="N", help="total size to keep")
+    remove = commands.add_parser("rm", parents=[folder], help="remove a cache")
+    remove.add_argument("key", metavar="KEY", help="key of the cache, or a prefix of it")
+    known = parser.parse_args(arguments)
     if known.command == "gc" and known.max_bytes < 0:
         parser.error(f"--max-bytes: found {known.max_bytes}; expected 0 or more")
     if known.command == "why":
         _why(known.overrides, known.config_dir)
         return
     store = Store(known.dir)
-    with _told(store, known.command):
+    with _reported(store, known.command):
         if known.dir is not None and (not known.dir or not store.folder.is_dir()):
             raise WorldError(
                 where="--dir",
-                found=f"{store.folder}, which is no folder" if known.dir else "nothing",
-                expected="the folder of caches that runs have as cache.dir",
-                remedy="leave --dir out for the user's cache folder",
+                found=f"{store.folder}, which is not a folder" if known.dir else "nothing",
+                expected="a folder of caches, cache.dir of the runs",
+                remedy="omit --dir for the user's cache folder",
             )
         {"ls": _list, "gc": _collect, "rm": _remove}[known.command](store, known)
 
 
 @contextmanager
-def _told(store: Store, command: str) -> Iterator[None]:
-    """A folder that can't be used is told of in words."""
+def _reported(store: Store, command: str) -> Iterator[None]:
+    """Report a folder of caches that can't be used."""
     try:
         yield
-    except BrokenPipeError:  # of the screen
+    except BrokenPipeError:  # standard output, not the folder
         raise
     except OSError as error:
-        remedy = "do it as a user who may, or with another folder"
+        remedy = "run it as a user with permission, or choose another folder"
         raise unusable(error, store.folder, f"cache {command}", remedy) from error
 
 
@@ -81,30 +81,30 @@ def _list(store: Store, _known: argparse.Namespace) -> None:
 
 
 def _end(store: Store, entries: Sequence[Entry]) -> None:
-    """What there is, and what has a cache's name without being one."""
+    """Print the total, and a line for each file that is named like a cache without being one."""
     for name, reason in strangers(store.folder):
-        _say(f"left {name} alone: {reason}")
+        _say(f"ignored {name}: {reason}")
     _say(f"{_count(entries)} in {store.folder}")
 
 
 def _row(entry: Entry) -> Sequence[str]:
     state = "in use" if entry.in_use else "ready"
     if entry.manifest is None:
-        return entry.key, "?", "?", "-", _mb(entry.bytes), "-", _age(entry.used_s), "broken: its next run fills it anew"
+        return entry.key, "?", "?", "-", _mb(entry.bytes), "-", _age(entry.used_s), "broken: will be rebuilt"
     made, examples = entry.manifest.made_by, str(entry.manifest.count)
-    kept = next((str(value) for name, value in entry.manifest.identity if name == "kept"), "?")
+    elements = next((str(value) for name, value in entry.manifest.identity if name == "kept"), "?")
     made_s = made.get("made_s")
     age = _age(made_s) if isinstance(made_s, float) else "-"
-    return entry.key, _of(made), kept, examples, _mb(entry.bytes), age, _age(entry.used_s), state
+    return entry.key, _dataset(made), elements, examples, _mb(entry.bytes), age, _age(entry.used_s), state
 
 
-def _of(made: dict[str, Any]) -> str:
+def _dataset(made: dict[str, Any]) -> str:
     return f"{made.get('dataset', '?')} {made.get('split', '?')}"
 
 
 def _count(entries: Sequence[Entry]) -> str:
     count = len(entries)
-    return f"{count} cache{'s' * (count != 1)} of {_mb(sum(entry.bytes for entry in entries))} MB"
+    return f"{count} cache{'s' * (count != 1)} ({_mb(sum(entry.bytes for entry in entries))} MB)"
 
 
 def _mb(size: int) -> str:
@@ -112,7 +112,7 @@ def _mb(size: int) -> str:
 
 
 def _age(moment_s: float) -> str:
-    """Since a time in seconds since 1970."""
+    """Format the time since `moment_s`, in seconds since 1970."""
     passed = max(0.0, time.time() - moment_s)
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if passed >= length:
@@ -122,21 +122,21 @@ def _age(moment_s: float) -> str:
 
 def _collect(store: Store, known: argparse.Namespace) -> None:
     for leftover, reason in store.leftovers():
-        whose = f"{leftover.name}, left by a run that was killed"
-        _say(f"kept {whose}: {reason}" if reason else f"removed {whose}")
+        name = f"{leftover.name}, left by a killed run"
+        _say(f"kept {name}: {reason}" if reason else f"removed {name}")
     entries = store.entries()
-    held = sum(entry.bytes for entry in entries)
+    total_bytes = sum(entry.bytes for entry in entries)
     for entry in reversed(entries):
-        if held <= known.max_bytes:
+        if total_bytes <= known.max_bytes:
             break
         try:
-            kept = "" if store.remove(entry.key) else "in use"
+            reason = "" if store.remove(entry.key) else "in use"
         except PermissionError as error:
-            kept = str(error.strerror)
-        if kept:
-            _say(f"kept {entry.key}, {_mb(entry.bytes)} MB: {kept}")
+            reason = str(error.strerror)
+        if reason:
+            _say(f"kept {entry.key}, {_mb(entry.bytes)} MB: {reason}")
         else:
-            held -= entry.bytes
+            total_bytes -= entry.bytes
             _say(f"removed {entry.key}, {_mb(entry.bytes)} MB, used {_age(entry.used_s)}")
     _end(store, store.entries())
 
@@ -147,15 +147,15 @@ def _remove(store: Store, known: argparse.Namespace) -> None:
     if len(found) != 1:
         raise WorldError(
             where=f"cache rm {known.key}",
-            found=f"{len(found)} caches whose key begins so" if found else "no such cache",
-            expected=f"the key of one of the {len(keys)} caches in {store.folder}",
+            found=f"{len(found)} caches with this prefix" if found else "no such cache",
+            expected=f"the key of one of the {len(keys)} caches in {store.folder}, or a unique prefix",
             remedy=did_you_mean(known.key, keys, otherwise="list them with: etlrun cache ls"),
         )
     if not store.remove(found[0]):
         raise WorldError(
             where=f"cache rm {known.key}",
             found="a cache in use",
-            expected="one that no run reads",
+            expected="a cache that no run uses",
             remedy="wait for the run to end",
         )
     _say(f"removed {found[0]}")
@@ -164,16 +164,16 @@ def _remove(store: Store, known: argparse.Namespace) -> None:
 def _why(overrides: list[str], config_dir: str | None) -> None:
     plan = grid.resolve(Request(overrides=overrides, config_dir=config_dir).resuming(), STAGES).plan
     if not plan.spec.cache.outlives_run:
-        found = f"{plan.spec.cache.path}, which keeps nothing for other runs"
-        remedy = "add cache=disk to see what a cache on disk would do"
+        found = f"{plan.spec.cache.path}, which other runs can't read"
+        remedy = "add cache=disk to explain a cache on disk"
         raise ConfigError([Fault(where="cache", found=found, expected=DiskCache.path, remedy=remedy)])
     for name, keeper in _keepers(plan).items():
         _explain(name, keeper)
 
 
 def _keepers(plan: Plan) -> dict[str, Any]:
-    """Opens the data set, which is not prepared for this."""
-    from etlrun.run.backend import prepare  # imports TensorFlow, so not before the config is known to be right
+    """Return the keeper of each cache; this opens the dataset, but does not prepare it."""
+    from etlrun.run.backend import prepare  # imports TensorFlow, so not before the config is known to be valid
 
     with prepare(plan.spec.fit):
         from etlrun.run.fit import keepers
@@ -182,7 +182,7 @@ def _keepers(plan: Plan) -> dict[str, Any]:
 
 
 def _explain(name: str, keeper: Any) -> None:
-    with _told(keeper.store, "why"):
+    with _reported(keeper.store, "why"):
         entries = keeper.store.entries()
     same = next((entry for entry in entries if entry.key == keeper.key), None)
     if same is not None and same.manifest is not None:
@@ -191,17 +191,17 @@ def _explain(name: str, keeper: Any) -> None:
         return
     near = nearest(keeper.kept.identity, entries)
     if near is None or near.manifest is None:
-        _say(f"{name:<11}miss  {keeper.key}  there is no cache yet in {keeper.store.folder}")
+        _say(f"{name:<11}miss  {keeper.key}  no cache yet in {keeper.store.folder}")
         return
     difference = first_difference(keeper.kept.identity, near.manifest.identity)
     what, here, there = difference or ("nothing", None, None)
     made = near.manifest.made_by
     _say(f"{name:<11}miss  {keeper.key}")
-    _say(f"{'':<11}      nearest is {near.key} ({_of(made)}, made by {_made(made)})")
-    _say(f"{'':<11}      it differs in {what}: {_value(there)} there, {_value(here)} here")
+    _say(f"{'':<11}      nearest is {near.key} ({_dataset(made)}, created by {_creator(made)})")
+    _say(f"{'':<11}      differs in {what}: {_value(there)} in the cache, {_value(here)} in this config")
 
 
-def _made(made: dict[str, Any]) -> str:
+def _creator(made: dict[str, Any]) -> str:
     overrides = " ".join(map(str, made.get("overrides", []))) or "no overrides"
     return f"{Path(str(made.get('folder', '?'))).name} with {overrides}"
 

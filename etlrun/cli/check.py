@@ -1,4 +1,4 @@
-"""`etlrun check`: whether all configs are sound, and which of them are slow."""
+"""`etlrun check`: validate all configs, and report which of them are slow."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from etlrun.review.folders import working_tree
 from etlrun.review.lint import Advice, Machine, lint
 
 
-def main(words: list[str]) -> None:
-    """`etlrun check`; `ConfigError` with all faults. Advice is no fault."""
-    known = _parser().parse_args(words)
+def main(arguments: list[str]) -> None:
+    """Run `etlrun check`; `ConfigError` with all faults. Advice is not a fault."""
+    known = _parser().parse_args(arguments)
     began = time.perf_counter()
     folders = working_tree(known.config_dir)
     checked = check(folders)
@@ -46,15 +46,15 @@ def main(words: list[str]) -> None:
 
 
 def _project_plans(config_dir: str | None) -> Path | None:
-    """Where the project keeps its own golden plans; None in an installation, and for a person's own configs."""
+    """Return the folder of the project's golden plans; None in an installation, and for configs of a user."""
     folder = requests.config_dir().parent / "tests" / "golden" / "plans"
     return folder if config_dir is None and folder.is_dir() else None
 
 
 def _lines(checked: Checked) -> Iterator[tuple[str, str]]:
-    for words, fault in checked.refused.items():
-        others = "" if words[1:] else " with the default of the other groups"
-        yield f"refused: {' with '.join(words)}{others}: {fault.where} is {fault.found}", "dim"
+    for options, fault in checked.refused.items():
+        others = "" if options[1:] else " with the defaults of the other groups"
+        yield f"refused: {' with '.join(options)}{others}: {fault.where} is {fault.found}", "dim"
     advice: dict[Advice, list[str]] = {}
     for name, plan in checked.plans.items():
         for item in lint(plan, Machine.here()):
@@ -70,11 +70,11 @@ def _count(things: Sized, name: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="etlrun check",
-        description="Compose every experiment, and every option with those of the neighbouring groups; tell all faults "
-        "with file and line, and what makes a config slow.",
+        description="Compose every experiment, and every option with those of the neighbouring groups; report all "
+        "faults with file and line, and what makes a config slow.",
         allow_abbrev=False,
     )
-    parser.add_argument("--config-dir", "-cd", metavar="DIR", help="check your own configs instead of the project's")
-    parser.add_argument("--golden", type=Path, metavar="DIR", help="where the golden plans of your experiments are")
+    parser.add_argument("--config-dir", "-cd", metavar="DIR", help="check your configs, not the project's")
+    parser.add_argument("--golden", type=Path, metavar="DIR", help="folder of the golden plans of your experiments")
     parser.add_argument("--update", action="store_true", help="write the golden plans instead of comparing them")
     return parser

@@ -1,4 +1,4 @@
-"""`etlrun diff`: what a change of YAML does."""
+"""`etlrun diff`: the effect of a change in YAML."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _DIFFERS, _REFUSED = 1, ConfigError.status
 _NOW = "the working tree"
 
 
-def main(words: list[str]) -> None:
-    """`etlrun diff OLD [NEW]`; with `--exit-code` status 1 where a plan differs, and 2 where one can't be compared."""
-    known = _parser().parse_intermixed_args(words)
+def main(arguments: list[str]) -> None:
+    """Run `etlrun diff OLD [NEW]`; status 2 if a plan can't be compared, and 1 for a difference with `--exit-code`."""
+    known = _parser().parse_intermixed_args(arguments)
     now = working_tree(known.config_dir)
     old = resolve(known.old, now, known.experiment)
     new = (
@@ -43,15 +43,15 @@ def main(words: list[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="etlrun diff",
-        description="Tell what differs between two configs, and whether it changes the data, the order, the training, "
-        "or only the speed. OLD and NEW are overrides in one word, a config file, a run's folder, or a git revision.",
+        description="Compare two configs, and report whether the difference changes the data, the order, the training, "
+        "or only the speed. OLD and NEW are quoted overrides, a config file, a run's folder, or a git revision.",
         allow_abbrev=False,
     )
     parser.add_argument("old", metavar="OLD")
-    parser.add_argument("new", metavar="NEW", nargs="?", help="the configs of the working tree, if not given")
-    parser.add_argument("--experiment", metavar="NAME", help="of revisions: this one, instead of all")
-    parser.add_argument("--runs", type=Path, metavar="DIR", help="tell what the runs below it measured")
+    parser.add_argument("new", metavar="NEW", nargs="?", help="default: the configs of the working tree")
+    parser.add_argument("--experiment", metavar="NAME", help="compare only this experiment of the revisions")
+    parser.add_argument("--runs", type=Path, metavar="DIR", help="folder of runs whose measurements to report")
     parser.add_argument("--format", choices=["text", "markdown", "json"], default="text")
-    parser.add_argument("--exit-code", action="store_true", help="end with status 1 where a plan differs")
+    parser.add_argument("--exit-code", action="store_true", help="exit with status 1 if a plan differs")
     parser.add_argument("--config-dir", "-cd", metavar="DIR")
     return parser

@@ -1,7 +1,7 @@
-"""What Hydra starts: one run in this process, and of a multirun each job in a process of its own.
+"""Entry point of Hydra: a run in this process, or a job of a multirun in a process of its own.
 
-A grid is run by `etlrun.cli.multirun`; where `hydra/launcher` names another launcher, or `hydra/sweeper` another
-sweeper, such as Optuna's, they call `job`.
+Grids are run by `etlrun.cli.multirun`. Another launcher (`hydra/launcher`) or sweeper (`hydra/sweeper`, such as
+Optuna's) calls `job`.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
 from etlrun.sweep.process import started
 
 _PROBE_BYTES = 4096
-"""A block, which a full disk does not have."""
+"""Size of a block, which a full disk can't provide."""
 
 
-def launch(words: Sequence[str]) -> None:
-    """Hand the command line to Hydra, which composes each job's config and calls `job` with it."""
-    sys.argv[1:] = words
+def launch(arguments: Sequence[str]) -> None:
+    """Pass the command line to Hydra, which composes the config of each job and calls `job` with it."""
+    sys.argv[1:] = arguments
     main: Callable[[], Any] = hydra.main(
         version_base=VERSION_BASE, config_path=str(config_dir()), config_name="config"
     )(job)
@@ -78,19 +78,19 @@ def _freeze(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def refuse_unwritable(folder: Path, key: str) -> None:
-    """`WorldError` where `folder`, which `key` names, can't be made or written to; nothing is left there."""
+    """Raise `WorldError` if `folder`, the value of `key`, can't be created or written to; nothing is left there."""
     there = folder.absolute()
     try:
         while not _is_there(there):
             there = there.parent
         with tempfile.TemporaryDirectory(prefix=".etlrun", dir=there) as probe:
-            Path(probe, "probe").write_bytes(bytes(_PROBE_BYTES))  # a full disk still takes folders
+            Path(probe, "probe").write_bytes(bytes(_PROBE_BYTES))  # a full disk still accepts folders
     except OSError as error:
         raise WorldError(
             where=key,
             found=f"{folder}: {error.strerror}",
-            expected="a folder that can be made and written to",
-            remedy=f"choose another {key}, or make space",
+            expected="a folder that can be created and written to",
+            remedy=f"choose another {key}, or free disk space",
         ) from error
 
 
@@ -103,23 +103,23 @@ def _is_there(path: Path) -> bool:
 
 
 def by_launcher(ledger: Ledger, runs: Sequence[RunKey], request: Request) -> None:
-    """Have the launcher that the command line names run the jobs of a sweep; it calls `job` for each."""
-    words = [*request.overrides, f"hydra.sweep.dir='{ledger.folder}'"]
+    """Run the jobs of a sweep with the launcher of the command line, which calls `job` for each."""
+    overrides = [*request.overrides, f"hydra.sweep.dir='{ledger.folder}'"]
     jobs = [[*ledger.frozen(run)[1], f"hydra.sweep.subdir='{ledger.start(run).name}'"] for run in runs]
     with composer(request) as files:
-        config = files.loader.load_configuration(request.config_name or "config", words, run_mode=RunMode.MULTIRUN)
+        config = files.loader.load_configuration(request.config_name or "config", overrides, run_mode=RunMode.MULTIRUN)
         context = HydraContext(config_loader=files.loader, callbacks=Callbacks(config))
         launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
         launcher.launch(jobs, initial_job_idx=0)
 
 
 def job(config: DictConfig) -> Any:
-    """One run: in this process, or for a job of a multirun in a fresh one, from the config frozen in its folder.
+    """Execute a run in this process, or a job of a multirun in a new one, with the config frozen in its folder.
 
-    A job of a sweep with a ledger runs with the config that was frozen as the sweep began, whatever Hydra composes now.
+    A job of a sweep with a ledger uses the config frozen at the start of the sweep, whatever Hydra composes now.
 
     Returns:
-        Of a multirun's job its objectives, for a search.
+        The objectives of a multirun's job, for a search.
     """
     settings = HydraConfig.get()
     folder = Path(settings.runtime.output_dir)
@@ -142,7 +142,7 @@ def job(config: DictConfig) -> Any:
 
 
 def _objectives(outcome: Outcome | None, sweep: Sweep) -> float | tuple[float, ...]:
-    """What a search is given of a run: the worst there is of one that did not complete, or went without its cache."""
+    """Return the objectives of a run; the worst possible values if it did not complete or ran without its cache."""
     worst = {"throughput": 0.0, "utilisation": 0.0, "peak_memory": float("inf")}
     figures: dict[str, float | None] = {}
     if outcome is not None and outcome.status == COMPLETED and outcome.state != UNCACHED:
@@ -153,10 +153,10 @@ def _objectives(outcome: Outcome | None, sweep: Sweep) -> float | tuple[float, .
 
 
 class SweepTable(Callback):  # type: ignore[misc]
-    """Ends a multirun of another sweeper with its report, and an exit status that tells whether all jobs went well."""
+    """Hydra callback that ends a multirun of another sweeper with its report and an exit status."""
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
-        """Print and write the report; status 1 where a job was not completed, 3 where one was below its pass mark."""
+        """Print and write the report; status 1 if a job did not complete, 3 if one was below `measure.au_min`."""
         status = report.conclude(collect(Path(config.hydra.sweep.dir)))
         if status:
             raise SystemExit(status)

@@ -1,4 +1,4 @@
-"""The commands. All of them answer without TensorFlow, but a run."""
+"""Commands of the command line. Only a run imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ HYDRA_ANSWERS = (
     "--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i",
     "--shell-completion", "-sc", "--experimental-rerun", "--config-path", "-cp", "--package", "-p",
 )  # fmt: skip
-"""Options that are Hydra's business alone: it answers by itself, or from configs of another place."""
+"""Options that Hydra handles alone: it answers by itself, or uses configs from elsewhere."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """`etlrun` and `python -m etlrun`; ends the process with status 0, 1 (failed), 2 (refused), 3 (slow) or 130."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    """Run `etlrun` or `python -m etlrun`; exit with status 0, 1 (failed), 2 (refused), 3 (slow) or 130."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if words and words[0] in COMMANDS:
-            COMMANDS[words[0]](words[1:])
+        if arguments and arguments[0] in COMMANDS:
+            COMMANDS[arguments[0]](arguments[1:])
         else:
-            _refuse_late_command(words)
-            _run(words)
+            _refuse_late_command(arguments)
+            _run(arguments)
     except EtlrunError as error:
         print(describe(error), file=sys.stderr)
         raise SystemExit(error.status) from None
@@ -55,27 +55,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(EtlrunError.status) from None
 
 
-def _refuse_late_command(words: list[str]) -> None:
-    """Refuse a command that stands behind options, which Hydra would take for an override."""
-    for before, word in itertools.pairwise(words):
-        if word in COMMANDS and not before.startswith("-"):
-            others = (other for other in words if other is not word)
-            remedy = f"write etlrun {shlex.join([word, *others])}"
-            fault = Fault(where=word, found="a command behind options", expected="the command first", remedy=remedy)
-            raise ConfigError([fault])
+def _refuse_late_command(arguments: list[str]) -> None:
+    """Refuse a command after other arguments, which Hydra would take for an override."""
+    for before, argument in itertools.pairwise(arguments):
+        if argument in COMMANDS and not before.startswith("-"):
+            others = (other for other in arguments if other is not argument)
+            remedy = f"write etlrun {shlex.join([argument, *others])}"
+            found = "a command after other arguments"
+            raise ConfigError([Fault(where=argument, found=found, expected="the command first", remedy=remedy)])
 
 
-def _cache(words: list[str]) -> None:
-    from etlrun.cli import cache as caches  # imports NumPy, which the other commands do without
+def _cache(arguments: list[str]) -> None:
+    from etlrun.cli import cache as caches  # imports NumPy, which the other commands don't need
 
-    caches.main(words)
+    caches.main(arguments)
 
 
-def _run(words: list[str]) -> None:
-    if any(word.split("=")[0] in HYDRA_ANSWERS for word in words):
-        launch.launch(words)
+def _run(arguments: list[str]) -> None:
+    if any(argument.split("=")[0] in HYDRA_ANSWERS for argument in arguments):
+        launch.launch(arguments)
         return
-    request = Request.of(words).resuming()
+    request = Request.of(arguments).resuming()
     if request.multirun:
         multirun.multirun(request.arguments)
         return
@@ -85,11 +85,11 @@ def _run(words: list[str]) -> None:
     launch.start(request, job)
 
 
-def _plan(words: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="etlrun plan", description="Print what a run would do, without doing it.")
+def _plan(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="etlrun plan", description="Print the plan of a run, without running it.")
     parser.add_argument("--format", choices=sorted(render.FORMATS), default="text")
-    parser.add_argument("--multirun", "-m", action="store_true", help="of all combinations, as `etlrun -m` runs them")
-    known, request = _asked(parser, words)
+    parser.add_argument("--multirun", "-m", action="store_true", help="preview all combinations that `etlrun -m` runs")
+    known, request = _parsed(parser, arguments)
     if not known.multirun:
         sys.stdout.write(render.FORMATS[known.format](grid.resolve(request, STAGES).plan))
     elif known.format in MULTIRUN_FORMATS:
@@ -98,33 +98,33 @@ def _plan(words: list[str]) -> None:
         parser.error(f"--format {known.format} is for one config; with -m choose from {', '.join(MULTIRUN_FORMATS)}")
 
 
-def _eject(words: list[str]) -> None:
+def _eject(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(
         prog="etlrun eject",
-        description="Print a Python program that does what a run would do, on tf.data, TFDS and Keras alone.",
+        description="Print a Python program equivalent to a run, which needs only tf.data, TFDS and Keras.",
     )
-    _, request = _asked(parser, words)
+    _, request = _parsed(parser, arguments)
     plan = grid.resolve(request, STAGES).plan
-    sys.stdout.write(program.ejected(plan, words, program.versions()))
+    sys.stdout.write(program.ejected(plan, arguments, program.versions()))
 
 
-def _asked(parser: argparse.ArgumentParser, words: list[str]) -> tuple[argparse.Namespace, Request]:
-    """What `parser` finds in `words`, and the configs that they ask for."""
+def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[argparse.Namespace, Request]:
+    """Parse `arguments`, and return the request for the configs that they name."""
     parser.allow_abbrev = False
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_argument("--config-dir", "-cd", metavar="DIR")
     parser.add_argument("--config-name", "-cn", metavar="NAME")
-    known = parser.parse_intermixed_args(words)
+    known = parser.parse_intermixed_args(arguments)
     request = Request(overrides=known.overrides, config_dir=known.config_dir, config_name=known.config_name)
     return known, dataclasses.replace(request.resuming(), multirun=getattr(known, "multirun", False))
 
 
-def _report(words: list[str]) -> None:
+def _report(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(
-        prog="etlrun report", description="Print the table of a run, or of a folder of runs."
+        prog="etlrun report", description="Print the report of a run, or of a folder of runs."
     )
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args(words).folder
+    folder = parser.parse_args(arguments).folder
     summary = read_summary(folder)
     if summary is None:
         sweep_report.show(folder)
@@ -132,12 +132,12 @@ def _report(words: list[str]) -> None:
         report.show(folder, summary)
 
 
-def _freeze(words: list[str]) -> None:
+def _freeze(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(
-        prog="etlrun freeze", description="Print what AUTOTUNE settled on in a run, as a YAML overlay."
+        prog="etlrun freeze", description="Print the values that AUTOTUNE chose in a run, as a YAML overlay."
     )
     parser.add_argument("folder", type=Path, metavar="RUN")
-    sys.stdout.write(autotune.overlay(parser.parse_args(words).folder))
+    sys.stdout.write(autotune.overlay(parser.parse_args(arguments).folder))
 
 
 COMMANDS = {

@@ -1,4 +1,4 @@
-"""A multirun from its command line to its report: a new sweep, or one that goes on."""
+"""`etlrun -m`: a new sweep or a resumed one, from the command line to the report."""
 
 from __future__ import annotations
 
@@ -24,44 +24,45 @@ from etlrun.sweep.engine import run_all, unfinished
 from etlrun.sweep.ledger import RESUME, SWEEP, Ledger
 from etlrun.sweep.preview import Preview, preview
 from etlrun.sweep.progress import Progress
-from etlrun.sweep.unfit import left_out, told
+from etlrun.sweep.unfit import describe, left_out
 
 SUBDIR = "${hydra.job.num}"
 LAUNCHERS_OWN = {"prune": False, "on_error": "continue", "retries": 0, "timeout_s": None, "max_jobs_in_flight": 1}
-"""Settings, as they have to be with another launcher than Hydra's basic one: it has its own for what they say."""
+"""Required values of settings with another launcher than Hydra's basic one, which has its own settings for them."""
 
 
-def multirun(words: Sequence[str]) -> None:
-    """Run every combination that the command line `words` asks for; ends the process with its exit status.
+def multirun(arguments: Sequence[str]) -> None:
+    """Run all combinations of the command line, and end the process with an exit status.
 
     Raises:
-        ConfigError: Some combination is wrong; none has started.
+        ConfigError: Some combination is invalid; none has started.
         WorldError: The sweep's folder can't be used.
     """
-    # The million objects of a large sweep are no garbage; to look for some took a sixth of its time.
+    # The million objects of a large sweep are not garbage; searching them for some took a sixth of the time.
     gc.set_threshold(50_000)
-    request = Request.of(list(words))
-    folder = _resumed(request)
+    request = Request.of(list(arguments))
+    folder = _resume_folder(request)
     if folder is not None:
-        _go_on(request, folder)
+        _resume(request, folder)
         return
     found = grid.of(request, STAGES)
     _refuse_unfit(found.sweep, found.multirun, request)
     if not found.multirun.is_grid:
         launch.refuse_unwritable(Path(found.multirun.dir), "hydra.sweep.dir")
-        launch.launch(words)
+        launch.launch(arguments)
         return
     with held(Path(found.multirun.dir)):
         ledger = new_ledger(request, found)
         if len(ledger.configs) < len(found.jobs):
-            print(f"etlrun: {len(found.jobs)} combinations mean {len(ledger.configs)} configs", file=sys.stderr)
+            combinations = f"{len(found.jobs)} combinations, {len(ledger.configs)} distinct configs"
+            print(f"etlrun: {combinations}", file=sys.stderr)
         _run(ledger, request, found.multirun)
 
 
 def planned(request: Request) -> Preview:
-    """What a new sweep of `request` would do; `ConfigError` where it would be refused, or is a search."""
-    if _resumed(request) is not None:
-        remedy = "leave it out, or go on with the sweep: it says what is left"
+    """Return the preview of a new sweep; `ConfigError` if it would be refused, or is a search."""
+    if _resume_folder(request) is not None:
+        remedy = "leave it out, or resume the sweep, which reports what is left"
         expected = "null in the plan of a new sweep"
         raise ConfigError([Fault(where=Sweep.key("resume"), found="a sweep", expected=expected, remedy=remedy)])
     found = grid.of(request, STAGES)
@@ -74,7 +75,7 @@ def planned(request: Request) -> Preview:
 
 
 def new_ledger(request: Request, found: grid.Grid) -> Ledger:
-    """The ledger of the sweep that `request` asks for, in its folder; `WorldError` where that can't be used."""
+    """Create the ledger of a new sweep in its folder; `WorldError` if the folder can't be used."""
     known = {
         "overrides": request.overrides,
         "config_dir": request.config_dir and str(Path(request.config_dir).resolve()),
@@ -85,23 +86,24 @@ def new_ledger(request: Request, found: grid.Grid) -> Ledger:
     return Ledger.create(Path(found.multirun.dir), found.sweep, found.jobs, known, found.unfit)
 
 
-def _resumed(request: Request) -> Path | None:
-    """The folder that `sweep.resume` names."""
-    words = [word.lstrip("+") for word in request.overrides if word.lstrip("+").startswith(RESUME)]
-    value = words[-1].removeprefix(RESUME).strip("'\"") if words else "null"
+def _resume_folder(request: Request) -> Path | None:
+    """Return the value of `sweep.resume`."""
+    own = [override.lstrip("+") for override in request.overrides if override.lstrip("+").startswith(RESUME)]
+    value = own[-1].removeprefix(RESUME).strip("'\"") if own else "null"
     if not value:
         expected = "the folder of a sweep, or null"
         raise ConfigError([Fault(where=Sweep.key("resume"), found="nothing", expected=expected)])
     return None if value == "null" else Path(value)
 
 
-def _go_on(now: Request, folder: Path) -> None:
+def _resume(now: Request, folder: Path) -> None:
     with held_if_there(folder, SWEEP):
         ledger = Ledger.open(folder)
         before = ledger.request
-        own = [word for word in now.overrides if word.lstrip("+").startswith("sweep.")]
-        others = [word for word in now.overrides if word not in own]
-        ledger.sweep = grid.changed(ledger.sweep, [word for word in own if not word.lstrip("+").startswith(RESUME)])
+        own = [override for override in now.overrides if override.lstrip("+").startswith("sweep.")]
+        others = [override for override in now.overrides if override not in own]
+        settings = [override for override in own if not override.lstrip("+").startswith(RESUME)]
+        ledger.sweep = grid.changed(ledger.sweep, settings)
         request = Request(
             overrides=merged(before["overrides"], others),
             config_dir=now.config_dir or before["config_dir"],
@@ -118,13 +120,13 @@ def _go_on(now: Request, folder: Path) -> None:
 
 
 def _changes(ledger: Ledger, request: Request, *, is_strict: bool) -> Iterator[str]:
-    """What is new or other in the command line or the files; a sweep that only goes on needs none of it to be right."""
+    """Yield what has changed in the command line or the files; they need not be valid to resume with frozen configs."""
     try:
         found = grid.of(request, STAGES)
     except ConfigError as error:
         if is_strict:
             raise
-        yield f"etlrun: the files of now are refused, and the sweep goes on with its own configs:\n{error}"
+        yield f"etlrun: the current config files are refused; the sweep resumes with its frozen configs:\n{error}"
     else:
         yield from ledger.extended(found.jobs, found.unfit)
 
@@ -133,7 +135,7 @@ def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
     outcomes = {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs}
     left, jobs = unfinished(ledger, outcomes), f"{len(outcomes)} jobs of {len(ledger.configs)} configs"
     print(f"sweep     {jobs}, {len(left)} to run, in {ledger.folder}", flush=True)
-    for line in told(left_out(ledger.unfit, [of.overrides for of in ledger.configs])):
+    for line in describe(left_out(ledger.unfit, [of.overrides for of in ledger.configs])):
         print(f"left out  {line}", flush=True)
     if config.is_basic:
         with Progress(ledger) as progress:
@@ -144,12 +146,12 @@ def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
     outcomes |= {key: outcome_of(ledger.folder_of(key)) for key in left}
     status = report.conclude(of_ledger(ledger, outcomes))
     if not came_to_end:
-        print(f"etlrun: interrupted; go on with: {ledger.resume_command}", file=sys.stderr)
+        print(f"etlrun: interrupted; resume with: {ledger.resume_command}", file=sys.stderr)
     raise SystemExit(status if came_to_end else run.INTERRUPTED)
 
 
 def _refuse_unfit(sweep: Sweep, config: grid.Multirun, request: Request) -> None:
-    """Settings that the sweeper, the launcher or the ledger would not heed, and options that nobody knows."""
+    """Refuse settings that the sweeper, the launcher or the ledger would ignore, and unknown options."""
     others = LAUNCHERS_OWN if config.is_grid else {**LAUNCHERS_OWN, "repeats": 1, "exclude": (), "zip": ()}
     heeded = config.is_grid and config.is_basic
     who = (config.launcher if config.is_grid else config.sweeper).rpartition(".")[2]
@@ -158,20 +160,20 @@ def _refuse_unfit(sweep: Sweep, config: grid.Multirun, request: Request) -> None
             where=f"sweep.{name}",
             found=show(getattr(sweep, name)),
             expected=f"{show(wanted)}, since {who} {'runs' if config.is_grid else 'chooses'} the jobs",
-            remedy="set what it has for it, or leave it out",
+            remedy="use its own setting, or leave it out",
         )
         for name, wanted in others.items()
         if not heeded and getattr(sweep, name) != wanted
     ]
     if config.is_grid:
         faults += [
-            Fault(where=word, found="an option that no grid has", expected="overrides KEY=VALUE, or Hydra's options")
-            for word in request.unknown
+            Fault(where=option, found="an unknown option", expected="overrides KEY=VALUE, or options of Hydra")
+            for option in request.unknown
         ]
     if heeded and sweep.prune and sweep.max_jobs_in_flight > 1:
         expected = f"false with sweep.max_jobs_in_flight={sweep.max_jobs_in_flight}"
-        expected += ", since what bounds a job beside others bounds no other"
-        remedy = "run one job at a time, or all of them"
+        expected += ", since a bound measured beside other jobs holds for no other job"
+        remedy = "run one job at a time, or don't prune"
         faults.append(Fault(where=Sweep.key("prune"), found="true", expected=expected, remedy=remedy))
     if config.is_grid and config.subdir != SUBDIR:
         remedy = "leave it as it is, and choose hydra.sweep.dir"

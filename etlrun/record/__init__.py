@@ -1,1 +1,1 @@
-"""A run's folder: its record and summary, its report, its lock, and what is read from them later."""
+"""Run folders: record and summary, report, locks, and what is read from them later."""

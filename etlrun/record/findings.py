@@ -1,4 +1,4 @@
-"""What was measured of a run, as `summary.json` holds it: each key is a field here, with its unit and meaning."""
+"""Measurements of a run: the part of `summary.json` that holds them. Each key is a field with its unit and meaning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Kind = Literal["input", "model", "balanced", "unknown"]
 
 
 def finite(value: Any) -> Any:
-    """`value` with numbers that JSON lacks (NaN, infinity) as None, at every depth."""
+    """Replace numbers that JSON cannot represent (NaN, infinity) with None, at every depth."""
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -22,66 +22,74 @@ def finite(value: Any) -> Any:
 
 
 class Part(BaseModel):
-    """What is written of it are the fields that were set: a reader tells what is not known yet from what is null."""
+    """Base of all parts of a summary.
+
+    Only fields that were set are written: a missing key is not known yet, `null` is a value.
+    """
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, defer_build=True)
 
     @property
     def written(self) -> dict[str, Any]:
-        """Its fields that were set, as plain values; numbers that JSON lacks are None."""
+        """Fields that were set, as plain values; numbers that JSON cannot represent are None."""
         plain: dict[str, Any] = finite(self.model_dump(exclude_unset=True))
         return plain
 
     def with_values(self, **values: Any) -> Self:
-        """This with other values; `ValidationError` where one is none of its field's, `TypeError` of a key."""
+        """Return a copy with these values.
+
+        Raises:
+            ValidationError: A value has the wrong type for its field.
+            TypeError: There is no such field.
+        """
         if unknown := values.keys() - type(self).model_fields.keys():
             raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
         return type(self).model_validate({**self.model_dump(exclude_unset=True), **values})
 
 
 class GpuUse(Part):
-    """What a run used of one GPU."""
+    """Usage of one GPU by a run."""
 
     index: int = 0
-    """Of the driver."""
+    """Index of the GPU, as the driver counts."""
     utilisation_percent: float | None = None
-    """In the mean."""
+    """Mean utilization of the GPU, in percent."""
     peak_memory_bytes: int | None = None
-    """That the run held at most; null where the driver does not tell."""
+    """Peak GPU memory of the run; null if the driver does not report it."""
 
 
 class Resources(Part):
-    """What a run used of its machine."""
+    """Resource usage of a run."""
 
     peak_rss_bytes: int | None = None
-    """Memory of its process at most."""
+    """Peak resident memory of the process."""
     cpu_s: float = 0.0
-    """CPU seconds of all its threads while it trained."""
+    """CPU seconds of all threads during training."""
     cores_used: float | None = None
-    """CPU seconds a second."""
+    """Mean number of cores in use: CPU seconds per second."""
     bytes_read: int | None = None
-    """From files; null where the system does not tell."""
+    """Bytes read from files; null if the system does not report it."""
     cache_bytes: int | None = None
-    """That its caches held."""
+    """Size of the caches."""
     gpus: list[GpuUse] = []
-    """Each NVIDIA GPU that it could use."""
+    """Usage of each NVIDIA GPU available to the run."""
     peak_gpu_bytes: int | None = None
-    """GPU memory for tensors at most; null without a GPU, or where the backend does not tell."""
+    """Peak GPU memory used for tensors; null without a GPU, or if the backend does not report it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What bounds a run.
+    """Bottleneck of a run.
 
     Attributes:
-        kind: `input`, `model`, `balanced`, or `unknown` where the measures can't tell.
-        stage: Where it is the input, the stage that bounds it, as the plan names it.
-        pipeline: `train` or `validation`, whichever that stage is of.
-        max_gain: How many times faster the run would be with a pipeline that costs nothing; None where unknown.
-        train_max_gain: The same of the training alone, and where it has later epochs without the first, whose
-            beginnings are no pipeline's; None where that is too few steps, too.
-        because: The evidence.
-        advice: What to try, or where the measures can't tell, what does.
+        kind: `input`, `model`, `balanced`, or `unknown` if the measurements are not conclusive.
+        stage: Name of the limiting stage in the plan, if the run is input-bound.
+        pipeline: Pipeline of that stage: `train` or `validation`.
+        max_gain: Speedup with an ideal input pipeline, which costs nothing; None if unknown.
+        train_max_gain: The same for training alone, without the first epoch if there are later ones, since its start-up
+            cost is not the pipeline's; None if these are too few steps.
+        because: Evidence for the verdict.
+        advice: Change to try; if the measurements are not conclusive, how to get conclusive ones.
     """
 
     kind: Kind
@@ -95,15 +103,15 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class StageCost:
-    """What one stage did in one pass.
+    """Cost of one stage in one pass.
 
     Attributes:
-        stage: As the plan names it.
-        examples: That left it.
-        cost_ms: Per example, of all threads together, waiting for storage included.
-        parallelism: Threads as AUTOTUNE or the config set them; None for a stage without threads of its own.
-        buffer_size: Elements that it may hold ready, in the same way.
-        buffered_bytes: What it held when it was last looked at.
+        stage: Name of the stage in the plan.
+        examples: Number of examples that the stage produced.
+        cost_ms: Milliseconds per example, summed over all threads, including waits for storage.
+        parallelism: Number of threads, set by AUTOTUNE or by the config; None for a stage without threads of its own.
+        buffer_size: Capacity of the buffer in elements, set by AUTOTUNE or by the config; None without a buffer.
+        buffered_bytes: Size of the buffer's content at the last sample.
     """
 
     stage: str
@@ -116,41 +124,41 @@ class StageCost:
 
 @dataclass(frozen=True, kw_only=True)
 class StageRow(StageCost):
-    """A stage in the table of a run.
+    """Row of a run's stage table.
 
     Attributes:
-        set_by: `autotune` or `config`, whichever has set its parallelism and its buffer.
+        set_by: What set parallelism and buffer size: `autotune` or `config`.
     """
 
     set_by: str
 
 
 class Findings(Part):
-    """What was measured of a whole run."""
+    """Measurements of a whole run."""
 
     verdict: Verdict | None = None
-    """What bounds it."""
+    """Bottleneck of the run."""
     step_floor_ms: float | None = None
-    """Milliseconds of a step on a batch that is there."""
+    """Milliseconds of a step whose batch is ready."""
     pipeline_examples_per_s: float | None = None
-    """Examples a second that the pipeline alone gives."""
+    """Throughput of the input pipeline alone, in examples/s."""
     au: float | None = None
-    """Accelerator utilization: time of the model's steps over all time, from 0 to 1."""
+    """Accelerator utilization (AU): time in steps of the model over total time, from 0 to 1."""
     input_wait_s: float | None = None
-    """Seconds that training steps waited for batches, but for the first ones of passes."""
+    """Seconds that training steps waited for batches, without the first batch of each pass."""
     input_wait_ms_median: float = 0.0
-    """Milliseconds that a step waited, in the median."""
+    """Median input wait per step, in milliseconds."""
     input_wait_ms_p95: float = 0.0
-    """The same in the 95th percentile."""
+    """95th percentile of the input wait per step, in milliseconds."""
     input_wait_share: float | None = None
-    """`input_wait_s` over the time of the steps that compile nothing, from 0 to 1."""
+    """`input_wait_s` as a fraction of the time of steps that compile nothing, from 0 to 1."""
     fill_wait_s: float = 0.0
-    """Seconds that the first batches of passes were waited for."""
+    """Seconds that the first batches of passes took to arrive."""
     validation_wait_s: float = 0.0
     """Seconds that validation steps waited for batches."""
     stages: list[StageRow] = []
-    """Of the pipeline that the verdict is about."""
+    """Stages of the pipeline that the verdict is about."""
     autotune: dict[str, int] | None = None
-    """What AUTOTUNE settled on, by dotted keys of the config."""
+    """Values chosen by AUTOTUNE, by dotted config key."""
     resources: Resources | None = None
-    """What it used of its machine."""
+    """Resource usage of the run."""

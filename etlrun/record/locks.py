@@ -1,4 +1,4 @@
-"""Whose the folder of a sweep or a run is: that of the process that holds its lock."""
+"""Locks of sweep and run folders: a folder belongs to the process that holds its lock."""
 
 from __future__ import annotations
 
@@ -16,35 +16,34 @@ LOCK = "lock"
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """The sweep in `folder` is this process's for as long as the block lasts; `WorldError` where it is another's."""
+    """Hold the lock of the sweep in `folder` during the block; `WorldError` if another process holds it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise records.unwritable(folder, error) from error
-    with _acquired(folder, 0, found="a sweep that another process runs now", expected="one process for a sweep"):
+    with _acquired(folder, 0, found="a sweep that another process is running", expected="one process per sweep"):
         yield
 
 
 @contextmanager
 def held_if_there(folder: Path, file: str) -> Iterator[None]:
-    """The same, but for a folder without that file, in which nothing is to be left."""
+    """Hold the lock if `file` is in the folder; otherwise leave the folder untouched."""
     with held(folder) if (folder / file).is_file() else nullcontext():
         yield
 
 
 @contextmanager
 def nobodys(folder: Path) -> Iterator[None]:
-    """Wait until the process of the run in `folder` has ended, and keep others out; `WorldError` where it doesn't."""
-    told = {"found": "a run that still goes on", "expected": "a run that has ended"}
-    with _acquired(folder, LONGEST_S, **told):
+    """Wait for the process of the run in `folder` to end, and lock others out; `WorldError` if it doesn't end."""
+    with _acquired(folder, LONGEST_S, found="a run that is still running", expected="a run that has ended"):
         yield
 
 
 def is_nobodys(folder: Path) -> bool:
-    """Whether no process is at work in a run's folder, which may be one that nothing can be written to."""
+    """Return whether no process is at work in a run's folder, which may be read-only."""
     try:
         with (folder / LOCK).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: those who ask are not in each other's way
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: concurrent checks don't exclude each other
     except BlockingIOError:
         return False
     except (FileNotFoundError, NotADirectoryError):
@@ -55,11 +54,11 @@ def is_nobodys(folder: Path) -> bool:
 @contextmanager
 def _acquired(folder: Path, longest_s: float, *, found: str, expected: str) -> Iterator[None]:
     lock = lock_of(folder / LOCK)
-    waiting = f"waits at most {longest_s:.0f} s for the end of the run in {folder}"
+    waiting = f"waiting up to {longest_s:.0f} s for the run in {folder} to end"
     try:
         acquire(lock, longest_s=longest_s, waiting=waiting)
     except TimeoutError:
-        remedy = "wait for its end, or stop it"
+        remedy = "wait for it to end, or stop it"
         raise WorldError(where=str(folder), found=found, expected=expected, remedy=remedy) from None
     except OSError as error:
         raise records.unwritable(folder, error) from error

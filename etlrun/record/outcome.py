@@ -1,4 +1,4 @@
-"""What one run of a sweep came to: of its summary what comparisons and reports need, and no more."""
+"""Outcome of one run in a sweep: the values of its summary that comparisons and reports need."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Epoch:
     """One epoch of a run.
 
     Attributes:
-        ended_s: In seconds since 1970.
-        examples_per_s: Of its training steps, without the first one of a process, which compiles.
-        wait_share: Part of its time spent waiting for data, from 0 to 1.
+        ended_s: End of the epoch, in seconds since 1970.
+        examples_per_s: Training throughput, without the first step of a process, which compiles.
+        wait_share: Fraction of the epoch spent waiting for data, from 0 to 1.
     """
 
     ended_s: float
@@ -34,37 +34,36 @@ class Epoch:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A run.
+    """Outcome of a run.
 
     Attributes:
-        status: Of its summary.
-        error: Why it did not complete; empty where it did.
-        created_s: When it was started, in seconds since 1970.
-        wall_s: Of the whole run.
-        examples_per_s: The median of its warm epochs: those after the first that read their cache on disk, if they have
-            one. Of a run without one that of all its epochs; see `state`. None where nothing was trained.
-        state: Of what `examples_per_s` tells: `warm`; `cold` where no epoch was but first ones and those that fill a
-            cache; or `uncached` where epochs went without the cache of their config, of which they tell nothing.
-        first_examples_per_s: Of a first epoch that found no cache filled, and filled it if it was to be.
-        is_too_slow: Whether it was below its pass mark.
-        au: Part of the time that the accelerator worked, from 0 to 1.
-        max_gain: How much faster any pipeline could make it, at most.
-        train_max_gain: The same of its training alone; see `Verdict`.
-        ceiling_examples_per_s: What no pipeline could make its training faster than: `train_max_gain` times the rate of
-            the same epochs. None without one, beside other jobs, or where its epochs are not all its own.
-        bound_by: The stage, or what else, that bounds it.
-        peak_rss_bytes: Of its process.
-        cores_used: On average.
-        cpu_s: Of its process.
-        val_accuracy: After its last epoch.
-        measures: Accuracy and loss of its last epoch, by their names in a summary, finite or not.
-        digests: Of each epoch, of its training and of its validation; empty where they were not asked for.
-        records: A digest of the records of each split that it has read; empty where one is not known.
-        epochs: In order.
-        stages: Rows of its stage table, as in `summary.json`.
-        remarks: What a reader should know.
-        in_flight: Jobs at a time, as it was started.
-        sitting_s: When the process that started it began, in seconds since 1970.
+        status: Status in the summary.
+        error: Reason why the run did not complete; empty if it did.
+        created_s: Start of the run, in seconds since 1970.
+        wall_s: Seconds of the whole run.
+        examples_per_s: Median throughput of the warm epochs: those after the first that read their cache on disk, if
+            there is one. Without a warm epoch, the median of all epochs; see `state`. None if nothing was trained.
+        state: State of the epochs behind `examples_per_s`: `warm`; `cold` if there are only first epochs and epochs
+            that fill a cache; or `uncached` if epochs ran without the cache of their config and say nothing about it.
+        first_examples_per_s: Throughput of a first epoch that found no filled cache.
+        is_too_slow: Whether the run was below `measure.au_min`.
+        au: Accelerator utilization (AU), from 0 to 1.
+        max_gain: Speedup with an ideal input pipeline.
+        train_max_gain: Speedup of training alone with an ideal input pipeline; see `Verdict`.
+        ceiling_examples_per_s: Training throughput with an ideal input pipeline: `train_max_gain` times the throughput
+            of the same epochs. None if unknown, for concurrent jobs, and for a resumed run.
+        bound_by: Bottleneck: a stage, or the kind of the verdict.
+        peak_rss_bytes: Peak resident memory of the process.
+        cores_used: Mean number of cores in use.
+        val_accuracy: Validation accuracy after the last epoch.
+        measures: Accuracy and loss of the last epoch by their keys in a summary, finite or not.
+        digests: Training and validation digest of each epoch; empty without `measure.digest`.
+        records: Digest of the records read from each split; empty if one is unknown.
+        epochs: Epochs in order.
+        stages: Rows of the stage table, as in `summary.json`.
+        remarks: Notes on the run, a sentence each.
+        in_flight: Number of jobs that the sweep ran at a time.
+        sitting_s: Start of the sweep's process, in seconds since 1970.
     """
 
     status: str
@@ -94,13 +93,13 @@ class Outcome:
 
 
 def outcome_of(folder: Path) -> Outcome | None:
-    """What the run in `folder` came to so far; None where there is none."""
+    """Read the outcome of the run in `folder` so far; None if there is no run."""
     summary = read_summary(folder)
     return None if summary is None else outcome(summary)
 
 
 def outcome(summary: Summary) -> Outcome:
-    """What a run with this summary came to so far."""
+    """Return the outcome of a run with this summary."""
     epochs = [_epoch(epoch) for epoch in summary.epochs]
     every = [epoch.examples_per_s for epoch in epochs]
     passes = _passes(summary, len(every))
@@ -145,14 +144,14 @@ def _epoch(epoch: summaries.Epoch) -> Epoch:
 
 
 def records_read(summary: Summary) -> dict[str, str]:
-    """See `Outcome.records`. With how many were skipped, since a broken record may have the checksum of a sound one."""
+    """Return `Outcome.records`, with the number of skipped records: a corrupt one may have a valid checksum."""
     digests = summary.dataset.digest
     known = {name: f"{digest}, {summary.skipped.get(name, 0)} skipped" for name, digest in digests.items() if digest}
     return known if len(known) == len(digests) else {}
 
 
 def _measures(summary: Summary) -> dict[str, float]:
-    """Those of the last epoch."""
+    """Return the measures of the last epoch."""
     if not summary.epochs:
         return {}
     last = summary.epochs[-1]
@@ -160,9 +159,10 @@ def _measures(summary: Summary) -> dict[str, float]:
 
 
 def _ceiling(summary: Summary, gain: float | None) -> float | None:
-    """Of the epochs that the verdict's gain is of: those after the first, where there are some.
+    """Return the throughput with an ideal input pipeline, from the epochs that the verdict's gain refers to.
 
-    Other jobs take the cores of a model's steps, so that what bounds this run bounds no other.
+    Those are the epochs after the first, if there are any. Concurrent jobs take cores from the model's steps: such a
+    bound would hold for this run alone.
     """
     rate = steady_rate(summary.epochs[1:] or summary.epochs)
     is_alone = (summary.in_flight or 1) == 1 and not summary.resumed_from
@@ -170,9 +170,9 @@ def _ceiling(summary: Summary, gain: float | None) -> float | None:
 
 
 def _passes(summary: Summary, epochs: int) -> list[str | None]:
-    """What each epoch of training did with a cache on disk: `filled`, `read`, `uncached`; None where there is none.
+    """Return how each training epoch used a cache on disk: `filled`, `read` or `uncached`; None without a cache.
 
-    An epoch of so many steps is no pass: the passes are spread over the epochs.
+    With a fixed number of steps an epoch is not a pass over the data: passes are then spread over the epochs.
     """
     held = summary.cache.pipelines.get("train") if summary.cache else None
     passes: list[str | None] = [*held.passes] if held and held.passes else [None]

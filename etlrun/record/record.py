@@ -1,4 +1,4 @@
-"""A run's folder: what a run writes as it goes, so that a kill at any moment leaves what was reached.
+"""Folder of a run, written as the run proceeds: a kill at any moment loses nothing that was reached.
 
 config.yaml   plan.txt   plan.json   events.jsonl   summary.json   report.md   model.keras   checkpoints/   lock
 """
@@ -25,14 +25,14 @@ EVENTS, CONFIG, REPORT = "events.jsonl", "config.yaml", "report.md"
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace `path` in one step: a reader sees the old text or the new one, never a part."""
+    """Replace `path` atomically: a reader sees the old text or the new one, never a part."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A name beside `path`, of the same ending; what the block writes there takes the place of `path` in one step."""
+    """Yield a temporary path beside `path`, with the same suffix, that atomically replaces it after the block."""
     temporary = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         yield temporary
@@ -43,42 +43,42 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Wait until the file is on the disk, so that no loss of power leaves a part of it under another name."""
+    """Flush the file to disk, so that after a rename no power failure leaves a part of it."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The composed config of a run; `OSError` where there is none."""
+    """Read the composed config of a run; `OSError` if there is none."""
     config: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
     return config
 
 
 class UnwritableError(WorldError):
-    """A folder of runs can't be written to; raised from what the system said."""
+    """A folder of runs can't be written to; the cause is the system's error."""
 
 
 def unwritable(folder: Path, error: OSError) -> UnwritableError:
-    """What is told where a folder of runs can't be written to."""
+    """Return the error for a folder of runs that can't be written to."""
     return UnwritableError(
         where=str(folder),
         found=str(error),
         expected="a folder that can be written to",
-        remedy="choose another hydra.run.dir or hydra.sweep.dir, or make space",
+        remedy="choose another hydra.run.dir or hydra.sweep.dir, or free disk space",
     )
 
 
 _BLOCK = 512
-"""Bytes; the unit in which the system tells how much of a disk a file holds."""
+"""Unit of `st_blocks`, in bytes."""
 
 
 class Record:
-    """Writes the events and the summary of the run in `folder`.
+    """Writer of the events and the summary of the run in `folder`.
 
     Attributes:
-        folder: Of the run.
-        summary: What `summary.json` holds.
-        refusal: With what the system last refused to have something written in the folder; None where it never did.
+        folder: Folder of the run.
+        summary: Content of `summary.json`.
+        refusal: Last error of the system on writing into the folder; None without one.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -86,20 +86,20 @@ class Record:
         self.summary = read_summary(folder) or Summary(status=RUNNING, overrides=[])
         self.refusal: OSError | None = None
         self._start = time.perf_counter()
-        self._lock = threading.RLock()  # TensorFlow's threads have something to say, too
+        self._lock = threading.RLock()  # TensorFlow's threads write, too
 
     @classmethod
     def create(cls, folder: Path, config: Mapping[str, Any], overrides: list[str], **details: Any) -> Record:
-        """The record of a run that has not started: its frozen config and an empty summary.
+        """Create the record of a run that has not started: its frozen config and an empty summary.
 
         Raises:
-            WorldError: `folder` holds a run already, or can't be written to.
+            WorldError: `folder` already holds a run, or can't be written to.
         """
         if (folder / SUMMARY).exists():
             raise WorldError(
                 where=str(folder),
                 found="a run",
-                expected="a folder of its own for each run, so that nothing is lost",
+                expected="a new folder for each run, so that nothing is overwritten",
                 remedy="choose another hydra.run.dir or hydra.sweep.dir, or remove the folder",
             )
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
@@ -113,7 +113,7 @@ class Record:
         return record
 
     def elapsed_s(self) -> float:
-        """Since this object was made, which is when the run's process began its work."""
+        """Return the seconds since this object was created, which is when the run's process began its work."""
         return time.perf_counter() - self._start
 
     def event(self, kind: str, **details: Any) -> None:
@@ -129,12 +129,12 @@ class Record:
             write_atomically(self.folder / SUMMARY, json.dumps(self.summary.written, indent=2) + "\n")
 
     def update_in_place(self, **values: Any) -> None:
-        """Set values of the summary that was last written, over it: for a disk without space for another file.
+        """Set values of the last written summary and overwrite its file: for a disk without space for another one.
 
-        Without its indents it has room for a few more.
+        The text without indentation leaves room for a few more values.
 
         Raises:
-            OSError: There is none, it can't be written, or it does not fit; then it is as it was.
+            OSError: There is no summary, it can't be written, or the new one does not fit; the file is then unchanged.
         """
         last = read_summary(self.folder) or self.summary
         text = json.dumps(last.with_values(**values).written).encode() + b"\n"
@@ -146,7 +146,7 @@ class Record:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Around whatever is written into the folder: a refusal of the system is kept, whoever makes what of it."""
+        """Wrap a write into the folder: an error of the system is kept in `refusal`, even if a library swallows it."""
         try:
             yield
         except OSError as error:
@@ -154,13 +154,13 @@ class Record:
             raise
 
     def remark(self, text: str) -> None:
-        """Add a sentence to what a reader should know, once."""
+        """Add a note to the summary, unless it is already there."""
         with self._lock:
             if text not in self.summary.remarks:
                 self.update(remarks=[*self.summary.remarks, text])
 
     def epoch(self, epoch: Epoch) -> None:
-        """Add an epoch, and the totals that follow; the rate leaves out a process's first step, which compiles."""
+        """Add an epoch and update the totals; the throughput excludes the first step of a process, which compiles."""
         self.event("epoch", **epoch.written)
         epochs = [*self.summary.epochs, epoch if epoch.ended_s else epoch.with_values(ended_s=time.time())]
         self.update(

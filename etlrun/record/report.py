@@ -1,4 +1,4 @@
-"""The short table of a run: on the terminal and as `report.md`."""
+"""Report of a run: tables and a few lines, on the terminal and as `report.md`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from etlrun.record.summary import MEASURES, Summary, from_summary, read_summary
 from etlrun.terminal import Rows, as_markdown, megabytes, number, plain, print_table
 
 EPOCH_HEADER = (
-    "epoch", "seconds", "waited", "examples/s", "loss", "accuracy", "val loss", "val accuracy", "data",
+    "epoch", "seconds", "input wait", "examples/s", "loss", "accuracy", "val loss", "val accuracy", "data",
 )  # fmt: skip
 STAGE_HEADER = ("stage", "ms/example", "examples", "parallelism", "buffer", "buffered", "set by")
 
 
 def show(folder: Path, summary: Summary) -> None:
-    """Print the table of the run in `folder`."""
+    """Print the report of the run in `folder`."""
     for header, rows in _tables(summary):
         print_table(header, rows)
     for line in _lines(summary, folder):
@@ -29,13 +29,13 @@ def show(folder: Path, summary: Summary) -> None:
 
 
 def write(folder: Path) -> None:
-    """Write `report.md` of the run in `folder`; nothing where it has no summary."""
+    """Write `report.md` of the run in `folder`; nothing if it has no summary."""
     summary = read_summary(folder)
     if summary is None:
         return
     tables = [as_markdown(header, rows) for header, rows in _tables(summary)]
     lines = (line.partition(" ") for line in _lines(summary, folder))
-    text = "\n".join([*tables, *(f"- {label:<9} {plain(said)}" for label, _, said in lines)])
+    text = "\n".join([*tables, *(f"- {label:<9} {plain(content)}" for label, _, content in lines)])
     records.write_atomically(folder / records.REPORT, f"# Run\n\n{text}\n")
 
 
@@ -59,7 +59,7 @@ def _epoch_rows(summary: Summary) -> Rows:
 
 
 def stage_rows(stages: Iterable[Mapping[str, Any]]) -> Rows:
-    """The table of stages, from how `summary.json` holds them."""
+    """Return the stage table from its rows in `summary.json`."""
     return [
         [
             row["stage"],
@@ -77,71 +77,71 @@ def stage_rows(stages: Iterable[Mapping[str, Any]]) -> Rows:
 def _lines(summary: Summary, folder: Path) -> Iterator[str]:
     yield (
         f"status    {summary.status}, {summary.examples} examples at "
-        f"{number(summary.examples_per_s, 1)} a second, {number(summary.wall_s, 1)} s in all"
+        f"{number(summary.examples_per_s, 1)} examples/s, {number(summary.wall_s, 1)} s in total"
     )
     if summary.verdict is not None:
         yield from _verdict_lines(summary.verdict)
-        yield from _use_lines(summary)
+        yield from _usage_lines(summary)
     yield from _cache_lines(summary)
     yield f"folder    {folder}"
-    for remark in summary.remarks:
-        yield f"remark    {remark}"
+    for note in summary.remarks:
+        yield f"note      {note}"
     if summary.error:
         yield f"error     {summary.error}"
 
 
 def _verdict_lines(verdict: Verdict) -> Iterator[str]:
     head = {
-        "input": f"bound by its input, {verdict.stage}",
-        "model": "bound by its model",
+        "input": f"input-bound at {verdict.stage}",
+        "model": "model-bound",
         "balanced": "balanced",
         "unknown": "unknown",
     }[verdict.kind]
     gain = verdict.max_gain
-    limit = f": {gain:.2f} times faster at most with any pipeline" if gain is not None else ""
+    limit = f": at most {gain:.2f}x faster with an ideal input pipeline" if gain is not None else ""
     yield f"verdict   {head}{limit}"
     yield f"because   {verdict.because}"
     if verdict.advice:
         yield f"advice    {verdict.advice}"
 
 
-def _use_lines(summary: Summary) -> Iterator[str]:
+def _usage_lines(summary: Summary) -> Iterator[str]:
     yield (
-        f"waits     {summary.input_wait_ms_median:.2f} ms before a step in the median, "
-        f"{summary.input_wait_ms_p95:.2f} ms in the 95th percentile; "
-        f"{summary.fill_wait_s:.2f} s for the first batches of passes"
+        f"waits     input wait {summary.input_wait_ms_median:.2f} ms median, {summary.input_wait_ms_p95:.2f} ms p95 "
+        f"per step; {summary.fill_wait_s:.2f} s for the first batches of all passes"
     )
-    mark, share = summary.au_min, summary.au
-    if mark is not None or share is not None:
-        worked = "for an unknown part" if share is None else f"{share:.1%}"
-        passed = "" if mark is None else f", {'below' if summary.is_too_slow else 'at least'} the mark of {mark:g}"
-        measure = "" if summary.au_of == "the model" else "accelerator utilization (AU): "
-        yield f"use       {measure}{summary.au_of} worked {worked} of the time{passed}"
+    required, au = summary.au_min, summary.au
+    if required is not None or au is not None:
+        has_accelerator = summary.au_of != "the model"
+        name = f"accelerator utilization (AU) of {summary.au_of}" if has_accelerator else "time in model steps"
+        relation = "below" if summary.is_too_slow else "at least"
+        result = "" if required is None else f", {relation} the required {required:g}"
+        yield f"au        {name}: {'unknown' if au is None else f'{au:.1%}'}{result}"
     used = summary.resources
     if used is not None:
         gpus = "".join(map(_gpu, used.gpus))
         if used.peak_gpu_bytes:
-            gpus += f"; {megabytes(used.peak_gpu_bytes)} of GPU memory for tensors at most"
+            gpus += f"; peak GPU memory for tensors {megabytes(used.peak_gpu_bytes)}"
         yield (
-            f"used      {megabytes(used.peak_rss_bytes)} of memory at most, {used.cpu_s:.1f} CPU seconds on "
+            f"resources peak memory {megabytes(used.peak_rss_bytes)}, {used.cpu_s:.1f} CPU seconds on "
             f"{number(used.cores_used, 1)} cores, {megabytes(used.bytes_read)} read{gpus}"
         )
 
 
 def _gpu(used: GpuUse) -> str:
-    held = f", {megabytes(used.peak_memory_bytes)} held at most" if used.peak_memory_bytes else ""
-    return f"; GPU {used.index} at {number(used.utilisation_percent, 0)} %{held}"
+    peak = f", peak memory {megabytes(used.peak_memory_bytes)}" if used.peak_memory_bytes else ""
+    return f"; GPU {used.index} at {number(used.utilisation_percent, 0)} %{peak}"
 
 
 def _cache_lines(summary: Summary) -> Iterator[str]:
     cache = summary.cache
     if cache is not None and cache.pipelines:
-        held = [f"{name} {megabytes(of.held_bytes)}{_passes(of.passes)}" for name, of in cache.pipelines.items()]
-        yield f"cache     {cache.target.removeprefix('cache.')}, {cache.at}: {'; '.join(held)}"
+        sizes = [f"{name} {megabytes(of.held_bytes)}{_passes(of.passes)}" for name, of in cache.pipelines.items()]
+        yield f"cache     {cache.target.removeprefix('cache.')}, {cache.at}: {'; '.join(sizes)}"
 
 
 def _passes(passes: list[str]) -> str:
-    """What the passes over a cache on disk did, each kind once."""
+    """Count the passes over a cache on disk by what they did: ` (1 filled, 3 read)`."""
     return f" ({', '.join(f'{passes.count(kind)} {kind}' for kind in dict.fromkeys(passes))})" if passes else ""
 
 

@@ -1,6 +1,6 @@
 """The summary of a run: every key of `summary.json` is a field here, with its unit and meaning.
 
-`python -m etlrun.record.summary` prints its JSON schema, which `docs/summary.schema.json` holds.
+`python -m etlrun.record.summary` prints its JSON schema, the content of `docs/summary.schema.json`.
 """
 
 from __future__ import annotations
@@ -20,62 +20,62 @@ RUNNING, COMPLETED, FAILED, INTERRUPTED, PRUNED = "running", "completed", "faile
 SUMMARY = "summary.json"
 
 MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
-"""Of an epoch, by Keras's names; kept by `as_json`."""
+"""Metrics of an epoch by their names in Keras, encoded with `as_json`."""
 
 Measure = float | Literal["NaN", "Infinity", "-Infinity"] | None
 
 
 class Epoch(Part):
-    """An epoch of a training, or a pass of `trainer=drain`."""
+    """A training epoch, or a pass of `trainer=drain`."""
 
     epoch: int = 0
-    """Its number, from 1."""
+    """Number of the epoch, from 1."""
     ended_s: float = 0.0
-    """When it ended, in seconds since 1970."""
+    """End of the epoch, in seconds since 1970."""
     wall_s: float = 0.0
-    """Seconds of its training steps."""
+    """Seconds of the training steps."""
     steps: int = 0
-    """Training steps."""
+    """Number of training steps."""
     examples: int = 0
-    """Training examples."""
+    """Number of training examples."""
     examples_per_s: float = 0.0
-    """Training examples a second of `wall_s`."""
+    """Training throughput in examples/s: `examples` over `wall_s`."""
     startup_s: float = 0.0
-    """Seconds of its steps that may compile, which are the first ones of a process."""
+    """Seconds of steps that may compile: the first ones of a process."""
     startup_examples: int = 0
-    """Examples of these steps."""
+    """Number of examples in the steps of `startup_s`."""
     fill_wait_s: float = 0.0
-    """Seconds that its first batch was waited for, while the shuffle buffer is filled."""
+    """Seconds that the first batch took to arrive, including the filling of the shuffle buffer."""
     input_wait_s: float = 0.0
-    """Seconds that all other batches were waited for."""
+    """Seconds that training steps waited for all other batches."""
     input_wait_ms_median: float = 0.0
-    """Milliseconds that a step waited for its batch, in the median."""
+    """Median input wait per step, in milliseconds."""
     input_wait_ms_p95: float = 0.0
-    """The same in the 95th percentile."""
+    """95th percentile of the input wait per step, in milliseconds."""
     digest_s: float = 0.0
-    """Seconds in which hashing for `measure.digest` held the steps up."""
+    """Seconds that hashing for `measure.digest` delayed the steps."""
     validation_s: float | None = None
     """Seconds of the validation."""
     validation_startup_s: float | None = None
-    """Seconds of its steps that may compile."""
+    """Seconds of validation steps that may compile."""
     validation_wait_s: float = 0.0
-    """Seconds that its steps waited for their batches."""
+    """Seconds that validation steps waited for batches."""
     digest: str = ""
-    """Of the training examples that its steps saw, in any order, with `measure.digest`."""
+    """Digest of the training examples, independent of their order, with `measure.digest`."""
     validation_digest: str = ""
-    """The same of its validation."""
+    """Digest of the validation examples, independent of their order, with `measure.digest`."""
     loss: Measure = None
-    """Keras's."""
+    """Training loss, as Keras reports it."""
     accuracy: Measure = None
-    """Keras's, from 0 to 1."""
+    """Training accuracy from 0 to 1, as Keras reports it."""
     val_loss: Measure = None
-    """Keras's, of the validation."""
+    """Validation loss, as Keras reports it."""
     val_accuracy: Measure = None
-    """Keras's, of the validation."""
+    """Validation accuracy from 0 to 1, as Keras reports it."""
 
     @property
     def waited_s(self) -> float:
-        """Seconds that training steps waited for their batches."""
+        """Seconds that training steps waited for batches, the first one included."""
         return self.fill_wait_s + self.input_wait_s
 
 
@@ -83,135 +83,135 @@ class Host(Part):
     """The machine of a run."""
 
     device: str = "CPU"
-    """On which the model computes."""
+    """Device that the model runs on."""
     cores: int = 0
-    """CPU cores that the process may use."""
+    """Number of CPU cores available to the process."""
     memory_bytes: int = 0
-    """Of the machine."""
+    """Memory of the machine."""
     system: str = ""
-    """Its operating system."""
+    """Operating system."""
     accelerators: list[str] = []
-    """The GPUs that the backend sees."""
+    """GPUs visible to the backend."""
     driver_gpus: list[str] = []
-    """The GPUs that NVIDIA's driver lists."""
+    """GPUs listed by the NVIDIA driver."""
     cuda_visible_devices: str | None = None
-    """The environment variable CUDA_VISIBLE_DEVICES; null where it is not set."""
+    """Environment variable CUDA_VISIBLE_DEVICES; null if it is not set."""
 
 
 class Read(Part):
-    """The dataset that a run read."""
+    """Dataset that a run read."""
 
     name: str = ""
-    """And version, as TFDS has them."""
+    """Name and version in TFDS."""
     examples: dict[str, int] = {}
-    """By pipeline, `train` and `validation`."""
+    """Number of examples by pipeline, `train` and `validation`."""
     shards: int = 0
-    """Files that they are in."""
+    """Number of files with these examples."""
     bytes: int = 0
-    """Of these files."""
+    """Total size of these files."""
     digest: dict[str, str | None] = {}
-    """Of the records that each pipeline read, 16 hex digits; null where their files changed meanwhile."""
+    """Digest of the records that each pipeline read, 16 hex digits; null if their files changed during the run."""
 
 
 class Held(Part):
-    """What a cache of one pipeline held at the end of a run."""
+    """Cache of one pipeline at the end of a run."""
 
     held_bytes: int = 0
-    """In memory or on disk."""
+    """Size in memory or on disk."""
     key: str | None = None
-    """Of a cache on disk."""
+    """Key of a cache on disk."""
     passes: list[str] = []
-    """What each pass did with a cache on disk: `filled`, `read` or `uncached`."""
+    """Use of a cache on disk by each pass: `filled`, `read` or `uncached`."""
 
 
 class Caches(Part):
-    """The caches of a run."""
+    """Caches of a run."""
 
     target: str = ""
-    """`cache.memory` or `cache.disk`."""
+    """Kind of cache: `cache.memory` or `cache.disk`."""
     at: str = ""
-    """The point of the pipeline whose examples are kept."""
+    """Point of the pipeline whose examples are cached."""
     forecast_bytes: int | None = None
-    """That those to be filled were forecast to take."""
+    """Forecast size of the caches that the run fills."""
     pipelines: dict[str, Held] = {}
-    """What each pipeline's cache held at the end."""
+    """Cache of each pipeline at the end of the run."""
 
 
 class Course(Part):
-    """What a run is, and how far it has come."""
+    """Identity and progress of a run."""
 
     status: Literal["running", "completed", "failed", "interrupted", "pruned"]
-    """How it ended; `pruned` is a job that a sweep left out."""
+    """State of the run; `pruned` is a job that a sweep did not run."""
     overrides: list[str]
-    """Of its command line."""
+    """Overrides on the command line."""
     epochs: list[Epoch] = []
-    """Completed ones, those of a run that it resumes among them."""
+    """Completed epochs, including those of the resumed run."""
     created_s: float | None = None
-    """When its folder was made, in seconds since 1970."""
+    """Creation of the run's folder, in seconds since 1970."""
     config_dir: str | None = None
-    """The folder of its own configs."""
+    """Additional folder of configs (--config-dir)."""
     in_flight: int | None = None
-    """Jobs of its sweep at a time."""
+    """Number of jobs that the sweep runs at a time."""
     sitting_s: float | None = None
-    """When the process that started it as a job began, in seconds since 1970."""
+    """Start of the sweep's process, in seconds since 1970: jobs with one value were run in one session."""
     jobs_on_gpu: int = 1
-    """Jobs at a time that share its GPU."""
+    """Number of jobs that share the GPU at a time."""
     au_min: float | None = None
-    """The pass mark for `au`."""
+    """Required accelerator utilization (`measure.au_min`)."""
     plan_fingerprint: str | None = None
-    """The same for runs whose configs differ in speed alone."""
+    """Fingerprint of the plan, equal for configs that differ only in speed."""
     remarks: list[str] = []
-    """What a reader should know."""
+    """Notes on the run, a sentence each."""
     resumed_from: str | None = None
-    """The folder of the run that it resumes."""
+    """Folder of the resumed run."""
     versions: dict[str, str] = {}
-    """Of packages, and of Python."""
+    """Versions of Python and of packages."""
     host: Host = Host()
-    """Its machine."""
+    """Machine of the run."""
     au_of: str = "the model"
-    """Whose use `au` is."""
+    """Device whose utilization `au` is."""
     dataset: Read = Read()
-    """What it read."""
+    """Dataset of the run."""
     cache: Caches | None = None
-    """Its caches; null without one."""
+    """Caches of the run; null without one."""
     skipped: dict[str, int] = {}
-    """Records that were left out, by pipeline, with `dataset.on_corrupt=skip`."""
+    """Number of corrupt records skipped by each pipeline, with `dataset.on_corrupt=skip`."""
     parameters: int | None = None
-    """Of the model."""
+    """Number of parameters of the model."""
     examples: int = 0
-    """Training examples of all epochs."""
+    """Number of training examples in all epochs."""
     examples_per_s: float | None = None
-    """Of all its steps but those that may compile."""
+    """Training throughput in examples/s, without steps that may compile."""
     wall_s: float | None = None
-    """Seconds since its process began its work."""
+    """Seconds since the run's process began its work."""
     error: str | None = None
-    """Why it failed, or was interrupted."""
+    """Reason why the run failed or was interrupted."""
 
 
 class Summary(Findings, Course):
-    """The summary of a run."""
+    """Summary of a run, the content of `summary.json`."""
 
     @property
     def is_too_slow(self) -> bool:
-        """Whether a completed run used its accelerator less than `measure.au_min` asks; no measure is no pass."""
+        """Whether a completed run is below `measure.au_min`; an unknown utilization counts as below it."""
         return self.au_min is not None and self.status == COMPLETED and (self.au or 0.0) < self.au_min
 
     @property
     def digests(self) -> tuple[tuple[str, str], ...]:
-        """Of each epoch, of its training and of its validation; empty where they were not asked for."""
+        """Training and validation digest of each epoch; empty without `measure.digest`."""
         of = [(epoch.digest, epoch.validation_digest) for epoch in self.epochs]
         return tuple(of) if any(map(any, of)) else ()
 
 
 def steady_rate(epochs: Sequence[Epoch]) -> float | None:
-    """Examples a second of all their steps but those that may compile; None where there is none."""
+    """Return the throughput in examples/s, without steps that may compile; None if there are no others."""
     steady_s = sum(epoch.wall_s - epoch.startup_s for epoch in epochs)
     steady = sum(epoch.examples - epoch.startup_examples for epoch in epochs)
     return steady / steady_s if steady > 0 and steady_s > 0 else None
 
 
 def read_summary(folder: Path) -> Summary | None:
-    """The summary in `folder`; None where there is none that can be read."""
+    """Read the summary in `folder`; None if there is none or it is invalid."""
     try:
         return Summary.model_validate_json((folder / SUMMARY).read_bytes())
     except (OSError, ValidationError):
@@ -219,14 +219,14 @@ def read_summary(folder: Path) -> Summary | None:
 
 
 def as_json(value: float) -> float | str:
-    """A number that may not be finite, as a summary keeps it: by the names that protobuf's JSON gives those."""
+    """Encode a number for a summary; non-finite ones by their names in protobuf's JSON mapping."""
     if math.isnan(value):
         return "NaN"
     return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
 
 
 def from_summary(value: float | str | None) -> float | None:
-    """The number that `as_json` kept; None where there is none, or where an older version wrote null for it."""
+    """Decode a number encoded with `as_json`; None if there is none (older versions wrote null for non-finite ones)."""
     return None if value is None else float(value)
 
 

@@ -1,1 +1,1 @@
-"""What a sweep showed: gains, a decision, and the reports of it."""
+"""Results of a sweep: gains, a decision, and reports."""

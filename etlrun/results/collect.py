@@ -1,4 +1,4 @@
-"""From the runs in a sweep's folder to its results."""
+"""Collection of a sweep's results from the runs in its folder."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from etlrun.results.results import (
     are_others,
 )  # fmt: skip
 from etlrun.review.difference import Comparison
-from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, own_words
+from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, own_overrides
 from etlrun.sweep.pruning import MARGIN
 from etlrun.sweep.unfit import left_out, unused
 
 MEDIANS = ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s")
-"""Of what an `Outcome` holds, what a config has the median of, over the runs whose rates count."""
+"""Values of an `Outcome` that a config has the median of, over the runs whose throughput counts."""
 
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known of a config before it runs; `values` reads all of it."""
+    """Config as it is known before it runs; `values` reads all its values."""
 
     overrides: tuple[str, ...]
     fingerprint: str
@@ -49,7 +49,7 @@ class _Known:
 
 
 def collect(folder: Path) -> Results | None:
-    """The results of the sweep in `folder`, or of the runs below it where no ledger is; None where there is nothing."""
+    """Return the results of the sweep in `folder`, or of the runs below it without a ledger; None without any run."""
     if (folder / SWEEP).exists():
         ledger = Ledger.open(folder)
         return of_ledger(ledger, {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs})
@@ -58,27 +58,27 @@ def collect(folder: Path) -> Results | None:
 
 
 def of_ledger(ledger: Ledger, outcomes: Mapping[RunKey, Outcome | None]) -> Results:
-    """The results of a sweep, of which the outcomes of all runs are known."""
+    """Return the results of a sweep from the outcomes of all its runs."""
     configs = [
         _Known(config.overrides, config.fingerprint, partial(getattr, config, "values"), config.unused)
         for config in ledger.configs
     ]
     runs = [
-        Run(name=key.name, config=key.config, repeat=key.repeat, outcome=_as_it_is(ledger.folder_of(key), found))
+        Run(name=key.name, config=key.config, repeat=key.repeat, outcome=_current(ledger.folder_of(key), found))
         for key, found in sorted(outcomes.items(), key=lambda item: item[0])
     ]
     return _Collector(ledger.folder, configs, runs, ledger).results()
 
 
-def _as_it_is(folder: Path, found: Outcome | None) -> Outcome | None:
-    """The outcome of a run of which no process is left where it says that it runs."""
+def _current(folder: Path, found: Outcome | None) -> Outcome | None:
+    """Return the outcome of a run, with status `killed` if it is `running` without a process."""
     if found is None or found.status != RUNNING or not is_nobodys(folder):
         return found
-    return dataclasses.replace(found, status=KILLED, error="its process has ended without a word")
+    return dataclasses.replace(found, status=KILLED, error="its process has ended without an error message")
 
 
 def _scanned(folder: Path) -> tuple[list[_Known], list[Run]]:
-    """Each run below `folder` as a config of its own."""
+    """Return the runs below `folder`, each as a config of its own."""
     configs: list[_Known] = []
     runs: list[Run] = []
     for path in sorted(folder.rglob(SUMMARY), key=lambda path: _natural(path.parent.relative_to(folder))):
@@ -92,12 +92,12 @@ def _scanned(folder: Path) -> tuple[list[_Known], list[Run]]:
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
-    """2 before 10."""
+    """Return a sort key that puts 2 before 10."""
     return [(int(part) if part.isdigit() else 0, part) for part in path.parts]
 
 
 class _Collector:
-    """What the runs of one sweep come to."""
+    """Collector of the results of one sweep."""
 
     def __init__(
         self, folder: Path, configs: Sequence[_Known], runs: Sequence[Run], ledger: Ledger | None = None
@@ -108,7 +108,7 @@ class _Collector:
         self.of: dict[int, list[Run]] = {number: [] for number in range(len(configs))}
         for run in runs:
             self.of[run.config].append(run)
-        self.own = own_words([config.overrides for config in configs])
+        self.own = own_overrides([config.overrides for config in configs])
         self.keys = _swept(configs)
         self.completed = {number: _completed(of) for number, of in self.of.items()}
         self.counted = {number: _counted(of) for number, of in self.completed.items()}
@@ -121,7 +121,7 @@ class _Collector:
         noise = noise_of(twins)
         over_baseline = gains({number: of for number, of in rates.items() if number}, rates[BASELINE], noise)
         over_baseline[BASELINE] = itself(rates[BASELINE])
-        seen = data.words(data.of_one_seed(self.completed) if self.has_seeds else data.of_first(self.completed))
+        seen = data.labels(data.of_one_seed(self.completed) if self.has_seeds else data.of_first(self.completed))
         configs = [self._config(number, over_baseline[number], seen.get(number, "")) for number in self.of]
         configs.sort(key=lambda config: (config.examples_per_s is None, -(config.examples_per_s or 0.0)))
         tied = tied_with_best(configs, rates, noise)
@@ -135,15 +135,15 @@ class _Collector:
             ceiling_examples_per_s=self._ceiling(),
             frontier=_frontier(configs),
             effects=tuple(self._effects(configs)),
-            remarks=tuple(self._remarks(configs)),
+            remarks=tuple(self._notes(configs)),
         )
 
     def _compared(self, number: int) -> Comparison | None:
-        """What a config's plan changes in the baseline's, as `etlrun diff` tells it."""
+        """Compare the plan of a config with the baseline's, as `etlrun diff` does."""
         return data.compared(self.configs[BASELINE].values, self.configs[number].values)
 
     def _rates(self, number: int) -> Rates:
-        """By round; of the baseline's two in a round the mean."""
+        """Return throughput by round; for the two runs of the baseline in a round, their mean."""
         if number == BASELINE and self.pairs:
             rounds = {turn: [rate for rate in pair if rate] for turn, pair in self._twins(self.counted[number]).items()}
             return {turn: statistics.geometric_mean(pair) for turn, pair in rounds.items() if pair}
@@ -183,8 +183,8 @@ class _Collector:
     def _other_records(self, number: int) -> str:
         return OTHER_RECORDS if are_others(self.read[number], self.read[BASELINE]) else ""
 
-    def _sittings(self, counted: Sequence[tuple[Run, Outcome]]) -> dict[int, set[float]]:
-        """By round, when the processes began that made its runs."""
+    def _sessions(self, counted: Sequence[tuple[Run, Outcome]]) -> dict[int, set[float]]:
+        """Return by round the start times of the processes that ran it."""
         found: dict[int, set[float]] = {}
         for run, of in counted:
             turn = run.repeat // 2 if self.pairs and run.config == BASELINE else run.repeat
@@ -192,7 +192,7 @@ class _Collector:
         return found if len(found) > 1 else {}
 
     def _ceiling(self) -> float | None:
-        """What none of the configs' verdicts allows; None where a config has shown that to be wrong."""
+        """Return the throughput with an ideal input pipeline; None if a measured config contradicts it."""
         known = [_median(of.ceiling_examples_per_s for _, of in counted) for counted in self.counted.values()]
         ceiling = max((limit for limit in known if limit is not None), default=None)
         fastest = max(_median(of.examples_per_s for _, of in counted) or 0.0 for counted in self.counted.values())
@@ -207,21 +207,21 @@ class _Collector:
             for value, of in sorted(rates.items(), key=lambda item: -statistics.median(item[1])):
                 yield Effect(key=key, value=value, configs=len(of), examples_per_s=statistics.median(of))
 
-    def _remarks(self, configs: Sequence[ConfigResult]) -> Iterator[str]:
+    def _notes(self, configs: Sequence[ConfigResult]) -> Iterator[str]:
         counted = [(run, of) for several in self.counted.values() for run, of in several]
         if self.has_seeds:
-            yield from quality.remarks(self.completed)
+            yield from quality.notes(self.completed)
         in_flight = min(max((of.in_flight for _, of in counted), default=1), len(counted))
         if in_flight > 1:
-            yield f"up to {in_flight} jobs ran at a time: their times hold each other's (sweep.max_jobs_in_flight)"
-        if any(len(sittings) > 1 for sittings in self._sittings(counted).values()):
-            yield "some rounds were made in more than one sitting: their ratios hold what the machine was like in each"
+            yield f"up to {in_flight} jobs ran at a time and competed for the machine (sweep.max_jobs_in_flight)"
+        if any(len(sessions) > 1 for sessions in self._sessions(counted).values()):
+            yield "some rounds were run in more than one session: their ratios include changes of the machine"
         without = [run.name for several in self.completed.values() for run, of in several if of.state == UNCACHED]
         if without:
-            again = f", and made anew by {self.ledger.resume_command}" if self.ledger else ""
+            again = f"; repeat them with: {self.ledger.resume_command}" if self.ledger else ""
             yield (
-                f"runs {', '.join(without)} went without their cache on disk, since another process was filling it or "
-                f"it could not be written, as the {records.REPORT} of each says: they are compared with nothing{again}"
+                f"runs {', '.join(without)} ran without their cache on disk, since another process was filling it or "
+                f"it could not be written (see the {records.REPORT} of each), and are excluded from comparison{again}"
             )
         left_out = [
             str(number)
@@ -229,21 +229,21 @@ class _Collector:
             if of and len(of) < sum(one.state != UNCACHED for _, one in self.completed[number])
         ]
         if left_out:
-            yield f"of configs {', '.join(left_out)} only the runs count that read a filled cache from the start"
+            yield f"for configs {', '.join(left_out)} only runs that read a filled cache from the start are compared"
         if len({config.state for config in configs if config.state}) > 1:
-            yield "some rates are of first epochs without a filled cache (cold), others of later ones (warm)"
+            yield "some throughputs are from first epochs without a filled cache (cold), others from later ones (warm)"
         seeded = [config.values for config in self.configs] if self.has_seeds else []
-        yield from data.remarks(self.completed, seeded)
+        yield from data.notes(self.completed, seeded)
         yield from unused([config.unused for config in self.configs])
 
 
 def _completed(runs: Sequence[Run]) -> list[tuple[Run, Outcome]]:
-    """Those that came to their end."""
+    """Return the completed runs."""
     return [(run, run.outcome) for run in runs if run.outcome is not None and run.outcome.status == COMPLETED]
 
 
 def _counted(completed: Sequence[tuple[Run, Outcome]]) -> list[tuple[Run, Outcome]]:
-    """Those whose rates tell of the same: of warm epochs, where there are some; never of a config without its cache."""
+    """Return the runs with comparable throughput: warm ones if there are any, never those without their cache."""
     warm = [(run, of) for run, of in completed if of.state == WARM]
     return warm or [(run, of) for run, of in completed if of.state == COLD]
 
@@ -254,28 +254,28 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def _common(values: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
-    """What all have; empty where they differ."""
+    """Return the common value of all; empty if they differ."""
     found = list(values)
     return found[0] if found and all(value == found[0] for value in found) else {}
 
 
 def _swept(configs: Sequence[_Known]) -> list[str]:
-    """The keys that have not the same value everywhere, in the order of the command line."""
+    """Return the keys whose values differ between configs, in the order of the command line."""
     values: dict[str, set[str]] = {}
     for config in configs:
-        for word in config.overrides:
-            key, _, value = word.partition("=")
+        for override in config.overrides:
+            key, _, value = override.partition("=")
             values.setdefault(key, set()).add(value)
     return [key for key, found in values.items() if len(found) > 1]
 
 
 def _values(overrides: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
-    given = {key: value for key, _, value in (word.partition("=") for word in overrides)}
-    return {key: given.get(key, "") for key in keys}
+    values = {key: value for key, _, value in (override.partition("=") for override in overrides)}
+    return {key: values.get(key, "") for key in keys}
 
 
 def _frontier(configs: Sequence[ConfigResult]) -> tuple[int, ...]:
-    """Those that no other has more throughput than with as little memory; the fastest first."""
+    """Return the configs that no other beats in throughput with as little memory; the fastest first."""
     frontier, least = [], float("inf")
     for config in configs:
         if config.peak_rss_bytes is not None and config.examples_per_s and config.peak_rss_bytes < least:

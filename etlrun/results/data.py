@@ -1,4 +1,4 @@
-"""Which runs have seen the same data, by the digests of their epochs; and what their plans tell of it."""
+"""Comparison of the data that runs have seen, by the digests of their epochs and by their plans."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from etlrun.review.difference import Comparison, compare
 from etlrun.stages import STAGES
 
 Completed = Mapping[int, Sequence[tuple[Run, Outcome]]]
-"""The runs of each config that came to their end, by its number."""
+"""Completed runs of each config, by its number."""
 Values = Callable[[], Mapping[str, Any]]
-"""Reads a composed config; `OSError` where it is not there any more."""
+"""Function that reads a composed config; `OSError` if it no longer exists."""
 Digests = Sequence[tuple[str, str]]
-"""Of each epoch that of its training and that of its validation; an empty one where it was not taken."""
+"""Training and validation digest of each epoch; empty strings for those not taken."""
 
 
 def compared(old: Values, new: Values) -> Comparison | None:
-    """What one config's plan changes in the other's, as `etlrun diff` tells it; None where they can't be planned."""
+    """Compare the plans of two configs, as `etlrun diff` does; None if they can't be planned."""
     try:
         one, other = (plan(parse(values() or {}, STAGES)) for values in (old, new))
     except (EtlrunError, OSError, ValueError, yaml.YAMLError):  # of another version, or without its file
@@ -33,7 +33,7 @@ def compared(old: Values, new: Values) -> Comparison | None:
 
 
 def of_other_seeds(values: Values) -> str:
-    """Why runs of one config with other seeds see other data; empty where they see the same."""
+    """Return why runs of one config with different seeds see different data; empty if they see the same."""
 
     def reseeded() -> Mapping[str, Any]:
         config = values()
@@ -46,12 +46,12 @@ def of_other_seeds(values: Values) -> str:
 
 
 def of_first(completed: Completed) -> dict[int, Digests]:
-    """The digests of each config's first run; none of a config whose runs have not all seen the same."""
+    """Return the digests of each config's first run, without configs whose runs have seen different data."""
     return {number: several[0][1].digests for number, several in completed.items() if several and not _differ(several)}
 
 
 def of_one_seed(completed: Completed) -> dict[int, Digests]:
-    """The digests of one round, in which all configs have the same seed: of the round with most of them."""
+    """Return the digests of one round, in which all configs have the same seed: the round with the most digests."""
     rounds: dict[int, dict[int, Digests]] = {}
     for number, several in completed.items():
         for run, of in several:
@@ -61,13 +61,13 @@ def of_one_seed(completed: Completed) -> dict[int, Digests]:
     return max((rounds[turn] for turn in sorted(rounds)), key=len, default={})
 
 
-def remarks(completed: Completed, seeded: Sequence[Values]) -> Iterator[str]:
-    """Where runs of one config have not seen the same data; `seeded` has all configs where seeds differ."""
+def notes(completed: Completed, seeded: Sequence[Values]) -> Iterator[str]:
+    """Yield notes on configs whose runs have not seen the same data; `seeded` has all configs if seeds differ."""
     reasons: dict[str, list[str]] = {}
     for number, several in completed.items():
         if _differ(several):
             doubt = of_other_seeds(seeded[number]) if seeded else ""
-            reasons.setdefault(doubt and f", as their seeds ask: {doubt}", []).append(str(number))
+            reasons.setdefault(doubt and f", since their seeds differ: {doubt}", []).append(str(number))
     for reason, numbers in reasons.items():
         yield f"the runs of configs {', '.join(numbers)} have not all seen the same data{reason}"
     others = [
@@ -80,12 +80,12 @@ def remarks(completed: Completed, seeded: Sequence[Values]) -> Iterator[str]:
 
 
 def _differ(several: Sequence[tuple[Run, Outcome]]) -> bool:
-    """Whether runs of one config have seen other data than each other."""
-    return len(set(words({run.repeat: of.digests for run, of in several}).values())) > 1
+    """Return whether runs of one config have seen different data."""
+    return len(set(labels({run.repeat: of.digests for run, of in several}).values())) > 1
 
 
 def _is_same(one: Digests, other: Digests) -> bool:
-    """Whether nothing that two runs both have tells them apart: neither need have all epochs, or a validation."""
+    """Return whether all digests that both runs have are equal; either may lack epochs, or validation."""
     return all(
         mine == its
         for epochs in zip(one, other, strict=False)
@@ -94,11 +94,11 @@ def _is_same(one: Digests, other: Digests) -> bool:
     )
 
 
-def words(digests: Mapping[int, Digests]) -> dict[int, str]:
-    """For each config, or run, with digests: `same` where all agree, else a letter, so that what differs is marked."""
+def labels(digests: Mapping[int, Digests]) -> dict[int, str]:
+    """Return a label for each config or run with digests: `same` if all agree, else a letter for each group."""
     found = {number: of for number, of in digests.items() if of}
     groups: list[list[int]] = []
-    for number in sorted(found, key=lambda number: -len(found[number])):  # the longest tells most of its group
+    for number in sorted(found, key=lambda number: -len(found[number])):  # the longest represents its group
         group = next((group for group in groups if _is_same(found[group[0]], found[number])), None)
         if group is None:
             groups.append([number])
@@ -111,6 +111,6 @@ def words(digests: Mapping[int, Digests]) -> dict[int, str]:
 
 
 def _letters(number: int) -> str:
-    """A to Z, then AA, AB and so on."""
+    """Return the letters of a group: A to Z, then AA, AB and so on."""
     head, last = divmod(number, 26)
     return (_letters(head - 1) if head else "") + chr(ord("A") + last)

@@ -1,4 +1,4 @@
-"""report.html: a sweep as one page that needs no network, no server and no other file."""
+"""report.html: the report of a sweep as one self-contained page, without network, server or other files."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from etlrun.record.summary import COMPLETED
 from etlrun.results import plots, shown
 from etlrun.results.results import BASELINE, ConfigResult, Results, Run
 from etlrun.results.shown import HEADER, Cell
-from etlrun.sweep.unfit import told
+from etlrun.sweep.unfit import describe
 from etlrun.terminal import TEXTS
 
 MOST_RUNS = 500
-"""Whose stage tables a page holds; of larger sweeps those of one run for each of the fastest configs."""
+"""Number of runs whose stage tables a page holds; for larger sweeps one run of each of the fastest configs."""
 _TEMPLATE = "report.html.j2"
 
 
 class Column(NamedTuple):
-    """A column of the table of configs.
+    """Column of the table of configs.
 
     Attributes:
-        name: In its head.
-        kind: `text`, or `figure`.
-        cells: From the first row to the last.
+        name: Name in the table's head.
+        kind: Kind of values: `text` or `figure`.
+        cells: Cells from the first row to the last.
     """
 
     name: str
@@ -41,13 +41,13 @@ class Column(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """Runs of a config that did not come to their end, or were below their pass mark, all for one reason.
+    """Runs of a config that did not complete, or were below `measure.au_min`, all for one reason.
 
     Attributes:
-        config: Its number.
-        overrides: The config's own.
-        status: What became of them.
-        reason: Why.
+        config: Number of the config.
+        overrides: Overrides that not all configs have.
+        status: Status of the runs.
+        reason: Reason for the status.
     """
 
     config: int
@@ -57,7 +57,7 @@ class Unfinished(NamedTuple):
 
 
 def html(results: Results) -> str:
-    """The page."""
+    """Return the page as HTML."""
     environment = Environment(
         loader=FunctionLoader(_file), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -71,7 +71,7 @@ def html(results: Results) -> str:
         command=shlex.join(decided.overrides),
         columns=columns,
         rows=list(zip(results.configs, _rows(columns), strict=True)),
-        calls=[*dict.fromkeys(cell.text for column in columns if column.name == "call" for cell in column.cells)],
+        outcomes=[*dict.fromkeys(cell.text for column in columns if column.name == "result" for cell in column.cells)],
         throughput=plots.throughput(results),
         effects=list(plots.effects(results)),
         epochs=plots.epochs(results),
@@ -80,7 +80,7 @@ def html(results: Results) -> str:
         notes=list(shown.notes(results)),
         unfinished=_unfinished(results.runs, known),
         seeded=any(config.quality for config in results.configs),
-        left_out=list(told(results.unfit)),
+        left_out=list(describe(results.unfit)),
         missing=[run.name for run in results.runs if run.outcome is None],
         style=_file("style.css"),
         script=script,
@@ -93,7 +93,7 @@ def _file(name: str) -> str:
 
 
 def _columns(results: Results) -> list[Column]:
-    """Those in which some row has something to say."""
+    """Return the columns that are not empty."""
     columns = zip(HEADER, zip(*shown.rows(results), strict=True), strict=True)
     return [
         Column(name, "text" if name in TEXTS else "figure", cells)
@@ -103,7 +103,7 @@ def _columns(results: Results) -> list[Column]:
 
 
 def _rows(columns: Sequence[Column]) -> list[Markup]:
-    """The cells of each row; a template takes four times as long for the 150,000 of a large sweep."""
+    """Return the cells of each row as HTML; a template takes four times as long for the 150,000 of a large sweep."""
     written = [[_cell(column, cell) for cell in column.cells] for column in columns]
     return [Markup("".join(cells)) for cells in zip(*written, strict=True)]  # noqa: S704 - `_cell` escapes
 
@@ -113,15 +113,15 @@ def _cell(column: Column, cell: Cell) -> str:
     exact = "" if cell.value is None else f' data-value="{cell.value}"'
     if column.name == HEADER[0]:
         return f'<th scope="row" class="{kind}"{exact}>{text}</th>'
-    if column.name == "call":
-        text = f'<span class="call {text}">{text}</span>'
+    if column.name == "result":
+        text = f'<span class="result {text}">{text}</span>'
     elif column.name in {"overrides", "reason"}:
         kind += " long"
     return f'<td class="{kind}"{exact}>{text}</td>'
 
 
 def _stages(results: Results, known: Mapping[int, ConfigResult]) -> dict[str, Any]:
-    """The stage tables that can be chosen, with the baseline's and the recommended config's to begin with."""
+    """Return the stage tables to choose from; those of the baseline and of the recommended config are shown first."""
     rank = {config.number: place for place, config in enumerate(results.configs)}
     measured = sorted((run for run in results.runs if run.outcome and run.outcome.stages), key=lambda run: run.name)
     measured.sort(key=lambda run: (rank[run.config], run.repeat))
@@ -152,7 +152,7 @@ def _stages(results: Results, known: Mapping[int, ConfigResult]) -> dict[str, An
 
 
 def _unfinished(runs: Sequence[Run], known: Mapping[int, ConfigResult]) -> dict[Unfinished, list[str]]:
-    """The names of the runs by what they have in common."""
+    """Return the names of unfinished runs, grouped by config, status and reason."""
     found: dict[Unfinished, list[str]] = {}
     for run in runs:
         of = run.outcome
@@ -160,7 +160,7 @@ def _unfinished(runs: Sequence[Run], known: Mapping[int, ConfigResult]) -> dict[
             continue
         status, reason = of.status, of.error
         if of.is_too_slow:
-            utilisation = "an unknown utilization (AU)" if of.au is None else f"a utilization (AU) of {of.au:.1%}"
-            status, reason = "too slow", f"{utilisation}, below the mark measure.au_min"
+            utilization = "unknown" if of.au is None else f"{of.au:.1%}"
+            status, reason = "too slow", f"accelerator utilization (AU): {utilization}, below measure.au_min"
         found.setdefault(Unfinished(run.config, " ".join(known[run.config].own), status, reason), []).append(run.name)
     return found

@@ -1,4 +1,4 @@
-"""The plots of a sweep's page."""
+"""Plots on a sweep's page."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _LOOKS = {
     "baseline": ("D", COLOURS["mark"], 7),
     "recommended": ("*", COLOURS["accent"], 14),
 }
-"""Marker, colour and size, the last on top: no two of the same shape."""
+"""Marker, colour and size of each role, the last on top; all shapes differ."""
 
 
 class Plot(NamedTuple):
-    """A plot for the page.
+    """Plot for the page.
 
     Attributes:
-        svg: With a title and a description for those who don't see it.
-        left_out: Said below it; empty where everything is drawn.
+        svg: Figure with a title and a description for screen readers.
+        left_out: Note below the figure; empty if everything is drawn.
     """
 
     svg: Markup
@@ -41,7 +41,7 @@ class _Dot(NamedTuple):
 
 
 def throughput(results: Results) -> Plot | None:
-    """Examples a second against memory, with the frontier and the ceiling; None without a measured config."""
+    """Plot throughput against memory, with the frontier and the ceiling; None without a measured config."""
     known = [config for config in results.configs if config.examples_per_s and config.peak_rss_bytes]
     if not known:
         return None
@@ -61,15 +61,15 @@ def throughput(results: Results) -> Plot | None:
         figure.legend(loc="outside upper left", ncols=4, handletextpad=0.4, handlelength=1.4, columnspacing=1.2)
         figure.draw_without_rendering()
         _labels(axes, [_dot(config) for config in labelled[:MOST_LABELS]], dots, special)
-        picture = svg(figure, "throughput", "Throughput against memory", _told(results, known))
+        image = svg(figure, "throughput", "Throughput against memory", _description(results, known))
     left_out = f"{len(drawn):,} of {len(known):,} configs are drawn. " if len(drawn) < len(known) else ""
     if len(labelled) < len(known):
-        left_out += "Only the frontier, the baseline and the recommended config have their number and interval."
-    return Plot(picture, left_out)
+        left_out += "Only the frontier, the baseline and the recommended config are labelled, with their intervals."
+    return Plot(image, left_out)
 
 
 def effects(results: Results) -> Iterator[tuple[str, Plot]]:
-    """For each swept key the median rate of the configs with each of its values, the fastest on top."""
+    """Plot for each swept key the median throughput of the configs with each of its values, the fastest on top."""
     by_key: dict[str, list[Effect]] = {}
     for effect in results.effects:
         by_key.setdefault(effect.key, []).append(effect)
@@ -81,7 +81,7 @@ def effects(results: Results) -> Iterator[tuple[str, Plot]]:
 
 
 def epochs(results: Results) -> Plot | None:
-    """The rate and the waiting of each epoch against time: a machine that drifts shows here."""
+    """Plot throughput and input wait of each epoch over time, which shows drift of the machine."""
     ended = [
         (epoch, run.config)
         for run in results.runs
@@ -105,22 +105,22 @@ def epochs(results: Results) -> Plot | None:
             dots = [_Dot(x, y, config) for x, y, (_, config) in zip(at, values, drawn, strict=True)]
             _dots(axes, dots, results.decision.config, size=0.75)
         upper.set(ylabel="examples/s", ylim=(0, None))
-        lower.set(ylabel="waiting, %", ylim=(0, max(5.0, 1.15 * max(waits))), xlabel=f"{unit} since the sweep began")
+        lower.set(ylabel="input wait, %", ylim=(0, max(5.0, 1.15 * max(waits))), xlabel=f"{unit} since the sweep began")
         upper.set_ylim(top=1.1 * max(rates))
         _thousands(upper)
         figure.legend(
             *upper.get_legend_handles_labels(), loc="outside upper left", ncols=3, handletextpad=0.4, handlelength=1.4
         )
-        told = (
+        description = (
             f"{len(ended):,} epochs over {at[-1]:.1f} {unit}; {min(rates):,.0f} to {max(rates):,.0f} examples/s; "
             f"{min(waits):.0f} to {max(waits):.0f} % of an epoch spent waiting for data."
         )
-        picture = svg(figure, "epochs", "Epochs over time", told)
-    return Plot(picture, f"{len(drawn):,} of {len(ended):,} epochs are drawn." if len(drawn) < len(ended) else "")
+        image = svg(figure, "epochs", "Epochs over time", description)
+    return Plot(image, f"{len(drawn):,} of {len(ended):,} epochs are drawn." if len(drawn) < len(ended) else "")
 
 
 def _thinned(configs: Sequence[ConfigResult], kept: set[int | None]) -> list[ConfigResult]:
-    """At most about as many as a page can hold, evenly over their ranks."""
+    """Return about as many configs as a page can hold, evenly over their ranks."""
     every = -(-len(configs) // MOST_DOTS)
     return [config for rank, config in enumerate(configs) if rank % every == 0 or config.number in kept]
 
@@ -143,7 +143,7 @@ def _role(config: int, chosen: int | None) -> str:
 
 
 def _intervals(axes: Axes, configs: Sequence[ConfigResult]) -> None:
-    """The interval of each gain, at the size that it has for the config's rate."""
+    """Draw the interval of each gain, scaled to the throughput of the config."""
     for config in configs:
         gain = config.gain
         if gain.ratio and gain.low is not None and gain.high is not None and config.number != BASELINE:
@@ -162,23 +162,23 @@ def _frontier(axes: Axes, dots: Sequence[_Dot]) -> None:
 
 
 def _ceiling(axes: Axes, ceiling: float | None, fastest: float) -> None:
-    """A line, or a word where it is so far above that the configs would lie on the ground."""
+    """Draw the ceiling as a line, or as text if it is so far above that the configs would be at the bottom."""
     if ceiling is None:
         return
-    text, is_near = f"no pipeline is faster: {ceiling:,.0f}", ceiling < 3 * fastest
+    text, is_near = f"ideal input pipeline: {ceiling:,.0f}", ceiling < 3 * fastest
     if is_near:
         axes.axhline(ceiling, color=COLOURS["ink"], linewidth=1, linestyle=(0, (5, 4)))
         axes.set_ylim(top=max(axes.get_ylim()[1], ceiling + 0.08 * (ceiling - axes.get_ylim()[0])))
     at = axes.get_yaxis_transform()
     y = ceiling if is_near else axes.get_ylim()[1]
-    words = text if is_near else f"\u2191 {text}"
+    label = text if is_near else f"\u2191 {text}"
     axes.annotate(
-        words, (0, y), xytext=(4, 4 if is_near else -12), xycoords=at, textcoords="offset points", fontsize=11
+        label, (0, y), xytext=(4, 4 if is_near else -12), xycoords=at, textcoords="offset points", fontsize=11
     )
 
 
 def _labels(axes: Axes, wanted: Sequence[_Dot], dots: Sequence[_Dot], special: set[int | None]) -> None:
-    """The number of each config beside its dot, where there is room; the special ones first."""
+    """Label each dot with the number of its config where there is room; the special ones first."""
     centres = axes.transData.transform([(dot.x, dot.y) for dot in dots]).tolist()
     taken = [[x - 4, y - 4, x + 4, y + 4] for x, y in centres]
     taken += [list(text.get_window_extent().extents) for text in axes.texts]
@@ -195,7 +195,7 @@ def _labels(axes: Axes, wanted: Sequence[_Dot], dots: Sequence[_Dot], special: s
 
 
 def _around(half: float, rings: int) -> Iterator[tuple[float, float]]:
-    """Places around a dot for a label of half this width, the nearest first."""
+    """Yield positions around a dot for a label of this half width, the nearest first."""
     for ring in range(rings):
         far = 1 + 0.7 * ring
         for across, up in ((0, 1), (1, 0), (-1, 0), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)):
@@ -219,14 +219,14 @@ def _bars(values: Sequence[Effect], name: str, key: str) -> Markup:
             axes.annotate(text, at, (5, 0), textcoords="offset points", va="center", color=COLOURS["soft"])
         axes.set(xlim=(0, 1.3 * max(of.examples_per_s for of in values)), xticks=[])
         axes.invert_yaxis()
-        told = "; ".join(f"{of.value}: {of.examples_per_s:,.0f} ({of.configs} configs)" for of in values)
-        return svg(figure, name, f"Median examples/s by {key}", told)
+        description = "; ".join(f"{of.value}: {of.examples_per_s:,.0f} ({of.configs} configs)" for of in values)
+        return svg(figure, name, f"Median examples/s by {key}", description)
 
 
 def _short(text: str) -> str:
-    """At most 22 characters, both ends of a long one."""
+    """Return at most 22 characters: both ends of a long text."""
     text = " ".join(text.split()) or "(default)"
-    return text if len(text) <= 22 else f"{text[:10]}…{text[-11:]}"  # noqa: PLR2004 - as said
+    return text if len(text) <= 22 else f"{text[:10]}…{text[-11:]}"  # noqa: PLR2004 - see above
 
 
 def _unit(span_s: float) -> tuple[str, float]:
@@ -241,10 +241,10 @@ def _inches(width: float, height: float) -> tuple[float, float]:
     return width / 72, height / 72
 
 
-def _told(results: Results, known: Sequence[ConfigResult]) -> str:
+def _description(results: Results, known: Sequence[ConfigResult]) -> str:
     best, ceiling = known[0], results.ceiling_examples_per_s
     frontier = ", ".join(str(number) for number in results.frontier[:MOST_LABELS])
-    limit = f" No pipeline is faster than about {ceiling:,.0f}." if ceiling is not None else ""
+    limit = f" An ideal input pipeline reaches at most about {ceiling:,.0f}." if ceiling is not None else ""
     return (
         f"{len(known):,} configs. The fastest, {best.number}, has {best.examples_per_s:,.0f} examples/s with "
         f"{(best.peak_rss_bytes or 0) / 1e6:,.0f} MB. On the frontier, the fastest first: {frontier}.{limit}"

@@ -1,4 +1,4 @@
-"""Accuracies and losses of a sweep whose rounds have seeds of their own (`sweep.vary_seed`)."""
+"""Accuracies and losses of a sweep with a seed per round (`sweep.vary_seed`)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _OF_VALIDATION, _OF_TRAINING = ("val_accuracy", "val_loss"), ("accuracy", "loss"
 
 
 def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
-    """Of each config, by its number, its measures: those of validation, or of training where no run validates.
+    """Return accuracy and loss of each config, by its number: those of validation, or of training without validation.
 
-    A config of which some run has no finite value has no mean, and is compared with nothing.
+    A config with a value that is not finite has no mean, and is not compared.
     """
     every = [of.measures for several in completed.values() for _, of in several]
     names = _OF_VALIDATION if any(_OF_VALIDATION[1] in measures for measures in every) else _OF_TRAINING
@@ -34,19 +34,19 @@ def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
     return found
 
 
-def remarks(completed: Completed) -> Iterator[str]:
-    """How they are compared, and which can't be."""
+def notes(completed: Completed) -> Iterator[str]:
+    """Yield notes on how accuracies and losses are compared, and on those that can't be."""
     every = [(run.name, of.measures) for several in completed.values() for run, of in several]
     if any(measures for _, measures in every):
         yield (
-            "each round has a seed of its own (sweep.vary_seed): accuracies and losses are means with their 95 % "
-            "intervals; better, tied or worse than the baseline's by what they differ by in each round"
+            "each round has its own seed (sweep.vary_seed): accuracies and losses are means with their 95 % intervals; "
+            "better, tied or worse than the baseline by their differences in each round"
         )
     unsound = [name for name, measures in every if not all(map(math.isfinite, measures.values()))]
     if unsound:
         yield (
             f"runs {', '.join(unsound)} ended with an accuracy or a loss that is not finite: their configs have no "
-            "mean of it, and are compared with nothing by it"
+            "mean of it, and it is not compared"
         )
 
 
@@ -55,7 +55,7 @@ def _by_repeat(several: Iterable[tuple[Run, Outcome]], name: str) -> dict[int, f
 
 
 def _over_baseline(values: Mapping[int, Mapping[int, float]], *, is_loss: bool) -> dict[int, Lead]:
-    """By how much each config is better than the baseline, in the rounds that both have; below 0 it is worse."""
+    """Return the improvement of each config over the baseline in their common rounds; below 0 it is worse."""
     pairs: dict[int, list[float]] = {}
     for repeat, value in values.get(BASELINE, {}).items():
         pairs.setdefault(repeat // 2, []).append(value)
@@ -73,6 +73,6 @@ def _quality(values: Sequence[float], lead: Lead | None, name: str) -> Quality:
     if not all(map(math.isfinite, values)):
         return Quality(mean=None, low=None, high=None, runs=len(values), lead=None)
     low, high = interval_of_mean(values) or (None, None)
-    if low is not None and high is not None:  # no loss is below 0, and no accuracy outside of 0 to 1
+    if low is not None and high is not None:  # a loss is at least 0, an accuracy from 0 to 1
         low, high = max(low, 0.0), high if name.endswith("loss") else min(high, 1.0)
     return Quality(mean=statistics.fmean(values), low=low, high=high, runs=len(values), lead=lead)

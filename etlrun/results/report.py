@@ -1,4 +1,4 @@
-"""What a sweep has shown: on the terminal, and as files in its folder.
+"""Reports of a sweep, on the terminal and as files in its folder.
 
 report.html for a browser, report.md for a pull request, results.json and results.csv for everything else
 """
@@ -20,20 +20,20 @@ from etlrun.record import record as records
 from etlrun.record.summary import FAILED, INTERRUPTED, SUMMARY
 from etlrun.results.collect import collect
 from etlrun.results.results import KILLED, TOO_SLOW, Results
-from etlrun.results.shown import HEADER, Cell, remarks, rows
+from etlrun.results.shown import HEADER, Cell, all_notes, rows
 from etlrun.sweep import hparams
-from etlrun.sweep.unfit import told
+from etlrun.sweep.unfit import describe
 from etlrun.terminal import Rows, as_markdown, plain, print_table
 
 HTML, MARKDOWN, CSV, JSON = "report.html", "report.md", "results.csv", "results.json"
 MOST_ROWS = 50
-"""On the terminal."""
+"""Number of rows on the terminal."""
 
 
 def conclude(results: Results | None) -> int:
-    """Write all reports of a sweep, print the table, and return the exit status that its jobs ask for.
+    """Write all reports of a sweep, print the table, and return the exit status.
 
-    1 where a config has no completed run or a run has failed, 3 where one was below its pass mark, else 0.
+    The status is 1 if a config has no completed run or a run has failed, 3 if one was below `measure.au_min`, else 0.
     """
     if results is None:
         return 0
@@ -45,14 +45,14 @@ def conclude(results: Results | None) -> int:
 
 
 def show(folder: Path) -> None:
-    """Print the table of the sweep in `folder`, its reports written anew; `WorldError` where there is no run."""
+    """Print the table of the sweep in `folder` and rewrite its reports; `WorldError` if there is no run."""
     results = collect(folder)
     if results is None:
         raise WorldError(
             where=str(folder),
             found="no run" if folder.is_dir() else "no such folder",
-            expected=f"a folder with a {SUMMARY}, or one of such folders",
-            remedy="give the folder that a run or a multirun printed at its end",
+            expected=f"a folder with a {SUMMARY}, or a folder of such folders",
+            remedy="pass the folder that a run or a multirun prints at its end",
         )
     _report(results)
 
@@ -65,12 +65,12 @@ def _report(results: Results) -> None:
 
 
 def write(folder: Path, results: Results) -> None:
-    """Write the four files, each in one step, and what TensorBoard's HParams tab reads.
+    """Write the four files, each atomically, and the event files for TensorBoard's HParams tab.
 
     Raises:
         WorldError: The folder can't be written to.
     """
-    from etlrun.results import page  # which imports matplotlib: half a second that only who writes a page should pay
+    from etlrun.results import page  # imports matplotlib, which takes half a second
 
     try:
         records.write_atomically(folder / JSON, results.as_json() + "\n")
@@ -85,22 +85,22 @@ def write(folder: Path, results: Results) -> None:
             where=str(folder),
             found=str(error),
             expected="a folder that can be written to",
-            remedy=f"mend that, and write its reports anew: {shlex.join(['etlrun', 'report', str(folder)])}",
+            remedy=f"fix that, and rewrite the reports with: {shlex.join(['etlrun', 'report', str(folder)])}",
         ) from error
 
 
 def markdown(results: Results) -> str:
-    """The decision and the table, as a pull request shows them."""
+    """Return the decision and the table as Markdown, for a pull request."""
     lines = [f"# Sweep\n\n{decision(results)}\n"]
     cells = [[cell.text if cell.value is not None else plain(cell.text) for cell in row] for row in rows(results)]
     lines += [as_markdown(HEADER, cells)]
-    lines += [f"- {plain(line)}" for line in remarks(results)]
-    lines += [f"- Left out: {plain(line)}" for line in told(results.unfit)]
+    lines += [f"- {plain(line)}" for line in all_notes(results)]
+    lines += [f"- Left out: {plain(line)}" for line in describe(results.unfit)]
     return "\n".join(lines) + "\n"
 
 
 def decision(results: Results) -> str:
-    """What to take, the overrides to copy, and whether the data is the same."""
+    """Return the recommendation, whether the data is the same, and the overrides to copy."""
     decided = results.decision
     if decided.config is None:
         return f"**{plain(decided.words)}**\n"
@@ -109,7 +109,7 @@ def decision(results: Results) -> str:
 
 
 def as_csv(results: Results) -> str:
-    """A line for each run."""
+    """Return a CSV table with a row for each run."""
     text = io.StringIO()
     known = {config.number: config for config in results.configs}
     keys = list(results.configs[0].swept) if results.configs else []
@@ -129,14 +129,14 @@ def _print(results: Results) -> None:
     print_table(HEADER, _texts(islice(rows(results), MOST_ROWS)))
     console = Console(soft_wrap=True)
     if len(results.configs) > MOST_ROWS:
-        console.print(f"{len(results.configs) - MOST_ROWS} more, all of them in {CSV} and {HTML}", highlight=False)
+        console.print(f"{len(results.configs) - MOST_ROWS} more; {CSV} and {HTML} list all", highlight=False)
     decided = results.decision
     console.print(f"decision  {decided.words}", highlight=False, markup=False)
     if decided.config is not None:
         console.print(f"data      {decided.same_data}", highlight=False, markup=False)
-    for line in remarks(results):
-        console.print(f"remark    {line}", highlight=False, markup=False)
-    for line in told(results.unfit):
+    for line in all_notes(results):
+        console.print(f"note      {line}", highlight=False, markup=False)
+    for line in describe(results.unfit):
         console.print(f"left out  {line}", highlight=False, markup=False)
 
 

@@ -1,4 +1,4 @@
-"""What a sweep has shown, as plain values: everything that its reports say stands in it."""
+"""Results of a sweep as plain values: the content of all its reports."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from etlrun.record.outcome import Outcome
 from etlrun.sweep.unfit import LeftOut
 
 BASELINE = 0
-"""The first config of the grid, with which the others are compared."""
+"""First config of the grid, which the others are compared with."""
 MISSING, TOO_SLOW, KILLED = "missing", "too slow", "killed"
-"""What a summary does not say: not run yet, below its pass mark, without a process while it says that it runs."""
+"""States that no summary has: not run yet, below `measure.au_min`, and `running` without a process."""
 OTHER_RECORDS = "other records"
-"""For data of which no more is known than that they are not the baseline's."""
+"""Mark of configs that have read other records than the baseline, if there are no digests."""
 
 
 def are_others(records: Mapping[str, str], than: Mapping[str, str]) -> bool:
-    """Whether a split that both name has other records: see `Outcome.records`."""
+    """Return whether a split in both has different records; see `Outcome.records`."""
     return any(records[name] != than[name] for name in records.keys() & than.keys())
 
 
@@ -29,10 +29,10 @@ class Run:
     """One run of a config.
 
     Attributes:
-        name: Of its folder.
-        config: Its number.
-        repeat: From 0.
-        outcome: What it came to; None where it is missing.
+        name: Name of the run's folder.
+        config: Number of the config.
+        repeat: Number of the repeat, from 0.
+        outcome: Outcome of the run; None if it has not started.
     """
 
     name: str
@@ -43,15 +43,15 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """An accuracy or a loss after the last epoch, of runs that each have a seed of their own.
+    """Accuracy or loss after the last epoch, over runs with different seeds.
 
     Attributes:
-        mean: Over the runs; None where one has no finite value.
-        low: Lower end of the 95 % interval of the mean; None of a single run.
-        high: Its upper end.
-        runs: That have it.
-        lead: How much better than the baseline it is: an accuracy that is higher, a loss that is lower. None for the
-            baseline, and where either has a value that is not finite.
+        mean: Mean over the runs; None if a value is not finite.
+        low: Lower end of the 95 % interval of the mean; None for a single run.
+        high: Upper end of the interval.
+        runs: Number of runs with a value.
+        lead: Improvement over the baseline: higher accuracy or lower loss. None for the baseline, and if a value of
+            either is not finite.
     """
 
     mean: float | None
@@ -63,33 +63,33 @@ class Quality:
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigResult:
-    """What the runs of a config come to, each figure a median of those that completed.
+    """Results of a config; each number is the median over its completed runs.
 
     Attributes:
-        number: Of the config.
-        overrides: With which it was made.
-        own: Those that not all configs have.
-        swept: The value of each swept key.
-        status: `completed` where some run did, else how the last one ended, or `missing`.
-        runs: Names of those that completed.
-        examples_per_s: Of warm epochs; see `Outcome`.
-        state: `warm` or `cold`: of what the rate tells.
-        first_examples_per_s: Of first epochs without a filled cache.
-        gain: Over the baseline.
-        au: Part of the time that the accelerator worked.
-        max_gain: How much faster any pipeline could make it, at most.
-        bound_by: What bounds most of its runs.
-        peak_rss_bytes: Of a run's process.
-        cores_used: On average.
-        wall_s: Of a run.
-        val_accuracy: After the last epoch.
-        quality: With `sweep.vary_seed` the accuracy and the loss of validation, by their names in a summary; of
-            training where there is no validation.
-        data: `same`, or a letter for each group of configs with the same digests in the epochs that they all have;
-            without digests `other records` where its runs have not read those of the baseline, else empty.
-        records: Of `Outcome`, where all its runs have the same; else empty.
-        fingerprint: Of its plan.
-        error: Of its last run that failed or was pruned.
+        number: Number of the config.
+        overrides: Overrides that the config was composed with.
+        own: Overrides that not all configs have.
+        swept: Value of each swept key.
+        status: `completed` if some run did, else the status of the last one, or `missing`.
+        runs: Names of the completed runs.
+        examples_per_s: Throughput of warm epochs; see `Outcome`.
+        state: State of the epochs behind `examples_per_s`: `warm` or `cold`.
+        first_examples_per_s: Throughput of first epochs without a filled cache.
+        gain: Gain over the baseline.
+        au: Accelerator utilization (AU), from 0 to 1.
+        max_gain: Speedup with an ideal input pipeline.
+        bound_by: Most frequent bottleneck of the runs.
+        peak_rss_bytes: Peak resident memory of a run's process.
+        cores_used: Mean number of cores in use.
+        wall_s: Seconds of a run.
+        val_accuracy: Validation accuracy after the last epoch.
+        quality: With `sweep.vary_seed`, validation accuracy and loss by their keys in a summary; those of training
+            without validation.
+        data: `same`, or a letter for each group of configs with the same digests in their common epochs. Without
+            digests `other records` if the runs have not read the records of the baseline, else empty.
+        records: `Outcome.records` if it is the same for all runs, else empty.
+        fingerprint: Fingerprint of the plan.
+        error: Error of the last run that failed or was pruned.
     """
 
     number: int
@@ -118,13 +118,13 @@ class ConfigResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """What one value of a swept key goes with.
+    """Effect of one value of a swept key.
 
     Attributes:
-        key: That is swept.
-        value: Of it.
-        configs: With this value that completed.
-        examples_per_s: Median of theirs.
+        key: Swept key.
+        value: Value of the key.
+        configs: Number of completed configs with this value.
+        examples_per_s: Median throughput of these configs.
     """
 
     key: str
@@ -135,15 +135,15 @@ class Effect:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What to do.
+    """Recommendation of a config.
 
     Attributes:
-        config: The cheapest of those tied with the best, by memory, then cores; None without a run that completed.
-        overrides: To copy.
-        gain: Over the baseline.
-        tied: The numbers of all configs tied with the best, the best first.
-        same_data: Whether it trains on the examples of the baseline, and how that is known, in words.
-        words: In a sentence.
+        config: Number of the cheapest config tied with the best, by memory, then cores; None without a completed run.
+        overrides: Overrides of the config, to copy.
+        gain: Gain over the baseline.
+        tied: Numbers of all configs tied with the best, the best first.
+        same_data: Text that says whether the config trains on the examples of the baseline, and how that is known.
+        words: Text of the recommendation.
     """
 
     config: int | None
@@ -156,19 +156,19 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """A sweep.
+    """Results of a sweep.
 
     Attributes:
-        folder: Of the sweep.
-        decision: What to do.
-        configs: Best first; those without a completed run come last.
-        unfit: The combinations that are left out.
-        runs: In the order of their names.
-        noise: Of the machine.
-        ceiling_examples_per_s: What no pipeline can be faster than, with the model that is there.
-        frontier: Numbers of configs of which no other has more throughput with less memory.
-        effects: Of swept values.
-        remarks: What a reader should know.
+        folder: Folder of the sweep.
+        decision: Recommendation.
+        configs: Configs, the best first and those without a completed run last.
+        unfit: Combinations that are left out.
+        runs: Runs in the order of their names.
+        noise: Noise of the machine.
+        ceiling_examples_per_s: Throughput of the model with an ideal input pipeline.
+        frontier: Numbers of the configs that no other beats in throughput with as little memory.
+        effects: Effects of swept values.
+        remarks: Notes on the sweep, a sentence each.
     """
 
     folder: str
@@ -183,5 +183,5 @@ class Results:
     remarks: tuple[str, ...]
 
     def as_json(self) -> str:
-        """All of it, as JSON; the names are those of the attributes."""
+        """Return the results as JSON; the keys are the names of the attributes."""
         return to_json(self, inf_nan_mode="null").decode()

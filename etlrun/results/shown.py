@@ -1,4 +1,4 @@
-"""What the terminal, Markdown and the page show alike: the table of a sweep's configs, and the remarks."""
+"""Table of a sweep's configs and notes, shared by the terminal, Markdown and the page."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from etlrun.results.results import BASELINE, ConfigResult, Results
 from etlrun.terminal import number
 
 HEADER = (
-    "config", "overrides", "status", "runs", "examples/s", "first epoch", "gain", "call", "MB", "cores", "au",
-    "bound by", "at most", "seconds", "val accuracy", "val loss", "accuracy", "loss", "data", "reason",
+    "config", "overrides", "status", "runs", "examples/s", "first epoch", "gain", "result", "MB", "cores", "au",
+    "bound by", "max gain", "seconds", "val accuracy", "val loss", "accuracy", "loss", "data", "reason",
 )  # fmt: skip
 
 
@@ -20,8 +20,8 @@ class Cell(NamedTuple):
     """One cell of the table.
 
     Attributes:
-        text: As it is shown.
-        value: The figure behind it, exactly as it was measured (`MB` in bytes); None where it is a word, or unknown.
+        text: Text of the cell.
+        value: Exact number behind the text (`MB` in bytes); None for text, and if unknown.
     """
 
     text: str
@@ -29,14 +29,14 @@ class Cell(NamedTuple):
 
 
 def rows(results: Results) -> Iterator[list[Cell]]:
-    """A row for each config, best first, with a cell for each of `HEADER`."""
+    """Return a row for each config, the best first, with a cell for each column of `HEADER`."""
     is_repeated = any(config.gain.call != UNTOLD for config in results.configs)
     return (_row(config, results.decision.config, is_repeated=is_repeated) for config in results.configs)
 
 
 def _row(config: ConfigResult, chosen: int | None, *, is_repeated: bool) -> list[Cell]:
     memory, first, runs = config.peak_rss_bytes, config.first_examples_per_s, len(config.runs)
-    call = "baseline" if config.number == BASELINE else config.gain.call
+    result = "unknown" if config.gain.call == UNTOLD else config.gain.call
     return [
         Cell(str(config.number) + ("*" if config.number == chosen else ""), config.number),
         Cell(" ".join(config.own)),
@@ -45,7 +45,7 @@ def _row(config: ConfigResult, chosen: int | None, *, is_repeated: bool) -> list
         Cell(number(config.examples_per_s, 1), config.examples_per_s),
         Cell(number(first, 1) if first else "", first),
         Cell(times(config.gain) if is_repeated else "", config.gain.ratio),
-        Cell(call if is_repeated else ""),
+        Cell(("baseline" if config.number == BASELINE else result) if is_repeated else ""),
         Cell(number(memory and memory / 1e6, 0), memory),
         Cell(number(config.cores_used, 1), config.cores_used),
         Cell(number(config.au, 2), config.au),
@@ -62,34 +62,32 @@ def _row(config: ConfigResult, chosen: int | None, *, is_repeated: bool) -> list
 
 
 def _quality(config: ConfigResult, name: str) -> Cell:
-    """`0.912 (0.905 to 0.919) better`, or what there is of it."""
+    """Format a quality with its interval and result, if there are any: `0.912 (0.905 to 0.919) better`."""
     of = config.quality.get(name)
     if of is None:
         return Cell("")
     interval = "" if of.low is None or of.high is None else f" ({of.low:.3f} to {of.high:.3f})"
-    call = "" if of.lead is None or of.lead.call == UNTOLD else f" {of.lead.call}"
-    return Cell(f"{number(of.mean, 3)}{interval}{call}", of.mean)
+    result = "" if of.lead is None or of.lead.call == UNTOLD else f" {of.lead.call}"
+    return Cell(f"{number(of.mean, 3)}{interval}{result}", of.mean)
 
 
-def remarks(results: Results) -> Iterator[str]:
-    """All that a reader should know beside the table."""
+def all_notes(results: Results) -> Iterator[str]:
+    """Yield the notes below the table, the noise of the machine included."""
     if results.noise.pairs:
         yield f"noise of the machine: {noise(results.noise)}"
     yield from notes(results)
 
 
 def notes(results: Results) -> Iterator[str]:
-    """What no pipeline can be faster than, and what is odd with this sweep."""
+    """Yield the upper bound of the throughput and the notes on the sweep."""
     if results.ceiling_examples_per_s is not None:
-        yield f"no pipeline can be faster than about {results.ceiling_examples_per_s:,.0f} examples/s with this model"
+        ceiling = f"{results.ceiling_examples_per_s:,.0f} examples/s"
+        yield f"with an ideal input pipeline this model reaches at most about {ceiling}"
     yield from results.remarks
 
 
 def noise(of: Noise) -> str:
-    """How far two runs of one config are apart."""
+    """Describe how far two runs of one config are apart."""
     if of.median is None or of.largest is None:
-        return "not known: with sweep.repeats=3 or more the baseline runs twice in each round"
-    return (
-        f"two runs of the baseline differ by {of.median:.1%} in the median, {of.largest:.1%} at most, "
-        f"over {of.pairs} pairs"
-    )
+        return "unknown: with sweep.repeats=3 or more the baseline runs twice per round"
+    return f"two runs of the baseline differ by {of.median:.1%} median, {of.largest:.1%} maximum, over {of.pairs} pairs"

@@ -1,4 +1,4 @@
-"""A figure as SVG that takes its colours and its font from the page around it."""
+"""Conversion of figures to SVG that inherits colours and font from the page around it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLOURS = {
     "ink": "#010101", "soft": "#010102", "line": "#010103", "paper": "#010104", "dot": "#010105",
     "accent": "#010106", "mark": "#010107",
 }  # fmt: skip
-"""What stands in a figure for each variable of the page's style sheet."""
+"""Placeholder in a figure for each variable of the page's style sheet."""
 STYLE: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # a dollar sign in a path is a dollar sign
@@ -39,13 +39,13 @@ STYLE: Any = {
     "legend.frameon": False,
     "legend.labelcolor": COLOURS["soft"],
 }
-"""To draw a figure with: nothing is set for good."""
+"""Style of the figures, for `rc_context`."""
 
 
-def svg(figure: Figure, name: str, title: str, told: str) -> Markup:
-    """`figure` to stand in a page, with a title and a description for those who don't see it.
+def svg(figure: Figure, name: str, title: str, description: str) -> Markup:
+    """Return a figure as SVG for a page, with a title and a description for screen readers.
 
-    `name` is the figure's own in the page. The same figure gives the same text.
+    `name` is unique in the page. Equal figures give equal text.
     """
     file = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": name}):
@@ -55,14 +55,14 @@ def svg(figure: Figure, name: str, title: str, told: str) -> Markup:
     body = text.partition(">")[2]
     width, height = figure.get_size_inches() * figure.dpi
     opened = Markup(
-        '<svg role="img" aria-labelledby="{0}-title {0}-told" viewBox="0 0 {1:g} {2:g}">'
-        '<title id="{0}-title">{3}</title><desc id="{0}-told">{4}</desc>'
-    ).format(name, width, height, title, told)
+        '<svg role="img" aria-labelledby="{0}-title {0}-description" viewBox="0 0 {1:g} {2:g}">'
+        '<title id="{0}-title">{3}</title><desc id="{0}-description">{4}</desc>'
+    ).format(name, width, height, title, description)
     return opened + Markup(re.sub(r"<[^>]*>\s*", _tag, body))  # noqa: S704 - matplotlib escapes what users wrote
 
 
 def _tag(found: re.Match[str]) -> str:
-    """A tag with the page's colours and font, and no name but those that others refer to."""
+    """Return a tag with the page's colours and font, and without ids that nothing refers to."""
     tag = re.sub(r' id="(?![mp][0-9a-f]{10}")[^"]*"', "", found.group())
     tag = re.sub(r"font-family: [^;\"]*;?", "", tag).replace("xlink:href", "href")
     for variable, colour in COLOURS.items():

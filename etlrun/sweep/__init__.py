@@ -1,6 +1,6 @@
-"""Multiruns: what is left to run (`ledger`), running it (`engine`, `process`), and what it showed (`results`).
+"""Multiruns: the ledger of a sweep, the execution of its jobs, and its progress.
 
-grid --create--> Ledger --engine--> runs' folders --collect--> Results --report--> report.html, report.md, results.*
+grid --create--> Ledger --engine--> run folders --collect--> Results --report--> report.html, report.md, results.*
 
-`compare` tells better from tied; `pruning` what can't win. Nothing here imports TensorFlow but a job's own process.
+`pruning` finds configs that can't win. Only the processes of the jobs import TensorFlow.
 """

@@ -1,4 +1,4 @@
-"""Runs what is left of a sweep: a process a job, so many at a time, with retries, a time limit and one live line."""
+"""Execution of a sweep's remaining jobs, each in its own process, with retries, a time limit and a progress line."""
 
 from __future__ import annotations
 
@@ -28,20 +28,19 @@ from etlrun.sweep.process import started
 from etlrun.sweep.progress import Progress
 from etlrun.sweep.pruning import Pruning
 
-_LOOK_S = 0.25
-"""Between two looks at the clock."""
-_GRACE_S, _AGAIN_S = 30.0, 1.0
-"""A job that is told to end is told again, since libraries swallow interrupts, and killed in the end."""
+_POLL_S = 0.25
+_GRACE_S, _REPEAT_S = 30.0, 1.0
+"""A job gets SIGTERM repeatedly, since libraries swallow interrupts, and is killed after the grace period."""
 
 
 Outcomes = Mapping[RunKey, Outcome | None]
-"""Of all runs of a sweep, in the order in which they are made; None of one that has not started."""
+"""Outcomes of all runs of a sweep in execution order; None for a run that has not started."""
 
 
 def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:
-    """The runs that are not completed yet, and those that went without the cache of their config.
+    """Return the runs that are not completed, and those that ran without the cache of their config.
 
-    What was pruned counts as completed for as long as `sweep.prune` is set.
+    Pruned runs count as completed while `sweep.prune` is set.
     """
     final = {COMPLETED, *([PRUNED] if ledger.sweep.prune else [])}
     return [
@@ -52,10 +51,10 @@ def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:
 
 
 def run_all(ledger: Ledger, outcomes: Outcomes, progress: Progress) -> bool:
-    """Run what is not completed yet; whether it came to its end, and was not interrupted.
+    """Run all jobs that are not completed; return False if the sweep was interrupted.
 
     Raises:
-        WorldError: The sweep's folder can't be written to. What is done stays done.
+        WorldError: The sweep's folder can't be written to. Completed runs are kept.
     """
     engine = _Engine(ledger, outcomes, progress)
     with _interrupts(engine):
@@ -64,16 +63,16 @@ def run_all(ledger: Ledger, outcomes: Outcomes, progress: Progress) -> bool:
         except EOFError as error:
             raise WorldError(
                 where=str(ledger.folder),
-                found="the end of the process that starts the jobs",
-                expected="that process for as long as the sweep",
-                remedy=f"go on: {ledger.resume_command}",
+                found="that the process that forks the jobs has ended",
+                expected="a process that lives as long as the sweep",
+                remedy=f"resume with: {ledger.resume_command}",
             ) from error
         except (OSError, records.UnwritableError) as error:
             raise WorldError(
                 where=str(ledger.folder),
                 found=str(error.__cause__ or error),
                 expected="a folder that can be written to",
-                remedy=f"make space, and go on: {ledger.resume_command}",
+                remedy=f"free disk space, and resume with: {ledger.resume_command}",
             ) from error
         finally:
             engine.end_running()
@@ -81,10 +80,10 @@ def run_all(ledger: Ledger, outcomes: Outcomes, progress: Progress) -> bool:
 
 
 class _Engine:
-    """Attributes tell how far it is.
+    """State of a sweep in progress.
 
     Attributes:
-        interrupts: Ctrl-C so far: with the first no job is started any more, with the second the running ones end.
+        interrupts: Number of Ctrl-C so far: after the first no job is started, the second ends the running ones.
     """
 
     def __init__(self, ledger: Ledger, outcomes: Outcomes, progress: Progress) -> None:
@@ -100,19 +99,19 @@ class _Engine:
         self.attempts: dict[RunKey, int] = {}
 
     def work(self) -> None:
-        """Until nothing is left, or it is told to stop."""
+        """Run jobs until none is left, or the sweep is interrupted."""
         sharing = max(seat.jobs for seat in self.seats)
         if self.waiting and sharing > 1:
-            self.progress.say(f"up to {sharing} jobs that use a GPU share one at a time (sweep.max_jobs_in_flight)")
+            self.progress.say(f"up to {sharing} jobs that use a GPU share it (sweep.max_jobs_in_flight)")
         while self.running or (self.waiting and not self.interrupts):
             while self.waiting and not self.interrupts and len(self.running) < self.ledger.sweep.max_jobs_in_flight:
                 self._start(self.waiting.popleft())
             self.progress.show([job.run for job in self.running.values()])
-            sentinels = connection.wait(list(self.running), timeout=_LOOK_S) if self.running else []
+            sentinels = connection.wait(list(self.running), timeout=_POLL_S) if self.running else []
             for sentinel in [number for number in self.running if number in sentinels]:
                 self._ended(self.running.pop(sentinel))
             for job in self.running.values():
-                job.hold_to(self.ledger.sweep.timeout_s, at_once=self.interrupts > 1)
+                job.enforce(self.ledger.sweep.timeout_s, at_once=self.interrupts > 1)
 
     def _start(self, run: RunKey) -> None:
         reason = self.pruning.reason(run) if self.ledger.sweep.prune else None
@@ -129,11 +128,11 @@ class _Engine:
 
     def _ended(self, job: _Running) -> None:
         job.process.join()
-        with nobodys(job.folder):  # the job's process outlives the server that tells of its end, by a moment
+        with nobodys(job.folder):  # the job may outlive the server's notice of its end by a moment
             status = job.process.exitcode
             runs.settle(job.folder, 0 if status is None else status)
-        if job.is_late:
-            job.tell_late(self.ledger.sweep.timeout_s)
+        if job.has_timed_out:
+            job.record_timeout(self.ledger.sweep.timeout_s)
         self._done(job.run)
 
     def _done(self, run: RunKey) -> None:
@@ -142,20 +141,20 @@ class _Engine:
             raise WorldError(
                 where=str(self.ledger.folder_of(run)),
                 found="no summary of a job that has ended",
-                expected="what the job wrote",
-                remedy=f"see that nothing else writes there, and go on: {self.ledger.resume_command}",
+                expected="the summary that the job wrote",
+                remedy=f"make sure that nothing else writes there, and resume with: {self.ledger.resume_command}",
             )
         has_failed = outcome.status == FAILED
         self.attempts[run] = self.attempts.get(run, 0) + 1
         if has_failed and self.attempts[run] <= self.ledger.sweep.retries and not self.interrupts:
-            self.progress.say(f"{run.name} failed, attempt {self.attempts[run] + 1} follows")
+            self.progress.say(f"{run.name} failed; retrying (attempt {self.attempts[run] + 1})")
             self.waiting.appendleft(run)
             return
         self._note(run, outcome)
         hparams.write(self.ledger.folder_of(run), run.config, self.progress.own[run.config], outcome)
         self.progress.ended(run, outcome)
         if has_failed and self.ledger.sweep.on_error == "stop":
-            self.progress.say("stops after a failed job, as sweep.on_error=stop asks")
+            self.progress.say("stopping after a failed job (sweep.on_error=stop)")
             self.waiting.clear()
 
     def _note(self, run: RunKey, outcome: Outcome) -> None:
@@ -164,7 +163,7 @@ class _Engine:
             self.pruning.note(run, outcome)
 
     def end_running(self) -> None:
-        """End the jobs that still run, politely, since the sweep itself can't go on."""
+        """Terminate the jobs that are still running, since the sweep itself ends."""
         for job in self.running.values():
             job.process.terminate()
         for job in self.running.values():
@@ -176,53 +175,53 @@ class _Engine:
 
 
 class _Running:
-    """A job's process.
+    """Process of a job.
 
     Attributes:
-        seat: Its place among those in flight.
-        is_late: Whether it was told to end since its time was up.
+        seat: Index of the job's seat among those in flight.
+        has_timed_out: Whether the job was terminated because of `sweep.timeout_s`.
     """
 
     def __init__(self, run: RunKey, folder: Path, process: BaseProcess, seat: int) -> None:
         self.run, self.folder, self.process, self.seat = run, folder, process, seat
-        self.is_late = False
+        self.has_timed_out = False
         self._started_s = time.monotonic()
-        self._first_told_s: float | None = None
-        self._told_s = -math.inf
+        self._first_signal_s: float | None = None
+        self._last_signal_s = -math.inf
 
-    def hold_to(self, limit_s: float | None, *, at_once: bool) -> None:
-        """Tell it to end when its time is up, or at once; kill it where it doesn't."""
+    def enforce(self, limit_s: float | None, *, at_once: bool) -> None:
+        """Terminate the job at its time limit, or at once; kill it if it doesn't end."""
         now_s = time.monotonic()
         is_late = limit_s is not None and now_s - self._started_s > limit_s
-        if self._first_told_s is None and (is_late or at_once):
-            self._first_told_s, self.is_late = now_s, is_late and not at_once
-        if self._first_told_s is None:
+        if self._first_signal_s is None and (is_late or at_once):
+            self._first_signal_s, self.has_timed_out = now_s, is_late and not at_once
+        if self._first_signal_s is None:
             return
-        if now_s - self._first_told_s > _GRACE_S:
+        if now_s - self._first_signal_s > _GRACE_S:
             self.process.kill()
-        elif now_s - self._told_s > _AGAIN_S:
-            self._told_s = now_s
+        elif now_s - self._last_signal_s > _REPEAT_S:
+            self._last_signal_s = now_s
             self.process.terminate()
 
-    def tell_late(self, limit_s: float | None) -> None:
-        """Have its summary say why it has ended."""
+    def record_timeout(self, limit_s: float | None) -> None:
+        """Write the time limit into the job's summary as the reason for its end."""
         fault = Fault(
             where=Sweep.key("timeout_s"),
-            found=f"a job of more than {limit_s:g} s",
-            expected="its end before that",
-            remedy="give it more time, or less to do",
+            found=f"a job that takes more than {limit_s:g} s",
+            expected="a job that ends within the limit",
+            remedy="raise the limit, or give the job less to do",
         )
         Record(self.folder).update(status=FAILED, error=str(fault))
 
 
 @contextmanager
 def _interrupts(engine: _Engine) -> Iterator[None]:
-    """Ctrl-C counts; a polite kill (SIGTERM) counts as two."""
+    """Count interrupts: Ctrl-C as one, SIGTERM as two."""
 
     def interrupted(number: int, _frame: FrameType | None) -> None:
         engine.interrupts += 2 if number == signal.SIGTERM else 1
         if engine.interrupts == 1:
-            engine.progress.say("ends after the running job; Ctrl-C again ends it at once")
+            engine.progress.say("interrupted: stopping after the running jobs; press Ctrl-C again to stop at once")
 
     before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

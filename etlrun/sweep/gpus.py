@@ -1,4 +1,4 @@
-"""Which GPU each job of a sweep computes on."""
+"""Assignment of GPUs to the jobs of a sweep."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from etlrun.machine import VISIBLE, gpu_ids
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """What one of the jobs in flight has of the GPUs.
+    """GPU of one of the jobs in flight.
 
     Attributes:
-        environment: What its process has set before a backend is there.
-        jobs: That may compute on its GPU at a time.
+        environment: Environment variables of the job's process, set before a backend is imported.
+        jobs: Number of jobs that may use the GPU at a time.
     """
 
     environment: dict[str, str]
@@ -22,9 +22,9 @@ class Seat:
 
 
 def seats(in_flight: int) -> list[Seat]:
-    """For each of so many jobs at a time a GPU of its own, or where there are fewer GPUs, one with as few as can be.
+    """Return a seat for each of `in_flight` concurrent jobs: a GPU each, or GPUs shared as evenly as possible.
 
-    A job that has the machine for itself sees all of its GPUs.
+    A job that runs alone sees all GPUs.
     """
     ids = gpu_ids()
     if in_flight == 1 or not ids:
@@ -35,6 +35,6 @@ def seats(in_flight: int) -> list[Seat]:
         jobs = len(range(own, in_flight, len(ids)))
         environment = {VISIBLE: ids[own]}
         if jobs > 1 and "XLA_PYTHON_CLIENT_PREALLOCATE" not in os.environ:
-            environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # or one job of JAX takes three quarters of it
+            environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # a JAX job would take three quarters of the memory
         found.append(Seat(environment=environment, jobs=jobs))
     return found

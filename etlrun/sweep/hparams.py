@@ -1,4 +1,4 @@
-"""A sweep for TensorBoard's HParams tab: in each run's folder what it was made with and what it came to."""
+"""Event files for TensorBoard's HParams tab: hyperparameters and metrics of each run of a sweep."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ METRICS = ("examples_per_s", "au", "peak_rss_bytes", "val_accuracy")
 
 
 def write(run: Path, config: int, own: Sequence[str], outcome: Outcome | None) -> None:
-    """Write the events of a completed run of a config with these overrides, unless they are there.
+    """Write the event file of a completed run of a config with these overrides, unless it exists.
 
-    Nothing is written of one that went without the cache of its config, or where TensorBoard is not installed. Its
-    own writer of event files would import TensorFlow.
+    Nothing is written for a run without the cache of its config, or if TensorBoard is not installed. TensorBoard's own
+    writer of event files would import TensorFlow.
     """
     folder = run / FOLDER
     if outcome is None or outcome.status != COMPLETED or outcome.state == UNCACHED:
@@ -35,7 +35,7 @@ def write(run: Path, config: int, own: Sequence[str], outcome: Outcome | None) -
     temporary = folder.with_name(f".{FOLDER}.{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
-    values = {key: _figure(value) for key, _, value in (word.partition("=") for word in own)}
+    values = {key: _figure(value) for key, _, value in (override.partition("=") for override in own)}
     swept = hparams_pb(values, trial_id=f"config {config}", start_time_secs=outcome.created_s)
     figures = {metric: getattr(outcome, metric) for metric in METRICS}
     metrics = [Summary.Value(tag=tag, simple_value=value) for tag, value in figures.items() if value is not None]
@@ -54,7 +54,7 @@ def _is_installed() -> bool:
 
 
 def _figure(value: str) -> str | float:
-    """A figure as one, so that it has an axis; TensorBoard takes a key's values for words where one of them is one."""
+    """Convert a number, which then gets an axis; one string makes TensorBoard treat all values of a key as strings."""
     try:
         return float(value)
     except ValueError:

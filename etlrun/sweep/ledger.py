@@ -1,10 +1,10 @@
-"""What a sweep is made of and how far it is, in files that a kill at any moment leaves whole.
+"""Ledger of a sweep: its configs, settings and progress, in files that survive a kill at any moment.
 
-SWEEP/sweep.json      the command line, the settings, and the combinations that are left out, with the rules they break
-SWEEP/configs.jsonl   a line for each config: its identity, its overrides, and all its values, frozen
+SWEEP/sweep.json      command line, settings, and the combinations that are left out, with the rules they break
+SWEEP/configs.jsonl   one line per config: its identity, its overrides, and all its values, frozen
 SWEEP/lock            held by the process that runs the sweep
-SWEEP/3, SWEEP/3.1    the first and the second run of config 3; the summary in it says how far it is
-SWEEP/attempts/       what is left of runs that were made again
+SWEEP/3, SWEEP/3.1    first and second run of config 3, each with a summary of its progress
+SWEEP/attempts/       earlier attempts of runs that were repeated
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +34,23 @@ SWEEP, CONFIGS, ATTEMPTS = "sweep.json", "configs.jsonl", "attempts"
 RESUME = "sweep.resume="
 _ASKED = ("overrides", "config_dir", "config_name", "files", "multirun")
 _BEFORE = {"vary_seed": False, "unfit": "refuse"}
-"""Settings that older sweeps don't say."""
+"""Values of settings that older sweeps don't have."""
 _TWIN = 1_000_000
-"""Added to the seed of the baseline's second run of a round, however many rounds a sweep has or will have."""
+"""Offset of the seed of the baseline's second run in a round; larger than any number of rounds."""
 _SEEDS = 2**32
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """A config of a sweep, as it was when the sweep was started.
+    """Config of a sweep, frozen at the start of the sweep.
 
     Attributes:
-        number: Its place in the grid, from 0; 0 is the baseline.
-        identity: 16 hex digits of a SHA-256 over all its values.
-        fingerprint: Of its plan: the same for configs that differ in speed alone.
-        overrides: With which it was made.
-        unused: What its files say to options that it has not chosen, a sentence each.
-        line: The line of `configs.jsonl`, in which its values are.
+        number: Position in the grid, from 0; 0 is the baseline.
+        identity: First 16 hex digits of a SHA-256 over all values.
+        fingerprint: Fingerprint of the plan, equal for configs that differ only in speed.
+        overrides: Overrides that the config was composed with.
+        unused: Notes on values for options that the config has not chosen, a sentence each.
+        line: Line of `configs.jsonl` with the values.
     """
 
     number: int
@@ -62,7 +62,7 @@ class Config:
 
     @classmethod
     def of(cls, number: int, job: Job) -> Config:
-        """The config of a job of the grid."""
+        """Create the config of a job in the grid."""
         known = {"identity": identity_of(job.used), "fingerprint": job.plan.fingerprint, "overrides": job.overrides}
         known["unused"] = list(told(job.plan.spec.unused))
         return cls._from(number, json.dumps({**known, "config": job.used}, default=str))
@@ -81,10 +81,10 @@ class Config:
 
     @classmethod
     def all_in(cls, folder: Path) -> list[Config]:
-        """The configs of the sweep in `folder`."""
+        """Read the configs of the sweep in `folder`."""
         configs: list[Config] = []
         for place, line in enumerate((folder / CONFIGS).read_text(encoding="utf-8").split("\n"), 1):
-            if line.strip():  # an editor may have added an empty one
+            if line.strip():  # an editor may have added an empty line
                 try:
                     configs.append(cls._from(len(configs), line))
                 except ValueError as error:
@@ -93,7 +93,7 @@ class Config:
 
     @property
     def values(self) -> dict[str, Any]:
-        """As it was composed."""
+        """Composed values."""
         config: dict[str, Any] = json.loads(self.line)["config"]
         return config
 
@@ -103,8 +103,8 @@ class RunKey:
     """One run of a config.
 
     Attributes:
-        config: Its number.
-        repeat: From 0. The baseline of a repeated sweep has two to each one of the others.
+        config: Number of the config.
+        repeat: Number of the repeat, from 0. The baseline of a repeated sweep runs twice per round.
     """
 
     config: int
@@ -112,7 +112,7 @@ class RunKey:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Name of the run's folder."""
         return f"{self.config}.{self.repeat}" if self.repeat else str(self.config)
 
 
@@ -120,12 +120,12 @@ class Ledger:
     """A sweep in its folder.
 
     Attributes:
-        folder: Of the sweep.
-        sweep: Its settings.
-        configs: By number.
-        unfit: The combinations that are left out.
-        request: What the command line asked for: `overrides`, `config_dir`, `config_name`; `files`, the digest of the
-            config files as they were; and `multirun`, what Hydra's own config said.
+        folder: Folder of the sweep.
+        sweep: Settings of the sweep.
+        configs: Configs by number.
+        unfit: Combinations that are left out.
+        request: Request on the command line: `overrides`, `config_dir`, `config_name`; `files`, the digest of the
+            config files at the start; and `multirun`, the values in Hydra's own config.
     """
 
     def __init__(
@@ -144,13 +144,13 @@ class Ledger:
     def create(
         cls, folder: Path, sweep: Sweep, jobs: Sequence[Job], request: Mapping[str, Any], unfit: Sequence[Unfit] = ()
     ) -> Ledger:
-        """A new sweep of `jobs`, of which those with the same values are one; refused where there is one already."""
+        """Create a sweep of `jobs`, one config for those with equal values; `WorldError` if the folder has a sweep."""
         if (folder / SWEEP).exists():
             raise WorldError(
                 where=str(folder),
                 found="a sweep",
-                expected="a folder of its own for each sweep, so that nothing is lost",
-                remedy=f"go on with it: {resume_command(folder)}, or choose another hydra.sweep.dir",
+                expected="a new folder for each sweep, so that nothing is overwritten",
+                remedy=f"resume it with: {resume_command(folder)}, or choose another hydra.sweep.dir",
             )
         ledger = cls(folder, sweep, _distinct(jobs), request, unfit)
         ledger.save()
@@ -158,7 +158,7 @@ class Ledger:
 
     @classmethod
     def open(cls, folder: Path) -> Ledger:
-        """The sweep in `folder`; `WorldError` where there is none."""
+        """Open the sweep in `folder`; `WorldError` if there is none."""
         try:
             known = json.loads((folder / SWEEP).read_text(encoding="utf-8"))
             configs = Config.all_in(folder)
@@ -172,11 +172,11 @@ class Ledger:
                 where=str(folder),
                 found=f"no sweep ({type(error).__name__}: {error})",
                 expected=f"the folder of a sweep, with its {SWEEP} and {CONFIGS}",
-                remedy="give the folder that the sweep printed, or start a new one without sweep.resume",
+                remedy="pass the folder that the sweep printed, or start a new sweep without sweep.resume",
             ) from error
 
     def save(self) -> None:
-        """Write what the sweep is made of; each file in one step."""
+        """Write configs and settings, each file atomically."""
         sweep = asdict(replace(self.sweep, resume=None))
         unfit = [asdict(combination) for combination in self.unfit]
         known = {"request": self.request, "sweep": sweep, "configs": len(self.configs), "unfit": unfit}
@@ -188,36 +188,36 @@ class Ledger:
             raise records.unwritable(self.folder, error) from error
 
     def extended(self, jobs: Sequence[Job], unfit: Sequence[Unfit]) -> Iterator[str]:
-        """Take over further configs; what is there stays as it is, and what differs now is said."""
+        """Add further configs; existing ones stay as they are. Yields a line for each new or changed config."""
         known = {_meaning(config.overrides): config for config in self.configs}
         identities = {config.identity for config in self.configs}
         now = _distinct(jobs)
         if not any(_meaning(config.overrides) in known or config.identity in identities for config in now):
             raise WorldError(
                 where=f"sweep.resume={self.folder}",
-                found=f"another sweep: {' '.join(self.request['overrides']) or 'of the default config'}",
-                expected="one of which some job is on this command line",
-                remedy="leave out all overrides but those of `sweep`, or start a new sweep without sweep.resume",
+                found=f"another sweep: {' '.join(self.request['overrides']) or 'the default config'}",
+                expected="a sweep with at least one job of this command line",
+                remedy="keep only the overrides of `sweep`, or start a new sweep without sweep.resume",
             )
         for config in now:
             before = known.get(_meaning(config.overrides))
             if before is not None and before.identity != config.identity:
                 changes = ", ".join(differences(before.values, config.values))
-                yield f"config {before.number} has changed since: {changes}; the sweep goes on with its own"
+                yield f"config {before.number} has changed since: {changes}; the sweep keeps its own values"
             elif before is None and config.identity not in identities:
                 self.configs.append(replace(config, number=len(self.configs)))
                 yield f"config {self.configs[-1].number} is new: {' '.join(config.overrides)}"
         self._leave_out(unfit)
 
     def _leave_out(self, unfit: Iterable[Unfit]) -> None:
-        """Take over further combinations that are left out; what is a config by now is none of them."""
+        """Add further combinations that are left out, unless they are configs of the sweep."""
         configs = {_meaning(config.overrides) for config in self.configs}
         found = {_meaning(combination.overrides): combination for combination in (*self.unfit, *unfit)}
         self.unfit = [combination for meaning, combination in found.items() if meaning not in configs]
 
     @property
     def runs(self) -> list[RunKey]:
-        """Every run in the order in which it is made: by the grid, or repeated rounds, shuffled each on its own."""
+        """All runs in execution order: the order of the grid, or, with repeats, rounds that are shuffled one by one."""
         if self.sweep.repeats == 1:
             return [RunKey(config.number, 0) for config in self.configs]
         shuffle, runs = random.Random(self.sweep.seed), []  # noqa: S311 - an order, no secret
@@ -235,27 +235,27 @@ class Ledger:
 
     @property
     def resume_command(self) -> str:
-        """What goes on with it, to paste into a shell."""
+        """Shell command that resumes the sweep."""
         return resume_command(self.folder)
 
     def folder_of(self, run: RunKey) -> Path:
-        """Where a run is."""
+        """Return the folder of a run."""
         return self.folder / run.name
 
     def frozen(self, run: RunKey) -> tuple[dict[str, Any], list[str]]:
-        """The values and the overrides of a run: its config's, with `sweep.vary_seed` but for the seed."""
+        """Return values and overrides of a run: those of its config, with another seed under `sweep.vary_seed`."""
         config = self.configs[run.config]
         values, overrides = config.values, list(config.overrides)
         if self.sweep.vary_seed:
             turn, twin = (run.repeat, 0) if run.config else divmod(run.repeat, 2)
             seed = (values["trainer"]["seed"] + turn + twin * _TWIN) % _SEEDS
             values["trainer"]["seed"] = seed
-            others = [word for word in overrides if word.partition("=")[0].lstrip("+") != "trainer.seed"]
+            others = [override for override in overrides if override.partition("=")[0].lstrip("+") != "trainer.seed"]
             overrides = [*others, f"trainer.seed={seed}"]
         return values, overrides
 
     def start(self, run: RunKey) -> Path:
-        """The folder of a run that is to start, its config frozen in it; what is left of an earlier attempt is kept."""
+        """Create the folder of a run with its frozen config, and return it; an earlier attempt is kept."""
         folder = self.folder_of(run)
         if folder.exists():
             with nobodys(folder):
@@ -271,25 +271,26 @@ class Ledger:
 
 
 def resume_command(folder: Path) -> str:
-    """What goes on with the sweep in `folder`, to paste into a shell."""
+    """Return the shell command that resumes the sweep in `folder`."""
     return f"etlrun -m {shlex.quote(f'{RESUME}{folder}')}"
 
 
-def own_words(overrides: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Of each command line's overrides those whose values differ between them, the last one of a key."""
-    given = [{word.partition("=")[0]: word for word in words} for words in overrides]
-    keys = dict.fromkeys(key for words in given for key in words)
-    swept = [key for key in keys if len({words.get(key) for words in given}) > 1]
-    return [tuple(words[key] for key in swept if key in words) for words in given]
+def own_overrides(overrides: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Return for each list of overrides those whose values differ between the lists; the last one of a key counts."""
+    by_key = [{override.partition("=")[0]: override for override in of} for of in overrides]
+    keys = dict.fromkeys(chain.from_iterable(by_key))
+    swept = [key for key in keys if len({of.get(key) for of in by_key}) > 1]
+    return [tuple(of[key] for key in swept if key in of) for of in by_key]
 
 
-def _meaning(words: Iterable[str]) -> frozenset[str]:
-    """What overrides set, in whatever order they set it; of several of one key the last one counts."""
-    return frozenset({word.partition("=")[0].lstrip("+~"): word.lstrip("+") for word in words}.values())
+def _meaning(overrides: Iterable[str]) -> frozenset[str]:
+    """Return what overrides set, independent of their order; the last one of a key counts."""
+    by_key = {override.partition("=")[0].lstrip("+~"): override.lstrip("+") for override in overrides}
+    return frozenset(by_key.values())
 
 
 def _distinct(jobs: Iterable[Job]) -> list[Config]:
-    """The configs of `jobs`, numbered; of several with the same values the first."""
+    """Return the numbered configs of `jobs`, without duplicates."""
     found: dict[str, Config] = {}
     for job in jobs:
         config = Config.of(len(found), job)

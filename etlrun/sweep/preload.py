@@ -1,7 +1,7 @@
-"""What the server of jobs imports, once for all of them. Nothing in it may start a thread or a device.
+"""Modules that the fork server of jobs imports, once for all of them. Nothing here may start a thread or a device.
 
-To import TensorFlow is to import Keras and its backend; JAX says that a process which has it must not be forked.
-With another backend than TensorFlow each job imports it by itself.
+Importing TensorFlow also imports Keras and its backend, and a process that has imported JAX must not be forked: with
+another backend than TensorFlow each job does its own imports.
 """
 
 import json
@@ -12,7 +12,7 @@ from etlrun.run.backend import native_messages_kept
 
 
 def _keras_backend() -> str:
-    """As Keras chooses it."""
+    """Return the name of the backend, chosen as Keras does."""
     if os.environ.get("KERAS_BACKEND"):
         return os.environ["KERAS_BACKEND"]
     folder = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")

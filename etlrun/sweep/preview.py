@@ -1,4 +1,4 @@
-"""What a multirun would do, before it does it: its jobs, what is left out, what is alike, and how long it takes."""
+"""Preview of a multirun: its jobs, what is left out, what is equivalent, and the expected time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from etlrun.config.jobs import identity_of
 from etlrun.plan.plan import Plan, sections
 from etlrun.record import record as records
 from etlrun.record.summary import COMPLETED, SUMMARY, read_summary
-from etlrun.sweep.ledger import Config, Ledger, own_words
-from etlrun.sweep.unfit import LeftOut, left_out, told
+from etlrun.sweep.ledger import Config, Ledger, own_overrides
+from etlrun.sweep.unfit import LeftOut, describe, left_out
 
 FORMAT_VERSION = 1
 OUTPUTS = Path("outputs")
-"""Where runs and sweeps are, unless Hydra is told of another folder."""
+"""Default folder of runs and sweeps."""
 _MOST_LINES = 8
 
 
@@ -30,15 +30,15 @@ class Planned:
     """A config that would be run.
 
     Attributes:
-        number: From 0; 0 is the baseline.
-        overrides: With which it is made.
-        own: Those that not all configs have.
-        fingerprint: Of its plan: the same for configs that differ in speed alone.
-        combinations: That come to this config, each by its own overrides.
-        same_plan_as: The first config of which all stages are the same; None where this is the first.
-        runs: That would be made of it.
-        earlier: Completed runs of this very config that were found.
-        seconds: That one run of it takes, by these or by those of its plan; None where there are none.
+        number: Number of the config, from 0; 0 is the baseline.
+        overrides: Overrides that the config is composed with.
+        own: Overrides that not all configs have.
+        fingerprint: Fingerprint of the plan, equal for configs that differ only in speed.
+        combinations: Combinations that result in this config, each by its own overrides.
+        same_plan_as: First config with the same stages; None if this is the first.
+        runs: Number of runs of this config.
+        earlier: Number of completed earlier runs of this config.
+        seconds: Expected time of one run, from earlier runs of this config or of its plan; None without any.
     """
 
     number: int
@@ -57,14 +57,14 @@ class Preview:
     """A multirun before it starts.
 
     Attributes:
-        format: Rises when a reader would have to change.
-        combinations: Of the grid, those left out included.
-        jobs: Runs that would be made.
-        in_flight: Jobs at a time.
-        swept: The values of each key that has several.
-        configs: By number.
-        unfit: The combinations that are left out.
-        seconds: That all of it takes, by earlier runs; None where some config has none to go by.
+        format: Version of the format, raised by incompatible changes.
+        combinations: Number of combinations in the grid, including those left out.
+        jobs: Number of runs.
+        in_flight: Number of jobs at a time.
+        swept: Values of each key that has several.
+        configs: Configs by number.
+        unfit: Combinations that are left out.
+        seconds: Expected time of the whole sweep, from earlier runs; None if some config has none.
     """
 
     format: int
@@ -78,11 +78,11 @@ class Preview:
 
 
 def preview(found: Grid) -> Preview:
-    """What the grid `found` would do."""
+    """Return the preview of a grid."""
     configs, of = _alike(found)
     ledger = Ledger(Path(found.multirun.dir), found.sweep, configs, {})
     unfit = left_out(found.unfit, [job.overrides for job in found.jobs])
-    own = own_words([*(job.overrides for job in found.jobs), *(left.overrides for left in unfit)])
+    own = own_overrides([*(job.overrides for job in found.jobs), *(left.overrides for left in unfit)])
     earlier, plans = _Earlier(ledger), _first_of_plan([found.jobs[places[0]].plan for places in of])
     runs = [run.config for run in ledger.runs]
     planned = [
@@ -114,7 +114,7 @@ def preview(found: Grid) -> Preview:
 
 
 def _alike(found: Grid) -> tuple[list[Config], list[list[int]]]:
-    """The configs of a grid, and for each the places of the combinations that come to it."""
+    """Return the configs of a grid, and for each the positions of the combinations that result in it."""
     configs: dict[str, Config] = {}
     places: dict[str, list[int]] = {}
     for place, job in enumerate(found.jobs):
@@ -125,7 +125,7 @@ def _alike(found: Grid) -> tuple[list[Config], list[list[int]]]:
 
 
 def _first_of_plan(plans: Sequence[Plan]) -> list[int | None]:
-    """For each plan the first one with the same stages, where it is another."""
+    """Return for each plan the number of the first one with the same stages; None for that one itself."""
     first: dict[Hashable, int] = {}
     keys = [(plan.spec.dataset, plan.train, plan.evaluation, plan.by_model, *sections(plan.spec)) for plan in plans]
     places = [first.setdefault(key, number) for number, key in enumerate(keys)]
@@ -133,11 +133,11 @@ def _first_of_plan(plans: Sequence[Plan]) -> list[int | None]:
 
 
 class _Earlier:
-    """How long completed runs took, of the plans of a sweep, in the folders where runs are.
+    """Durations of completed runs with the plans of a sweep.
 
     Attributes:
         of_config: Seconds of each run, by the identity of its config.
-        of_plan: The same by the fingerprint of its plan.
+        of_plan: Seconds of each run, by the fingerprint of its plan.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -155,14 +155,14 @@ class _Earlier:
                 self.of_config.setdefault(_identity(folder, known), []).append(seconds)
 
     def seconds(self, config: Config) -> float | None:
-        """That a run of `config` takes: the median of its own, else of its plan's, else of all."""
+        """Return the expected seconds of a run: the median for its config, else for its plan, else for all."""
         every = list(chain.from_iterable(self.of_plan.values()))
         known = self.of_config.get(config.identity) or self.of_plan.get(config.fingerprint) or every
         return statistics.median(known) if known else None
 
 
 def _folders(sweep: Path) -> Iterator[Path]:
-    """Of runs and of sweeps' runs in the default folder, and of those beside the sweep."""
+    """Yield the folders of runs and of sweeps' runs in the default folder and beside the sweep."""
     seen = set()
     for folder, patterns in ((OUTPUTS, ("*/*", "*/*/*")), (sweep.parent, ("*", "*/*"))):
         for pattern in patterns:
@@ -173,7 +173,7 @@ def _folders(sweep: Path) -> Iterator[Path]:
 
 
 def _identity(folder: Path, known: dict[Path, list[str]]) -> str:
-    """Of the config of a run: its sweep's ledger says it sooner than its own file."""
+    """Return the identity of a run's config, from its sweep's ledger if there is one, since that is faster."""
     try:
         if folder.parent not in known:
             known[folder.parent] = [config.identity for config in Config.all_in(folder.parent)]
@@ -187,16 +187,16 @@ def _identity(folder: Path, known: dict[Path, list[str]]) -> str:
 
 
 def as_json(found: Preview) -> str:
-    """All of it; the names are those of the attributes."""
+    """Return the preview as JSON; the keys are the names of the attributes."""
     return to_json(found, indent=2).decode() + "\n"
 
 
 def text(found: Preview) -> str:
-    """A few lines, whatever the number of jobs."""
+    """Return the preview as a few lines, whatever the number of jobs."""
     width = max(map(len, found.swept), default=0)
     configs = f"{len(found.configs):,} config{'s' * (len(found.configs) != 1)}"
     lines = [f"sweep     {found.jobs:,} jobs of {configs}, of {found.combinations:,} combinations"]
-    lines += [f"left out  {line}" for line in told(found.unfit)]
+    lines += [f"left out  {line}" for line in describe(found.unfit)]
     lines += [f"swept     {key:<{width}}  {', '.join(values)}" for key, values in found.swept.items()]
     lines += [f"same      {line}" for line in _limited([*_same_config(found), *_same_plan(found)])]
     lines += [f"plan      {line}" for line in _limited(list(_fingerprints(found)))]
@@ -205,14 +205,14 @@ def text(found: Preview) -> str:
 
 def _limited(lines: Sequence[str]) -> list[str]:
     more = len(lines) - _MOST_LINES
-    return [*lines[:_MOST_LINES], *([f"and {more:,} more, all of them in --format json"] if more > 0 else [])]
+    return [*lines[:_MOST_LINES], *([f"and {more:,} more; --format json lists all"] if more > 0 else [])]
 
 
 def _same_config(found: Preview) -> Iterator[str]:
     for config in found.configs:
         if config.combinations[1:]:
-            words = " ".join(config.own) or "the default config"
-            yield f"{len(config.combinations)} combinations are config {config.number}: {words}"
+            own = " ".join(config.own) or "the default config"
+            yield f"{len(config.combinations)} combinations are config {config.number}: {own}"
 
 
 def _same_plan(found: Preview) -> Iterator[str]:
@@ -221,7 +221,7 @@ def _same_plan(found: Preview) -> Iterator[str]:
         if config.same_plan_as is not None:
             same.setdefault(config.same_plan_as, [config.same_plan_as]).append(config.number)
     for of in same.values():
-        yield f"configs {_ranges(of)} have one plan: what they differ in changes nothing"
+        yield f"configs {_ranges(of)} have the same plan: their differences have no effect"
 
 
 def _fingerprints(found: Preview) -> Iterator[str]:
@@ -229,12 +229,12 @@ def _fingerprints(found: Preview) -> Iterator[str]:
     for config in found.configs:
         of.setdefault(config.fingerprint, []).append(config.number)
     for fingerprint, numbers in of.items():
-        alike = ", which differ in the speed alone" if numbers[1:] else ""
+        alike = ", which differ only in speed" if numbers[1:] else ""
         yield f"{fingerprint}  config{'s' * (len(numbers) != 1)} {_ranges(numbers)}{alike}"
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """0-2, 5."""
+    """Return sorted numbers as ranges: `0-2, 5`."""
     ends: list[list[int]] = []
     for number in numbers:
         if ends and ends[-1][1] == number - 1:
@@ -247,10 +247,10 @@ def _ranges(numbers: Sequence[int]) -> str:
 def _time(found: Preview) -> str:
     runs, known = sum(config.earlier for config in found.configs), sum(bool(config.earlier) for config in found.configs)
     if found.seconds is None:
-        return "not known: no completed run of these plans was found"
-    by = f"{runs:,} earlier run{'s' * (runs != 1)} of {known:,} of these configs"
+        return "unknown: no completed run of these plans was found"
+    source = f"{runs:,} earlier run{'s' * (runs != 1)} of {known:,} of these configs"
     if known < len(found.configs):
-        by += ", and the others as those of the same plans"
+        source += ", and of the same plans for the others"
     each_s = found.seconds * found.in_flight / found.jobs
     total = timedelta(seconds=round(found.seconds))
-    return f"about {total}: {each_s:.1f} s a job, {found.in_flight} at a time, by {by}"
+    return f"about {total}: {each_s:.1f} s per job, {found.in_flight} at a time, based on {source}"

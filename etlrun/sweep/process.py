@@ -1,4 +1,4 @@
-"""A job's own process: forked from a server that has imported TensorFlow and done nothing else with it."""
+"""Process of a job, forked from a server that has imported TensorFlow and not used it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from pathlib import Path
 from etlrun.run import run
 
 OUTPUT = "output.txt"
-"""What a job has printed."""
+"""Output of a job."""
 
-
-_LOOK_S = 0.5
-"""Between two looks at whether a job is alone."""
+_POLL_S = 0.5
+"""Interval of the checks that a job's parent is alive."""
 _INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
-"""Which whoever ends a group of processes sends to the server of jobs as well."""
+"""Signals to a process group, which reach the fork server as well."""
 
 
 def started(folder: Path, **environment: str) -> BaseProcess:
-    """Start the job that is frozen in `folder`. It has a heap and a session of its own, and ends with this process.
+    """Start the job frozen in `folder`, in a process with its own heap and session that ends with this process.
 
-    `environment` is set before a backend looks for its GPUs.
+    Forking saves each job the import of TensorFlow, and all jobs run the code that was there at the start.
 
-    Forking saves each job the seconds of importing TensorFlow, and all jobs run the code that was there at first.
+    Args:
+        folder: Folder of the run.
+        environment: Environment variables to set before a backend looks for its GPUs.
     """
     process = _context().Process(target=_work, args=(str(folder), environment), name=str(folder))
     process.start()
@@ -39,12 +40,12 @@ def started(folder: Path, **environment: str) -> BaseProcess:
 
 def _context() -> ForkServerContext:
     if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
-        # A worker of joblib: the method that it names is one of its own, which a job would not find.
+        # A worker of joblib: it has set a start method of its own, which a job would not know.
         multiprocessing.set_start_method("forkserver", force=True)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["etlrun.sweep.preload"])
-    resource_tracker.ensure_running()  # which unblocks these signals where it begins
-    # They are the sweep's to hear: the server, which inherits this, ends with the sweep, and a job when it is told.
+    resource_tracker.ensure_running()  # it unblocks these signals at its start
+    # Only the sweep handles them: the server, which inherits this mask, ends with the sweep, and jobs are terminated.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         forkserver.ensure_running()
@@ -68,9 +69,9 @@ def _work(name: str, environment: dict[str, str]) -> None:
 
 
 def _end_with_parent() -> None:
-    """A sweep that is killed, or its server, takes its jobs with it: they would be made again, and meet themselves."""
+    """End this job with its sweep or the server: a resumed sweep would start the job again beside it."""
     parent, server = multiprocessing.parent_process(), os.getppid()
     if parent is not None:
-        while not connection.wait([parent.sentinel], timeout=_LOOK_S) and os.getppid() == server:
+        while not connection.wait([parent.sentinel], timeout=_POLL_S) and os.getppid() == server:
             continue
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Configs that can't win, by what the runs so far have shown."""
+"""Pruning of configs that can't win, given the runs so far."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from etlrun.record.summary import COMPLETED, PRUNED
 from etlrun.sweep.ledger import Ledger, RunKey
 
 MARGIN = 1.05
-"""By which a config would have to win to be worth a run."""
+"""Ratio by which a config must be able to win to be worth a run."""
 
 
 @dataclass(frozen=True)
 class _Limit:
-    """What no pipeline can be faster than, and the run that has shown it."""
+    """Throughput with an ideal input pipeline, and the run that it was measured in."""
 
     examples_per_s: float
     run: RunKey
 
 
 class Pruning:
-    """Learns from each run that ends.
+    """Upper bounds and the best config so far, updated with each run that ends.
 
-    A run's ceiling holds for any pipeline that feeds the same model and trainer. Configs of one fingerprint, whose
-    blocks for these are the same, differ in the speed of their pipelines alone: the run of one bounds all others. On
-    features the head of the model is trained alone: that is another model.
+    The ceiling of a run holds for any pipeline that feeds the same model and trainer. Configs with equal fingerprints
+    and equal blocks for these differ only in the speed of their pipelines: the run of one bounds all others. With
+    cached features only the head of the model is trained, which counts as another model.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -36,7 +36,7 @@ class Pruning:
         self._seen: set[int] = set()
 
     def note(self, run: RunKey, outcome: Outcome) -> None:
-        """Learn from a run that has ended."""
+        """Update bounds and best config with a run that has ended."""
         rate = outcome.examples_per_s
         if outcome.status != PRUNED:
             self._seen.add(run.config)
@@ -51,7 +51,7 @@ class Pruning:
             self._limits[training] = limit if known is None or limit.examples_per_s > known.examples_per_s else known
 
     def _training(self, run: RunKey) -> str:
-        """The same for configs that differ in the speed of their pipelines alone."""
+        """Return a key that is equal for configs that differ only in the speed of their pipelines."""
         config = self.ledger.configs[run.config]
         values = config.values
         on_features = values["cache"]["name"] != "none" and values["cache"]["at"] == "features"
@@ -59,7 +59,7 @@ class Pruning:
         return json.dumps([config.fingerprint, on_features, *around])
 
     def reason(self, run: RunKey) -> str | None:
-        """Why `run` can't win; None where it can, where its config has run before, or for the baseline."""
+        """Return why `run` can't win; None if it can, if its config has run before, or for the baseline."""
         limit = self._limits.get(self._training(run))
         if limit is None or self._best is None or run.config == 0 or run.config in self._seen:
             return None
@@ -67,6 +67,6 @@ class Pruning:
         if limit.examples_per_s > best * MARGIN:
             return None
         return (
-            f"can't win: no pipeline makes run {limit.run.name} faster than {limit.examples_per_s:.1f} examples/s; "
-            f"run {best_run.name} has {best:.1f}"
+            f"can't win: with an ideal input pipeline run {limit.run.name} reaches at most {limit.examples_per_s:.1f} "
+            f"examples/s; run {best_run.name} has {best:.1f}"
         )

@@ -1,4 +1,4 @@
-"""What of a grid is left out, since values don't fit together, told rule by rule; and which values go unused."""
+"""Combinations of a grid that are left out because their values don't fit together; and values that are unused."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from itertools import chain
 
 from etlrun.config.jobs import Unfit
-from etlrun.sweep.ledger import own_words
+from etlrun.sweep.ledger import own_overrides
 
 MOST_RULES = 8
-"""That are told; all of them stand in results.json."""
+"""Number of rules to report; results.json lists all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """A combination that has no config.
+    """A combination without a config.
 
     Attributes:
-        overrides: Of the combination.
-        own: Those that not all combinations have.
-        rules: The rules that it breaks, each with what was found.
+        overrides: Overrides of the combination.
+        own: Overrides that not all combinations have.
+        rules: Rules that the combination breaks, each with the value found.
     """
 
     overrides: tuple[str, ...]
@@ -29,33 +29,33 @@ class LeftOut:
 
 
 def left_out(unfit: Sequence[Unfit], configs: Sequence[Sequence[str]]) -> tuple[LeftOut, ...]:
-    """The combinations `unfit`, beside configs with these overrides."""
-    own = own_words([*configs, *(combination.overrides for combination in unfit)])[len(configs) :]
+    """Return the combinations `unfit` of a grid whose configs have these overrides."""
+    own = own_overrides([*configs, *(combination.overrides for combination in unfit)])[len(configs) :]
     return tuple(
-        LeftOut(overrides=combination.overrides, own=words, rules=combination.rules)
-        for combination, words in zip(unfit, own, strict=True)
+        LeftOut(overrides=combination.overrides, own=overrides, rules=combination.rules)
+        for combination, overrides in zip(unfit, own, strict=True)
     )
 
 
-def told(combinations: Sequence[LeftOut]) -> Iterator[str]:
-    """A sentence for each rule: how many combinations break it, and what all of these have in common."""
+def describe(combinations: Sequence[LeftOut]) -> Iterator[str]:
+    """Yield a line for each rule: how many combinations break it, and which overrides these have in common."""
     broken: dict[str, list[LeftOut]] = {}
     for combination in combinations:
         for rule in combination.rules:
             broken.setdefault(rule, []).append(combination)
     rules = sorted(broken.items(), key=lambda item: -len(item[1]))
     for rule, of in rules[:MOST_RULES]:
-        common = [word for word in of[0].own if all(word in other.own for other in of)]
+        common = [override for override in of[0].own if all(override in other.own for other in of)]
         which = f" with {' '.join(common)}" if common else ""
         yield f"{_counted(len(of), 'combination')}{which}: {rule}"
     if rules[MOST_RULES:]:
         more = {combination.overrides for _, of in rules[MOST_RULES:] for combination in of}
         others = _counted(len(rules) - MOST_RULES, "other rule")
-        yield f"{_counted(len(more), 'combination')} by {others}, all of them in results.json"
+        yield f"{_counted(len(more), 'combination')} by {others}; results.json lists all"
 
 
 def unused(sentences: Sequence[Sequence[str]]) -> Iterator[str]:
-    """What is said of values that go unused, given by config, each sentence once, with the configs that it is about."""
+    """Yield the notes on unused values, given by config, each once with the configs that it applies to."""
     for sentence in dict.fromkeys(chain.from_iterable(sentences)):
         of = [str(number) for number, own in enumerate(sentences) if sentence in own]
         yield sentence if len(of) == len(sentences) else f"configs {', '.join(of)}: {sentence}"

@@ -4,7 +4,7 @@ const results = JSON.parse(document.getElementById("results").textContent);
 const table = document.getElementById("configs");
 const rows = [...table.tBodies[0].rows];
 
-/* Sorting: by the exact figure where there is one, else by the text; what is not known comes last both ways. */
+/* Sorting: by the exact number if there is one, else by the text; unknown values are last in both directions. */
 function key(row, column) {
   const cell = row.cells[column];
   if (cell.dataset.value !== undefined) return Number(cell.dataset.value);
@@ -25,7 +25,7 @@ function sortBy(head) {
   head.setAttribute("aria-sort", order);
   const keys = new Map(rows.map((row) => [row, key(row, head.cellIndex)]));
   rows.sort((one, other) => compare(keys.get(one), keys.get(other), order === "ascending" ? 1 : -1));
-  table.tBodies[0].replaceChildren(); // to append rows that are still there takes Chromium 10 s for 10,000
+  table.tBodies[0].replaceChildren(); // appending rows that are still in the table takes Chromium 10 s for 10,000
   table.tBodies[0].append(...rows);
   filter();
 }
@@ -34,10 +34,10 @@ for (const head of table.tHead.rows[0].cells) {
   head.querySelector("button").addEventListener("click", () => sortBy(head));
 }
 
-/* Filtering: a row has all the words, and the call. A browser takes seconds to lay out more rows than this. */
+/* Filtering: a row has all the words, and the result. Browsers take seconds to lay out more rows than this. */
 const MOST = 500;
 const words = document.getElementById("words");
-const call = document.getElementById("call");
+const result = document.getElementById("result");
 const texts = new Map(rows.map((row) => [row, [...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase()]));
 
 function filter() {
@@ -46,7 +46,7 @@ function filter() {
   for (const row of rows) {
     const fits =
       wanted.every((word) => texts.get(row).includes(word)) &&
-      (!call?.value || row.querySelector(".call").textContent === call.value);
+      (!result?.value || row.querySelector(".result").textContent === result.value);
     fitting += fits;
     row.hidden = !fits || fitting > MOST;
   }
@@ -55,23 +55,23 @@ function filter() {
 }
 
 words.addEventListener("input", filter);
-call?.addEventListener("change", filter);
+result?.addEventListener("change", filter);
 filter();
 
-/* Copying: where the browser keeps the clipboard from pages on disk, the overrides are at least selected. */
+/* Copying: if the browser denies pages on disk the clipboard, the overrides are selected. */
 const command = document.getElementById("command");
 document.getElementById("copy")?.addEventListener("click", async () => {
-  const said = document.getElementById("copied");
+  const message = document.getElementById("copied");
   try {
     await navigator.clipboard.writeText(command.textContent);
-    said.textContent = "Copied";
+    message.textContent = "Copied";
   } catch {
     getSelection().selectAllChildren(command);
-    said.textContent = document.execCommand("copy") ? "Copied" : "Selected: copy with the keyboard";
+    message.textContent = document.execCommand("copy") ? "Copied" : "Selected: copy with the keyboard";
   }
 });
 
-/* Two runs: stages of the same name stand on the same line. */
+/* Two runs: stages with the same name are on the same line. */
 const sides = [...document.querySelectorAll(".side")];
 
 function element(name, text, kind) {
