@@ -1,4 +1,4 @@
-"""What AUTOTUNE settled on, as values of a config."""
+"""Values that AUTOTUNE settled on, as config values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TUNED = {
     "transform.after_cache": ("num_parallel_calls", "parallelism", "transform.num_parallel_calls"),
     "load.prefetch": ("buffer_size", "buffer_size", "load.prefetch"),
 }
-"""For each stage that can be tuned: its parameter, what a cost calls it, and its key in a config."""
+"""Tunable stages: the parameter of the stage, its field in `StageCost`, and its config key."""
 
 
 def _settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> Iterator[tuple[PlannedStage, str, str, int]]:
@@ -29,12 +29,12 @@ def _settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> Itera
 
 
 def settled_values(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> dict[str, int]:
-    """By dotted key of a config, the numbers that stand where the plan says `autotune`."""
+    """Return the values that AUTOTUNE chose where the plan says `autotune`, by dotted config key."""
     return {key: value for _, _, key, value in _settled(stages, rows)}
 
 
 def with_settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> list[PlannedStage]:
-    """`stages` with those numbers, so that another pass starts where this one had got to."""
+    """Return `stages` with the values that AUTOTUNE chose, so that another pass starts from them."""
     found = {id(planned): {parameter: value} for planned, parameter, _, value in _settled(stages, rows)}
     return [
         dataclasses.replace(planned, stage=dataclasses.replace(planned.stage, **found.get(id(planned), {})))  # type: ignore[type-var]
