@@ -142,7 +142,7 @@ def test_a_name_that_can_not_be_printed_is_told(mine: Path, told: Any) -> None:
     (mine / "experiment" / "a\nb.yaml").write_text(SMALL)
     Path(os.fsdecode(os.fsencode(mine) + b"/experiment/c\xff.yaml")).write_text(SMALL)
     assert faults() == [
-        f"mine/experiment/{name}: found a name that can't be printed; expected one that can\n    -> rename the file"
+        f"mine/experiment/{name}: found a name with unprintable characters; expected a printable name\n    -> rename it"
         for name in ("a\\nb.yaml", "c\\udcff.yaml")
     ]
     assert "mine/experiment/c\\udcff.yaml: added, reaches no experiment" in told("HEAD", "--config-dir", "mine")
