@@ -123,7 +123,7 @@ FEATURES = f"{DISK} cache.at=features model.trainable=false"
         (
             f"{FEATURES} trainer.device=auto",
             f"{FEATURES} trainer.device=cpu",
-            "cache.disk at features stays valid where trainer.device=auto means the CPU",
+            "cache.disk at features stays valid if trainer.device=auto selects the CPU",
         ),
         (
             f"{FEATURES} trainer.device=gpu",
