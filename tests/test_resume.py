@@ -201,9 +201,9 @@ def test_other_records_are_refused_and_unknown_ones_noted(tiny: Path, tmp_path: 
     assert now != then["train"]
     assert summary["error"] == (
         f"dataset.split: found records of digest {now}; expected records of digest {then['train']}, which {first} "
-        "has read\n    -> set dataset.data_dir to those records, or start a new run without trainer.resume (TFDS writes "
-        "different records each time it prepares a dataset; if the examples are known to be the same, remove `digest` "
-        f"from {first / 'summary.json'})"
+        "has read\n    -> set dataset.data_dir to those records, or start a new run without trainer.resume (TFDS "
+        "writes different records each time it prepares a dataset; if the examples are known to be the same, remove "
+        f"`digest` from {first / 'summary.json'})"
     )
     remark = f"It is unknown whether {first} has read the same records."
     status, summary = run_here(tmp_path / "same", [*on, f"dataset.data_dir={shutil.copytree(tiny, tmp_path / 'copy')}"])
