@@ -123,8 +123,8 @@ def leads(rounds: Mapping[int, Floats], margin: float) -> dict[int, Lead]:
 
     Higher is better; a lead within `margin`, the noise, is a tie.
     """
-    told = [number for number, of in rounds.items() if len(of) >= FEWEST_ROUNDS]
-    reach = dict(zip(told, _reaches([rounds[number] for number in told]).tolist(), strict=True))
+    counted = [number for number, of in rounds.items() if len(of) >= FEWEST_ROUNDS]
+    reach = dict(zip(counted, _reaches([rounds[number] for number in counted]).tolist(), strict=True))
     return {number: _lead(of, reach.get(number), margin) for number, of in rounds.items()}
 
 

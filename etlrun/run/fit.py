@@ -68,8 +68,8 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
 def keepers(plan: Plan) -> dict[str, Keeper]:
     """Return the keepers of the disk caches that a run of `plan` would use; creates neither data nor caches."""
     spec = plan.spec
-    without_download = dataclasses.replace(spec.dataset, download=False)
-    source = opened(dataclasses.replace(plan, spec=dataclasses.replace(spec, dataset=without_download)))
+    as_it_is = dataclasses.replace(spec.dataset, download=False)
+    source = opened(dataclasses.replace(plan, spec=dataclasses.replace(spec, dataset=as_it_is)))
     backbone = None
     if reads_features(plan) and isinstance(spec.trainer, Trainer):
         backbone = models.backbone(whole_model(plan, source, None, spec.trainer))
