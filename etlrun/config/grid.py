@@ -112,7 +112,7 @@ def changed(sweep: Sweep, words: Sequence[str]) -> Sweep:
             )
         values[key] = override.value()
     if values["vary_seed"] != sweep.vary_seed:
-        found, expected = show(values["vary_seed"]), f"{show(sweep.vary_seed)}, as the sweep started with"
+        found, expected = show(values["vary_seed"]), f"{show(sweep.vary_seed)}, as at the start of the sweep"
         faults.append(Fault(where="sweep.vary_seed", found=found, expected=expected, remedy="start a new sweep"))
     if faults:
         raise ConfigError(faults)

@@ -56,7 +56,7 @@ def _target(stage: str, plan: Plan, conditions: Mapping[str, Any]) -> str | None
     if stage == "model.backbone" and isinstance(plan.spec.cache, MemoryCache):
         return "Try cache=disk: later runs on the same data then read the features."
     if stage == "cache.disk" and _fits(conditions):
-        return f"Try cache=memory: the examples take {megabytes(conditions['cached_bytes'])}, which fit in memory."
+        return f"Try cache=memory: the examples take {megabytes(conditions['cached_bytes'])}, which fits in memory."
     return None
 
 
