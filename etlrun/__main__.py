@@ -1,4 +1,4 @@
-"""`python -m etlrun`."""
+"""Entry point of `python -m etlrun`."""
 
 from etlrun.cli.main import main
 

@@ -1,4 +1,4 @@
-"""What is told to a person when something is wrong: where, what was found, what was expected, what to do."""
+"""Error reporting: where, found, expected, remedy."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One thing that is wrong.
+    """One error in a config, a file or the environment.
 
     Attributes:
-        where: A dotted config path, a file, or a file and its record.
-        found: What is there.
-        expected: What should be there.
-        remedy: What to do; empty where `expected` says it already.
-        is_rule: Whether each value is right by itself, and it is another one that it does not fit.
+        where: Dotted config path, file, or file and record.
+        found: The value or state that was found.
+        expected: The values that are valid there.
+        remedy: What to do; empty if `expected` already says it.
+        is_rule: Whether the value is valid by itself and conflicts with another one.
     """
 
     where: str
@@ -34,7 +34,7 @@ class Fault:
 
 
 class EtlrunError(Exception):
-    """Faults that end a command; `status` is its exit status."""
+    """One or more faults that end a command with the exit status `status`."""
 
     status: ClassVar[int] = 1
 
@@ -44,51 +44,51 @@ class EtlrunError(Exception):
 
 
 class ConfigError(EtlrunError):
-    """A wrong config: all its faults at once, before TensorFlow is imported."""
+    """Invalid config: all of its faults at once, raised before TensorFlow is imported."""
 
     status = 2
 
 
 class WorldError(EtlrunError):
-    """A right config in a wrong world: missing data, weights or devices, broken files."""
+    """Valid config that cannot run here: missing data, weights or devices, or corrupt files."""
 
     def __init__(self, *, where: str, found: str, expected: str, remedy: str) -> None:
         super().__init__([Fault(where=where, found=found, expected=expected, remedy=remedy)])
 
 
 def likeliest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` was most likely meant to be; None where none is alike, or `word` is known."""
+    """Return the closest match of `word` among `known`; None if nothing is close, or if `word` is known."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return close[0] if close and close[0] != word else None
 
 
 def of_system(error: OSError) -> EtlrunError:
-    """What is told where the operating system refuses a file that nobody has looked at before."""
+    """Return the error to report when the operating system denies access to a file."""
     found = error.strerror or type(error).__name__
-    remedy = "check its permissions, and those of the folders above it, and the space on its disk"
+    remedy = "check the permissions of the file and of its parent folders, and the free space on the disk"
     return EtlrunError(
-        [Fault(where=str(error.filename), found=found, expected="what this user may use", remedy=remedy)]
+        [Fault(where=str(error.filename), found=found, expected="a file that this user can access", remedy=remedy)]
     )
 
 
 def did_you_mean(word: str, known: Iterable[str], shown: str = "`{}`", otherwise: str = "") -> str:
-    """A remedy with the known word that `word` was most likely meant to be, put into `shown`; else `otherwise`."""
+    """Return a remedy that suggests the closest match, formatted with `shown`; `otherwise` if nothing is close."""
     close = likeliest(word, known)
     return otherwise if close is None else f"did you mean {shown.format(close)}?"
 
 
 def printable(name: str) -> str:
-    """The name of a file or a key as a message may hold it: what can't be printed is escaped."""
+    """Return the name of a file or a key with unprintable characters escaped."""
     return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in name)
 
 
 def one_line(error: Exception) -> str:
-    """The message of an error without its line breaks."""
+    """Return the message of an error on a single line."""
     return " ".join(str(error).split())
 
 
 def headline(error: Exception) -> str:
-    """The line of a library's error message that tells most: TensorFlow puts its own below a stack of frames."""
+    """Return the most informative line of a library's error message; TensorFlow's stands below a stack of frames."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and "[[{{node" not in line]
     if not lines:
         return type(error).__name__
@@ -97,6 +97,6 @@ def headline(error: Exception) -> str:
 
 
 def describe(error: EtlrunError) -> str:
-    """The message of an error that ends a command."""
+    """Return the message of an error that ends a command."""
     count = len(error.faults)
     return "\n".join([f"etlrun: {count} fault{'s' * (count != 1)}", *(f"  {fault}" for fault in error.faults)])

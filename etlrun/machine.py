@@ -1,4 +1,4 @@
-"""What this machine lends to a process: its cores, and its GPUs as NVIDIA's driver lists them."""
+"""Hardware available to this process: CPU cores, and GPUs as the NVIDIA driver lists them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""The variable by which CUDA, and so every backend, leaves out GPUs."""
+"""Environment variable that selects the GPUs visible to CUDA, and so to every backend."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One of the driver's.
+    """A GPU that the driver lists.
 
     Attributes:
-        index: In the driver's order, which need not be CUDA's.
-        uuid: By which CUDA knows it, too.
-        name: Such as `Tesla T4`.
+        index: Index in the driver's order, which may differ from CUDA's.
+        uuid: Unique identifier, which CUDA accepts, too.
+        name: Product name, such as `Tesla T4`.
     """
 
     index: int
@@ -26,21 +26,21 @@ class Gpu:
 
 
 CORES = {"cores": 0, "cores-1": 1}
-"""How configs call a number of calls that follows the machine, with the cores that it leaves to others."""
+"""Values of a parallelism that depend on the machine, each with the number of cores that it leaves free."""
 
 
 def cores() -> int:
-    """That this process may use."""
+    """Return the number of CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def calls_here(word: str, cores: int) -> int:
-    """What `cores` or `cores-1` means on a machine of so many; 1 at least."""
+    """Return the parallelism that `cores` or `cores-1` means with this number of cores; at least 1."""
     return max(1, cores - CORES[word])
 
 
 def driver_gpus() -> list[Gpu]:
-    """All that the driver lists, those that are hidden from this process too; empty without a driver."""
+    """Return all GPUs of the driver, including those hidden from this process; empty without a driver."""
     import pynvml
 
     try:
@@ -60,7 +60,7 @@ def driver_gpus() -> list[Gpu]:
 
 
 def listed_ids() -> list[str] | None:
-    """What CUDA_VISIBLE_DEVICES lists, up to the first word that names no GPU, as CUDA reads it; None where unset."""
+    """Return the entries of CUDA_VISIBLE_DEVICES up to the first that names no GPU, as CUDA does; None if unset."""
     if VISIBLE not in os.environ:
         return None
     words = (word.strip() for word in os.environ[VISIBLE].split(","))
@@ -68,7 +68,7 @@ def listed_ids() -> list[str] | None:
 
 
 def visible_gpus() -> list[Gpu]:
-    """Those of the driver's that CUDA_VISIBLE_DEVICES leaves to this process; its numbers are taken as the driver's."""
+    """Return the GPUs visible to this process; numbers in CUDA_VISIBLE_DEVICES are read as the driver's indices."""
     ids = listed_ids()
     return [
         gpu
@@ -78,6 +78,6 @@ def visible_gpus() -> list[Gpu]:
 
 
 def gpu_ids() -> list[str]:
-    """The GPUs that this process may use, each as CUDA_VISIBLE_DEVICES takes it; empty without a driver."""
+    """Return the identifiers of the visible GPUs, as CUDA_VISIBLE_DEVICES takes them; empty without a driver."""
     gpus, ids = driver_gpus(), listed_ids()
     return [gpu.uuid for gpu in gpus] if ids is None or not gpus else ids

@@ -1,4 +1,4 @@
-"""Tables: on the terminal, and as Markdown."""
+"""Tables for the terminal and for Markdown, and the formatting of numbers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ TEXTS = {
     "overrides", "status", "reason", "stage", "result", "bound by", "set by", "data", "key", "dataset", "elements",
     "state",
 }  # fmt: skip
-"""Columns of words, which stand on the left."""
+"""Headers of text columns, which are left-aligned."""
 
 
 _MARKS = re.compile(r"[&`<\[@*\\~$]|(?<![^\W_])_|_(?![^\W_])")
-"""What may be markup; within a word an underscore is none."""
+"""Characters that Markdown may read as markup; an underscore within a word is none."""
 
 
 def megabytes(size: float | None) -> str:
-    """A size in bytes, or `-`."""
+    """Format a number of bytes in megabytes; `-` for None."""
     return "-" if size is None else f"{size / 1e6:,.1f} MB"
 
 
 def rounded(size: float) -> str:
-    """A size in bytes, in the largest unit of which there is one: `35 MB`."""
+    """Format a number of bytes in the largest unit of which it holds at least one: `35 MB`."""
     units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes"))
     unit, name = next(((unit, name) for unit, name in units if size >= unit), units[-1])
     digits = 1 if unit > 1 and round(size / unit, 1) < 10 else 0  # noqa: PLR2004 - `1.5 GB`, and not `2 GB`
@@ -36,17 +36,17 @@ def rounded(size: float) -> str:
 
 
 def number(value: float | None, digits: int) -> str:
-    """A figure, or `-`."""
+    """Format a number with `digits` decimal places; `-` for None."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _filled(header: Sequence[str], rows: Rows) -> list[int]:
-    """The columns in which some row has something to say."""
+    """Return the indices of the columns in which at least one row has a value."""
     return [index for index in range(len(header)) if not rows or any(row[index] for row in rows)]
 
 
 def print_table(header: Sequence[str], rows: Rows) -> None:
-    """Print `rows` without the columns in which no row has something to say."""
+    """Print a table without its empty columns."""
     if not rows:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -67,12 +67,12 @@ def print_table(header: Sequence[str], rows: Rows) -> None:
 
 
 def plain(text: str) -> str:
-    """`text` as Markdown in one line, in which nothing is markup, a formula or a mention: a reader sees `text`."""
+    """Escape `text` for one line of Markdown, so that nothing in it renders as markup, a formula or a mention."""
     return re.sub(_MARKS, lambda mark: f"&#{ord(mark.group())};", " ".join(text.split()))
 
 
 def as_markdown(header: Sequence[str], rows: Rows) -> str:
-    """The same as Markdown, of cells that are Markdown: see `plain`."""
+    """Return the table as Markdown without its empty columns; its cells are Markdown, too: see `plain`."""
     columns = _filled(header, rows)
     lines = [[header[index] for index in columns], ["---"] * len(columns)]
     lines += [[row[index].replace("|", "\\|") for index in columns] for row in rows]

@@ -49,5 +49,5 @@ def test_advice_can_be_pasted(overrides: list[str], stage: str, expected: str) -
 def test_advice_says_where_no_override_helps(overrides: list[str], stage: str, changes: dict[str, int]) -> None:
     conditions = {"cores": 1, "shards": 8, "cached_bytes": 10**6, "epochs": 4} | changes
     assert advice(stage, plan_of(*overrides), [], conditions) == (
-        f"No override helps: {stage} needs less work, a faster storage, or more cores."
+        f"No override helps: {stage} needs less work, faster storage, or more cores."
     )

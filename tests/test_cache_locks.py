@@ -53,7 +53,7 @@ def waiting(store: Store) -> str:
 def fault(store: Store, where: str) -> str:
     lock = store.folder / "lock"
     return (
-        f"{where}: found {lock}, which another process holds for more than 0.2 s; "
+        f"{where}: found {lock}, held by another process for more than 0.2 s; "
         "expected a lock that is held for moments\n"
         f"    -> `fuser {lock}` names the process: let it go on, or end it"
     )
@@ -83,7 +83,7 @@ def test_a_training_goes_on_where_another_process_stops_in_the_folder(
         assert keeper.begin() == -1
         keeper.close()
     assert keeper.passes == ["uncached", "uncached"]
-    held = f"{store.folder / 'lock'}, which another process holds for more than 0.2 s"
+    held = f"{store.folder / 'lock'}, held by another process for more than 0.2 s"
     assert said == [f"the cache {KEY} could not be written in {store.folder}: {held}; passes go without it"]
     assert capsys.readouterr().err == waiting(store)
     assert sorted(path.name for path in store.folder.iterdir()) == [f"{KEY}.claim", "lock"]

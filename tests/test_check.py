@@ -125,8 +125,8 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             "experiment/other.yaml",
             "# @package _global_\ntrainer: {epochs: 3}\n",
             (
-                "mine/experiment/other.yaml:1: found no comment at its head; expected what the experiment is for, its "
-                "command and its costs\n    -> write them as comments below `# @package _global_`"
+                "mine/experiment/other.yaml:1: found no comment at the top; expected a comment with the purpose, the "
+                "command and the cost of the experiment\n    -> add it below `# @package _global_`"
             ),
         ),
         (
@@ -138,36 +138,38 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             "transforms/small_96.yaml",
             TRANSFORM,
             (
-                "mine/transforms/small_96.yaml: found a file that no config reaches; expected an option of a group "
-                "that a "
-                "defaults list names\n    -> move it into the folder of its group, or remove it"
+                "mine/transforms/small_96.yaml: found a file that no config uses; expected an option of a group in a "
+                "defaults list\n    -> move it to the folder of its group, or delete it"
             ),
         ),
         (
             "transform/small_96.yml",
             TRANSFORM,
-            "mine/transform/small_96.yml: found the suffix .yml; expected .yaml: Hydra reads no other",
+            "mine/transform/small_96.yml: found the suffix .yml; expected .yaml, the only suffix that Hydra reads",
         ),
         (
             "transform/small_48.yaml",
             "# 48x48 pixels.\ndefaults: [_self_, small_64]\nresize: {size: [48, 48]}\n",
             (
-                f"mine/transform/small_48.yaml:3: transform.resize.size: found a value that never counts; expected one "
-                f"that {CONF}/transform/small_64.yaml:7 does not take the place of in every config\n"
-                "    -> remove it, or let `_self_` stand last in its defaults"
+                f"mine/transform/small_48.yaml:3: transform.resize.size: found a value that has no effect; expected "
+                f"a value that {CONF}/transform/small_64.yaml:7 does not override in every config\n"
+                "    -> remove it, or put `_self_` last in its defaults list"
             ),
         ),
         (
             "experiment/default.yaml",
             OTHER,
-            "mine/experiment/default.yaml: found default; expected another name: that of the run without an experiment",
+            (
+                "mine/experiment/default.yaml: found default; expected another name: this one is reserved for the run "
+                "without an experiment"
+            ),
         ),
         (
             "dataset/sample.yaml",
             "# Mine.\nsplit: 5\n",
             (
-                "mine/dataset/sample.yaml: found a file that Hydra never reads, since the project has one of that "
-                "name; expected a name of its own\n    -> rename it; it may begin with `defaults: [NAME, _self_]`"
+                "mine/dataset/sample.yaml: found a file that Hydra never reads, since the project has a file of "
+                "that name; expected a unique name\n    -> rename it; it may begin with `defaults: [NAME, _self_]`"
             ),
         ),
         (
@@ -257,8 +259,8 @@ def test_golden_plans_are_written_compared_and_removed(
 ) -> None:
     words = ["--golden", "golden"]
     assert faults(*words)[0] == (
-        "golden/other.txt: found no golden plan; expected the plan of today\n"
-        "    -> look at what `etlrun check --update` makes of it"
+        "golden/other.txt: found no golden plan; expected the current plan\n"
+        "    -> run `etlrun check --update` and review the diff"
     )
     check.main(["--config-dir", "mine", *words, "--update"])
     assert sorted(path.name for path in (tmp_path / "golden").iterdir()) == ["other.txt", "small.txt"]
@@ -269,8 +271,8 @@ def test_golden_plans_are_written_compared_and_removed(
     found = faults(*words)
     line = (tmp_path / "golden" / "other.txt").read_text().splitlines().index(f"     {'epochs':<22}{3:<21}training") + 1
     assert [text.splitlines()[0] for text in found] == [
-        f"golden/other.txt:{line}: found another plan; expected the plan of today",
-        "golden/small.txt: found a golden plan; expected an experiment of its name",
+        f"golden/other.txt:{line}: found a different plan; expected the current plan",
+        "golden/small.txt: found a golden plan; expected an experiment of that name",
     ]
     capsys.readouterr()
     check.main(["--config-dir", "mine", *words, "--update"])
@@ -286,4 +288,4 @@ def test_a_folder_that_can_hold_no_golden_plans_is_told(tmp_path: Path) -> None:
     ]
     (tmp_path / "golden").mkdir()
     (tmp_path / "golden" / "small.txt").write_bytes(b"\xff")
-    assert faults("--golden", "golden")[1].startswith("golden/small.txt:1: found another plan; expected the plan of")
+    assert faults("--golden", "golden")[1].startswith("golden/small.txt:1: found a different plan; expected the cur")

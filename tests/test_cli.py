@@ -233,8 +233,9 @@ def test_what_the_system_refuses_is_told_in_words(capsys: pytest.CaptureFixture[
     assert (ended.value.code, capsys.readouterr().err) == (
         1,
         (
-            f"etlrun: 1 fault\n  {'x' * 300}/sweep.json: found File name too long; expected what this user may use\n"
-            "    -> check its permissions, and those of the folders above it, and the space on its disk\n"
+            f"etlrun: 1 fault\n  {'x' * 300}/sweep.json: found File name too long; expected a file that this user can "
+            "access\n"
+            "    -> check the permissions of the file and of its parent folders, and the free space on the disk\n"
         ),
     )
 

@@ -191,7 +191,7 @@ def test_an_own_primary_config_is_taken(tmp_path: Path) -> None:
 def test_a_folder_of_own_configs_must_exist(tmp_path: Path) -> None:
     assert refusal_of_request(config_dir=tmp_path / "nowhere") == (
         f"--config-dir: found no folder {tmp_path / 'nowhere'}; expected a folder of configs\n"
-        "    -> give the path of a folder that exists"
+        "    -> pass the path of an existing folder"
     )
 
 
@@ -227,7 +227,7 @@ def test_a_dataset_without_a_name_is_refused() -> None:
 def test_a_key_that_hydra_would_refuse_is_refused_with_the_plus_that_it_needs() -> None:
     steps = ("transform.steps=[decode,resize,rescale]", "transform.eval_steps=[decode,resize,rescale]")
     assert refusal_of_request(*steps, "+transform.rescale.scale=0.0078", "transform.rescale.offset=-1.0") == (
-        "transform.rescale.offset: found a key that no file of this config sets; expected a key to change\n"
+        "transform.rescale.offset: found a key that no file of this config sets; expected an existing key\n"
         "    -> write +transform.rescale.offset=-1.0 to add it"
     )
 

@@ -176,7 +176,7 @@ def test_what_is_exchanged_while_a_cache_is_filled_is_neither_kept_nor_claimed(d
     text = f"he cache {key} was not kept: {shard} has changed since the run began; passes go without it"
     assert record.summary.remarks == [
         f"T{text}.",
-        f"{shard} has changed since the run began: which records of it were read is not known.",
+        f"{shard} changed during the run: it is unknown which of its records were read.",
     ]
     assert record.summary.written["cache"]["pipelines"]["train"]["passes"] == ["uncached", "uncached"]
     assert record.summary.dataset.digest == {"train": None}

@@ -74,7 +74,7 @@ def test_a_gpu_that_the_backend_does_not_see_is_told_of(
     status, summary = run_here(tmp_path, emulated(tiny, *QUICK))
     assert status == 0
     note = (
-        "The driver lists Tesla T4, and Keras's tensorflow backend sees no GPU: pip install 'etlrun[gpu]', "
+        "The driver lists Tesla T4, but Keras's tensorflow backend sees no GPU: pip install 'etlrun[gpu]', "
         "or set trainer.device=cpu"
     )
     assert capsys.readouterr().err.splitlines()[:2] == [f"device  CPU, {MACHINE}", f"note  {note}"]
@@ -171,7 +171,7 @@ def test_a_job_that_shares_its_gpu_says_so(listed: pytest.MonkeyPatch, tiny: Pat
     Record(tmp_path).update(jobs_on_gpu=2)
     assert run.run(tmp_path) == 0
     assert summary_of(tmp_path)["remarks"] == [
-        "Up to 2 jobs at a time share this GPU: their times and its memory hold each other's."
+        "Up to 2 concurrent jobs share this GPU, which affects their times and its memory."
     ]
 
 

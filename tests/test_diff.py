@@ -57,8 +57,8 @@ def test_a_file_that_is_no_config_is_refused(content: bytes, message: str, tmp_p
 def test_an_own_file_that_nobody_reads_is_refused(tmp_path: Path) -> None:
     side = write(tmp_path / "dataset" / "sample.yaml", "split: 5\n")
     assert refusal_of_diff(str(side), "", "--config-dir", str(tmp_path)) == (
-        f"{side}: found a file that Hydra never reads, since the project has one of that name; expected a name of its "
-        "own\n    -> rename it; it may begin with `defaults: [NAME, _self_]`"
+        f"{side}: found a file that Hydra never reads, since the project has a file of that name; expected a unique "
+        "name\n    -> rename it; it may begin with `defaults: [NAME, _self_]`"
     )
 
 
@@ -118,27 +118,27 @@ FEATURES = f"{DISK} cache.at=features model.trainable=false"
         (
             f"{FEATURES} trainer.device=cpu",
             f"{FEATURES} trainer.device=gpu",
-            "cache.disk at features is made anew, since trainer.device differs",
+            "cache.disk at features will be rebuilt, since trainer.device differs",
         ),
         (
             f"{FEATURES} trainer.device=auto",
             f"{FEATURES} trainer.device=cpu",
-            "cache.disk at features stays valid where trainer.device=auto means the CPU",
+            "cache.disk at features stays valid if trainer.device=auto selects the CPU",
         ),
         (
             f"{FEATURES} trainer.device=gpu",
             f"{FEATURES} trainer.device=auto",
-            "cache.disk at features stays valid where trainer.device=auto means a GPU",
+            "cache.disk at features stays valid if trainer.device=auto selects a GPU",
         ),
         (
             f"{FEATURES} trainer.device=auto",
             f"{FEATURES} trainer.device=gpu transform.resize.size=[96,96]",
-            "cache.disk at features is made anew, since transform.resize.size differs",
+            "cache.disk at features will be rebuilt, since transform.resize.size differs",
         ),
         (
             DISK,
             f"{DISK} trainer.device=gpu dataset.data_dir=/data",
-            "cache.disk at transformed stays valid as long as dataset.data_dir holds the same files",
+            "cache.disk at transformed stays valid if dataset.data_dir holds the same files",
         ),
     ],
 )

@@ -9,7 +9,7 @@ from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
 from tests.configs import KINDS, OTHER_VALUES, composed, plan_of
 
 SCALE = "transform.scale_minus_one_one"
-LEFT_OUT = "(the last, smaller batch of a pass is there or left out)"
+LEFT_OUT = "(keeps or drops the last, smaller batch of a pass)"
 FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
 
 
@@ -47,9 +47,9 @@ def shown(found: Comparison) -> list[str]:
         (
             ["cache=none"],
             ["cache=none", FLIPPED, "dataset.split=train"],
-            "changes the data, from the data set on",
+            "changes the data, from the dataset on",
             [
-                "dataset.split: train[:80%] -> train, data from the data set in ('train',)",
+                "dataset.split: train[:80%] -> train, data from the dataset in ('train',)",
                 "transform.random_flip: None -> after resize, data from transform.random_flip in ('train',)",
             ],
         ),
@@ -107,7 +107,7 @@ def shown(found: Comparison) -> list[str]:
             ["transform.resize.size=[64,64]"],
             ["dataset.data_dir=/data"],
             "changes only the speed",
-            ["dataset.data_dir: null -> /data, speed (as long as the same files are there)"],
+            ["dataset.data_dir: null -> /data, speed (if it holds the same files)"],
         ),
         (
             ["dataset.eval_split=null"],
@@ -137,52 +137,52 @@ def test_a_difference_is_told_with_what_it_changes(
         (
             ["load.drop_remainder=true"],
             ["load.drop_remainder=true", "load.batch_size=8"],
-            "load.drop_remainder=true: in another order, or with other batches, a pass leaves other examples out.",
+            "load.drop_remainder=true: with a different order or different batches, a pass drops different examples.",
         ),
         (
             ["cache=none", FLIPPED],
             ["cache=none", FLIPPED, "trainer.seed=2"],
-            "With another seed transform.random_flip does something else to each picture.",
+            "With a different seed, transform.random_flip transforms each image differently.",
         ),
         (
             ["load.drop_remainder=true", "transform.deterministic=false"],
             ["load.drop_remainder=true", "transform.deterministic=false", "load.prefetch=1"],
-            "Without a fixed order, load.drop_remainder=true leaves other examples out of each pass, and in each run.",
+            "Without a fixed order, load.drop_remainder=true drops different examples in each pass and in each run.",
         ),
         (
             ["trainer.steps_per_epoch=2"],
             ["trainer.steps_per_epoch=2", "load.shuffle_buffer=0"],
-            "trainer.steps_per_epoch=2: in another order, or with other batches, a pass leaves other examples out.",
+            "trainer.steps_per_epoch=2: with a different order or different batches, a pass drops different examples.",
         ),
         (
             ["trainer.steps_per_epoch=2"],
             ["trainer.steps_per_epoch=2", "trainer.epochs=9"],
-            "trainer.steps_per_epoch=2: where training ends after other steps, it leaves other examples out.",
+            "trainer.steps_per_epoch=2: if training ends after a different step, it drops different examples.",
         ),
         (
             ["trainer.steps_per_epoch=2"],
             ["trainer.steps_per_epoch=3"],
-            "trainer.steps_per_epoch=2: where training ends after other steps, it leaves other examples out.",
+            "trainer.steps_per_epoch=2: if training ends after a different step, it drops different examples.",
         ),
         (
             ["trainer.steps_per_epoch=2", "trainer.early_stopping.patience=1"],
             ["trainer.steps_per_epoch=2", "trainer.early_stopping.patience=1", "trainer.learning_rate=0.5"],
-            "trainer.steps_per_epoch=2: where training ends after other steps, it leaves other examples out.",
+            "trainer.steps_per_epoch=2: if training ends after a different step, it drops different examples.",
         ),
         (
             ["trainer=drain", "trainer.seconds=2.5"],
             ["trainer=drain", "trainer.seconds=2.5", "load.prefetch=1"],
-            "trainer.seconds=2.5 ends a run within a pass: how much it has read depends on the speed.",
+            "trainer.seconds=2.5 ends a run within a pass: the number of examples depends on the speed.",
         ),
         (
             ["transform.deterministic=false"],
             ["transform.deterministic=false", "transform.num_parallel_calls=8"],
-            "The order of examples is not fixed: it is another one in each run.",
+            "The order of examples is not fixed: it differs in each run.",
         ),
         (
             ["model.trainable=false"],
             ["model.trainable=false", "cache.at=features"],
-            "cache.at = features: losses are those of a run without it within float tolerance, not to the bit.",
+            "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit.",
         ),
     ],
 )
@@ -230,5 +230,5 @@ def test_only_the_speed_changes_exactly_where_fingerprints_are_equal() -> None:
 def test_kinds_come_in_the_order_of_what_they_change() -> None:
     found = comparison([], ["dataset.split=train", "load.batch_size=1", "trainer.epochs=9", "load.prefetch=3"])
     assert found.kinds == (DATA, ORDER, TRAINING, SPEED)
-    assert found.headline == "changes the data, from the data set on, the order, the training, and the speed"
+    assert found.headline == "changes the data, from the dataset on, the order, the training, and the speed"
     assert isinstance(found.differences[0], Difference)

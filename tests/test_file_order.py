@@ -139,8 +139,8 @@ def test_other_words_are_refused() -> None:
 @pytest.mark.parametrize(
     ("cycle_length", "split", "notes"),
     [
-        ("16", "train", ["extract.cycle_length = 16 means 4: the split has 4 shards."]),
-        ("4", "train[:5]", ["extract.cycle_length = 4 means 1: the split has 1 shard."]),
+        ("16", "train", ["extract.cycle_length = 16 is limited to 4: the split has 4 shards."]),
+        ("4", "train[:5]", ["extract.cycle_length = 4 is limited to 1: the split has 1 shard."]),
         ("4", "train", []),
         ("all", "train[:5]", []),
     ],

@@ -103,11 +103,11 @@ def test_the_grid_may_stand_in_a_config(tmp_path: Path) -> None:
     [
         (
             ["load.prefetch=0,1", "sweep.exclude=['load.prefetch=0|1']"],
-            ("sweep.exclude: found rules that leave out every job; expected at least one combination of the "
+            ("sweep.exclude: found rules that exclude every job; expected at least one combination of the "
             "overrides' values"),
         ),
         (["load.prefetch=range(0,1000000000)"],
-            "load.prefetch: found more than 100,000 values; expected as many values as there can be jobs"),
+            "load.prefetch: found more than 100,000 values; expected at most 100,000"),
         (["hydra.sweeper.params={load.prefetch:'0,1'}"],
             ("config: found 'NoneType' object has no attribute 'get' full_key: hydra.sweeper.params "
             "reference_type=Optional[Dict[str, str]] object_type=NoneType; expected a config that Hydra can compose")),
@@ -120,7 +120,7 @@ def test_the_grid_may_stand_in_a_config(tmp_path: Path) -> None:
         ),
         (
             ["sweep.repeats=1,2"],
-            "sweep.repeats: found 2 values; expected one value: it is of the sweep, not of a job",
+            "sweep.repeats: found 2 values; expected one value: it configures the sweep, not a job",
         ),
         (
             ["sweep.repeat=3"],
@@ -130,16 +130,16 @@ def test_the_grid_may_stand_in_a_config(tmp_path: Path) -> None:
         ),
         (
             ["load.prefetch=0,1", "+load={prefetch:2}", "cache=none,disk", "cache=memory"],
-            ("load.prefetch: found 2 values, and +load={prefetch:2} after them; expected values that count: of two "
-            "overrides of a key the last one does\n    -> leave one of the two out\n"
-            "cache: found 2 values, and cache=memory after them; expected values that count: of two overrides of a key "
-            "the last one does\n    -> leave one of the two out"),
+            ("load.prefetch: found 2 values, and then +load={prefetch:2}; expected one override for each key: the last "
+            "one takes precedence\n    -> remove one of the two\n"
+            "cache: found 2 values, and then cache=memory; expected one override for each key: the last one takes "
+            "precedence\n    -> remove one of the two"),
         ),
         (
             ["measure.silence={serial_map:one},{no_prefetch:two}"],
-            ("measure.silence.serial_map: found a key that no file of this config sets; expected a key to change\n"
+            ("measure.silence.serial_map: found a key that no file of this config sets; expected an existing key\n"
             "    -> write +measure.silence={serial_map:one},{no_prefetch:two} to add it\n"
-            "measure.silence.no_prefetch: found a key that no file of this config sets; expected a key to change\n"
+            "measure.silence.no_prefetch: found a key that no file of this config sets; expected an existing key\n"
             "    -> write +measure.silence={serial_map:one},{no_prefetch:two} to add it"),
         ),
         (
@@ -149,15 +149,15 @@ def test_the_grid_may_stand_in_a_config(tmp_path: Path) -> None:
         ),
         (
             ["load.prefetch=0,1", "load.batch_size=8,16,32", "sweep.zip=[[load.prefetch,load.batch_size]]"],
-            ("sweep.zip[0]: found load.prefetch with 2, load.batch_size with 3; expected as many values of each, and "
-            "each key in one list"),
+            ("sweep.zip[0]: found load.prefetch with 2, load.batch_size with 3; expected the same number "
+            "of values for each key, and each key in one list"),
         ),
         (
             ["load.prefetch=0,1", "sweep.zip=[[load.prefetch,cache]]", "sweep.exclude=['load.prefech=0', 'x']"],
             ("sweep.zip[0]: found the key cache, which is not on the command line; expected one of load.prefetch\n"
             "sweep.exclude: load.prefech=0: found the key load.prefech, which is not on the command line; expected "
             "one of load.prefetch\n    -> did you mean `load.prefetch`?\n"
-            "sweep.exclude: x: found x; expected terms KEY=VALUE or KEY!=VALUE, | between several values"),
+            "sweep.exclude: x: found x; expected terms KEY=VALUE or KEY!=VALUE, with | between values"),
         ),
         (
             ["load.prefetch=0,1", "sweep.exclude=['load.prefetch=9']"],

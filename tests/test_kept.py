@@ -15,7 +15,7 @@ KEPT = ["cache=disk", "cache.dir=/caches"]
         (
             KEPT,
             [*KEPT, "transform.resize.size=[32,32]"],
-            ["train: cache.disk at transformed is made anew, since transform.resize.size differs"] * 2,
+            ["train: cache.disk at transformed will be rebuilt, since transform.resize.size differs"] * 2,
         ),
         (
             [*KEPT, "cache.at=decoded"],
@@ -26,39 +26,39 @@ KEPT = ["cache=disk", "cache.dir=/caches"]
             KEPT,
             [*KEPT, "dataset.split=train"],
             [
-                "train: cache.disk at transformed is made anew, since dataset.split differs",
+                "train: cache.disk at transformed will be rebuilt, since dataset.split differs",
                 "train: cache.disk at transformed stays valid",
             ],
         ),
-        (KEPT, [*KEPT, "cache.dir=/others"], ["train: cache.disk at transformed is made by the first run"] * 2),
-        (KEPT, ["cache=none"], ["train: cache.disk at transformed is not read any more"] * 2),
-        ([], KEPT, ["train: cache.disk at transformed is made by the first run"] * 2),
+        (KEPT, [*KEPT, "cache.dir=/others"], ["train: cache.disk at transformed will be built by the first run"] * 2),
+        (KEPT, ["cache=none"], ["train: cache.disk at transformed is no longer read"] * 2),
+        ([], KEPT, ["train: cache.disk at transformed will be built by the first run"] * 2),
         (KEPT, [], ["train: cache.memory at transformed is filled by each run"] * 2),
         (["cache=none"], ["cache=none", "load.prefetch=1"], []),
         (
             [*KEPT, "cache.at=decoded"],
             [*KEPT, "cache.at=decoded", "extract.cycle_length=8"],
-            ["train: cache.disk at decoded is made anew, since extract.interleave.cycle_length differs"] * 2,
+            ["train: cache.disk at decoded will be rebuilt, since extract.interleave.cycle_length differs"] * 2,
         ),
         (
             [*KEPT, "cache.at=source"],
             [*KEPT, "cache.at=decoded"],
-            ["train: cache.disk at decoded is made anew, since cache.at differs"] * 2,
+            ["train: cache.disk at decoded will be rebuilt, since cache.at differs"] * 2,
         ),
         (
             [*KEPT, "cache.at=features", "model.trainable=false"],
             [*KEPT, "cache.at=features", "model.trainable=false", "model.alpha=0.5"],
-            ["train: cache.disk at features is made anew, since model.mobilenet_v2.alpha differs"] * 2,
+            ["train: cache.disk at features will be rebuilt, since model.mobilenet_v2.alpha differs"] * 2,
         ),
         (
             [*KEPT, "cache.at=features", "model.trainable=false"],
             [*KEPT, "cache.at=features", "model.trainable=false", "trainer.mixed_precision=mixed_bfloat16"],
-            ["train: cache.disk at features is made anew, since trainer.mixed_precision differs"] * 2,
+            ["train: cache.disk at features will be rebuilt, since trainer.mixed_precision differs"] * 2,
         ),
         (
             [*KEPT, "cache.at=features", "model.trainable=false", "model.weights=null"],
             [*KEPT, "cache.at=features", "model.trainable=false", "model.weights=null", "trainer.seed=3"],
-            ["train: cache.disk at features is made anew, since trainer.seed differs"] * 2,
+            ["train: cache.disk at features will be rebuilt, since trainer.seed differs"] * 2,
         ),
         (
             [*KEPT, "cache.at=features", "model.trainable=false", "model.weights=imagenet", "model.alpha=1.0"],

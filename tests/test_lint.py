@@ -6,7 +6,7 @@ from tests.configs import EXPERIMENTS, plan_of
 
 TWO_CORES = Machine(cores=2, free_memory_bytes=8 * 10**9)
 FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
-EARLY = "the cache stands before"
+EARLY = "the cache precedes"
 
 
 def advice(*overrides: str, machine: Machine = TWO_CORES) -> list[str]:
@@ -28,18 +28,18 @@ def advice(*overrides: str, machine: Machine = TWO_CORES) -> list[str]:
         ),
         (
             ["load.prefetch=0"],
-            [("no_prefetch: load.prefetch=0: the model waits while its next batch is made\n"
+            [("no_prefetch: load.prefetch=0: the model waits while the next batch is prepared\n"
              "    -> try load.prefetch=autotune")],
         ),
         (
             ["cache.at=decoded"],
-            [(f"cache_early: {EARLY} transform.resize, done again in 4 epochs; an example takes as much as the picture "
+            [(f"cache_early: {EARLY} transform.resize, repeated in 4 epochs; an example takes as much as the image "
              "there, 12,288 bytes after transform.resize\n    -> try cache.at=resize")],
         ),
         (
             ["cache=disk", "cache.at=source", FLIPPED],
-            [(f"cache_early: {EARLY} transform.decode, transform.resize, done again in 4 epochs; an example takes as "
-             "much as the picture there, 12,288 bytes after transform.resize\n    -> try cache.at=resize")],
+            [(f"cache_early: {EARLY} transform.decode, transform.resize, repeated in 4 epochs; an example takes as "
+             "much as the image there, 12,288 bytes after transform.resize\n    -> try cache.at=resize")],
         ),
         (["cache.at=resize", FLIPPED], []),
         (
@@ -71,14 +71,14 @@ def test_a_cache_that_memory_can_not_hold_is_told(tmp_path_factory: pytest.TempP
     words = ("dataset=tfds", "dataset.name=large", f"dataset.data_dir={folder.parents[1]}")
     assert advice(*words, "transform=imagenet_224", "model=emulated") == [
         (
-            "cache_above_memory: 150,600 MB to keep; 8,000 MB of memory are free, 80% of them for caches\n"
+            "cache_above_memory: the cache needs 150,600 MB; 8,000 MB of memory are free, 80% of it for caches\n"
             "    -> try cache=disk"
         )
     ]
     assert advice(*words, "transform=imagenet_224", "model=emulated", "cache=disk") == []
     assert advice(*words, "cache.at=source", machine=Machine(cores=1, free_memory_bytes=10**9))[1:] == [
         (
-            "cache_above_memory: 50,072 MB to keep; 1,000 MB of memory are free, 80% of them for caches\n"
+            "cache_above_memory: the cache needs 50,072 MB; 1,000 MB of memory are free, 80% of it for caches\n"
             "    -> try cache=disk"
         )
     ]
@@ -93,7 +93,7 @@ def test_advice_is_silenced_with_a_reason() -> None:
     (item,) = lint(silenced, TWO_CORES)
     assert item == Advice(
         name="no_prefetch",
-        evidence="load.prefetch=0: the model waits while its next batch is made",
+        evidence="load.prefetch=0: the model waits while the next batch is prepared",
         override="load.prefetch=autotune",
         reason="the model is the bottleneck",
     )

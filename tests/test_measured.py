@@ -22,9 +22,9 @@ def test_measured_runs_are_told_with_an_interval(told: Any, tmp_path: Path) -> N
     measured_run(tmp_path / "another", ["load.prefetch=2", "load.batch_size=8"], 1.0)
     lines = told("load.prefetch=0", "load.prefetch=2", "--runs", str(tmp_path)).splitlines()
     assert [line for line in lines if "measured" in line] == [
-        "  measured examples/s: 100.5 (4 runs) -> 150.8 (4 runs), 1.50 times (95% interval 1.45 to 1.55)",
-        "  measured au: 0.5 (4 runs) -> 0.5 (4 runs), 1.00 times (95% interval 1.00 to 1.00)",
-        "  measured share of waiting: 0 (4 runs) -> 0 (4 runs)",
+        "  measured examples/s: 100.5 (4 runs) -> 150.8 (4 runs), 1.50x (95% interval 1.45 to 1.55)",
+        "  measured au: 0.5 (4 runs) -> 0.5 (4 runs), 1.00x (95% interval 1.00 to 1.00)",
+        "  measured input wait share: 0 (4 runs) -> 0 (4 runs)",
     ]
 
 
@@ -33,7 +33,7 @@ def test_runs_that_have_not_read_the_same_records_are_told_so(told: Any, tmp_pat
         measured_run(tmp_path / str(number), [f"load.prefetch={number}"], 100.0)
         record = records.Record(tmp_path / str(number))
         record.update(dataset={"name": "mine", "examples": {"train": 1}, "digest": {"train": digest}})
-    figures = "  measured examples/s: 100 (1 run) -> 100 (1 run), 1.00 times; one run says nothing of the spread"
+    figures = "  measured examples/s: 100 (1 run) -> 100 (1 run), 1.00x; a single run has no spread"
     same = told("load.prefetch=0", "load.prefetch=1", "--runs", str(tmp_path)).splitlines()
     assert [line for line in same if "examples/s" in line] == [figures]
     other = told("load.prefetch=0", "load.prefetch=2", "--runs", str(tmp_path)).splitlines()
@@ -44,7 +44,7 @@ def test_runs_that_have_not_read_the_same_records_are_told_so(told: Any, tmp_pat
 def test_one_run_has_no_interval_and_no_run_is_refused(told: Any, tmp_path: Path) -> None:
     measured_run(tmp_path / "old", ["load.prefetch=0"], 100.0)
     measured_run(tmp_path / "new", ["load.prefetch=2"], 90.0)
-    assert "  measured examples/s: 100 (1 run) -> 90 (1 run), 0.90 times; one run says nothing of the spread\n" in told(
+    assert "  measured examples/s: 100 (1 run) -> 90 (1 run), 0.90x; a single run has no spread\n" in told(
         "load.prefetch=0", "load.prefetch=2", "--runs", str(tmp_path)
     )
     with pytest.raises(WorldError) as caught:

@@ -137,14 +137,16 @@ def test_a_drain_says_which_stage_sets_the_pace(tmp_path: Path) -> None:
     assert status == 0
     rate = f"{summary['pipeline_examples_per_s']:,.0f}"
     advice = summary["verdict"].pop("advice")
-    assert advice == f"Try transform.num_parallel_calls={summary['host']['cores']}: the transform leaves cores unused."
+    assert (
+        advice == f"Try transform.num_parallel_calls={summary['host']['cores']}: the transform does not use all cores."
+    )
     assert summary["verdict"] == {
         "kind": "input",
         "stage": "transform.map",
         "pipeline": "train",
         "max_gain": None,
         "train_max_gain": None,
-        "because": f"the pipeline alone gives {rate} examples/s, and transform.map sets its pace",
+        "because": f"the pipeline alone delivers {rate} examples/s, limited by transform.map",
     }
 
 
@@ -177,9 +179,9 @@ def test_a_pass_without_a_batch_is_told(tiny: Path, tmp_path: Path) -> None:
     status, summary = run_here(tmp_path / "run", words)
     assert status == 1
     assert summary["error"] == (
-        "dataset.split: found a pass without a batch; expected at least one: sound examples, and with "
-        "load.drop_remainder=true as many as a batch has\n"
-        "    -> mend the data, choose a larger dataset.split, or set load.drop_remainder=false"
+        "dataset.split: found an epoch without a batch; expected at least one batch: readable examples and, with "
+        "load.drop_remainder=true, as many as the batch size\n"
+        "    -> repair the data, choose a larger dataset.split, or set load.drop_remainder=false"
     )
 
 

@@ -29,9 +29,9 @@ def test_imagenet_weights_that_cannot_be_downloaded(photos: Path, tmp_path: Path
     closed = "http://127.0.0.1:9"
     status, _, err = finish(start(words, tmp_path, KERAS_HOME=str(home), https_proxy=closed, HTTPS_PROXY=closed))
     assert status == 1
-    assert "model.weights: found imagenet weights that could not be had: " in err
+    assert "model.weights: found imagenet weights that could not be downloaded: " in err
     assert err.endswith(
-        "; expected Keras's download to work, or its file to be there already\n"
+        "; expected a working download, or the file in Keras's folder of models\n"
         f"    -> copy the file that Keras names into {home}/models (the environment variable KERAS_HOME "
-        "moves that folder), or set model.weights to the path of a weights file\n"
+        "sets that folder), or set model.weights to the path of a weights file\n"
     )

@@ -88,15 +88,15 @@ def test_ctrl_c_leaves_a_summary_and_says_how_to_go_on_but_not_before(tiny: Path
     _, summary = run_here(tmp_path / "other", [*words, f"trainer.resume={folder}"])
     os.killpg(process.pid, signal.SIGINT)
     assert summary["error"] == (
-        f"trainer.resume={folder}: found a run that still goes on; expected a run that has ended\n"
-        "    -> wait for its end, or stop it"
+        f"trainer.resume={folder}: found a run that is still running; expected a run that has ended\n"
+        "    -> wait for it to end, or stop it"
     )
     status, _, err = finish(process)
     assert status == 130
     summary = summary_of(folder)
     assert summary["status"] == "interrupted"
     assert len(summary["epochs"]) >= 1
-    assert err.endswith(f"etlrun: interrupted; go on with: etlrun trainer.resume={folder}\n")
+    assert err.endswith(f"etlrun: interrupted; resume with: etlrun trainer.resume={folder}\n")
     assert (folder / "report.md").exists()
 
 
@@ -112,7 +112,7 @@ def test_another_config_is_refused_with_every_difference(undisturbed: Path, tiny
     changed = ("load.batch_size=4", "trainer.learning_rate=0.5", "cache=none", f"trainer.resume={undisturbed}")
     status, summary = run_here(tmp_path, small(tiny, *LONG, *changed))
     assert status == 2
-    remedy = "    -> go on with the same values, or start a new run without trainer.resume"
+    remedy = "    -> resume with the same values, or start a new run without trainer.resume"
     assert summary["error"].splitlines() == [
         f"eval/load.batch.batch_size: found 4; expected 8, as in {undisturbed}",
         remedy,
@@ -129,7 +129,7 @@ def test_a_folder_without_a_checkpoint_is_refused(tiny: Path, tmp_path: Path) ->
     assert summary["error"] == (
         f"trainer.resume={tmp_path / 'none'}: found no run; "
         "expected the folder of a run that completed at least one epoch\n"
-        "    -> start the run anew, without trainer.resume"
+        "    -> start a new run without trainer.resume"
     )
 
 
@@ -201,11 +201,11 @@ def test_other_records_are_refused_and_unknown_ones_noted(tiny: Path, tmp_path: 
     assert now != then["train"]
     assert summary["error"] == (
         f"dataset.split: found records of digest {now}; expected records of digest {then['train']}, which {first} "
-        "has read\n    -> set dataset.data_dir to those, or start a new run without trainer.resume (TFDS writes other "
-        "records each time that it prepares one data set; where the examples are known to be the same, remove `digest` "
-        f"from {first / 'summary.json'})"
+        "has read\n    -> set dataset.data_dir to those records, or start a new run without trainer.resume (TFDS "
+        "writes different records each time it prepares a dataset; if the examples are known to be the same, remove "
+        f"`digest` from {first / 'summary.json'})"
     )
-    remark = f"Whether {first} has read the same records is not known."
+    remark = f"It is unknown whether {first} has read the same records."
     status, summary = run_here(tmp_path / "same", [*on, f"dataset.data_dir={shutil.copytree(tiny, tmp_path / 'copy')}"])
     assert (status, summary["dataset"]["digest"], remark in summary["remarks"]) == (0, then, False)
 

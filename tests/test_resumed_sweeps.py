@@ -83,7 +83,7 @@ def test_the_rules_of_a_sweep_stay_as_they_were(sweep: Sweep, tmp_path: Path) ->
     with pytest.raises(ConfigError) as caught:
         multirun(["-m", f"sweep.resume={tmp_path / 'sweep'}", "sweep.exclude=['load.prefetch=1']"])
     assert str(caught.value) == (
-        "sweep.exclude: found other rules; expected the rules with which the sweep began\n    -> leave it out"
+        "sweep.exclude: found different rules; expected the rules that the sweep started with\n    -> leave it out"
     )
 
 

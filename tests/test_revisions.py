@@ -26,8 +26,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
 def test_a_reference_to_nothing_is_refused() -> None:
     assert refusal_of_diff("nothing", "cache=none") == (
         "nothing: found neither overrides, nor a file, a folder or a git revision of that name; expected overrides in "
-        "one word, a config file, a run's folder, or a git revision\n"
-        '    -> write overrides as "experiment=parallel load.prefetch=1"'
+        "one argument, a config file, a run's folder, or a git revision\n"
+        '    -> quote overrides as one argument: "experiment=parallel load.prefetch=1"'
     )
 
 
@@ -52,10 +52,10 @@ def test_one_experiment_of_revisions_is_compared(repository: Repository, told: A
     (repository.configs / "experiment" / "other.yaml").unlink()
     repository.commit("Smaller")
     base = ("--config-dir", "mine", "--experiment")
-    assert told("main~1", "main", *base, "other").splitlines()[0] == "other: is gone"
+    assert told("main~1", "main", *base, "other").splitlines()[0] == "other: is removed"
     assert told("main~1", "main", *base, "small").splitlines()[0] == "small: changes the data, from transform.resize on"
     assert refusal_of_diff("main~1", "main", *base, "nothing") == (
-        "--experiment: found nothing, which is not in main~1 or main; expected an experiment of theirs"
+        "--experiment: found nothing, which is not in main~1 or main; expected an existing experiment"
     )
 
 
@@ -82,9 +82,9 @@ def test_a_wrong_revision_is_told_with_its_file_and_line(repository: Repository,
     repository.replace("experiment/small.yaml", "small_4", "small_48")
     repository.commit("Right")
     lines = told("HEAD~1", "HEAD", "--config-dir", "mine", status=2).splitlines()
-    start = lines.index("small: can't be compared") + 1
+    start = lines.index("small: cannot be compared") + 1
     assert lines[start].startswith("  HEAD~1:mine/experiment/small.yaml:6: found Could not find 'transform/small_4'")
-    start = lines.index("other: can't be compared")
+    start = lines.index("other: cannot be compared")
     assert [line.split("; expected")[0] for line in lines[start + 1 : start + 3]] == [
         "  HEAD~1:mine/experiment/other.yaml:5: trainer.epochs: found 0",
         "  HEAD~1:mine/experiment/other.yaml:6: trainer.epoch: found an unknown key",
@@ -99,10 +99,10 @@ def test_what_users_wrote_stays_text_in_a_comment(repository: Repository, told: 
     repository.commit("Odd")
     text = told("HEAD~1", "HEAD", "--config-dir", "mine", "--format", "markdown", status=2)
     one_line = " ".join(name.split())
-    assert f"| `dataset.name` | `etlrun_sample` | ```` {one_line} ```` | data, from the data set on |\n" in text
-    assert "| `dataset.data_dir` | `null` | `` a`\\|b # c `` | speed, as long as the same files are there |\n" in text
+    assert f"| `dataset.name` | `etlrun_sample` | ```` {one_line} ```` | data, from the dataset on |\n" in text
+    assert "| `dataset.data_dir` | `null` | `` a`\\|b # c `` | speed, if it holds the same files |\n" in text
     assert '[("n#96;#96;#96; #96;#96;#96; # out #lt;/details#gt;#lt;b#gt;[click](http://evil) @octocat<br/>' in text
-    assert "\n**&#64;x &#60;b>&#42;** can't be compared.\n" in text
+    assert "\n**&#64;x &#60;b>&#42;** cannot be compared.\n" in text
     assert "\n- mine/experiment/&#64;x &#60;b>&#42;.yaml: added, reaches &#64;x &#60;b>&#42;\n" in text
     assert text.count("```mermaid\n") == text.count("\n```\n") == 1
 
@@ -116,7 +116,7 @@ def test_a_comment_is_no_longer_than_comments_may_be(repository: Repository, tol
     repository.commit("Others")
     text = told("HEAD~1", "HEAD", "--config-dir", "mine", "--format", "markdown")
     assert 30_000 < len(text) < 61_000
-    assert re.fullmatch(r"This is too long for a comment: [\d,]+ characters are left out.", text.splitlines()[-1])
+    assert re.fullmatch(r"Too long for a comment: [\d,]+ characters are omitted.", text.splitlines()[-1])
 
 
 def test_what_was_committed_is_read_whatever_is_left_out_of_archives(repository: Repository, told: Any) -> None:
@@ -161,8 +161,8 @@ def test_a_link_that_leaves_the_repository_is_refused(repository: Repository, ta
     (repository.configs / "load").symlink_to(target)
     repository.commit("Linked")
     assert refusal_of_diff("HEAD", "--config-dir", "mine") == (
-        f"HEAD:mine/load: found a link to {target}, which leaves the repository; expected a link to what the revision "
-        "holds\n    -> commit the files that it leads to, and link to these"
+        f"HEAD:mine/load: found a link to {target}, which leaves the repository; expected a link within the "
+        "revision\n    -> commit the target files, and link to these"
     )
 
 
@@ -184,7 +184,8 @@ def test_an_experiment_named_as_the_run_without_one_is_refused(repository: Repos
     repository.write("experiment/default.yaml", OTHER)
     repository.commit("Named so")
     assert refusal_of_diff("HEAD~1", "HEAD", "--config-dir", "mine") == (
-        "HEAD:mine/experiment/default.yaml: found default; expected another name: that of the run without an experiment"
+        "HEAD:mine/experiment/default.yaml: found default; expected another name: this one is reserved for the run "
+        "without an experiment"
     )
 
 
@@ -211,7 +212,7 @@ def test_a_revision_without_configs_is_refused(repository: Repository) -> None:
     (repository.folder / "untracked").mkdir()
     assert refusal_of_diff("HEAD", "HEAD", "--config-dir", "untracked") == (
         f"HEAD: found no folder untracked or {CONF} in that revision; expected a revision that holds configs\n"
-        "    -> give --config-dir the folder in which this repository keeps its configs"
+        "    -> set --config-dir to the config folder of this repository"
     )
 
 

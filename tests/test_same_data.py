@@ -46,8 +46,8 @@ REORDERED = "same examples as the baseline in another order, by its plan and the
 TRAINED = "same data as the baseline, by its plan and the records read; the training differs"
 FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
 UNKNOWN = "not known to be the same data: "
-CUT = "in another order, or with other batches, a pass leaves other examples out; measure.digest was not set"
-ENDS = "where training ends after other steps, it leaves other examples out; measure.digest was not set"
+CUT = "with a different order or different batches, a pass drops different examples; measure.digest was not set"
+ENDS = "if training ends after a different step, it drops different examples; measure.digest was not set"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ ENDS = "where training ends after other steps, it leaves other examples out; mea
             ["cache=none", FLIPPED],
             ["trainer.seed=7"],
             (
-                f"{UNKNOWN}with another seed transform.random_flip does something else to each picture; "
+                f"{UNKNOWN}with a different seed, transform.random_flip transforms each image differently; "
                 "measure.digest was not set"
             ),
         ),
@@ -89,7 +89,7 @@ ENDS = "where training ends after other steps, it leaves other examples out; mea
             ["trainer.steps_per_epoch=3", "transform.deterministic=false"],
             ["load.prefetch=7"],
             (
-                f"{UNKNOWN}without a fixed order, trainer.steps_per_epoch=3 leaves other examples out of each pass, "
+                f"{UNKNOWN}without a fixed order, trainer.steps_per_epoch=3 drops different examples in each pass "
                 "and in each run; measure.digest was not set"
             ),
         ),
@@ -97,7 +97,7 @@ ENDS = "where training ends after other steps, it leaves other examples out; mea
             ["trainer=drain", "trainer.seconds=2"],
             ["load.prefetch=7"],
             (
-                f"{UNKNOWN}trainer.seconds=2 ends a run within a pass: how much it has read depends on the speed; "
+                f"{UNKNOWN}trainer.seconds=2 ends a run within a pass: the number of examples depends on the speed; "
                 "measure.digest was not set"
             ),
         ),

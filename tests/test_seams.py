@@ -16,7 +16,7 @@ from tests.runs import config_of, emulated, events_of, run_here, summary_of
 from tests.seams import Seam, sent_at
 
 QUICK = ("model.step_ms=0", "model.eval_step_ms=0", "dataset.eval_split=null")
-START_ANEW = "    -> start the run anew, without trainer.resume"
+START_NEW = "    -> start a new run without trainer.resume"
 
 
 def frozen(folder: Path, data_dir: Path, epochs: int, *overrides: str) -> Path:
@@ -69,14 +69,14 @@ def test_a_resume_that_ends_before_it_has_carried_all_over_names_the_run_to_resu
     status, said = sent_at(seam, number, second)
     if number == signal.SIGINT:
         assert status == run.INTERRUPTED
-        assert said.endswith(f"etlrun: interrupted; go on with: etlrun trainer.resume={done}\n")
+        assert said.endswith(f"etlrun: interrupted; resume with: etlrun trainer.resume={done}\n")
     else:
         assert status == -signal.SIGKILL
     status, summary, _ = resumed(tmp_path / "third", tiny, second)
     assert status == 1
     assert summary["error"] == (
         f"trainer.resume={second}: found no checkpoint; expected the folder of a run that completed at least one "
-        f"epoch\n    -> resume the run that this one went on with: trainer.resume={done}"
+        f"epoch\n    -> resume the run that this one resumed: trainer.resume={done}"
     )
 
 
@@ -98,7 +98,7 @@ def test_a_checkpoint_that_knows_more_epochs_than_its_summary_is_refused(
     assert summary["error"] == (
         f"trainer.resume={copied}: found a checkpoint of epoch 2, and 1 epochs in summary.json; expected all 2 epochs "
         "in summary.json, which a run writes before its checkpoint\n"
-        "    -> copy the whole folder again, after the run's end, or start the run anew, without trainer.resume"
+        "    -> copy the whole folder again after the run has ended, or start a new run without trainer.resume"
     )
 
 
@@ -108,8 +108,8 @@ def test_a_checkpoint_that_was_cut_is_named(copied: Path, tiny: Path, tmp_path: 
     status, summary, _ = resumed(tmp_path / "resumed", tiny, copied)
     assert status == 1
     assert summary["error"] == (
-        f"{checkpoint}: found a file that Keras can't load: BadZipFile: File is not a zip file; expected the whole "
-        f"model after an epoch, as a run saves it\n{START_ANEW}, or resume another folder"
+        f"{checkpoint}: found a file that Keras cannot load: BadZipFile: File is not a zip file; expected the "
+        f"complete model that a run saves after an epoch\n{START_NEW}, or resume another folder"
     )
 
 
@@ -118,8 +118,8 @@ def test_a_run_that_still_goes_on_is_not_resumed(copied: Path, tiny: Path, tmp_p
         status, summary, _ = resumed(tmp_path / "resumed", tiny, copied)
     assert status == 1
     assert summary["error"] == (
-        f"trainer.resume={copied}: found a run that still goes on; expected a run that has ended\n"
-        "    -> wait for its end, or stop it"
+        f"trainer.resume={copied}: found a run that is still running; expected a run that has ended\n"
+        "    -> wait for it to end, or stop it"
     )
 
 
@@ -129,7 +129,7 @@ def test_a_run_that_lost_its_config_is_refused(copied: Path, tiny: Path, tmp_pat
     assert status == 1
     assert summary["error"] == (
         f"{copied / 'config.yaml'}: found [Errno 2] No such file or directory: '{copied / 'config.yaml'}'; expected "
-        f"the config that the run was started with\n{START_ANEW}"
+        f"the config that the run was started with\n{START_NEW}"
     )
 
 

@@ -226,8 +226,8 @@ def test_a_job_that_is_killed_is_a_row_that_says_so(tiny: Path, tmp_path: Path) 
     status, out, _ = finish(process)
     assert status == 1
     assert summary_of(folder / "0")["error"] == (
-        "the job's process: found SIGKILL; expected an ordinary end\n"
-        "    -> the kernel kills what needs too much memory; see its log"
+        "the job's process: found SIGKILL; expected a normal exit\n"
+        "    -> the kernel kills processes that exhaust the memory; check its log"
     )
     assert "stopping after a failed job (sweep.on_error=stop)" in out
     assert not (folder / "1").exists()

@@ -27,8 +27,8 @@ FASTER = ("load.batch_size=2,8", "model.step_ms=30")
         (
             ["load.drop_remainder=true"],
             (
-                "not known to be the same data: load.drop_remainder=true: in another order, or with other batches, a "
-                "pass leaves other examples out; measure.digest was not set"
+                "not known to be the same data: load.drop_remainder=true: with a different order or different batches, "
+                "a pass drops different examples; measure.digest was not set"
             ),
         ),
     ],

@@ -96,7 +96,7 @@ def test_it_stays_as_the_sweep_began(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         multirun(["-m", f"sweep.resume={ledger.folder}", "sweep.vary_seed=false"])
     assert str(caught.value) == (
-        "sweep.vary_seed: found false; expected true, with which the sweep began\n    -> start a new sweep"
+        "sweep.vary_seed: found false; expected true, as at the start of the sweep\n    -> start a new sweep"
     )
 
 

@@ -75,8 +75,8 @@ def test_a_run_that_never_waits_is_bound_by_its_model() -> None:
         kind="model",
         max_gain=approx(1.0),
         train_max_gain=approx(1.0),
-        because="0.00 s of 10.0 s were spent waiting for data; the pipeline alone gives 10,000 examples/s, "
-        "the model takes 100 examples/s",
+        because="0.00 s of 10.0 s were spent waiting for data; the pipeline alone delivers 10,000 examples/s, "
+        "the model consumes 100 examples/s",
     )
 
 
@@ -96,8 +96,8 @@ def test_the_slowest_thread_names_the_stage() -> None:
         pipeline="train",
         max_gain=approx(2.0),
         train_max_gain=approx(2.0),
-        because="10.0 s of 20.0 s were spent waiting for data; extract.sequential takes 15 ms an example with one "
-        "thread; a step takes 10 ms an example",
+        because="10.0 s of 20.0 s were spent waiting for data; extract.sequential takes 15 ms per example with one "
+        "thread; a step takes 10 ms per example",
     )
 
 
@@ -105,8 +105,8 @@ def test_a_step_of_a_transform_that_uses_all_cores_is_named() -> None:
     found = verdict(side(loop(0.1), of=costs(map=80.0)), steps={"transform.decode": 60.0, "transform.resize": 20.0})
     assert found.stage == "transform.decode"
     assert found.because == (
-        "10.0 s of 20.0 s were spent waiting for data; transform.map takes 80 ms an example with 4 threads; "
-        "a step takes 10 ms an example; transform.decode is 75% of it"
+        "10.0 s of 20.0 s were spent waiting for data; transform.map takes 80 ms per example with 4 threads; "
+        "a step takes 10 ms per example; transform.decode is 75% of it"
     )
 
 
@@ -140,7 +140,7 @@ def test_filling_the_shuffle_buffer_is_named_where_the_pipeline_would_keep_up() 
 def test_a_cold_first_epoch_is_told() -> None:
     found = verdict(side(loop(0.1), loop(), loop(), of=costs(map=80.0)))
     assert (found.stage, found.max_gain) == ("transform.map", approx(4 / 3))
-    assert found.because.endswith("; 10.0 s of the waiting was in the first epoch, 0.00 s in all later ones")
+    assert found.because.endswith("; 10.0 s of the wait was in the first epoch, 0.00 s in all later ones")
 
 
 def test_the_stage_for_which_all_epochs_together_waited_most_is_named() -> None:
@@ -176,7 +176,7 @@ def test_the_handing_over_of_a_batch_that_is_there_is_no_fault_of_the_pipeline()
     found = verdict(side(loop(0.02), handover_s=0.02))
     assert (found.kind, found.max_gain) == ("model", approx(1.0))
     assert found.because.startswith(
-        "2.00 s of 12.0 s were spent waiting for data, 2.00 s of it for the mere handing over of batches that are there"
+        "2.00 s of 12.0 s were spent waiting for data, 2.00 s of it for handing over batches that were ready"
     )
     assert verdict(side(loop(0.1), of=costs(map=80.0), handover_s=0.02)).max_gain == approx(20 / 12)
 
@@ -185,7 +185,7 @@ def test_too_few_steps_are_no_evidence() -> None:
     short = Loop(waits_s=[1.0] * 7, steps_s=[1.0] * 7, examples=[1] * 7, starts_up=[False] * 7, wall_s=14.0)
     assert verdict(side(short)) == Verdict(
         kind="unknown",
-        because="cannot tell: only 7 steps were measured, and a verdict needs 8 at least",
+        because="inconclusive: only 7 steps were measured; a verdict needs at least 8",
         advice="Run again with more steps.",
     )
 
@@ -193,19 +193,19 @@ def test_too_few_steps_are_no_evidence() -> None:
 def test_uneven_waits_that_could_mean_anything_are_no_evidence() -> None:
     assert verdict(side(loop(waits_s=[0.0] * 90 + [0.12] * 10))) == Verdict(
         kind="unknown",
-        because="cannot tell: 1.20 s of 11.2 s were spent waiting for data, but from step to step so unevenly that the "
-        "gain lies anywhere from 1.00 to 1.47",
-        advice="Run again on a quiet machine, or for more epochs.",
+        because="inconclusive: 1.20 s of 11.2 s were spent waiting for data, but the waits vary so much that the "
+        "gain may be anything from 1.00 to 1.47",
+        advice="Run again on an idle machine, or for more epochs.",
     )
 
 
 def test_steps_that_are_slower_than_their_floor_without_a_wait_are_told() -> None:
     assert verdict(side(loop(step_s=0.13))) == Verdict(
         kind="unknown",
-        because="cannot tell: 0.00 s of 13.0 s were spent waiting for data, but the steps took 13.0 s, and on batches "
-        "that were there they would take 10.0 s: either the pipeline takes cores from the model, or the machine was "
+        because="inconclusive: 0.00 s of 13.0 s were spent waiting for data, but the steps took 13.0 s, instead of "
+        "10.0 s on batches that are ready: either the pipeline competes with the model for cores, or the machine was "
         "busy with other work",
-        advice="Run again on a quiet machine: if it says the same there, the pipeline takes the cores.",
+        advice="Run again on an idle machine: if the verdict is the same, the pipeline takes the cores.",
     )
 
 
@@ -213,7 +213,7 @@ def test_steps_that_wait_for_digests_hide_what_the_pipeline_would_do() -> None:
     held_up = dataclasses.replace(loop(), digest_s=1.0, wall_s=11.0)
     expected = Verdict(
         kind="unknown",
-        because="cannot tell: 1.00 s of 11.0 s were spent waiting for digests, while the pipeline went on",
+        because="inconclusive: 1.00 s of 11.0 s were spent waiting for digests, while the pipeline continued",
         advice="Run again with measure.digest=false.",
     )
     assert verdict(side(held_up)) == judge_alone(side(held_up), 1.0) == expected
@@ -223,7 +223,7 @@ def test_steps_that_wait_for_digests_hide_what_the_pipeline_would_do() -> None:
 def test_one_long_stall_is_no_evidence() -> None:
     found = verdict(side(loop(waits_s=[5.0] + [0.0] * 99)))
     assert found.kind == "unknown"
-    assert found.because.endswith("so unevenly that the gain lies anywhere from 1.00 to 100.00")
+    assert found.because.endswith("vary so much that the gain may be anything from 1.00 to 100.00")
 
 
 def test_a_validation_without_a_warm_step_does_not_hide_the_training() -> None:
@@ -236,7 +236,7 @@ def test_a_validation_without_a_warm_step_does_not_hide_the_training() -> None:
 def test_passes_too_short_to_look_into_are_told() -> None:
     assert verdict(side(loop(0.1), costs=(None,))) == Verdict(
         kind="unknown",
-        because="cannot tell: 10.0 s of 20.0 s were spent waiting for data, but the passes were too short to look into",
+        because="inconclusive: 10.0 s of 20.0 s were spent waiting for data, but the passes were too short to profile",
         advice="Run again with more examples.",
     )
 

@@ -64,7 +64,7 @@ def test_skipping_counts_and_goes_on(damage: Callable[[Path], None], left: int, 
     assert status == 0
     assert [epoch["examples"] for epoch in summary["epochs"]] == [left, left]
     assert summary["skipped"] == {"train": 38 - left, "validation": 0}
-    assert summary["remarks"] == [f"{38 - left} corrupt records were left out; events.jsonl names them."]
+    assert summary["remarks"] == [f"{38 - left} corrupt records were skipped; events.jsonl lists them."]
     assert len([event for event in events_of(tmp_path / "run") if event["event"] == "skipped"]) == 1
 
 
@@ -73,7 +73,7 @@ def test_more_in_a_batch_than_there_is(tiny: Path, tmp_path: Path) -> None:
     assert status == 1
     assert summary["error"] == (
         "load.batch_size: found 39, with 38 examples in the training split; "
-        "expected at most 38 while load.drop_remainder=true, which leaves no batch otherwise\n"
+        "expected at most 38 with load.drop_remainder=true, which otherwise drops the only batch\n"
         "    -> set load.batch_size=38 or smaller, or load.drop_remainder=false"
     )
 
@@ -176,8 +176,8 @@ def test_weights_that_are_no_weights(tiny: Path, tmp_path: Path) -> None:
     weights = tmp_path / "weights.h5"
     weights.write_bytes(b"not HDF5")
     _, summary = run_here(tmp_path / "run", small(tiny, f"model.weights={weights}"))
-    assert summary["error"].startswith(f"model.weights: found weights that don't fit in {weights}: ")
+    assert summary["error"].startswith(f"model.weights: found incompatible weights in {weights}: ")
     assert summary["error"].endswith(
-        "; expected weights of MobileNetV2 without its top, of the same alpha\n"
-        "    -> set model.alpha to that of the file, or model.weights=null for a random start"
+        "; expected weights of MobileNetV2 without its top and with the same alpha\n"
+        "    -> set model.alpha to that of the file, or model.weights=null for random initialization"
     )

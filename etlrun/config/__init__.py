@@ -1,1 +1,1 @@
-"""From YAML and arguments to configs: all that knows Hydra, but for its entry in `etlrun.cli.launch`."""
+"""Composition of configs from YAML and arguments. Only this package and `etlrun.cli.launch` use Hydra."""

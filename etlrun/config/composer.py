@@ -1,4 +1,4 @@
-"""Composes many configs of the same folders: each file is read once, and Hydra's own config is left out."""
+"""Composition of many configs from the same folders: each file is read once, and Hydra's own config is omitted."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from etlrun.config.files import Readable
 from etlrun.errors import ConfigError, Fault, one_line
 
 UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
-"""What Hydra and OmegaConf raise of files that are wrong, or that include themselves."""
+"""Exceptions that Hydra and OmegaConf raise for invalid files and for cycles."""
 NOT_OF_A_RUN = {"hydra", "sweep"}
-"""Keys of a config that its plan does not know."""
+"""Config keys that are not part of a plan."""
 MISSING = "???"
-"""What stands in a config for a value that a person has to give."""
+"""Placeholder for a mandatory value in a config."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A file that a config is made of.
+    """File that a config is composed of.
 
     Attributes:
-        path: Of the file.
-        package: The dotted path below which its keys are put; empty for the top.
+        path: Path of the file.
+        package: Dotted path of its package; empty for the root.
     """
 
     path: Path
@@ -57,14 +57,14 @@ class Composer:
         self._configs: dict[tuple[str, ...], DictConfig] = {}
 
     def values(self, overrides: Sequence[str]) -> dict[str, Any]:
-        """The config as plain values, references resolved, without what is left as `???`; `ConfigError` if none."""
+        """Return the config as plain values with references resolved and missing values (`???`) removed."""
         try:
             return plain(self.config(overrides))
         except UNCOMPOSABLE as error:
             raise ConfigError([refusal(error)]) from error
 
     def sweep(self, overrides: Sequence[str]) -> Any:
-        """The same of the group `sweep`, which is no part of a run; None where the config has none."""
+        """Return the values of the group `sweep`, which is not part of a run; None if the config has none."""
         try:
             block = self.config(overrides).get("sweep")
             return None if block is None else OmegaConf.to_container(block, resolve=True)
@@ -72,7 +72,7 @@ class Composer:
             raise ConfigError([refusal(error)]) from error
 
     def config(self, overrides: Sequence[str]) -> DictConfig:
-        """As Hydra composes it. What does not work without Hydra's own config is done again with it."""
+        """Compose a config as Hydra does; if it fails without Hydra's own config, it is composed with it."""
         key = tuple(overrides)
         if key not in self._configs:
             try:
@@ -82,7 +82,7 @@ class Composer:
         return self._configs[key]
 
     def layers(self, overrides: Sequence[str]) -> tuple[Layer, ...]:
-        """The files of a config, in the order in which they are laid over each other; none if only Hydra can tell."""
+        """Return the files of a config in merge order; empty if only Hydra can compose it."""
         try:
             defaults = self._defaults(overrides).defaults
         except (*UNCOMPOSABLE, ConfigError):
@@ -90,15 +90,15 @@ class Composer:
         return tuple(Layer(self._path(default), _package(default)) for default in defaults)
 
     def missing(self, overrides: Sequence[str]) -> list[str]:
-        """The dotted keys of what is left as `???`."""
+        """Return the dotted keys of missing values (`???`)."""
         return _missing(OmegaConf.to_container(self.config(overrides), resolve=False), "")
 
     def options(self, group: str) -> list[str]:
-        """The options of a group."""
+        """Return the options of a group."""
         return list(self.loader.get_group_options(group))
 
     def groups(self) -> list[str]:
-        """The groups between which the primary config chooses, in its order."""
+        """Return the groups in the defaults list of the primary config, in its order."""
         found = reversed(self._defaults(()).overrides.known_choices)
         return [group for group in found if not group.startswith("hydra/")]
 
@@ -107,7 +107,7 @@ class Composer:
         if key not in self._lists:
             try:
                 self._lists[key] = self._listed(key, with_hydra=False)
-            except HydraException:  # it may choose options of Hydra's own groups
+            except HydraException:  # it may select options of Hydra's own groups
                 self._lists[key] = self._listed(key, with_hydra=True)
         return self._lists[key]
 
@@ -137,7 +137,7 @@ class Composer:
         return config
 
     def _block(self, default: ResultDefault) -> dict[str, Any]:
-        """The values of a file, in its package."""
+        """Return the values of a file, nested in its package."""
         package = _package(default)
         key = f"{default.config_path} {package}"
         if key not in self._blocks:
@@ -154,7 +154,7 @@ class Composer:
 
 
 class _NotPlainError(Exception):
-    """A config that only Hydra can compose."""
+    """Raised for a config that only Hydra can compose."""
 
 
 def _package(default: ResultDefault) -> str:
@@ -162,7 +162,7 @@ def _package(default: ResultDefault) -> str:
 
 
 def _merge(values: dict[str, Any], layer: Mapping[str, Any]) -> None:
-    """Lay `layer` over `values`, as OmegaConf does where there are no references to whole blocks."""
+    """Merge `layer` into `values`, as OmegaConf does if there are no references to whole blocks."""
     for key, value in layer.items():
         there = values.get(key)
         if isinstance(value, dict) and isinstance(there, str) and "${" in there:
@@ -174,21 +174,21 @@ def _merge(values: dict[str, Any], layer: Mapping[str, Any]) -> None:
 
 
 def refusal(error: Exception) -> Fault:
-    """The fault of a config that Hydra or OmegaConf has refused."""
-    found = "defaults that lead back to themselves" if isinstance(error, RecursionError) else one_line(error)
+    """Return the fault of a config that Hydra or OmegaConf rejected."""
+    found = "a cycle in the defaults lists" if isinstance(error, RecursionError) else one_line(error)
     return Fault(where="config", found=found, expected="a config that Hydra can compose")
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """A job's config as plain values, every reference resolved; what is left as `???` is missing.
+    """Return a job's config as plain values with references resolved and missing values (`???`) removed.
 
-    How a sweep goes is no part of its jobs' configs.
+    Settings of the sweep are not part of it.
     """
     return {key: value for key, value in resolved(config).items() if key not in NOT_OF_A_RUN}
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
-    """The same with everything that is in it."""
+    """Return the whole config as plain values, like `plain`."""
     return {str(key): value for key, value in _without_missing(OmegaConf.to_container(config, resolve=True)).items()}
 
 

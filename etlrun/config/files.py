@@ -1,4 +1,4 @@
-"""Config files: which ones count, and what is wrong with one that can't be loaded."""
+"""Config files: finding them, and the faults of files that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _MAPPING = "a mapping of keys to values"
 
 
 def config_files(folder: Path, suffix: str = ".yaml", above: tuple[str, ...] = ()) -> Iterator[Path]:
-    """The regular files in `folder`, at any depth, by name; links are followed, and what begins with a dot is nobody's.
+    """Yield the regular files in `folder`, recursively and sorted; links are followed, and hidden files skipped.
 
-    A folder that a link leads back to, which is one of those `above`, is not entered again.
+    A link back to one of the folders `above` is not followed.
 
     Raises:
-        ConfigError: A folder can't be read.
+        ConfigError: A folder cannot be read.
     """
     try:
         paths = sorted(folder.iterdir())
@@ -39,7 +39,7 @@ def config_files(folder: Path, suffix: str = ".yaml", above: tuple[str, ...] = (
     for path in paths:
         if path.name.startswith("."):
             continue
-        if os.path.isdir(path):  # noqa: PTH112 - other than Path's it is false of what can't be looked at
+        if os.path.isdir(path):  # noqa: PTH112 - unlike Path's, false if it is not accessible
             if os.path.realpath(path) not in inside:
                 yield from config_files(path, suffix, inside)
         elif path.name.endswith(suffix) and os.path.isfile(path):  # noqa: PTH113 - the same
@@ -47,10 +47,10 @@ def config_files(folder: Path, suffix: str = ".yaml", above: tuple[str, ...] = (
 
 
 class Readable(ConfigRepository):  # type: ignore[misc]
-    """Hydra's, which tells of a file that can't be loaded where it is and what is wrong, and lists only what counts."""
+    """Hydra's repository, with a precise error for files that cannot be loaded, and without hidden options."""
 
     def load_config(self, config_path: str) -> ConfigResult | None:
-        """As Hydra's; `ConfigError` where the file can't be loaded."""
+        """Load a config as Hydra does; `ConfigError` if the file cannot be loaded."""
         source = self._find_object_source(config_path, ObjectType.CONFIG)
         if source is None or source.scheme() != "file":
             return super().load_config(config_path)
@@ -69,7 +69,7 @@ class Readable(ConfigRepository):  # type: ignore[misc]
         return result
 
     def get_group_options(self, group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG) -> list[str]:
-        """As Hydra's, without what editors and systems leave, and what nobody can type; `ConfigError` if unreadable."""
+        """Return the options as Hydra does, without hidden and unprintable ones; `ConfigError` if unreadable."""
         try:
             options = super().get_group_options(group_name, results_filter)
         except OSError as error:
@@ -78,12 +78,12 @@ class Readable(ConfigRepository):  # type: ignore[misc]
 
 
 def unreadable(file: str, error: OSError) -> Fault:
-    """The fault of a file or a folder that the system does not let one read; `file` is what a message calls it."""
-    return Fault(where=file, found=str(error.strerror or error), expected="a file or a folder that can be read")
+    """Return the fault of an unreadable file or folder, named `file` in messages."""
+    return Fault(where=file, found=str(error.strerror or error), expected="a readable file or folder")
 
 
 def unloadable(path: Path, file: str) -> Fault | None:
-    """The fault of a config file that can't be loaded, with its line; None where it can."""
+    """Return the fault of a config file that cannot be loaded, with its line; None if it can."""
     text, line, found, expected = b"", 1, "", "YAML"
     try:
         text = path.read_bytes()
@@ -97,19 +97,19 @@ def unloadable(path: Path, file: str) -> Fault | None:
     except UnicodeDecodeError as error:
         line, found = text[: error.start].count(b"\n") + 1, f"the byte 0x{text[error.start]:02x}, which is not UTF-8"
     except yaml.MarkedYAMLError as error:
-        line, found = _line_of(_told_by_libyaml(text) or error)
+        line, found = _line_of(_libyaml_error(text) or error)
     except (yaml.YAMLError, RecursionError, ValueError, OmegaConfBaseException) as error:
         too_deep = "maximum recursion depth" in str(error)
-        found = "blocks in more blocks than can be read" if too_deep else one_line(error)
-        expected = "YAML" if isinstance(error, yaml.YAMLError) else "values that a config can have"
+        found = "blocks that are nested too deeply" if too_deep else one_line(error)
+        expected = "YAML" if isinstance(error, yaml.YAMLError) else "values that a config can hold"
     else:
         if not isinstance(config, DictConfig):
             found, expected = "a list", _MAPPING
     return Fault(where=f"{file}:{line}", found=found, expected=expected) if found else None
 
 
-def _told_by_libyaml(text: bytes) -> yaml.MarkedYAMLError | None:
-    """The error of the parser that says better what is wrong; it must not be given what is too deep."""
+def _libyaml_error(text: bytes) -> yaml.MarkedYAMLError | None:
+    """Return the error of libyaml, which is more precise; it must not parse deeply nested text."""
     try:
         yaml.compose(text, Loader=_FAST_LOADER)
     except yaml.MarkedYAMLError as error:
@@ -118,31 +118,31 @@ def _told_by_libyaml(text: bytes) -> yaml.MarkedYAMLError | None:
 
 
 def _line_of(error: yaml.MarkedYAMLError) -> tuple[int, str]:
-    """Where the error is, from 1, and what was found there."""
+    """Return the line of an error, from 1, and what was found there."""
     mark = error.problem_mark or error.context_mark
     return mark.line + 1 if mark else 1, str(error.problem or error.context).removeprefix("but ").removeprefix("found ")
 
 
 def _unfit(text: bytes, file: str) -> Fault | None:
-    """The fault of a file that Hydra would load, but not in any useful time, or not as it is meant."""
+    """Return the fault of a file that Hydra would load too slowly, or misread."""
     if len(text) > _LARGEST_BYTES:
-        expected = f"at most {_LARGEST_BYTES:,}, since Hydra takes many seconds to load as much"
+        expected = f"at most {_LARGEST_BYTES:,}, since Hydra takes many seconds to load larger files"
         return Fault(where=file, found=f"{len(text):,} bytes", expected=expected)
     if (count := _values_of(text)) > _MOST_VALUES:
         expected = f"at most {_MOST_VALUES:,}"
-        return Fault(where=file, found=f"{count:,} values, once its aliases are written out", expected=expected)
+        return Fault(where=file, found=f"{count:,} values after expanding aliases", expected=expected)
     if text.startswith(codecs.BOM_UTF8) and b"@package" in text[:512]:
         return Fault(
             where=f"{file}:1",
-            found="a byte order mark, behind which Hydra does not see `# @package`",
-            expected="UTF-8 without one",
-            remedy="save the file without the mark",
+            found="a byte order mark, which hides `# @package` from Hydra",
+            expected="UTF-8 without a byte order mark",
+            remedy="save the file without it",
         )
     return None
 
 
 def _values_of(text: bytes) -> int:
-    """How many keys and values a text of YAML with aliases stands for: few lines can stand for billions."""
+    """Return the number of keys and values after expanding aliases: a few lines can expand to billions."""
     if b"*" not in text:
         return 0
     of_anchors: dict[str | None, int] = {}
@@ -161,6 +161,6 @@ def _values_of(text: bytes) -> int:
                 continue
             of_anchors[anchor] = count
             inside[-1] = (inside[-1][0], inside[-1][1] + count)
-    except yaml.YAMLError:  # which whoever loads it tells of
+    except yaml.YAMLError:  # reported when the file is loaded
         return 0
     return inside[0][1]

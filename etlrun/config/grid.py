@@ -1,4 +1,4 @@
-"""All configs that a command line asks for: composed, checked and planned before any of them runs."""
+"""Configs of a command line: all are composed, validated and planned before any of them runs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from etlrun.stages.sweep import Sweep
 
 @dataclass(frozen=True, kw_only=True)
 class Multirun:
-    """What Hydra's own config says of a multirun.
+    """Settings of a multirun in Hydra's own config.
 
     Attributes:
-        dir: Of the sweep.
-        subdir: Of a job in it, unresolved.
-        sweeper: Its class, which chooses the jobs.
-        launcher: Its class, which runs them.
+        dir: Folder of the sweep.
+        subdir: Folder of a job in it, unresolved.
+        sweeper: Class of the sweeper, which selects the jobs.
+        launcher: Class of the launcher, which runs them.
     """
 
     dir: str
@@ -40,25 +40,25 @@ class Multirun:
 
     @property
     def is_grid(self) -> bool:
-        """Whether all jobs are known at the start."""
+        """Whether all jobs are known in advance."""
         return self.sweeper == "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
     @property
     def is_basic(self) -> bool:
-        """Whether no launcher of a plugin runs the jobs."""
+        """Whether the jobs run without a launcher plugin."""
         return self.launcher == "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """What a command line asks for, as a whole.
+    """All jobs of a command line.
 
     Attributes:
-        jobs: Every config, in the order of the grid.
-        unfit: The combinations that are left out by `sweep.unfit`.
-        swept: The values of each key that has several, as the command line has them.
-        sweep: How they are run.
-        multirun: What Hydra's own config says.
+        jobs: Jobs in the order of the grid.
+        unfit: Combinations that `sweep.unfit` skips.
+        swept: Values of each key with several values, as on the command line.
+        sweep: Settings of the sweep.
+        multirun: Settings in Hydra's own config.
     """
 
     jobs: list[Job]
@@ -69,48 +69,50 @@ class Grid:
 
 
 def of(request: Request, stages: Stages) -> Grid:
-    """All configs that `request` asks for, composed and checked; `ConfigError` with all faults of all of them.
+    """Compose and validate all configs of `request`; `ConfigError` with the faults of all of them.
 
-    For a search, whose jobs are not known: the first value of each key, and each other value beside first ones.
+    For a search, whose jobs are unknown, each value is combined with the first values of the other keys.
     """
-    with composer(request) as files, _Asked(request, stages, files) as asked:
-        sweep, multirun, params = asked.settings()
-        axes = [*asked.axes_of([f"{key}={value}" for key, value in params.items()]), *asked.axes]
+    with composer(request) as files, _Command(request, stages, files) as command:
+        sweep, multirun, params = command.settings()
+        axes = [*command.axes_of([f"{key}={value}" for key, value in params.items()]), *command.axes]
         axes = [axis for axis in axes if not axis.is_of_sweep]
         swept = {axis.key: [value.text for value in axis.values] for axis in axes if len(axis.values) > 1}
-        asked.add(covered(axes))
+        command.add(covered(axes))
         if not multirun.is_grid:
-            judge = asked.judged(one_by_one(axes), Judge(stages, is_search=True))
+            judge = command.judged(one_by_one(axes), Judge(stages, is_search=True))
             return Grid(jobs=judge.jobs, unfit=[], swept=swept, sweep=sweep, multirun=multirun)
         combinations = Combinations(axes, sweep.zip, sweep.exclude)
-        asked.add(combinations.faults)
-        asked.add(fault for axis in axes for fault in axis.faults_of_grid())
+        command.add(combinations.faults)
+        command.add(fault for axis in axes for fault in axis.faults_of_grid())
         judge = Judge(stages, skips_unfit=sweep.unfit == "skip")
-        asked.judged([] if combinations.faults else combinations, judge)
-        if not asked.faults and not judge.jobs:
+        command.judged([] if combinations.faults else combinations, judge)
+        if not command.faults and not judge.jobs:
             expected = "at least one combination of the overrides' values"
-            asked.add([Fault(where=Sweep.key("exclude"), found="rules that leave out every job", expected=expected)])
+            command.add([Fault(where=Sweep.key("exclude"), found="rules that exclude every job", expected=expected)])
         return Grid(jobs=judge.jobs, unfit=[*dict.fromkeys(judge.unfit)], swept=swept, sweep=sweep, multirun=multirun)
 
 
 def settings(request: Request, stages: Stages) -> tuple[Sweep, Multirun]:
-    """How the jobs that `request` asks for are run; `ConfigError` with all faults that show without composing them."""
-    with composer(request) as files, _Asked(request, stages, files) as asked:
-        return asked.settings()[:2]
+    """Return the sweep settings of `request`; `ConfigError` with the faults found without composing jobs."""
+    with composer(request) as files, _Command(request, stages, files) as command:
+        return command.settings()[:2]
 
 
 def changed(sweep: Sweep, words: Sequence[str]) -> Sweep:
-    """`sweep` with what overrides of it set; the rules by which its jobs were chosen can't be set any more."""
+    """Return `sweep` with overrides applied; the rules that selected its jobs can no longer be changed."""
     overrides, faults = parsed(words, None)
     values = dataclasses.asdict(sweep)
     for override in overrides:
         key = str(override.key_or_group).removeprefix("sweep.")
         if key in {"exclude", "zip"}:
-            expected = "the rules with which the sweep began"
-            faults.append(Fault(where=f"sweep.{key}", found="other rules", expected=expected, remedy="leave it out"))
+            expected = "the rules that the sweep started with"
+            faults.append(
+                Fault(where=f"sweep.{key}", found="different rules", expected=expected, remedy="leave it out")
+            )
         values[key] = override.value()
     if values["vary_seed"] != sweep.vary_seed:
-        found, expected = show(values["vary_seed"]), f"{show(sweep.vary_seed)}, with which the sweep began"
+        found, expected = show(values["vary_seed"]), f"{show(sweep.vary_seed)}, as at the start of the sweep"
         faults.append(Fault(where=Sweep.key("vary_seed"), found=found, expected=expected, remedy="start a new sweep"))
     if faults:
         raise ConfigError(faults)
@@ -118,27 +120,27 @@ def changed(sweep: Sweep, words: Sequence[str]) -> Sweep:
 
 
 def resolve(request: Request, stages: Stages) -> Job:
-    """The one config that `request` asks for, and its plan; `ConfigError` with all its faults."""
-    with composer(request) as files, _Asked(request, stages, files) as asked:
-        for axis in asked.axes:
+    """Return the single config of `request` and its plan; `ConfigError` with all of its faults."""
+    with composer(request) as files, _Command(request, stages, files) as command:
+        for axis in command.axes:
             if axis.is_of_sweep:
                 remedy = "add -m, or leave it out"
-                asked.add(
-                    [Fault(where=axis.key, found="a setting of sweeps", expected="those of a run", remedy=remedy)]
+                command.add(
+                    [Fault(where=axis.key, found="a sweep setting", expected="settings of a run", remedy=remedy)]
                 )
             if len(axis.values) > 1:
                 remedy = "give each key one value, or run the sweep with -m"
-                asked.add([Fault(where="overrides", found="a sweep", expected="one config", remedy=remedy)])
-        judge = asked.judged(one_by_one(asked.axes), Judge(stages))
+                command.add([Fault(where="overrides", found="a sweep", expected="one config", remedy=remedy)])
+        judge = command.judged(one_by_one(command.axes), Judge(stages))
     return judge.jobs[0]
 
 
-class _Asked:
-    """What a command line asks for. Collects faults while it goes on, each once, and refuses them in the end.
+class _Command:
+    """Command line whose faults are collected, each once, and raised together at the end.
 
     Attributes:
-        axes: Its overrides that are without fault.
-        faults: By their texts.
+        axes: Overrides without faults.
+        faults: Faults by their text.
     """
 
     def __init__(self, request: Request, stages: Stages, files: Composer) -> None:
@@ -151,18 +153,18 @@ class _Asked:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Refuse what is wrong, all at once."""
+        """Raise all faults at once."""
         if isinstance(error, ConfigError):
             self.add(error.faults)
         if self.faults and (error is None or isinstance(error, ConfigError)):
             raise ConfigError(list(self.faults.values())) from None
 
     def settings(self) -> tuple[Sweep, Multirun, dict[str, Any]]:
-        """How the jobs are run, and the grid that stands in Hydra's own config."""
+        """Return the sweep settings, and the grid in Hydra's own config."""
         first = {axis: axis.values[0] for axis in self.axes}
         try:
             own = by_hydra(self.request, _words(first)).hydra
-        except (*UNCOMPOSABLE, AttributeError) as error:  # the latter is OmegaConf's, of a mapping for what is null
+        except (*UNCOMPOSABLE, AttributeError) as error:  # AttributeError: null in place of a mapping
             raise ConfigError([refusal(error)]) from error
         self.add(unfit_folder("hydra.sweep.dir", str(own.sweep.dir)))
         raw: Any = OmegaConf.to_container(own.sweep, resolve=False)
@@ -177,7 +179,7 @@ class _Asked:
         return parse_sweep(sweep), multirun, own.sweeper.get("params") or {}
 
     def judged(self, combinations: Iterable[Chosen], judge: Judge) -> Judge:
-        """`judge`, after it has judged all of them."""
+        """Judge all combinations, and return `judge`."""
         chosen = None
         for chosen in combinations:
             try:
@@ -195,7 +197,7 @@ class _Asked:
         self.faults |= {str(fault): fault for fault in faults}
 
     def axes_of(self, words: Sequence[str]) -> list[Axis]:
-        """The axes without fault; the others' faults are kept."""
+        """Return the axes without faults; the faults of the others are collected."""
         overrides, faults = parsed(words, self.files.loader)
         self.add(faults)
         axes = []
@@ -207,12 +209,12 @@ class _Asked:
         return axes
 
     def _config(self, chosen: Chosen) -> DictConfig:
-        """Composed as Hydra does, in the order of the command line, but for plain values that may as well be set last.
+        """Compose as Hydra does, in the order of the command line, except for plain values, which are set last.
 
-        These are set as Hydra's `++` sets them: unknown ones are for the strict parser to report.
+        These are set like Hydra's `++`: the strict parser reports unknown ones.
 
-        Those that differ in nothing else are one, which holds until the next is asked for: all set the same keys.
-        Mappings are merged, and so would hold what another one has set.
+        Configs that differ in these values only share one object, which is valid until the next call: all set the same
+        keys. Mappings are merged and would keep keys of earlier calls, so they are not shared.
         """
         words = _words(chosen)
         key = (*words, *(axis.word(value) for axis, value in chosen.items() if isinstance(value.plain, dict)))
@@ -228,15 +230,15 @@ class _Asked:
 
 
 def _words(chosen: Chosen) -> tuple[str, ...]:
-    """All overrides but the values that are set last."""
+    """Return all overrides except the values that are set last."""
     left = {id(axis) for axis in set_last(chosen)}
     return tuple(axis.word(value) for axis, value in chosen.items() if id(axis) not in left)
 
 
 def _unlisted(base: DictConfig, axes: Sequence[Axis], idle: Container[str]) -> Iterator[Fault]:
-    """Keys that are right, but that Hydra does not take without a `+`, since no file of this config has them.
+    """Yield the faults of valid keys that need a `+`, since no file of this config sets them.
 
-    Those that are `idle` in some combination are another option's, and no file of this one need have them.
+    Keys that are `idle` in a combination belong to another option, and need not be in the files of this one.
     """
     config = OmegaConf.to_container(base)
     for axis in axes:
@@ -249,13 +251,13 @@ def _unlisted(base: DictConfig, axes: Sequence[Axis], idle: Container[str]) -> I
                     yield Fault(
                         where=key,
                         found="a key that no file of this config sets",
-                        expected="a key to change",
+                        expected="an existing key",
                         remedy=f"write +{axis.override.input_line} to add it",
                     )
 
 
 def _absent(block: Any, values: Any, prefix: str = "") -> Iterator[str]:
-    """The dotted keys of `values` that a composed `block` does not have."""
+    """Yield the dotted keys of `values` that are missing in a composed `block`."""
     if isinstance(block, dict) and isinstance(values, dict):
         for key, value in values.items():
             if key in block:

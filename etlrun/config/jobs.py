@@ -1,4 +1,4 @@
-"""Combinations of overrides become jobs: each is checked and planned, and some don't fit."""
+"""Jobs of a sweep: combinations of overrides, validated and planned; incompatible ones are set apart."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from etlrun.stages import Stages
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One config of a multirun.
+    """Job of a multirun.
 
     Attributes:
-        overrides: With one value each; those of the sweep itself left out, and those that go unused in it.
-        config: Composed; plain values.
-        plan: What it would do.
+        overrides: Overrides with one value each, without those of the sweep itself and those unused in the job.
+        config: Composed config as plain values.
+        plan: Plan of the config.
     """
 
     overrides: list[str]
@@ -35,18 +35,18 @@ class Job:
 
     @property
     def used(self) -> dict[str, Any]:
-        """The config without what goes unused."""
+        """Config without unused values."""
         idle = self.plan.spec.unused
         return without(copy.deepcopy(self.config), idle) if idle else self.config
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unfit:
-    """A combination that is left out, since values of it don't fit together.
+    """Combination that is skipped, since its values are incompatible.
 
     Attributes:
-        overrides: As those of a job.
-        rules: The rules that it breaks, each with what was found.
+        overrides: Overrides as of a job.
+        rules: Rules that it breaks, each with what was found.
     """
 
     overrides: tuple[str, ...]
@@ -54,17 +54,17 @@ class Unfit:
 
     @classmethod
     def of(cls, overrides: Sequence[str], rules: Sequence[str]) -> Self:
-        """From lists, as JSON has them."""
+        """Create from lists, as in JSON."""
         return cls(overrides=tuple(overrides), rules=tuple(rules))
 
 
 def identity_of(config: Mapping[str, Any]) -> str:
-    """16 hex digits of a SHA-256 over all values of a config."""
+    """Return 16 hex digits of a SHA-256 over all values of a config."""
     return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """What has another value in the config `now`, by dotted keys."""
+    """Yield the values that differ in the config `now`, by dotted key."""
     for key in [*before, *(key for key in now if key not in before)]:
         was, is_now = before.get(key), now.get(key)
         if isinstance(was, Mapping) and isinstance(is_now, Mapping):
@@ -74,12 +74,12 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], path: str = "
 
 
 class Judge:
-    """Makes jobs of combinations, and keeps what is wrong with them.
+    """Creates jobs from combinations, and collects their faults.
 
     Attributes:
-        jobs: Of the combinations that are right.
-        unfit: The combinations that break rules between values, and are wrong in nothing else.
-        idle: What overrides set that goes unused in some combinations, by its key; an entry for each of these.
+        jobs: Jobs of the valid combinations.
+        unfit: Combinations whose only faults are broken rules between values.
+        idle: Values of overrides that are unused in some combinations, by key; an entry for each of these.
     """
 
     def __init__(self, stages: Stages, *, skips_unfit: bool = False, is_search: bool = False) -> None:
@@ -93,7 +93,7 @@ class Judge:
         self._combinations = 0
 
     def add(self, chosen: Chosen, config: dict[str, Any]) -> None:
-        """Judge a combination by what was composed of it."""
+        """Validate a combination and its composed config."""
         self._combinations += 1
         try:
             job_plan = plan(parse(config, self._stages))
@@ -104,12 +104,12 @@ class Judge:
             self.jobs.append(Job(overrides=words, config=config, plan=job_plan))
 
     def _words(self, chosen: Chosen, idle: Iterable[Unused]) -> list[str]:
-        """The overrides of a combination that make a difference to its job."""
+        """Return the overrides of a combination that have an effect on its job."""
         by_key = {value.key: value for value in idle}
-        return [axis.word(value) for axis, value in chosen.items() if self._is_told(axis, value, by_key)]
+        return [axis.word(value) for axis, value in chosen.items() if self._has_effect(axis, value, by_key)]
 
-    def _is_told(self, axis: Axis, value: Value, idle: Mapping[str, Unused]) -> bool:
-        """Whether an override makes a difference to a job: not where all that it sets goes unused there."""
+    def _has_effect(self, axis: Axis, value: Value, idle: Mapping[str, Unused]) -> bool:
+        """Return whether an override has an effect on a job: not if all values that it sets are unused."""
         if axis.key.startswith("hydra"):
             return False
         if axis.is_group or axis.override.is_delete():
@@ -122,7 +122,7 @@ class Judge:
         return not all(key in idle for key in keys)
 
     def faults(self) -> Iterator[Fault]:
-        """What refuses the whole: values that are wrong by themselves or used nowhere, and rules that all break."""
+        """Yield the faults that end the command: invalid or unused values, and rules that all jobs break."""
         for key, idle in self.idle.items():
             if len(idle) == self._given[key] or self._is_search:
                 yield idle[0].fault()

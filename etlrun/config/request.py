@@ -1,4 +1,4 @@
-"""The config folders of a command line, and what Hydra makes of them."""
+"""Requests: the part of a command line that selects a config, and its composition by Hydra."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RESUME = "trainer.resume="
 
 
 def config_dir() -> Path:
-    """The folder of the configs: beside the package in a checkout, inside it in a wheel."""
+    """Return the folder of the configs: beside the package in a checkout, inside it in a wheel."""
     package = Path(__file__).resolve().parents[1]
     inside = package / "conf"
     return inside if inside.is_dir() else package.parent / "conf"
@@ -39,14 +39,14 @@ def config_dir() -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The part of a command line that decides a config.
+    """Part of a command line that selects a config.
 
     Attributes:
-        overrides: In Hydra's grammar.
-        base_dir: The project's configs; None for those of this installation.
-        config_dir: A person's own configs, searched after the project's; None for none.
-        config_name: Of the primary config.
-        unknown: Options that are not among these.
+        overrides: Overrides in Hydra's grammar.
+        base_dir: Folder of the project's configs; None for those of this installation.
+        config_dir: Folder of the user's own configs, searched after the project's; None for none.
+        config_name: Name of the primary config.
+        unknown: Other options.
         multirun: Whether overrides may have several values, one for each job.
     """
 
@@ -59,7 +59,7 @@ class Request:
 
     @classmethod
     def of(cls, arguments: list[str]) -> Request:
-        """The request in `arguments`, of which Hydra's other options are ignored."""
+        """Return the request in `arguments`; Hydra's other options are ignored."""
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         parser.add_argument("--config-dir", "-cd")
         parser.add_argument("--config-name", "-cn")
@@ -74,7 +74,7 @@ class Request:
         )
 
     def resuming(self) -> Request:
-        """This request with the overrides and the own configs of the run that it resumes; its own ones win."""
+        """Return this request merged with the overrides and configs of the run it resumes; its own take precedence."""
         options = [
             word.lstrip("+").removeprefix(RESUME) for word in self.overrides if word.lstrip("+").startswith(RESUME)
         ]
@@ -90,27 +90,27 @@ class Request:
 
     @property
     def arguments(self) -> list[str]:
-        """The command line in an order that Hydra's parser takes: no override stands behind an option."""
+        """Command line in an order that Hydra's parser accepts: overrides before options."""
         named = {"--config-dir": self.config_dir, "--config-name": self.config_name}
         options = [f"{option}={value}" for option, value in named.items() if value is not None]
         return [*self.overrides, *options, *self.unknown, *(["--multirun"] if self.multirun else [])]
 
 
 def composed(request: Request) -> dict[str, Any]:
-    """The config of `request` as Hydra composes it, neither parsed nor checked."""
+    """Return the config of `request` as Hydra composes it, without validation."""
     with composer(request) as files:
         return files.values(request.overrides)
 
 
 def own_folder(path: str) -> Path:
-    """The folder of a person's own configs; `ConfigError` where it is not there."""
+    """Return the folder of the user's own configs; `ConfigError` if it does not exist."""
     folder = Path(path).resolve()
     if not folder.is_dir():
         fault = Fault(
             where="--config-dir",
             found=f"no folder {folder}",
             expected="a folder of configs",
-            remedy="give the path of a folder that exists",
+            remedy="pass the path of an existing folder",
         )
         raise ConfigError([fault])
     return folder
@@ -118,7 +118,7 @@ def own_folder(path: str) -> Path:
 
 @contextmanager
 def composer(request: Request) -> Iterator[Composer]:
-    """Composes configs of the folders of `request`, for as long as the block lasts."""
+    """Yield a composer for the config folders of `request`."""
     version.setbase(VERSION_BASE)
     search_path = create_config_search_path(request.base_dir or str(config_dir()))
     if request.config_dir is not None:
@@ -132,7 +132,7 @@ def composer(request: Request) -> Iterator[Composer]:
 
 
 def files_digest(request: Request) -> str:
-    """16 hex digits of a SHA-256 over all config files that `request` could read; `ConfigError` if one can't be."""
+    """Return 16 hex digits of a SHA-256 over all config files of `request`; `ConfigError` if one is unreadable."""
     digest = hashlib.sha256()
     for folder in (config_dir(), *([Path(request.config_dir)] if request.config_dir else [])):
         for path in config_files(folder):
@@ -145,17 +145,17 @@ def files_digest(request: Request) -> str:
 
 
 def by_hydra(request: Request, overrides: Sequence[str]) -> DictConfig:
-    """With Hydra's own config in it."""
+    """Compose a config by Hydra, with Hydra's own config in it."""
     name = request.config_name or "config"
     config: DictConfig = hydra.compose(config_name=name, overrides=list(overrides), return_hydra_config=True)
     return config
 
 
 def with_hydra(request: Request) -> DictConfig:
-    """Return the config of a run with Hydra's own in it, for `${now:}` as of now, while `composer` is at work.
+    """Return the config of a run with Hydra's own, `${now:}` resolved; `composer` has to be active.
 
     Raises:
-        ConfigError: `hydra.run.dir` means no folder on this machine.
+        ConfigError: `hydra.run.dir` is not a local folder.
     """
     try:
         config = by_hydra(request, request.overrides)
@@ -169,14 +169,14 @@ def with_hydra(request: Request) -> DictConfig:
 
 
 def unfit_folder(key: str, folder: str) -> Iterator[Fault]:
-    """The fault of a folder for runs that would be made in another place than is meant."""
+    """Yield the fault of a run folder that is not a local path."""
     if not folder or folder.startswith("~") or is_remote(folder):
         found = f"'{folder}'" if folder else "nothing"
         yield Fault(where=key, found=found, expected="the path of a folder on this machine, without ~")
 
 
 def merged(before: Iterable[str], now: Sequence[str]) -> list[str]:
-    """The overrides of a command line that went before, and those of this one, which win."""
+    """Return the overrides of a previous command line and of the current one, which takes precedence."""
     given = {_key(word) for word in now}
     return [*(word for word in before if _key(word) not in given), *now]
 

@@ -1,4 +1,4 @@
-"""What to change where the input bounds a run: overrides that can be pasted."""
+"""Advice for input-bound runs: overrides to try."""
 
 from __future__ import annotations
 
@@ -16,51 +16,56 @@ from etlrun.stages.model import Backbone
 from etlrun.stages.step import Map
 
 _MOST_FILES = 16
-"""Files that are read at once at most; tf.data's own default for autotuned cycles is of this order."""
+"""Upper bound on the files to read concurrently; of the order of tf.data's default for autotuned cycles."""
+_MEMORY_SHARE = 0.5
+"""Fraction of the free memory that a suggested cache may take."""
 
 
 def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[str, Any]) -> str | None:
-    """One sentence with overrides, or with what no override can do; None where nothing bounds the run.
+    """Return one sentence with overrides to try, or one that no override helps; None if the run is not input-bound.
 
-    `conditions` are `cores`, `shards` of the split, `cached_bytes` (what a cache would hold) and `epochs`.
+    `conditions` holds `cores`, `shards` of the split, `cached_bytes` (the size of a cache) and `epochs`.
     """
     if stage is None:
         return None
-    last = f"No override helps: {stage} needs less work, a faster storage, or more cores."
+    last = f"No override helps: {stage} needs less work, faster storage, or more cores."
     return _own(stage, plan, rows, conditions) or _cache(plan, conditions) or last
 
 
 def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[str, Any]) -> str | None:
-    """What the stage's own parameters can do."""
+    """Return advice on the parameters of the stage itself."""
     parallelism = {row.stage: row.parallelism or 1 for row in rows}
     if stage == Prefetch.path:
-        return "Try load.prefetch=autotune: batches are then prepared while the model works."
+        return "Try load.prefetch=autotune: batches are then prepared while the model runs."
     if stage.startswith("extract."):
         return _extract(plan, conditions)
-    if stage.startswith("transform.") and parallelism.get(stage, parallelism.get(Map.path, 1)) < conditions["cores"]:
-        return f"Try transform.num_parallel_calls={conditions['cores']}: the transform leaves cores unused."
+    if (
+        stage.startswith("transform.")
+        and parallelism.get(stage, parallelism.get(Map.path, 1)) < conditions["cores"]
+    ):
+        return f"Try transform.num_parallel_calls={conditions['cores']}: the transform does not use all cores."
     if stage in {Backbone.path, plan.spec.cache.path}:
         return _target(stage, plan, conditions)
     if stage == Shuffle.path:
         smaller = max(plan.spec.load.batch_size, plan.spec.load.shuffle_buffer // 8)
         if smaller < plan.spec.load.shuffle_buffer:
-            return f"Try load.shuffle_buffer={smaller}: a smaller buffer is full sooner."
+            return f"Try load.shuffle_buffer={smaller}: a smaller buffer fills faster."
     return None
 
 
 def _target(stage: str, plan: Plan, conditions: Mapping[str, Any]) -> str | None:
-    """Another place for the cache."""
+    """Return advice on another target for the cache."""
     if stage == Backbone.path and not plan.spec.cache.outlives_run:
         return "Try cache=disk: later runs on the same data then read the features."
     if stage == DiskCache.path and _fits(conditions):
-        return f"Try cache=memory: the examples take {megabytes(conditions['cached_bytes'])}, and memory has the space."
+        return f"Try cache=memory: the examples take {megabytes(conditions['cached_bytes'])}, which fits in memory."
     return None
 
 
 def _extract(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
-    """More files at once, where there are more."""
+    """Return advice to read more files concurrently, if there are more."""
     extract, files = stage_of(plan.train, Interleave), min(conditions["shards"], _MOST_FILES)
-    why = f"{files} files are then read at once."
+    why = f"{files} files are then read concurrently."
     if files == 1 or plan.spec.extract.decodes:
         return None
     if extract is None:
@@ -74,15 +79,15 @@ def _extract(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
 
 
 def _cache(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
-    """A cache, where there is none, one may stand, and later epochs would read it."""
+    """Return advice to add a cache, if there is none and later epochs would read it."""
     if plan.spec.cache.keeps or conditions["epochs"] == 1:
         return None
     steps = plan.spec.transform.steps
     first = next((place for place, step in enumerate(steps) if step.random), None)
     if first is not None:
-        return f"Try cache=disk cache.at={name_of_point(steps[:first])}: later epochs then begin there."
+        return f"Try cache=disk cache.at={name_of_point(steps[:first])}: later epochs then start there."
     target = "memory" if _fits(conditions) else "disk"
-    return f"Try cache={target}: later epochs then read {megabytes(conditions['cached_bytes'])} that are ready."
+    return f"Try cache={target}: later epochs then read {megabytes(conditions['cached_bytes'])} from it."
 
 
 def _fits(conditions: Mapping[str, Any]) -> bool:

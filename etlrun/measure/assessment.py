@@ -1,4 +1,4 @@
-"""From the epochs of a run to its verdict: collects what was measured, measures the rest, and writes the summary."""
+"""Assessment of a run: collects the measurements of its epochs, runs the probes, and writes the verdict."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Batch, Shuffle
 
 _PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
-"""A probe after the training may take this part of the training's time, within limits."""
+"""Duration of a probe after the training: a fraction of the training time, between a minimum and a maximum."""
 
 
 class Assessment:
-    """Used as a context around the training: looks on while it lasts.
+    """Context manager around the training that measures it.
 
     Attributes:
-        loops: The epochs of each pipeline.
+        loops: Epochs of each pipeline, by its name.
     """
 
     def __init__(self, work: Work, peak_gpu_bytes: Callable[[], int | None]) -> None:
@@ -60,11 +60,11 @@ class Assessment:
         }
 
     def begin(self, name: str) -> None:
-        """An epoch of the pipeline `name` begins."""
+        """Start an epoch of the pipeline `name`."""
         self.work.watches[name].meter.begin()
 
     def end(self, name: str) -> Loop:
-        """It has ended."""
+        """End the epoch of the pipeline `name`, and return its measurements."""
         watch = self.work.watches[name]
         loop, costs = watch.meter.end(), self._costs_of(name)
         if not loop.steps_s:
@@ -80,7 +80,7 @@ class Assessment:
         return loop
 
     def _costs_of(self, name: str) -> StageCosts | None:
-        """Of the pass that was looked at last; None where that was too early or never."""
+        """Return the stage costs of the last pass; None if it was too short to be sampled."""
         stages = [type(planned.stage) for planned in self._stages(name)]
         keeper = self.work.pipelines[name].keeper
         reads = keeper is not None and keeper.passes[-1:] == ["read"]
@@ -95,26 +95,26 @@ class Assessment:
         return seen[0]
 
     def _batched(self, name: str) -> int:
-        """Examples that the batches of a pass hold, where no record is skipped."""
+        """Return the number of examples in the batches of a pass, if no record is skipped."""
         batch, num_examples = stage_of(self._stages(name), Batch), int(self.work.pipelines[name].split.num_examples)
         if batch is None or not batch.drop_remainder:
             return num_examples
         return num_examples // batch.batch_size * batch.batch_size
 
     def _first_examples(self, name: str, costs: StageCosts) -> int:
-        """That have to be there before the first batch of a pass is; a cache on disk is shuffled by numbers."""
+        """Return the number of examples needed before the first batch; a disk cache is shuffled by index."""
         shuffle = stage_of(self._stages(name), Shuffle)
         buffered = 0 if costs.reads_disk or shuffle is None else shuffle.buffer_size
         return int(min(self._batch_size + buffered, self.work.pipelines[name].split.num_examples))
 
     def probe_s(self) -> float:
-        """How long one probe may take."""
+        """Return the duration of a probe in seconds."""
         trained_s = sum(loop.wall_s for loop in self.loops["train"])
         return min(max(_PROBE_SHARE * trained_s, _PROBE_LEAST_S), _PROBE_MOST_S)
 
     def conclude(self, floor: Loop | None) -> None:
-        """Write verdict and evidence into the summary; `floor` holds steps on a batch that was there."""
-        if not self.loops["train"]:  # nothing was left to do for a resumed run
+        """Write the verdict and its evidence to the summary; `floor` holds steps on a batch that was ready."""
+        if not self.loops["train"]:  # a resumed run that was already complete
             return
         if floor is not None and len(floor.waits_s) > 1:
             self._handover_s = statistics.median(floor.waits_s[1:])
@@ -152,7 +152,7 @@ class Assessment:
         return self.work.plan.spec.load.batch_size
 
     def _side(self, name: str, floor: Loop | None) -> Side:
-        """The floor of a validation step is that of the quicker half of them: no step is run twice for it."""
+        """Return the measurements of a pipeline; without `floor`, the step floor is the lower quartile of its steps."""
         in_loop = [] if self._is_drained else [step for loop in self.loops[name] for step in loop.warm_steps_s]
         floors = [statistics.median(in_loop)] if in_loop else []
         if floor is not None and floor.warm_steps_s:
@@ -170,7 +170,7 @@ class Assessment:
         )
 
     def _rows(self, name: str) -> list[StageCost]:
-        """Of the epoch that waited most, and from the other epochs those stages that it lacks."""
+        """Return the stage costs of the epoch with the longest wait; other epochs supply the stages that it lacks."""
         order = sorted(
             (
                 (loop.fill_s + loop.input_wait_s, costs)
@@ -190,7 +190,7 @@ class Assessment:
         return StageRow(**dataclasses.asdict(row), set_by="autotune" if tuned else "config")
 
     def _ceiling_per_s(self) -> float | None:
-        """Measured; where a batch takes too long for that, what the slowest thread made of it in the training."""
+        """Return the throughput of the pipeline alone: measured, or from its slowest thread if batches are slow."""
         loops, costs, rows = self.loops["train"], self._costs["train"][-1], self._rows("train")
         examples = sum(sum(loop.examples) for loop in loops)
         if self._is_drained:
@@ -208,16 +208,16 @@ class Assessment:
         return step_costs_ms(self.work.pipelines[name], stage, seconds=self.probe_s())
 
     def _cache_bytes(self) -> int:
-        """That the caches of this run hold, in memory or on disk."""
+        """Return the bytes that the caches of this run hold, in memory or on disk."""
         return sum(pipeline.held_bytes for pipeline in self.work.pipelines.values())
 
     def _cached_bytes(self, name: str) -> int:
         images, labels = self.work.pipelines[name].dataset.element_spec
-        picture = images.shape[1:].num_elements() * images.dtype.size + labels.dtype.size
-        return int(picture * self.work.pipelines[name].split.num_examples)
+        example_bytes = images.shape[1:].num_elements() * images.dtype.size + labels.dtype.size
+        return int(example_bytes * self.work.pipelines[name].split.num_examples)
 
     def _conditions(self, name: str) -> dict[str, Any]:
-        """What advice depends on beside the plan."""
+        """Return the conditions, beside the plan, that advice depends on."""
         return {
             "cores": cores(),
             "shards": len(self.work.pipelines[name].split.shards),
@@ -230,7 +230,7 @@ def _empty_pass(name: str) -> WorldError:
     key = Dataset.key_of(name)
     return WorldError(
         where=key,
-        found="a pass without a batch",
-        expected="at least one: sound examples, and with load.drop_remainder=true as many as a batch has",
-        remedy=f"mend the data, choose a larger {key}, or set load.drop_remainder=false",
+        found="an epoch without a batch",
+        expected="at least one batch: readable examples and, with load.drop_remainder=true, as many as the batch size",
+        remedy=f"repair the data, choose a larger {key}, or set load.drop_remainder=false",
     )

@@ -1,19 +1,19 @@
-"""Is one config faster than another, or is that the machine's noise?
+"""Comparison of configs: separates differences in speed from noise.
 
-Every round runs each config once and the reference, so that a machine that drifts slows all of them: a round gives the
-logarithm of the ratio of two rates. The gain of a config is the median of its rounds.
+Every round runs each config and the reference once, so that a drift of the machine affects all of them: a round yields
+the logarithm of the ratio of two rates. The gain of a config is the median over its rounds.
 
-Its interval is that of Student's t for a median. With few rounds a config alone says too little of its noise, and the
-others may be noisier or quieter than it is: its variance counts as at least the typical one of all configs, and the
-degrees of freedom are those that the scatter of the variances allows (Smyth, Linear models and empirical Bayes methods
-for assessing differential expression, 2004, section 6.2). Each end errs in at most 2.5 % of sweeps and, in a sweep of
-several configs, in so few that all upper or all lower ends hold together in 95 % (Šidák's correction for comparisons
-at once): in at most one sweep of twenty is a tie called better.
+Its confidence interval is Student's t for a median. A few rounds are too few to estimate the noise of a single config:
+its variance is taken as at least the median variance of all configs, and the degrees of freedom are moderated by the
+scatter of the variances (Smyth, Linear models and empirical Bayes methods for assessing differential expression, 2004,
+section 6.2). Each bound fails in at most 2.5 % of sweeps; with several configs, all upper or all lower bounds hold
+simultaneously in 95 % (Šidák's correction for multiple comparisons): at most one sweep in twenty reports a tie as
+better.
 
-A config is better (or worse) where its interval is above (below) 1 and its gain is larger than the noise: what two
-runs of one config differ by in the median, as pairs of the baseline show. Everything else is tied.
+A config is better (or worse) if its interval is above (below) 1 and its gain is larger than the noise: the median
+difference between two runs of one config, measured with pairs of the baseline. Otherwise it is tied.
 
-Of accuracies and losses a round gives the difference, in place of the logarithm of a ratio; all else is the same.
+For accuracies and losses a round yields the difference instead of the logarithm of a ratio; the rest is the same.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ CONFIDENCE = 0.95
 FEWEST_ROUNDS = 3
 _DRAWS = 50_000
 _STILL = 1e-5
-"""Of the typical variance, below which one says nothing: rounds that agree by chance."""
+"""Fraction of the median variance below which a variance is ignored: its rounds agree by chance."""
 
 Rates = Mapping[int, float]
-"""Examples a second by round."""
+"""Examples per second, by round."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -44,11 +44,11 @@ class Gain:
     """How much faster a config is than its reference.
 
     Attributes:
-        ratio: Median over the rounds; above 1 is faster. None without a round.
+        ratio: Median of the speed ratios over the rounds; above 1 is faster. None without a round.
         low: Lower end of the 95 % interval of the ratio; None with fewer than three rounds.
-        high: Its upper end.
-        call: `better`, `tied`, `worse`, or `untold` with fewer than three rounds.
-        rounds: In which both ran.
+        high: Upper end of the interval.
+        call: Result: `better`, `tied`, `worse`, or `untold` with fewer than three rounds.
+        rounds: Number of rounds in which both ran.
     """
 
     ratio: float | None
@@ -60,14 +60,14 @@ class Gain:
 
 @dataclass(frozen=True, kw_only=True)
 class Lead:
-    """How far a config is above its reference, in the unit of what is compared.
+    """Difference between a config and its reference, in the unit of the compared value.
 
     Attributes:
-        middle: Median over the rounds.
-        low: Lower end of its 95 % interval; None with fewer than three rounds.
-        high: Its upper end.
-        call: `better`, `tied`, `worse`, or `untold` with fewer than three rounds.
-        rounds: In which both ran.
+        middle: Median of the differences over the rounds.
+        low: Lower end of the 95 % interval of the median; None with fewer than three rounds.
+        high: Upper end of the interval.
+        call: Result: `better`, `tied`, `worse`, or `untold` with fewer than three rounds.
+        rounds: Number of rounds in which both ran.
     """
 
     middle: float | None
@@ -79,12 +79,12 @@ class Lead:
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """What pairs of runs of one config differ by, as parts of their rate.
+    """Relative difference in throughput between two runs of the same config.
 
     Attributes:
-        median: Half of the pairs differ by less; None without pairs.
-        largest: Of all pairs.
-        pairs: How many.
+        median: Median difference; None without pairs.
+        largest: Largest difference; None without pairs.
+        pairs: Number of pairs.
     """
 
     median: float | None
@@ -93,7 +93,7 @@ class Noise:
 
 
 def noise_of(pairs: Sequence[tuple[float, float]]) -> Noise:
-    """The noise of the machine, from rates of two runs of one config each."""
+    """Return the noise of the machine, from pairs of rates of two runs of the same config."""
     apart = [math.expm1(abs(math.log(one / other))) for one, other in pairs]
     if not apart:
         return Noise(median=None, largest=None, pairs=0)
@@ -101,7 +101,7 @@ def noise_of(pairs: Sequence[tuple[float, float]]) -> Noise:
 
 
 def gains(rates: Mapping[int, Rates], reference: Rates, noise: Noise) -> dict[int, Gain]:
-    """The gain of each config over `reference`, which is none of them, by its number."""
+    """Return the gain of each config over `reference`, which is not among them, by config number."""
     logs = {
         number: np.array([math.log(rate / reference[turn]) for turn, rate in of.items() if turn in reference])
         for number, of in rates.items()
@@ -119,17 +119,17 @@ def _exp(log: float | None) -> float | None:
 
 
 def leads(rounds: Mapping[int, Floats], margin: float) -> dict[int, Lead]:
-    """How far each config is above its reference, by its number, of what it is above in each round.
+    """Return the lead of each config, by config number, from its difference to the reference in each round.
 
-    Higher is better; less than `margin`, of the noise, is a tie.
+    Higher is better; a lead within `margin`, the noise, is a tie.
     """
-    told = [number for number, of in rounds.items() if len(of) >= FEWEST_ROUNDS]
-    reach = dict(zip(told, _reaches([rounds[number] for number in told]).tolist(), strict=True))
+    counted = [number for number, of in rounds.items() if len(of) >= FEWEST_ROUNDS]
+    reach = dict(zip(counted, _reaches([rounds[number] for number in counted]).tolist(), strict=True))
     return {number: _lead(of, reach.get(number), margin) for number, of in rounds.items()}
 
 
 def interval_of_mean(values: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of the mean of two or more values, by Student's t; None of fewer."""
+    """Return the 95 % interval of the mean by Student's t; None for fewer than two values."""
     from scipy.special import stdtrit
 
     if len(values) < 2:  # noqa: PLR2004 - one value has no spread
@@ -139,16 +139,16 @@ def interval_of_mean(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def itself(reference: Rates) -> Gain:
-    """The gain of the reference, which has no interval and tells nothing of the noise."""
+    """Return the gain of the reference over itself, which has no interval."""
     call = TIED if len(reference) >= FEWEST_ROUNDS else UNTOLD
     return Gain(ratio=1.0 if reference else None, low=None, high=None, call=call, rounds=len(reference))
 
 
 def interval_of_ratio(old: Sequence[float], new: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the ratio of two medians, new to old, of two or more positive values each.
+    """Return the 95 % interval of the ratio of two medians, new to old, of at least two positive values each.
 
-    The values are of runs that were not made in pairs: Welch's t over their logarithms, in which the variance of
-    neither side counts as less than the mean of both.
+    The values come from runs that were not made in pairs: Welch's t over their logarithms, with the variance of each
+    side taken as at least the mean of both.
     """
     from scipy.special import stdtrit
 
@@ -162,10 +162,10 @@ def interval_of_ratio(old: Sequence[float], new: Sequence[float]) -> tuple[float
 
 
 def _reaches(logs: Sequence[Floats]) -> Floats:
-    """How far the median of each config's rounds strays from the true one, at most, with the confidence."""
+    """Return the half-width of the confidence interval of each config's median."""
     if not logs:
         return np.zeros(0)
-    from scipy.special import stdtrit  # a tenth of a second that only who compares should pay
+    from scipy.special import stdtrit  # imported here, since it takes 0.1 s
 
     rounds = np.array([len(log) for log in logs])
     variances = np.array([log.var(ddof=1) for log in logs])
@@ -177,7 +177,7 @@ def _reaches(logs: Sequence[Floats]) -> Floats:
 
 
 def _freedom(variances: Floats, own: Floats) -> Floats:
-    """Degrees of freedom: those of all configs together where their variances scatter no more than by chance."""
+    """Return the degrees of freedom: those of all configs together if their variances differ by chance alone."""
     from scipy.special import digamma, polygamma
 
     if len(variances) == 1 or not variances.any():
@@ -191,7 +191,7 @@ def _freedom(variances: Floats, own: Floats) -> Floats:
 
 
 def _inverse_trigamma(value: float) -> float:
-    """The number whose trigamma is `value`, above 0, by Newton's method (Smyth 2004, appendix)."""
+    """Return the number whose trigamma is `value` > 0, by Newton's method (Smyth 2004, appendix)."""
     from scipy.special import polygamma
 
     found = 0.5 + 1 / value
@@ -203,7 +203,7 @@ def _inverse_trigamma(value: float) -> float:
 
 @cache
 def _median_variance(count: int) -> float:
-    """Variance of the median of so many normal values over that of their mean: 1.35 of three, 1.57 of many."""
+    """Return the variance of the median of `count` normal values over that of the mean: 1.35 for 3, 1.57 for many."""
     draws = np.random.default_rng(0).normal(size=(_DRAWS, count))
     return float(count * np.median(draws, axis=1).var())
 

@@ -1,4 +1,4 @@
-"""A digest of the examples that a run has seen, whatever their order and their batches."""
+"""Digest of the examples that a run has read, independent of their order and of the batches."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy.typing as npt
 
 _BYTES = 16
 _THREADS = 4
-"""Batches that are hashed at a time, and held in memory for it."""
+"""Number of batches that are hashed concurrently, and so held in memory."""
 
 
 class Digest:
-    """The sum of the hashes of all examples, modulo 2**128, with their count.
+    """Sum of the hashes of all examples, modulo 2**128, with their count.
 
-    A sum does not depend on the order, and unlike an exclusive-or it counts an example that comes twice. Each hash is
-    BLAKE2b over the shape, dtype and bytes of the picture and over its label.
+    A sum is independent of the order and, unlike an exclusive-or, counts repeated examples. Each hash is
+    BLAKE2b over the shape, dtype and bytes of the image and over its label.
     Source: Bellare and Micciancio, "A New Paradigm for Collision-Free Hashing: Incrementality at Reduced Cost",
     Eurocrypt 1997 (AdHash; at 128 bits a guard against mistakes, not against an attacker).
     """
@@ -32,14 +32,14 @@ class Digest:
     def add(self, images: Any, labels: Any) -> None:
         """Add a batch, as arrays or tensors: `images` (batch, height, width, 3), `labels` (batch,).
 
-        It is hashed beside what the caller goes on with, who waits only where so many batches are at work already.
+        It is hashed in the background; the caller waits only if all threads are busy.
         """
         if len(self._hashing) == _THREADS:
             self._collect()
         self._hashing.append(self._pool.submit(_hashed, images, labels))
 
     def taken(self) -> str:
-        """`COUNT:HEX` of all that was added since the last call; waits until it is hashed."""
+        """Return `COUNT:HEX` of the examples added since the last call; waits until they are hashed."""
         while self._hashing:
             self._collect()
         text = f"{self._count}:{self._sum % 2 ** (8 * _BYTES):0{2 * _BYTES}x}"
@@ -47,7 +47,7 @@ class Digest:
         return text
 
     def close(self) -> None:
-        """No more is added or taken."""
+        """Release the threads; nothing may be added or taken afterwards."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _collect(self) -> None:
@@ -56,11 +56,11 @@ class Digest:
 
 
 def _hashed(images: Any, labels: Any) -> tuple[int, int]:
-    """The count of a batch's examples, and the sum of their hashes. BLAKE2b lets other threads work meanwhile."""
-    pictures: npt.NDArray[Any] = np.asarray(images)
-    head, total = f"{pictures.shape[1:]} {pictures.dtype}".encode(), 0
-    for picture, label in zip(pictures, np.asarray(labels), strict=True):
+    """Return the number of examples in a batch and the sum of their hashes. BLAKE2b releases the GIL."""
+    array: npt.NDArray[Any] = np.asarray(images)
+    head, total = f"{array.shape[1:]} {array.dtype}".encode(), 0
+    for image, label in zip(array, np.asarray(labels), strict=True):
         example = hashlib.blake2b(head + int(label).to_bytes(8, "little", signed=True), digest_size=_BYTES)
-        example.update(np.ascontiguousarray(picture).data)
+        example.update(np.ascontiguousarray(image).data)
         total += int.from_bytes(example.digest(), "little")
-    return len(pictures), total
+    return len(array), total

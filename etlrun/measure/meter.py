@@ -1,4 +1,4 @@
-"""What one loop over a pipeline costs, step by step: waiting for a batch, working on it, and all between."""
+"""Timing of the loops over a pipeline: the input wait, the step, and the overhead of each step."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import numpy as np
 
 @dataclass
 class Loop:
-    """The steps of one epoch, in order. All times are in seconds.
+    """Times of the steps of one epoch, in order and in seconds.
 
     Attributes:
-        waits_s: Before each step, how long it was blocked on data.
-        steps_s: How long each step took once its batch was there.
-        examples: Of each step.
-        starts_up: Of each step whether it was the first with a batch of its shape, which may compile the model.
-        fill_s: The wait for the first batch of a pass: files, shuffle buffer. No part of the steady state.
-        start_s: What the first pass of a process takes beside that, once: its graph is made.
-        tail_s: The wait for the news that a pass is over.
-        digest_s: The wait for digests of earlier batches, where they don't keep up.
-        wall_s: From the loop's begin to its end.
+        waits_s: Input wait of each step.
+        steps_s: Duration of each step, from when its batch was ready.
+        examples: Number of examples of each step.
+        starts_up: Whether each step is the first with a batch of its shape, which may compile the model.
+        fill_s: Wait for the first batch of a pass (files, shuffle buffer); not part of the steady state.
+        start_s: Additional time of the first pass of a process, which builds the graph.
+        tail_s: Wait for the end of a pass.
+        digest_s: Wait for the digests of earlier batches.
+        wall_s: Duration of the loop.
     """
 
     waits_s: list[float] = field(default_factory=list)
@@ -39,42 +39,42 @@ class Loop:
 
     @property
     def input_wait_s(self) -> float:
-        """All waiting of the steady state, which a pass enters with its first batch."""
+        """Input wait in the steady state, which begins with the first batch of a pass."""
         return sum(self.waits_s) + self.tail_s
 
     @property
     def startup_s(self) -> float:
-        """What only the first steps of a process take: the steps that may compile, and the making of the graph."""
+        """Start-up time of the process: the steps that may compile, and building the graph."""
         return self.start_s + sum(
             step for step, starts_up in zip(self.steps_s, self.starts_up, strict=True) if starts_up
         )
 
     @property
     def startup_examples(self) -> int:
-        """The examples of those steps."""
+        """Number of examples in the start-up steps."""
         return sum(count for count, starts_up in zip(self.examples, self.starts_up, strict=True) if starts_up)
 
     @property
     def measured_s(self) -> float:
-        """`wall_s` without the start-up: what a faster pipeline or model would change."""
+        """`wall_s` without the start-up: the time that a faster pipeline or model would change."""
         return self.wall_s - self.startup_s
 
     @property
     def warm_steps_s(self) -> list[float]:
-        """The steps that don't compile."""
+        """Durations of the steps that don't compile."""
         return [step for step, starts_up in zip(self.steps_s, self.starts_up, strict=True) if not starts_up]
 
     @property
     def overhead_s(self) -> float:
-        """What is neither waiting for data nor a step: callbacks, progress, Keras itself, digests."""
+        """Time spent neither in input wait nor in steps: callbacks, progress, Keras itself, digests."""
         return max(0.0, self.wall_s - self.start_s - self.fill_s - self.input_wait_s - sum(self.steps_s))
 
     def split_fill(self, fill_s: float) -> None:
-        """Count what of `fill_s` exceeds the given seconds as start-up."""
+        """Count the part of the fill wait beyond `fill_s` as start-up."""
         self.start_s, self.fill_s = max(0.0, self.fill_s - fill_s), min(self.fill_s, fill_s)
 
     def described(self) -> dict[str, float]:
-        """As an epoch of `summary.json` has it."""
+        """Return the measurements as `summary.json` holds them for an epoch."""
         examples = sum(self.examples)
         return {
             "wall_s": self.wall_s,
@@ -91,16 +91,16 @@ class Loop:
 
 
 def spread_ms(waits_s: Sequence[float]) -> dict[str, float]:
-    """Median and 95th percentile of the waits of steps, in milliseconds."""
+    """Return the median and the 95th percentile of the input waits of steps, in milliseconds."""
     median, p95 = (float(1000 * np.percentile(waits_s, share)) if waits_s else 0.0 for share in (50, 95))
     return {"input_wait_ms_median": median, "input_wait_ms_p95": p95}
 
 
 class Meter:
-    """Keeps the loops of a run over one pipeline.
+    """Measures the loops of a run over one pipeline.
 
     A loop calls `begin`, then for each step `fetched` (once or more: some loops read a batch ahead) and `stepped`, and
-    at last `end`. `pass_begun` says that the next wait is for the first batch of a pass.
+    finally `end`. `pass_begun` marks the next wait as the one for the first batch of a pass.
     """
 
     def __init__(self) -> None:
@@ -117,27 +117,27 @@ class Meter:
         self._began_s = time.perf_counter()
 
     def pass_begun(self) -> None:
-        """The next batch is the first of a pass."""
+        """Mark the next batch as the first of a pass."""
         self._is_filling = True
 
     def fetched(self, wait_s: float, shape: tuple[int, ...]) -> None:
-        """A batch of `shape` has come after `wait_s`."""
+        """Record a batch of `shape` that arrived after `wait_s`."""
         self._wait_s += wait_s
         self._ahead.append((shape[0], shape not in self._shapes))
         self._shapes.add(shape)
         self.ready()
 
     def ready(self) -> None:
-        """What comes from here on is the step's own time."""
+        """Start the clock of the step."""
         self._ready_s = time.perf_counter()
 
     def held_up(self, seconds: float) -> None:
-        """The loop has waited for so long for digests, while the pipeline went on."""
+        """Record a wait for digests, during which the pipeline continued."""
         self.loop.digest_s += seconds
         self.ready()
 
     def stepped(self) -> None:
-        """The step on the oldest batch is done."""
+        """Record the end of the step on the oldest batch."""
         loop = self.loop
         loop.steps_s.append(time.perf_counter() - self._ready_s)
         if self._is_filling:
@@ -151,12 +151,12 @@ class Meter:
         loop.starts_up.append(is_new)
 
     def end(self) -> Loop:
-        """The loop that is over; a wait since the last step was for the pass's end."""
+        """Return the finished loop; a wait since the last step was for the end of the pass."""
         self.loop.tail_s, self._wait_s = self._wait_s, 0.0
         self.loop.wall_s = time.perf_counter() - self._began_s
         return self.loop
 
     def ended(self, wait_s: float) -> None:
-        """The pass is over, as was known after `wait_s`; a loop that reads ahead has a step to do yet."""
+        """Record the end of a pass, known after `wait_s`; a loop that reads ahead has a step left."""
         self._wait_s += wait_s
         self.ready()

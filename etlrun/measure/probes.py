@@ -1,4 +1,4 @@
-"""Short measurements after a training: the pipeline with nothing behind it, and the steps of its transform."""
+"""Probes after a training: the throughput of the pipeline alone, and the cost of each transform step."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from etlrun.measure.settled import with_settled
 from etlrun.record.findings import StageCost
 
 _SAMPLE, _FEWEST = 8, 8
-"""Examples on which the steps of a transform are timed, and how often at least."""
+"""Number of examples on which transform steps are timed, and the minimum number of timings."""
 
 
 def ceiling_per_s(pipeline: Pipeline, rows: Sequence[StageCost], *, from_cache: bool, seconds: float) -> float:
-    """Examples a second that the pipeline gives when nothing waits behind it.
+    """Return the examples per second of the pipeline without a model.
 
-    It reads without its shuffle stage, which changes the rate of no long pass, and with the numbers that AUTOTUNE had
-    settled on. `from_cache` reads what the training's cache holds; otherwise the cache is left out.
+    The pipeline is read without its shuffle stage, which does not change the throughput of a long pass, and with the
+    values that AUTOTUNE settled on. `from_cache` reads from the training's cache; otherwise the cache is left out.
     """
     dataset = pipeline.alone(with_settled(pipeline.stages, rows), from_cache=from_cache)
     batches = iter(dataset.repeat())
@@ -37,14 +37,14 @@ def ceiling_per_s(pipeline: Pipeline, rows: Sequence[StageCost], *, from_cache: 
 
 
 def step_costs_ms(pipeline: Pipeline, path: str, *, seconds: float) -> dict[str, float]:
-    """Milliseconds per example of each step of the map `path`, in one thread, on a sample that is in memory.
+    """Return the milliseconds per example of each step of the map `path`, in one thread, on a sample in memory.
 
-    Empty where the sample holds a record that the run has skipped.
+    Empty if the sample holds a record that the run has skipped.
     """
     stage: Any = next(planned.stage for planned in pipeline.stages if planned.stage.path == path)
     sample = pipeline.before(path).take(_SAMPLE).cache().repeat()
     budget_s = seconds / (1 + len(stage.steps))
-    # Parallel with one call: tf.data's serial map waits for functions that block in powers of two milliseconds.
+    # A parallel map with one call: tf.data's serial map polls blocking functions at intervals of 2**n milliseconds.
     prefixes = [
         dataclasses.replace(stage, num_parallel_calls=1, steps=stage.steps[: end + 1])
         for end in range(len(stage.steps))
@@ -59,7 +59,7 @@ def step_costs_ms(pipeline: Pipeline, path: str, *, seconds: float) -> dict[str,
 
 
 def _period_ms(dataset: tf.data.Dataset, seconds: float) -> float:
-    """From one element to the next, the median; the first pass over the sample is left out."""
+    """Return the median time per element, without the first pass over the sample."""
     elements, times_ms = iter(dataset), list[float]()
     for _ in range(_SAMPLE):
         next(elements)

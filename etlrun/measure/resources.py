@@ -1,4 +1,4 @@
-"""What a run used of its machine."""
+"""Resource usage of a run: CPU, memory, bytes read, GPU."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ import pynvml
 from etlrun.machine import visible_gpus
 
 _LOOKS_APART_S = 0.5
-"""NVML's own window is not shorter."""
+"""Sampling interval; NVML's own window is at least as long."""
 
 
 class Resources:
-    """What the process uses from here on."""
+    """Resources that the process uses from the creation of this object on."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
         self._start = time.perf_counter(), time.process_time(), self._bytes_read()
 
     def _bytes_read(self) -> int | None:
-        """By this process from files, the page cache included; None where the system does not count it."""
+        """Return the bytes this process has read from files, page cache included; None if the system does not count."""
         if not hasattr(self._process, "io_counters"):
             return None
         return int(getattr(self._process.io_counters(), "read_chars", 0))
 
     def used(self) -> dict[str, Any]:
-        """`cpu_s` and `cores_used` of all threads, `bytes_read`, and `peak_rss_bytes` since the process began."""
+        """Return `cpu_s`, `cores_used` (all threads), `bytes_read`, and `peak_rss_bytes` since the process started."""
         wall_s, cpu_s, read = time.perf_counter(), time.process_time(), self._bytes_read()
         wall_s, cpu_s = wall_s - self._start[0], cpu_s - self._start[1]
         return {
@@ -45,7 +45,7 @@ class Resources:
 
 
 class GpuUse:
-    """Utilisation of each NVIDIA GPU that this process may use, and the memory that it holds there; else empty."""
+    """Utilization of each NVIDIA GPU visible to this process, and the memory that the process holds on it."""
 
     def __init__(self) -> None:
         self._devices: dict[int, Any] = {}
@@ -55,7 +55,7 @@ class GpuUse:
         self._is_open = False
 
     def open(self) -> None:
-        """Ask the driver; without one nothing is seen."""
+        """Connect to the driver; without a driver nothing is measured."""
         try:
             pynvml.nvmlInit()
             self._is_open = True
@@ -64,7 +64,7 @@ class GpuUse:
             self._devices = {}
 
     def look(self) -> None:
-        """Note the use of this moment, at most twice a second."""
+        """Sample the current usage, at most twice per second."""
         now = time.monotonic()
         if not self._devices or now - self._looked_s < _LOOKS_APART_S:
             return
@@ -73,7 +73,7 @@ class GpuUse:
             try:
                 share = pynvml.nvmlDeviceGetUtilizationRates(device).gpu
                 processes = pynvml.nvmlDeviceGetComputeRunningProcesses(device)
-            except pynvml.NVMLError:  # a device that does not tell, such as a part of one
+            except pynvml.NVMLError:  # a device without these figures, such as a MIG instance
                 del self._devices[index]
                 continue
             self._shares.setdefault(index, []).append(share)
@@ -81,7 +81,7 @@ class GpuUse:
             self._sizes.setdefault(index, []).extend(mine)
 
     def described(self) -> list[dict[str, Any]]:
-        """For each GPU its mean utilisation in percent, and this process's peak memory in bytes, None where unknown."""
+        """Return the mean utilization in percent and this process's peak memory in bytes (None if unknown) per GPU."""
         return [
             {
                 "index": index,
@@ -92,7 +92,7 @@ class GpuUse:
         ]
 
     def close(self) -> None:
-        """Give the driver back."""
+        """Disconnect from the driver."""
         if self._is_open:
             pynvml.nvmlShutdown()
             self._is_open = False

@@ -1,4 +1,4 @@
-"""Looks at a run from a thread of its own: the GPU, and the pipelines while they fill, when nobody else can look."""
+"""Sampling thread of a run: GPU usage, and the pipelines while they fill."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _PAUSE_S = 0.03
 
 
 class Sampler:
-    """Used as a context around a training.
+    """Context manager around a training that samples it in a thread.
 
     Attributes:
-        gpu: Utilisation and memory of the GPUs.
+        gpu: Utilization and memory of the GPUs.
     """
 
     def __init__(self, watches: Iterable[Watch], *, with_gpu: bool) -> None:

@@ -1,4 +1,4 @@
-"""What AUTOTUNE settled on, as values of a config."""
+"""Values that AUTOTUNE settled on, as config values."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> Itera
 
 
 def settled_values(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> dict[str, int]:
-    """By dotted key of a config, the numbers that stand where the plan says `autotune`."""
+    """Return the values that AUTOTUNE chose where the plan says `autotune`, by dotted config key."""
     return {tuned.key: value for _, tuned, value in _settled(stages, rows)}
 
 
 def with_settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> list[PlannedStage]:
-    """`stages` with those numbers, so that another pass starts where this one had got to."""
+    """Return `stages` with the values that AUTOTUNE chose, so that another pass starts from them."""
     found = {id(planned): {tuned.field: value} for planned, tuned, value in _settled(stages, rows)}
     return [
         dataclasses.replace(planned, stage=dataclasses.replace(planned.stage, **found.get(id(planned), {})))  # type: ignore[type-var]

@@ -1,9 +1,9 @@
-"""What each stage of a running pipeline costs, read from the model of the graph that tf.data keeps for AUTOTUNE.
+"""Cost of each stage of a running pipeline, read from the model of the graph that tf.data keeps for AUTOTUNE.
 
 tf.data times every node of the graph as it runs (Murray et al., "tf.data: A Machine Learning Data Processing
-Framework", VLDB 2021). It forgets the names that users give, so nodes are matched with the plan by their order.
-A node that works in threads of its own ends a thread of control: what lies before it runs beside what lies after it.
-The pipeline is as slow as the slowest thread; within a thread the times of the stages add up. (So do the rates of
+Framework", VLDB 2021). It does not keep the names that users set, so nodes are matched with the plan by their order.
+A node with threads of its own ends a thread of control: the nodes before it run concurrently with those after it.
+The slowest thread limits the pipeline; within a thread the times of the stages add up. (So do the rates of
 Kuchnik et al., "Plumber: Diagnosing and Removing Performance Bottlenecks in Machine Learning Data Pipelines",
 MLSys 2022.)
 """
@@ -21,14 +21,14 @@ from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.step import AfterCache, Map
 
 _WRAPPERS = ("FlatMap", "Concatenate", "FiniteTake")
-"""What begins a pass, where it stands around batches: its time is that of one pass, not of an example."""
+"""Nodes that start a pass if they wrap batches: their time counts per pass, not per example."""
 
 Shares = dict[str, float]
 
 
 @dataclass(frozen=True)
 class _Place:
-    """The nodes of a stage in their place: in elements of so many examples."""
+    """Nodes of a stage at their place in the graph, with the number of examples per element."""
 
     stage: str
     per_element: int
@@ -36,7 +36,7 @@ class _Place:
 
 
 def _places(stages: Sequence[type[Stage]], batch_size: int, *, reads_disk: bool) -> list[_Place]:
-    """The nodes of all stages from the end of the graph to its source."""
+    """Return the nodes of all stages from the end of the graph to its source."""
     places, is_batched = [], True
     for stage in reversed(_in_order_of_reading(stages) if reads_disk else stages):
         per_element = batch_size if is_batched else 1
@@ -47,7 +47,7 @@ def _places(stages: Sequence[type[Stage]], batch_size: int, *, reads_disk: bool)
 
 
 def _in_order_of_reading(stages: Sequence[type[Stage]]) -> list[type[Stage]]:
-    """Stages of a pass that reads a cache on disk: numbers are shuffled, and examples read as late as can be."""
+    """Return the stages of a pass that reads a disk cache: indices are shuffled, and examples are read late."""
     after = [stage for stage in stages[stages.index(DiskCache) + 1 :] if stage is not Prefetch]
     place = after.index(AfterCache) if AfterCache in after else len(after)
     return [*after[:place], DiskCache, *after[place:], *(stage for stage in stages if stage is Prefetch)]
@@ -58,39 +58,39 @@ class Thread:
     """A thread of control.
 
     Attributes:
-        shares: Milliseconds per example, by stage.
+        shares: Milliseconds per example of each stage.
     """
 
     shares: Shares = field(default_factory=dict)
 
     @property
     def period_ms(self) -> float:
-        """Per example."""
+        """Milliseconds per example of the whole thread."""
         return sum(self.shares.values())
 
     def plus(self, stage: str, ms: float) -> Thread:
-        """This thread with `ms` more for `stage`."""
+        """Return this thread with `ms` added to `stage`."""
         return Thread({**self.shares, stage: self.shares.get(stage, 0.0) + ms})
 
     def and_then(self, other: Thread) -> Thread:
-        """Both in one."""
+        """Return the sum of both threads."""
         return Thread(
             {key: self.shares.get(key, 0.0) + other.shares.get(key, 0.0) for key in self.shares | other.shares}
         )
 
     def scaled(self, factor: float) -> Thread:
-        """With every share multiplied."""
+        """Return this thread with every share multiplied by `factor`."""
         return Thread({key: factor * value for key, value in self.shares.items()})
 
 
 @dataclass(frozen=True)
 class Periods:
-    """How long a pipeline takes for an example.
+    """Time per example of a pipeline.
 
     Attributes:
-        asking: What runs in the thread that asks for batches; the training's own where there is no prefetch.
-        behind: The slowest of the threads that run beside it.
-        work: Of all threads together, as if there were one.
+        asking: Stages that run in the thread that requests batches, which is the training's own without prefetching.
+        behind: Slowest of the threads that run concurrently with it.
+        work: Total work of all threads.
     """
 
     asking: Thread = Thread()
@@ -99,17 +99,17 @@ class Periods:
 
     @property
     def slowest(self) -> Thread:
-        """The thread that sets the pace when nothing waits for the pipeline's end."""
+        """The thread that limits the throughput of the pipeline alone."""
         return _slower(self.asking, self.behind)
 
 
 class StageCosts:
-    """The costs of one pass.
+    """Stage costs of one pass.
 
     Attributes:
-        rows: By stage, in the order of the plan.
-        periods: Of the whole pipeline.
-        reads_disk: Whether the pass read a cache on disk.
+        rows: Cost of each stage, in the order of the plan.
+        periods: Times per example of the whole pipeline.
+        reads_disk: Whether the pass read a disk cache.
     """
 
     def __init__(
@@ -122,10 +122,10 @@ class StageCosts:
         reads_disk: bool = False,
         pass_examples: int | None = None,
     ) -> None:
-        """Read AUTOTUNE's model (a `ModelProto`) of `stages`, whose maps have `threads` threads at most.
+        """Read AUTOTUNE's model (a `ModelProto`) of `stages`, whose maps use at most `threads` threads.
 
-        `reads_disk` tells a pass that reads a cache on disk from one that fills it. `pass_examples` are those that the
-        batches of a pass hold; without them the last batch counts as a full one.
+        `reads_disk` distinguishes a pass that reads a disk cache from one that fills it. `pass_examples` is the number
+        of examples in the batches of a pass; without it the last batch counts as full.
         """
         self._nodes, self._threads, self.reads_disk = proto.nodes, threads, reads_disk
         self._pass_examples = pass_examples
@@ -136,9 +136,9 @@ class StageCosts:
         self.rows = [replace(self._rows[path], cost_ms=work.get(path, 0.0)) for path in paths if path in self._rows]
 
     def _place(self, name: str, position: int) -> int:
-        """Where in the plan, from its end, a node of this name stands, if the one before it stood at `position`.
+        """Return the place of a node of this name, from the end of the plan, after a node at `position`.
 
-        No node stands behind batches whose node has not come yet.
+        A node never skips a batch stage whose own node has not been seen.
         """
         start = position + 1 if self._places[position].nodes.is_single else position
         for place in range(start, len(self._places) - 1):
@@ -170,7 +170,7 @@ class StageCosts:
         return Periods(before.asking.plus(stage, own_ms), before.behind, work)
 
     def _before(self, node: Any, position: int, own: int) -> Periods:
-        """What all inputs of a node take for one example: the files of an interleave in turn, all others together."""
+        """Return the time per example of the inputs of a node: the mean of an interleave's files, else their sum."""
         inputs, stage = list(node.inputs), self._places[own].stage
         if not inputs:
             return Periods()
@@ -182,7 +182,7 @@ class StageCosts:
         return Periods(before.asking.plus(stage, side_ms), before.behind, before.work.plus(stage, side_ms))
 
     def _files(self, keys: Sequence[int], position: int) -> Periods:
-        """The mean of the files that are open, by the records that each has given."""
+        """Return the mean over the open files, weighted by the number of records read from each."""
         counts = [self._nodes[key].num_elements for key in keys]
         total, mean = sum(counts), Periods()
         for key, count in zip(keys, counts, strict=True):
@@ -195,7 +195,7 @@ class StageCosts:
         return mean
 
     def _files_share(self, node: Any, asking: Thread) -> float:
-        """What several readers leave of the time of one: all of them wait for storage, as many as threads compute."""
+        """Return the fraction of one reader's time that concurrent readers take: all wait for storage at once."""
         readers = max(1, _setting(node, "parallelism") or 1)
         files = list(node.inputs)[1:]
         records = sum(self._nodes[key].num_elements for key in files) or 1
@@ -206,13 +206,13 @@ class StageCosts:
         return 1 + sum(self._size(key) for key in self._nodes[identity].inputs)
 
     def _side_ms(self, identity: int, only: str = "") -> float:
-        """Of a node and all before it; `only` those whose name begins so."""
+        """Return the time of a node and its inputs; `only` limits it to nodes with this name prefix."""
         node = self._nodes[identity]
         own_ms = float(node.processing_time) / 1e6 if node.name.startswith(only) else 0.0
         return own_ms + sum(self._side_ms(key, only) for key in node.inputs)
 
     def _examples(self, node: Any, position: int) -> int:
-        """That a node has let through; a shuffle buffer that fills has taken more than it gave."""
+        """Return the number of examples that passed a node, including those in a shuffle buffer."""
         place, elements = self._places[position], int(node.num_elements)
         if place.stage == Shuffle.path:
             elements += int(node.buffered_elements)
@@ -222,7 +222,7 @@ class StageCosts:
         return passes * self._pass_examples + more * place.per_element
 
     def _note(self, node: Any, position: int) -> None:
-        """Keep what a node is set to and holds; the outermost node of a stage counts its examples."""
+        """Record the settings and the buffers of a node; the outermost node of a stage counts its examples."""
         stage = self._places[position].stage
         row = self._rows.get(stage) or StageCost(stage=stage, examples=self._examples(node, position), cost_ms=0.0)
         self._rows[stage] = replace(
@@ -238,7 +238,7 @@ def _slower(one: Thread, other: Thread) -> Thread:
 
 
 def _setting(node: Any, name: str) -> int | None:
-    """A node's parameter as it is set now."""
+    """Return the current value of a node's parameter; None if it has none of that name."""
     for parameter in node.parameters:
         if parameter.name == name:
             return int(parameter.state_value or parameter.value)

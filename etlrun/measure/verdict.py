@@ -1,4 +1,4 @@
-"""From what was measured to one sentence: what bounds a run, how much could be gained, and how we know."""
+"""Verdict on a run: input-bound or model-bound, the possible gain, and the evidence."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from etlrun.stages.cache import DiskCache
 from etlrun.stages.load import Prefetch, Shuffle
 
 INPUT_GAIN = 1.10
-"""A run is bound by its input where it would be faster by this factor if it never waited."""
+"""A run is input-bound if it would be at least this many times faster without input wait."""
 BALANCED_GAIN, HEADROOM = 1.05, 1.25
-"""Below that it is balanced where it waits for more than this, or where its pipeline has not this in reserve."""
+"""Otherwise it is balanced if the gain exceeds the first, or if the pipeline's headroom is below the second."""
 UNEXPLAINED_GAIN = 1.25
-"""Steps that are slower by this factor in the loop than on a batch that is there, without a wait: why, is unknown."""
+"""Steps slower by this factor in the loop than on a ready batch, without input wait, are unexplained."""
 FEWEST_STEPS = 8
-WORTH_TELLING = 0.05
-"""Of all time; a smaller part of it is not worth words."""
+WORTH_REPORTING = 0.05
+"""Fraction of the total time; a smaller part is not reported."""
 _BLOCKS = 8
 _SPARE = 0.9
-"""A pipeline keeps up where an example takes it less than this part of a step's share."""
+"""A pipeline keeps up if its time per example is below this fraction of the step's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """What was measured of one pipeline.
+    """Measurements of one pipeline.
 
     Attributes:
         name: `train` or `validation`.
-        paths: Its stages.
-        batch_size: In examples.
-        loops: Its epochs.
-        costs: Of its stages in each epoch; None where no pass was seen.
-        floor_s: A step on a batch that is there; None where it could not be measured.
-        handover_s: The wait for such a batch, which no pipeline can take away.
+        paths: Paths of its stages.
+        batch_size: Examples per batch.
+        loops: Times of its epochs.
+        costs: Stage costs of each epoch; None for an epoch that was not sampled.
+        floor_s: Duration of a step on a batch that is ready; None if it could not be measured.
+        handover_s: Wait for a batch that is ready, which no pipeline can avoid.
     """
 
     name: str
@@ -54,42 +54,42 @@ class Side:
 
     @property
     def measured_s(self) -> float:
-        """All epochs, without the steps that may compile."""
+        """Duration of all epochs, without the steps that may compile."""
         return sum(loop.measured_s for loop in self.loops)
 
     @property
     def waits_s(self) -> float:
-        """All waiting, that for the first batch of each pass included."""
+        """Input wait of all epochs, including the wait for the first batch of each pass."""
         return sum(loop.fill_s + loop.input_wait_s for loop in self.loops)
 
     @property
     def avoidable_s(self) -> float:
-        """The waiting that a pipeline can take away."""
+        """Input wait that a faster pipeline would avoid."""
         return max(0.0, self.waits_s - self.handovers_s)
 
     @property
     def handovers_s(self) -> float:
-        """What it takes in all steps to be handed a batch that is there."""
+        """Time that all steps take to receive batches that are ready."""
         return self.steps * self.handover_s
 
     @property
     def steps(self) -> int:
-        """Those that don't compile."""
+        """Number of steps that don't compile."""
         return sum(len(loop.warm_steps_s) for loop in self.loops)
 
     @property
     def floors_s(self) -> float:
-        """All steps, had each batch been there."""
+        """Duration of all steps if each batch were ready."""
         return self.steps * (self.floor_s or 0.0)
 
     @property
     def digests_s(self) -> float:
-        """All waiting for digests."""
+        """Wait for digests in all epochs."""
         return sum(loop.digest_s for loop in self.loops)
 
     @property
     def overhead_s(self) -> float:
-        """What no pipeline changes."""
+        """Overhead of all epochs, which no pipeline changes."""
         return sum(loop.overhead_s for loop in self.loops)
 
 
@@ -98,7 +98,7 @@ StepCosts = Callable[[str, str], Mapping[str, float]]
 
 
 def utilisation(sides: Sequence[Side]) -> float | None:
-    """Step time over total, as MLPerf Storage defines the utilisation of an accelerator; in [0, 1]."""
+    """Return the accelerator utilization (AU) as MLPerf Storage defines it: step time over total time, in [0, 1]."""
     total_s = sum(side.measured_s for side in sides)
     if total_s <= 0 or sides[0].floor_s is None:
         return None
@@ -106,10 +106,10 @@ def utilisation(sides: Sequence[Side]) -> float | None:
 
 
 def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCosts, cores: int) -> Verdict:
-    """The verdict on a run whose pipeline alone gives `ceiling_per_s` training examples a second."""
+    """Return the verdict on a run whose pipeline alone delivers `ceiling_per_s` training examples per second."""
     steps, total_s = sum(side.steps for side in sides), sum(side.measured_s for side in sides)
     if steps < FEWEST_STEPS or sides[0].floor_s is None:
-        why = f"only {steps} steps were measured, and a verdict needs {FEWEST_STEPS} at least"
+        why = f"only {steps} steps were measured; a verdict needs at least {FEWEST_STEPS}"
         return _unknown(why, "with more steps")
     if why := _held_up(sides):
         return _unknown(why, "with measure.digest=false")
@@ -121,27 +121,27 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
     low, high = (total_s / max(total_s - max(avoidable_s + error, 0.0), total_s / 100) for error in (-error_s, error_s))
     waited = _waited(sides, total_s)
     if low < INPUT_GAIN < high and high / low > HEADROOM:
-        why = f"{waited}, but from step to step so unevenly that the gain lies anywhere from {low:.2f} to {high:.2f}"
-        return _unknown(why, "on a quiet machine, or for more epochs")
+        why = f"{waited}, but the waits vary so much that the gain may be anything from {low:.2f} to {high:.2f}"
+        return _unknown(why, "on an idle machine, or for more epochs")
     if without_waits >= INPUT_GAIN:
         return _bound_by_input(sides, (gain, train_gain), waited, step_costs, cores)
     if gain >= UNEXPLAINED_GAIN:
         return _unexplained(sides, waited)
     demand_per_s = sides[0].batch_size / (sides[0].floor_s or 1e-9)
-    rates = f"the model takes {demand_per_s:,.0f} examples/s"
+    rates = f"the model consumes {demand_per_s:,.0f} examples/s"
     if ceiling_per_s is not None:
-        rates = f"the pipeline alone gives {ceiling_per_s:,.0f} examples/s, {rates}"
+        rates = f"the pipeline alone delivers {ceiling_per_s:,.0f} examples/s, {rates}"
     is_tight = ceiling_per_s is not None and ceiling_per_s < HEADROOM * demand_per_s
     kind: Kind = "balanced" if without_waits >= BALANCED_GAIN or is_tight else "model"
     return Verdict(kind=kind, max_gain=gain, train_max_gain=train_gain, because=f"{waited}; {rates}")
 
 
 def _unknown(why: str, again: str) -> Verdict:
-    return Verdict(kind="unknown", because=f"cannot tell: {why}", advice=f"Run again {again}.")
+    return Verdict(kind="unknown", because=f"inconclusive: {why}", advice=f"Run again {again}.")
 
 
 def _gain(sides: Sequence[Side]) -> float:
-    """How many times faster these sides would be with pipelines that cost nothing; at least 1."""
+    """Return the speedup of these sides with ideal pipelines; at least 1."""
     needed_s = sum(side.floors_s + side.handovers_s + side.overhead_s for side in sides)
     return max(1.0, sum(side.measured_s for side in sides) / needed_s)
 
@@ -149,13 +149,13 @@ def _gain(sides: Sequence[Side]) -> float:
 def _waited(sides: Sequence[Side], total_s: float) -> str:
     handovers_s = sum(side.handovers_s for side in sides)
     text = f"{_seconds(sum(side.waits_s for side in sides))} of {_seconds(total_s)} were spent waiting for data"
-    if handovers_s > WORTH_TELLING * total_s:
-        text += f", {_seconds(handovers_s)} of it for the mere handing over of batches that are there"
+    if handovers_s > WORTH_REPORTING * total_s:
+        text += f", {_seconds(handovers_s)} of it for handing over batches that were ready"
     return text
 
 
 def judge_alone(side: Side, rate_per_s: float | None) -> Verdict:
-    """The verdict on a pipeline that was drained: which stage sets its pace; there is no model to gain anything for."""
+    """Return the verdict on a drained pipeline: the stage that limits its throughput; without a model, no gain."""
     if why := _held_up([side]):
         return _unknown(why, "with measure.digest=false")
     paces: dict[str, float] = {}
@@ -164,32 +164,32 @@ def judge_alone(side: Side, rate_per_s: float | None) -> Verdict:
             stage = _heaviest(costs.periods.slowest)
             paces[stage] = paces.get(stage, 0.0) + loop.measured_s
     if not paces or rate_per_s is None:
-        return _unknown("the passes were too short to look into", "with more examples")
+        return _unknown("the passes were too short to profile", "with more examples")
     stage = max(paces, key=lambda name: paces[name])
-    because = f"the pipeline alone gives {rate_per_s:,.0f} examples/s, and {stage} sets its pace"
+    because = f"the pipeline alone delivers {rate_per_s:,.0f} examples/s, limited by {stage}"
     return Verdict(kind="input", stage=stage, pipeline=side.name, because=because)
 
 
 def _held_up(sides: Sequence[Side]) -> str:
-    """What digests had the steps wait, if it is enough to hide what the pipeline would have; else nothing."""
+    """Return how long steps waited for digests, if it is enough to hide the input wait; else an empty string."""
     held_s, total_s = sum(side.digests_s for side in sides), sum(side.measured_s for side in sides)
-    told = f"{_seconds(held_s)} of {_seconds(total_s)} were spent waiting for digests, while the pipeline went on"
-    return told if held_s > WORTH_TELLING * total_s else ""
+    text = f"{_seconds(held_s)} of {_seconds(total_s)} were spent waiting for digests, while the pipeline continued"
+    return text if held_s > WORTH_REPORTING * total_s else ""
 
 
 def _unexplained(sides: Sequence[Side], waited: str) -> Verdict:
     steps_s = sum(step for side in sides for loop in side.loops for step in loop.warm_steps_s)
     floors = _seconds(sum(side.floors_s for side in sides))
     return _unknown(
-        f"{waited}, but the steps took {_seconds(steps_s)}, and on batches that were there they would take {floors}: "
-        "either the pipeline takes cores from the model, or the machine was busy with other work",
-        "on a quiet machine: if it says the same there, the pipeline takes the cores",
+        f"{waited}, but the steps took {_seconds(steps_s)}, instead of {floors} on batches that are ready: either the "
+        "pipeline competes with the model for cores, or the machine was busy with other work",
+        "on an idle machine: if the verdict is the same, the pipeline takes the cores",
     )
 
 
 def _error_s(waits_s: Sequence[float]) -> float:
-    """Two standard errors of the sum of waits, from the sums of blocks of neighbouring ones."""
-    if len(waits_s) < 2:  # noqa: PLR2004 - one tells nothing of its spread
+    """Return two standard errors of the sum of waits, estimated from sums over blocks of consecutive waits."""
+    if len(waits_s) < 2:  # noqa: PLR2004 - one value has no spread
         return sum(waits_s)
     blocks = [float(block.sum()) for block in np.array_split(np.asarray(waits_s), min(_BLOCKS, len(waits_s)))]
     return 2 * statistics.stdev(blocks) * math.sqrt(len(blocks))
@@ -210,7 +210,7 @@ def _bound_by_input(
                 evidence[key] = loop, costs
             weights[key] = weights.get(key, 0.0) + waits_s
     if not weights:
-        return _unknown(f"{waited}, but the passes were too short to look into", "with more examples")
+        return _unknown(f"{waited}, but the passes were too short to profile", "with more examples")
     pipeline, stage = key = max(weights, key=lambda candidate: weights[candidate])
     side = next(side for side in sides if side.name == pipeline)
     named, why = _why(stage, side, *evidence[key], step_costs, cores)
@@ -222,14 +222,14 @@ def _bound_by_input(
 
 
 def _stage(side: Side, loop: Loop, costs: StageCosts) -> str:
-    """The stage whose removal would save one epoch most."""
+    """Return the stage whose removal would save most of an epoch."""
     step_ms = 1000 * (side.floor_s or 0.0) / side.batch_size
     keeps_up = costs.periods.slowest.period_ms < _SPARE * step_ms
     if loop.fill_s > loop.input_wait_s and keeps_up and (costs.reads_disk or Shuffle.path in side.paths):
         return DiskCache.path if costs.reads_disk else Shuffle.path
     slowest = costs.periods.slowest
     if Prefetch.path not in side.paths and slowest.period_ms <= step_ms:
-        return Prefetch.path  # a step and a batch take turns, though each leaves the other time enough
+        return Prefetch.path  # steps and batches alternate, though each is fast enough
     return _heaviest(slowest)
 
 
@@ -238,11 +238,11 @@ def _heaviest(thread: Thread) -> str:
 
 
 def _why(stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: StepCosts, cores: int) -> tuple[str, str]:
-    """The name of the stage, or of its step, and the evidence for it."""
+    """Return the path of the stage, or of its step, and the evidence for it."""
     step_ms = 1000 * (side.floor_s or 0.0) / side.batch_size
-    budget = f"a step takes {step_ms:.3g} ms an example"
+    budget = f"a step takes {step_ms:.3g} ms per example"
     if stage == Prefetch.path:
-        cost = f"the {costs.periods.slowest.period_ms:.3g} ms that an example takes come after each step"
+        cost = f"the {costs.periods.slowest.period_ms:.3g} ms per example of the pipeline are added to each step"
         return stage, f"nothing is prefetched, so {cost}; {budget}"
     took = f"which took {_seconds(loop.fill_s)} of {_seconds(loop.measured_s)}"
     if stage == Shuffle.path:
@@ -251,7 +251,7 @@ def _why(stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: Step
         return stage, f"each pass first opens the cache and reads a batch, {took}"
     row = next((row for row in costs.rows if row.stage == stage), StageCost(stage=stage, examples=0, cost_ms=0.0))
     threads = "one thread" if (row.parallelism or 1) == 1 else f"{row.parallelism} threads"
-    cost = f"{stage} takes {row.cost_ms:.3g} ms an example with {threads}; {budget}"
+    cost = f"{stage} takes {row.cost_ms:.3g} ms per example with {threads}; {budget}"
     if not stage.startswith("transform.") or (row.parallelism or 1) < cores:
         return stage, cost
     steps = step_costs(side.name, stage)
@@ -262,14 +262,14 @@ def _why(stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: Step
 
 
 def _cold(side: Side) -> str:
-    """What to add where the first epoch did most of the waiting."""
-    if len(side.loops) < 2:  # noqa: PLR2004 - no later epoch to compare with
+    """Return a note if most of the input wait was in the first epoch; else an empty string."""
+    if len(side.loops) < 2:  # noqa: PLR2004 - no later epoch to compare to
         return ""
     first, *later = (loop.fill_s + loop.input_wait_s for loop in side.loops)
     if first < 2 * max(later) or first < sum(later):
         return ""
-    return f"; {_seconds(first)} of the waiting was in the first epoch, {_seconds(sum(later))} in all later ones"
+    return f"; {_seconds(first)} of the wait was in the first epoch, {_seconds(sum(later))} in all later ones"
 
 
 def _seconds(value: float) -> str:
-    return f"{value:.1f} s" if round(value, 2) >= 10 else f"{value:.2f} s"  # noqa: PLR2004 - the digits that matter
+    return f"{value:.1f} s" if round(value, 2) >= 10 else f"{value:.2f} s"  # noqa: PLR2004 - three significant digits

@@ -1,7 +1,7 @@
-"""A dataset that tells how long each of its batches was waited for.
+"""Dataset wrapper that measures the wait for each batch.
 
-The wait is taken on the side of the loop that reads, around the very call that blocks, so that it is the wait that the
-step had, on any Keras backend. It costs two readings of a clock; the iterator is TensorFlow's own.
+The wait is measured in the reading loop, around the call that blocks, so that it is the input wait of the step on any
+Keras backend. It costs two readings of a clock; the iterator is TensorFlow's own.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _FIRST_LOOK_S, _LOOKS_APART_S = 0.05, 0.5
 
 
 class Watch:
-    """What is kept of the passes over one pipeline.
+    """Measurements of the passes over one pipeline.
 
     Attributes:
-        meter: Their times.
-        digest: Of the examples that were read; None where it is not asked for.
-        batch: The first batch that was read, for a step on a batch that is there; None before.
-        filling: TensorFlow's iterator, as long as its first batch is being waited for; None otherwise.
-        iterator: TensorFlow's, of the pass in progress; None before and after.
-        pass_batches: Of passes that follow each other in one iterator; None where each pass has its own.
-        passed: Batches of all passes so far.
-        spent: TensorFlow's iterators that have done their work. To drop one may take it half a second, which no step
-            is to wait for: the sampler does it.
+        meter: Times of the passes.
+        digest: Digest of the examples that were read; None if it is not enabled.
+        batch: First batch that was read, for timing a step on a ready batch; None before.
+        filling: TensorFlow's iterator while its first batch is pending; None otherwise.
+        iterator: TensorFlow's iterator of the pass in progress; None before and after.
+        pass_batches: Number of batches per pass, if consecutive passes share an iterator; None if each has its own.
+        passed: Number of batches of all passes so far.
+        spent: Exhausted TensorFlow iterators. Deleting one may take half a second, so the sampler does it, outside
+            of the steps.
     """
 
     def __init__(self, *, with_digest: bool) -> None:
@@ -48,7 +48,7 @@ class Watch:
         self._models: list[Any] = []
 
     def fetched(self, wait_s: float, batch: Any) -> None:
-        """Note a batch (image, label) that came after `wait_s` seconds."""
+        """Record a batch (image, label) that arrived after `wait_s` seconds."""
         self.meter.fetched(wait_s, tuple(batch[0].shape))
         if self.batch is None:
             self.batch = batch
@@ -58,10 +58,10 @@ class Watch:
             self.meter.held_up(time.perf_counter() - began_s)
 
     def look(self, iterator: Any) -> None:
-        """Keep the model of its graph that tf.data has for AUTOTUNE, which takes it 0.3 ms.
+        """Save the model of the graph that tf.data keeps for AUTOTUNE, which takes 0.3 ms.
 
-        tf.data drops the nodes of a stage once they have come to their end, which with a large shuffle buffer is
-        before the first batch. So the latest model of the greatest depth counts, and the last one for what it lacks.
+        tf.data drops the nodes of a stage once they are exhausted, which with a large shuffle buffer is before the
+        first batch. So the latest model of the greatest depth is used, and the last one for stages that it lacks.
         """
         with suppress(tf.errors.OpError):  # there is none yet
             model = tf.data.experimental.get_model_proto(iterator)
@@ -71,19 +71,19 @@ class Watch:
                 self._models = [deepest, model]
 
     def taken_models(self) -> list[Any]:
-        """The deepest and the last of what was kept since the last call; empty where no pass was long enough."""
+        """Return the deepest and the last model since the previous call; empty if no pass was long enough."""
         with self._lock:
             models, self._models = self._models, []
         return models
 
     def release(self) -> None:
-        """The pass is over, whether or not its end was read."""
+        """End the pass, whether or not its end was read."""
         if self.iterator is not None:
             self.spent.append(self.iterator)
             self.iterator = None
 
     def close(self) -> None:
-        """Drop TensorFlow's iterators now: Python can't end while one of them has Python's functions at work."""
+        """Delete TensorFlow's iterators: Python cannot exit while one of them runs Python functions."""
         self.release()
         self.filling = None
         self.spent.clear()
@@ -92,7 +92,7 @@ class Watch:
 
 
 def _depth(model: Any) -> int:
-    """Nodes from the pipeline's end to its farthest source."""
+    """Return the number of nodes from the pipeline's end to its farthest source."""
 
     def below(identity: int) -> int:
         return 1 + max((below(key) for key in model.nodes[identity].inputs), default=0)
@@ -101,14 +101,14 @@ def _depth(model: Any) -> int:
 
 
 class Watched(Passes):
-    """`dataset`, whose passes are noted in `watch`; its elements are the same."""
+    """Wrapper of `dataset` with the same elements that records its passes in `watch`."""
 
     def __init__(self, dataset: tf.data.Dataset, watch: Watch) -> None:
         super().__init__(dataset, lambda: _Pass(dataset, watch))
 
 
 class _Pass:
-    """One pass, as a Python iterator. TensorFlow's begins with the first batch: Keras makes iterators that it drops."""
+    """Python iterator over one pass. TensorFlow's iterator is created late, since Keras makes some it never uses."""
 
     def __init__(self, dataset: tf.data.Dataset, watch: Watch) -> None:
         self._dataset, self._watch, self._has_begun = dataset, watch, False

@@ -1,4 +1,4 @@
-"""What a run is made of: the parts that are measured."""
+"""Parts of a run that are measured."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Work:
     """The parts of a run.
 
     Attributes:
-        plan: Of the run.
-        record: Of the run.
-        source: The data set.
-        pipelines: `train` and, where there is validation, `validation`.
-        watches: Of each pipeline.
+        plan: Plan of the run.
+        record: Record of the run.
+        source: The opened dataset.
+        pipelines: Pipelines by name: `train` and, if there is validation, `validation`.
+        watches: Measurements of each pipeline.
     """
 
     plan: Plan
@@ -36,5 +36,5 @@ class Work:
 
     @property
     def validation(self) -> Pipeline | None:
-        """The validation pipeline; None for no validation."""
+        """The validation pipeline; None without validation."""
         return self.pipelines.get("validation")

@@ -1,1 +1,1 @@
-"""Reviews of configs: what differs between two, and whether all of a folder are sound. All without TensorFlow."""
+"""Review of configs: the difference between two, and checks of all configs in a folder. Needs no TensorFlow."""

@@ -1,4 +1,4 @@
-"""What becomes of the caches when one plan takes the place of another."""
+"""Effect of a change of plan on the caches: which stay valid, and which will be rebuilt."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from etlrun.stages.model import Backbone
 from etlrun.stages.trainer import Trainer
 
 VALID, ANEW, FIRST, UNUSED, EACH_RUN = (
-    "stays valid", "is made anew", "is made by the first run", "is not read any more", "is filled by each run"
+    "stays valid", "will be rebuilt", "will be built by the first run", "is no longer read", "is filled by each run"
 )  # fmt: skip
 _PRECISION, _DEVICE, _AUTO = Trainer.key("mixed_precision"), Trainer.key("device"), "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """A cache, before or after.
+    """State of a cache after a change of plan.
 
     Attributes:
         pipeline: `train` or `validation`.
-        target: `cache.disk` or `cache.memory`, with its point.
+        target: `cache.disk` or `cache.memory`, and the point at which it caches.
         state: One of `VALID`, `ANEW`, `FIRST`, `UNUSED`, `EACH_RUN`.
-        because: For `ANEW`, what differs before the cache.
-        provided: For `VALID`, on what conditions, which configs don't tell.
-        size_bytes: Of the new one; None where it can't be known.
-        size: The same in words, with what is known where it can't.
+        because: For `ANEW`, the values that differ before the cache.
+        provided: For `VALID`, conditions that the configs do not determine.
+        size_bytes: Size of the new cache in bytes; None if it is unknown.
+        size: The size as text; if it is unknown, what is known of it.
     """
 
     pipeline: str
@@ -51,9 +51,9 @@ class Kept:
 
 
 def caches(old: Plan, new: Plan) -> tuple[Kept, ...]:
-    """Of both pipelines. What they hold is compared by what decides it: the data set and all stages before.
+    """Return the state of the caches of both pipelines, compared by the dataset and all stages before the cache.
 
-    A cache in memory that holds what it held is left out.
+    A memory cache with the same content is left out.
     """
     found = []
     for name in new.pipelines.keys() | old.pipelines.keys():
@@ -68,7 +68,7 @@ def caches(old: Plan, new: Plan) -> tuple[Kept, ...]:
         because: tuple[str, ...] = ()
         if not now.outlives_run:
             if was is not None and not was.outlives_run and not differs:
-                continue  # each run fills it, with the same as before
+                continue  # each run fills it with the same content as before
             state = EACH_RUN
         elif was is not None and was.outlives_run and was.dir == now.dir:
             state = ANEW if differs else VALID
@@ -92,12 +92,12 @@ def caches(old: Plan, new: Plan) -> tuple[Kept, ...]:
 
 
 def _conditions(old: Plan, new: Plan, devices: tuple[str | None, str | None]) -> Iterator[str]:
-    """On what it depends that a cache stays valid between two plans, beside what their values say."""
+    """Yield the conditions for a cache to stay valid that the values of the plans do not determine."""
     if old.spec.dataset.data_dir != new.spec.dataset.data_dir:
-        yield "as long as dataset.data_dir holds the same files"
+        yield "if dataset.data_dir holds the same files"
     others = [device for device in devices if device not in (None, _AUTO)]
     if len(others) == 1:
-        yield f"where {_DEVICE}={_AUTO} means {'a GPU' if others[0] == 'gpu' else 'the CPU'}"
+        yield f"if {_DEVICE}={_AUTO} selects {'a GPU' if others[0] == 'gpu' else 'the CPU'}"
 
 
 def _target(cache: Any) -> str:
@@ -105,7 +105,7 @@ def _target(cache: Any) -> str:
 
 
 def _content(plan: Plan, name: str) -> tuple[Cache | None, dict[str, Any]]:
-    """The cache of a pipeline, and what decides what is in it; see `etlrun.graph.identity`."""
+    """Return the cache of a pipeline, and the values that determine its content; see `etlrun.graph.identity`."""
     before, cache, _ = at_cache(plan.pipelines[name])
     if cache is None:
         return None, {}
@@ -116,21 +116,21 @@ def _content(plan: Plan, name: str) -> tuple[Cache | None, dict[str, Any]]:
     decides["the steps before it"] = [stage.path for stage in flat if stage.changes_data]
     for stage in flat:
         decides |= data_values(stage, "")
-    decides[cache.key("at")] = str(before[-1].gives)  # to decode is no step that counts, yet what it gives is kept
+    decides[cache.key("at")] = str(before[-1].gives)  # decoding changes no data, but its output is cached
     if any(stage.path == Backbone.path for stage in flat):
         decides |= data_values(plan.spec.model, "") | _features(plan.spec)
     return cache, decides
 
 
 def _features(spec: RunSpec) -> dict[str, Any]:
-    """What of the trainer decides what a frozen base makes of a picture."""
+    """Return the trainer values that determine the features of a frozen base."""
     drawn = {spec.trainer.key("seed"): spec.trainer.seed} if spec.model.weights is None else {}
     decides = {key: getattr(spec.trainer, key.removeprefix("trainer."), None) for key in (_PRECISION, _DEVICE)}
     return {**drawn, **decides}
 
 
 def size_of(plan: Plan, name: str) -> tuple[int | None, str]:
-    """Of the cache of a pipeline: bytes where they can be known, and words."""
+    """Return the size of the cache of a pipeline: in bytes (None if unknown) and as text."""
     before, _, _ = at_cache(plan.pipelines[name])
     flow, dataset = before[-1].gives, plan.spec.dataset
     known = examples(dataset, dataset.split_of(name) or "")
@@ -138,8 +138,8 @@ def size_of(plan: Plan, name: str) -> tuple[int | None, str]:
     if each is None and known is not None and flow.content == "encoded":
         each = int(known.encoded_bytes)
     if each is None:
-        return None, "its size depends on the pictures"
+        return None, "its size depends on the images"
     if known is None:
-        return None, f"{kept_bytes(1, each):,} bytes an example; the data set is not here to count them"
+        return None, f"{kept_bytes(1, each):,} bytes per example; the dataset is not prepared here"
     size_bytes = kept_bytes(known.count, each)
     return size_bytes, f"{megabytes(size_bytes)} of {known.count:,} examples"

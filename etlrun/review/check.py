@@ -1,4 +1,4 @@
-"""Whether all configs of a folder are sound: each experiment, and each option with the options of its neighbours."""
+"""Check of all configs in a folder: each experiment, and each option with the options of adjacent groups."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Words = tuple[str, ...]
 
 @dataclass(kw_only=True)
 class Checked:
-    """What a check has found.
+    """Result of a check.
 
     Attributes:
-        configs: Everything that was composed, by its overrides or the name of its primary config.
-        plans: Of the experiments that are right, and of none; by name.
-        experiments: Their names, wrong ones included.
-        refused: Options that don't fit together though each fits others, with the reason.
-        faults: By their texts.
+        configs: All composed configs, by their overrides or the name of their primary config.
+        plans: Plans of the valid experiments and of the default run, by name.
+        experiments: Names of all experiments, including invalid ones.
+        refused: Options that are incompatible with each other but valid with others, with the reason.
+        faults: Faults by their text.
     """
 
     configs: dict[Words, Variant] = field(default_factory=dict)
@@ -39,12 +39,12 @@ class Checked:
     faults: dict[str, Fault] = field(default_factory=dict)
 
     def add(self, faults: Iterable[Fault]) -> None:
-        """Each fault once."""
+        """Add faults, each once."""
         self.faults |= {str(fault): fault for fault in faults}
 
 
 def check(folders: Folders) -> Checked:
-    """Check the configs of `folders`: a person's own where there are some, else the project's."""
+    """Check the configs of `folders`: the user's own if given, else the project's."""
     checked = Checked()
     own = _own(folders)
     broken = [fault for name in own if (fault := _broken(folders.paths[name], name)) is not None]
@@ -55,32 +55,34 @@ def check(folders: Folders) -> Checked:
         for name in _primaries(folders):
             with requests.composer(folders.request([], name)) as files:
                 checked.configs[(f"--config-name={name}",)] = composed([], files, folders)
-    except ConfigError as error:  # of a file without which there is no config
+    except ConfigError as error:  # in a file that every config needs
         checked.add(located(fault, (), folders, ()) for fault in error.faults)
     _judge(checked)
     checked.add(_other_suffixes(folders))
     checked.add(_without_header(folders, own))
-    if not broken:  # of what such a file reaches, nobody knows
+    if not broken:  # which files a broken one uses is unknown
         checked.add(_unreached(checked, folders, own))
         checked.add(_never_counting(checked, folders, own))
     return checked
 
 
 def _broken(path: Path, name: str) -> Fault | None:
-    """The fault of a file that no config can be made of."""
+    """Return the fault of a file that cannot be loaded; None if it can."""
     if path.as_posix().isprintable():
         return unloadable(path, name)
-    return Fault(where=name, found="a name that can't be printed", expected="one that can", remedy="rename the file")
+    return Fault(
+        where=name, found="a name with unprintable characters", expected="a printable name", remedy="rename it"
+    )
 
 
 def _own(folders: Folders) -> list[str]:
-    """The files that are checked."""
+    """Return the files to check."""
     shown = folders.shown[folders.own or folders.base]
     return [name for name in folders.files if Path(name).is_relative_to(shown)]
 
 
 def _primaries(folders: Folders) -> list[str]:
-    """A person's primary configs: the files at the top of their folder."""
+    """Return the user's primary configs: the files at the top of their folder."""
     return [path.stem for path in folders.paths.values() if path.parent == folders.own]
 
 
@@ -111,18 +113,18 @@ def _compose_all(checked: Checked, files: Composer, folders: Folders, own: list[
 
 
 def _is_free(words: Words) -> bool:
-    """Whether these are options, which others may take the place of; not a whole run."""
+    """Return whether these are replaceable options, not a whole run."""
     return bool(words) and not words[0].startswith(("experiment=", "--config-name="))
 
 
 def _judge(checked: Checked) -> None:
-    """Tell the faults of whole runs, and those of options that fit none of their neighbours."""
+    """Collect the faults of whole runs, and of options that fit no option of the adjacent groups."""
     met: dict[str, tuple[Fault, list[str]]] = {}
     fitting = {word for words, variant in checked.configs.items() if variant.plan is not None for word in words}
     broken = {words for words, variant in checked.configs.items() if variant.config is None}
     for words, variant in checked.configs.items():
         if words[1:] and any((word,) in broken for word in words):
-            continue  # what can't be composed alone can't with any other, and would be told again for each
+            continue  # an option that fails alone fails with every other one, and is reported once
         name = DEFAULT if not words else words[0].removeprefix("experiment=")
         if variant.plan is not None and name in checked.experiments:
             checked.plans[name] = variant.plan
@@ -132,7 +134,7 @@ def _judge(checked: Checked) -> None:
                 checked.refused[words] = variant.faults[0]
             continue
         for fault in variant.faults:
-            if str(fault) not in checked.faults:  # as that of a file is
+            if str(fault) not in checked.faults:  # as are the faults of files
                 met.setdefault(str(fault), (fault, []))[1].append(" ".join(words) or "the default run")
     for fault, places in met.values():
         more = f" and {len(places) - 1} more" if places[1:] else ""
@@ -140,7 +142,7 @@ def _judge(checked: Checked) -> None:
 
 
 def _unreached(checked: Checked, folders: Folders, own: list[str]) -> Iterator[Fault]:
-    """Files that are part of no config."""
+    """Yield the faults of files that no config uses."""
     reached = {name for variant in checked.configs.values() for name in variant.files}
     shown = Path(folders.shown[folders.own or folders.base])
     names = {name: Path(name).relative_to(shown) for name in own} if folders.own is not None else {}
@@ -153,20 +155,22 @@ def _unreached(checked: Checked, folders: Folders, own: list[str]) -> Iterator[F
         if name not in reached:
             yield Fault(
                 where=name,
-                found="a file that no config reaches",
-                expected="an option of a group that a defaults list names",
-                remedy="move it into the folder of its group, or remove it",
+                found="a file that no config uses",
+                expected="an option of a group in a defaults list",
+                remedy="move it to the folder of its group, or delete it",
             )
 
 
 def _other_suffixes(folders: Folders) -> Iterator[Fault]:
-    """Files that look like configs, and are none."""
+    """Yield the faults of files that look like configs but have another suffix."""
     for path in config_files(folders.own or folders.base, ".yml"):
-        yield Fault(where=folders.name(path), found="the suffix .yml", expected=".yaml: Hydra reads no other")
+        yield Fault(
+            where=folders.name(path), found="the suffix .yml", expected=".yaml, the only suffix that Hydra reads"
+        )
 
 
 def _never_counting(checked: Checked, folders: Folders, own: list[str]) -> Iterator[Fault]:
-    """Values that a later file takes the place of in every config."""
+    """Yield the faults of values that a later file overrides in every config."""
     known: dict[tuple[str, str], list[Entry]] = {}
     counting: set[Entry] = set()
     beaten: dict[Entry, Entry] = {}
@@ -185,14 +189,14 @@ def _never_counting(checked: Checked, folders: Folders, own: list[str]) -> Itera
         if entry not in counting and entry.file in own:
             yield Fault(
                 where=f"{entry.file}:{entry.line}: {entry.key}",
-                found="a value that never counts",
-                expected=f"one that {by.file}:{by.line} does not take the place of in every config",
-                remedy="remove it, or let `_self_` stand last in its defaults",
+                found="a value that has no effect",
+                expected=f"a value that {by.file}:{by.line} does not override in every config",
+                remedy="remove it, or put `_self_` last in its defaults list",
             )
 
 
 def _values(files: Mapping[str, bytes], name: str, package: str) -> list[Entry]:
-    """The innermost keys of a file, but those that a person has to give."""
+    """Return the innermost keys of a file, without mandatory values (`???`)."""
     found = entries(files.get(name, b""), package, name)
     lines = files.get(name, b"").decode(errors="replace").splitlines()
     outer = {entry.key.rpartition(".")[0] for entry in found}
@@ -200,7 +204,7 @@ def _values(files: Mapping[str, bytes], name: str, package: str) -> list[Entry]:
 
 
 def _without_header(folders: Folders, own: list[str]) -> Iterator[Fault]:
-    """Experiments that don't begin with a comment."""
+    """Yield the faults of experiments that do not begin with a comment."""
     for name in own:
         if Path(name).parent.name != "experiment":
             continue
@@ -212,7 +216,7 @@ def _without_header(folders: Folders, own: list[str]) -> Iterator[Fault]:
         if not [line for line in head if line.strip("# ") and not line.startswith("# @package")]:
             yield Fault(
                 where=f"{name}:1",
-                found="no comment at its head",
-                expected="what the experiment is for, its command and its costs",
-                remedy="write them as comments below `# @package _global_`",
+                found="no comment at the top",
+                expected="a comment with the purpose, the command and the cost of the experiment",
+                remedy="add it below `# @package _global_`",
             )

@@ -1,4 +1,4 @@
-"""What differs between two plans, and what each difference changes."""
+"""Differences between two plans, each with what it changes: data, order, training or speed."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parame
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.extract import Shards
 from etlrun.stages.load import Batch, Load, Shuffle
-from etlrun.stages.step import Step
 
 PIPELINES = ("train", "validation")
 _BY_NAME = (("extract", ORDER), ("cache", SPEED), ("model", TRAINING), ("trainer", TRAINING), ("profile", SPEED))
-"""Groups that choose a stage by its name, with what another stage changes."""
+"""Groups that select a stage by name, with the kind of change that another selection makes."""
 _ABSENT = object()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One thing that differs.
+    """One difference between two plans.
 
     Attributes:
-        path: Of a value: its key in the config; of a step: its name.
-        old: As a message has it; None where it is not there. So is `new`.
-        kind: What it changes; None for nothing.
+        path: Config key of a value, or name of a step.
+        old: Old value as text, None if it is absent; `new` likewise.
+        kind: What the difference changes; None for nothing.
         since: For data, the first stage whose examples differ.
-        pipelines: In which it counts, where it does not count in both.
-        note: What a reader should know beside it.
+        pipelines: Pipelines that it affects, if not both.
+        note: Additional note for the reader.
     """
 
     path: str
@@ -45,15 +44,15 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Of two plans.
+    """Comparison of two plans.
 
     Attributes:
-        differences: Those that change most come first.
-        kinds: What changes, in that order; empty for nothing.
-        since: For data, the first stage whose examples differ; empty where data do not.
-        is_reordered: Whether examples come in another order, or in one that is another in each run.
-        doubts: Why runs of the two may see other examples though no value changes the data, one sentence each.
-        notes: These, and what else a reader should know of the whole.
+        differences: Differences, those with the largest effect first.
+        kinds: Kinds of change, in the same order; empty for no change.
+        since: For data, the first stage whose examples differ; empty if the data is the same.
+        is_reordered: Whether the order of examples differs, or is not fixed.
+        doubts: Reasons why runs may see different examples though no value changes the data, one sentence each.
+        notes: The doubts and further notes on the whole comparison.
     """
 
     differences: tuple[Difference, ...]
@@ -65,12 +64,12 @@ class Comparison:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether data differ from run to run, whatever the config; see the notes."""
+        """Whether the data differs from run to run, whatever the config; see the notes."""
         return DATA in self.kinds and all(difference.kind != DATA for difference in self.differences)
 
     @property
     def headline(self) -> str:
-        """In one line what changes."""
+        """Summary of the changes in one line."""
         if self.kinds == (SPEED,):
             return "changes only the speed"
         data = f"{'perhaps ' if self.is_unsure else ''}the data, from {self.since} on"
@@ -82,7 +81,7 @@ class Comparison:
 
 
 def compare(old: Plan, new: Plan, configs: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None) -> Comparison:
-    """Of two plans; with their `configs`, values that count for nothing are told as well."""
+    """Compare two plans; with their `configs`, values without effect are reported as well."""
     found = [*_values(old.spec, new.spec), *_steps(old, new), *_scaled(old, new)]
     if configs is not None:
         counted = values_that_count(old.spec).keys() | values_that_count(new.spec).keys()
@@ -91,7 +90,7 @@ def compare(old: Plan, new: Plan, configs: tuple[Mapping[str, Any], Mapping[str,
     is_fixed = all(plan.spec.has_order for plan in (old, new))
     doubts = tuple(_doubts(old.spec, new.spec, kinds))
     if kinds and any(_unrepeatable(plan.spec) for plan in (old, new)):
-        kinds |= {DATA}  # nobody can know which examples a pass leaves out
+        kinds |= {DATA}  # which examples a pass drops is unknown
     order: list[Kind | None] = [*Kind, None]
     return Comparison(
         differences=tuple(sorted(found, key=lambda difference: order.index(difference.kind))),
@@ -104,7 +103,7 @@ def compare(old: Plan, new: Plan, configs: tuple[Mapping[str, Any], Mapping[str,
 
 
 def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
-    """Values that count on both sides, and stages that are chosen by name."""
+    """Yield the differences of values that have an effect on both sides, and of stages selected by name."""
     before, after = values_that_count(old), values_that_count(new)
     for path, (value, kind) in after.items():
         was = before.get(path, (_ABSENT, kind))[0]
@@ -125,20 +124,20 @@ def _difference(path: str, old: Any, new: Any, kind: Kind) -> Difference:
     since, note = "", ""
     pipelines: tuple[str, ...] = ()
     if path.startswith("dataset.") and kind == DATA:
-        since = "the data set"
+        since = "the dataset"
         pipelines = tuple(name for name in PIPELINES if path == Dataset.key_of(name))
     elif path == Load.key("drop_remainder"):
         kind, since, pipelines = DATA, Batch.path, ("train",)
-        note = "the last, smaller batch of a pass is there or left out"
+        note = "keeps or drops the last, smaller batch of a pass"
     elif path == Dataset.key("data_dir"):
-        note = "as long as the same files are there"
+        note = "if it holds the same files"
     elif kind == DATA:
         since = path.rpartition(".")[0]
     return Difference(path=path, old=bare(old), new=bare(new), kind=kind, since=since, pipelines=pipelines, note=note)
 
 
 def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, Kind]]:
-    """The values of a config that its plan uses, with their kinds, by their keys in the config."""
+    """Return the values that the plan of a config uses, with their kinds, by config key."""
     blocks: list[tuple[str, Stage]] = [
         ("dataset", spec.dataset),
         ("extract", spec.extract),
@@ -156,14 +155,14 @@ def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, Kind]]:
     }
 
 
-def _lists(spec: RunSpec) -> dict[str, tuple[Step, ...]]:
-    """The steps of each pipeline that there is."""
-    lists: dict[str, tuple[Step, ...]] = {"train": spec.transform.steps}
+def _lists(spec: RunSpec) -> dict[str, tuple[Stage, ...]]:
+    """Return the steps of each pipeline."""
+    lists: dict[str, tuple[Stage, ...]] = {"train": spec.transform.steps}
     return lists if spec.dataset.eval_split is None else {**lists, "validation": spec.eval_transform.steps}
 
 
 def _steps(old: Plan, new: Plan) -> Iterator[Difference]:
-    """Steps that are there on one side only, or in another place."""
+    """Yield the steps that exist on one side only, or at a different position."""
     found: dict[Difference, list[str]] = {}
     before, after = _lists(old.spec), _lists(new.spec)
     shared = [name for name in PIPELINES if name in before and name in after]
@@ -200,7 +199,7 @@ def _place(path: str, paths: list[str]) -> str:
 
 
 def _scaled(old: Plan, new: Plan) -> Iterator[Difference]:
-    """Scaling that is done by the model on one side only."""
+    """Yield the scaling steps that the model performs on one side only."""
     for step in old.spec.transform.steps:
         if step.factors is not None and step.path in {item.path for item in new.spec.transform.steps}:
             places = ["in the model" if _in(plan.by_model, step) else "in the pipeline" for plan in (old, new)]
@@ -213,7 +212,7 @@ def _in(stages: Iterable[PlannedStage], step: Stage) -> bool:
 
 
 def _told_otherwise(old: RunSpec, new: RunSpec) -> set[str]:
-    """Keys whose differences are told as other stages."""
+    """Return the keys whose differences are reported as other stages."""
     names = ["steps"] if None in _evaluated(old, new) else ["steps", "eval_steps"]
     lists = {f"{new.transform.block}.{name}" for name in names}
     return {f"{group}.name" for group, _ in _BY_NAME} | lists
@@ -224,7 +223,7 @@ def _evaluated(*specs: RunSpec) -> list[str | None]:
 
 
 def _uncounted(old: Mapping[str, Any], new: Mapping[str, Any], told: set[str]) -> Iterator[Difference]:
-    """Values that differ in the configs, and that neither plan uses."""
+    """Yield the values that differ in the configs and that neither plan uses."""
     before, after = leaves(old), leaves(new)
     for path in sorted((before.keys() | after.keys()) - told):
         values = before.get(path, _ABSENT), after.get(path, _ABSENT)
@@ -234,7 +233,7 @@ def _uncounted(old: Mapping[str, Any], new: Mapping[str, Any], told: set[str]) -
 
 
 def leaves(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of a config by their dotted keys."""
+    """Return the values of a config by dotted key."""
     found: dict[str, Any] = {}
     for key, value in config.items():
         found |= leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
@@ -246,31 +245,31 @@ def _unrepeatable(spec: RunSpec) -> bool:
 
 
 def _cut(spec: RunSpec) -> str:
-    """What leaves examples out of a pass, by their order; empty where nothing does."""
+    """Return the override that drops examples depending on their order; empty if there is none."""
     if spec.trainer.steps_per_epoch is not None:
         return f"trainer.steps_per_epoch={spec.trainer.steps_per_epoch}"
     return "load.drop_remainder=true" if spec.load.drop_remainder else ""
 
 
 def _doubts(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
-    """Why runs may see other examples though no value changes the data; of runs of one spec, too."""
+    """Yield reasons why runs may see different examples though no value changes the data; also for equal specs."""
     cuts = [cut for spec in (old, new) if (cut := _cut(spec))]
     if any(_unrepeatable(spec) for spec in (old, new)):
-        yield f"Without a fixed order, {cuts[0]} leaves other examples out of each pass, and in each run."
+        yield f"Without a fixed order, {cuts[0]} drops different examples in each pass and in each run."
     elif cuts and ORDER in kinds:
-        yield f"{cuts[0]}: in another order, or with other batches, a pass leaves other examples out."
+        yield f"{cuts[0]}: with a different order or different batches, a pass drops different examples."
     elif _ends_elsewhere(old, new, kinds):
-        yield f"{cuts[0]}: where training ends after other steps, it leaves other examples out."
+        yield f"{cuts[0]}: if training ends after a different step, it drops different examples."
     limits = [limit for spec in (old, new) if (limit := spec.trainer.seconds) is not None]
     if limits:
-        yield f"trainer.seconds={limits[0]:g} ends a run within a pass: how much it has read depends on the speed."
+        yield f"trainer.seconds={limits[0]:g} ends a run within a pass: the number of examples depends on the speed."
     random = [step.path for step in new.transform.steps if step.random]
     if random and old.trainer.seed != new.trainer.seed:
-        yield f"With another seed {' and '.join(random)} does something else to each picture."
+        yield f"With a different seed, {' and '.join(random)} transforms each image differently."
 
 
 def _ends_elsewhere(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> bool:
-    """Whether epochs of so many steps end at other places of the sequence of examples, or after another number."""
+    """Return whether epochs of `steps_per_epoch` end at different examples, or after a different number of epochs."""
     spans = [
         (fit.steps_per_epoch, fit.epochs, fit.early_stopping.patience) for fit in (old.fit, new.fit) if fit is not None
     ]
@@ -281,14 +280,14 @@ def _ends_elsewhere(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> bool:
 def _notes(old: Plan, new: Plan, *, is_unordered: bool) -> Iterator[str]:
     plans = (old, new)
     if is_unordered and not any(_cut(plan.spec) for plan in plans):
-        yield "The order of examples is not fixed: it is another one in each run."
+        yield "The order of examples is not fixed: it differs in each run."
     if any(reads_features(plan) for plan in plans):
-        yield "cache.at = features: losses are those of a run without it within float tolerance, not to the bit."
+        yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
 
 
 def _first(old: Plan, new: Plan, found: Sequence[Difference]) -> str:
-    """The first stage, in the order of the pipelines, whose examples differ."""
+    """Return the first stage, in pipeline order, whose examples differ."""
     paths = [step.path for plan in (new, old) for steps in _lists(plan.spec).values() for step in steps]
-    order = ["the data set", *dict.fromkeys(paths), Batch.path]
+    order = ["the dataset", *dict.fromkeys(paths), Batch.path]
     since = [difference.since for difference in found if difference.kind == DATA] or [Batch.path]
     return min(since, key=order.index)

@@ -1,4 +1,4 @@
-"""The folders of configs on one side of a review: those of the working tree, or of a git revision."""
+"""Config folders on one side of a review: of the working tree, or of a git revision."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from etlrun.review.git import git, write_configs
 
 @dataclass(frozen=True, kw_only=True)
 class Folders:
-    """Where configs are.
+    """Config folders of one side.
 
     Attributes:
-        base: The project's.
-        own: A person's, searched after them; None for none.
-        revision: Whose they are; empty for the working tree.
-        shown: What a message calls each of them.
+        base: Folder of the project's configs.
+        own: Folder of the user's own configs, searched after `base`; None for none.
+        revision: Git revision of the folders; empty for the working tree.
+        shown: Name of each folder in messages.
     """
 
     base: Path
@@ -34,17 +34,17 @@ class Folders:
 
     @cached_property
     def paths(self) -> dict[str, Path]:
-        """The YAML files, by the names that messages call them."""
+        """The YAML files by their names in messages."""
         folders = [folder for folder in (self.base, self.own) if folder is not None]
         return {self.name(path): path for folder in folders for path in config_files(folder)}
 
     @cached_property
     def files(self) -> dict[str, bytes]:
-        """The content of each of them; nothing of one that can't be read."""
+        """The content of each file; empty if it cannot be read."""
         return {name: _content(path) for name, path in self.paths.items()}
 
     def name(self, path: Path) -> str:
-        """What a message calls a file; the same in each revision, and with no mark that can't be printed."""
+        """Return the name of a file in messages: the same in each revision, without unprintable characters."""
         for folder, shown in self.shown.items():
             if path.is_relative_to(folder):
                 path = Path(shown) / path.relative_to(folder)
@@ -52,7 +52,7 @@ class Folders:
         return printable(path.as_posix())
 
     def request(self, overrides: list[str], config_name: str | None = None) -> requests.Request:
-        """For a config of these folders."""
+        """Return the request for a config of these folders."""
         own = None if self.own is None else str(self.own)
         return requests.Request(overrides=overrides, base_dir=str(self.base), config_dir=own, config_name=config_name)
 
@@ -65,7 +65,7 @@ def _content(path: Path) -> bytes:
 
 
 def working_tree(own: str | None) -> Folders:
-    """The folders as they are now; `ConfigError` where a person's own is not there."""
+    """Return the folders of the working tree; `ConfigError` if the user's own does not exist."""
     base, folder = requests.config_dir(), None if own is None else requests.own_folder(own)
     shown = {path: _relative(path) for path in (folder, base) if path is not None}
     return Folders(base=base, own=folder, revision="", shown=shown)
@@ -77,7 +77,7 @@ def _relative(path: Path) -> str:
 
 
 def is_revision(word: str) -> bool:
-    """Whether git knows `word` as a commit of the repository here."""
+    """Return whether `word` names a commit of the repository in the current folder."""
     return (
         bool(word)
         and not word.startswith("-")
@@ -87,9 +87,9 @@ def is_revision(word: str) -> bool:
 
 @contextmanager
 def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
-    """The folders as they were in `revision`; the working tree is not touched. `ConfigError` where there were none.
+    """Check out the folders of `revision` to a temporary folder; `ConfigError` if the revision has none.
 
-    The project's configs are those of this installation, where they are not kept in this repository.
+    If this repository does not contain the project's configs, those of the installation are used.
     """
     top = Path(os.fsdecode((git(Path.cwd(), "rev-parse", "--show-toplevel") or b"").rstrip(b"\n")))
     tracked = {folder: _tracked(top, revision, folder) for folder in now.shown}
@@ -99,7 +99,7 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
             where=revision,
             found=f"no folder {' or '.join(now.shown.values())} in that revision",
             expected="a revision that holds configs",
-            remedy="give --config-dir the folder in which this repository keeps its configs",
+            remedy="set --config-dir to the config folder of this repository",
         )
         raise ConfigError([fault])
     with tempfile.TemporaryDirectory() as scratch:
@@ -113,14 +113,14 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
 
 
 def _ever_tracked(top: Path, folder: Path | None) -> bool:
-    """Whether some revision has files in `folder`: in one without it, it was not there yet, or not any more."""
+    """Return whether any revision has files in `folder`."""
     if folder is None or not folder.is_relative_to(top.resolve()):
         return False
     return bool(git(top, "rev-list", "-n", "1", "--all", "HEAD", "--", folder.relative_to(top.resolve()).as_posix()))
 
 
 def _tracked(top: Path, revision: str, folder: Path) -> str | None:
-    """The path of `folder` in the repository; None where the revision has no files there."""
+    """Return the path of `folder` in the repository; None if the revision has no files there."""
     if not folder.is_relative_to(top.resolve()):
         return None
     name = folder.relative_to(top.resolve()).as_posix()

@@ -1,4 +1,4 @@
-"""Config files as a git revision has them."""
+"""Config files of a git revision."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from etlrun.errors import ConfigError, Fault, printable
 
 _LINK, _FOLDER, _SUBMODULE = "120000", "040000", "160000"
-"""Modes of what is no regular file."""
+"""Git modes of entries that are not regular files."""
 _MOST_LINKS = 40
-"""That lead from one to the next before a file system gives up."""
+"""Maximum length of a chain of links, as in a file system."""
 
 
 def git(folder: Path, *words: str, given: bytes = b"") -> bytes | None:
-    """What git says in `folder`; None where it fails or is not there."""
+    """Return the output of git in `folder`; None if it fails or is not installed."""
     command = ["git", "-C", str(folder), *words]
     try:
         answer = subprocess.run(command, input=given, capture_output=True, check=False)
@@ -27,19 +27,19 @@ def git(folder: Path, *words: str, given: bytes = b"") -> bytes | None:
 
 
 def write_configs(top: Path, revision: str, folder: str, scratch: Path) -> None:
-    """Write the YAML files of a folder of a revision, as they were committed, below `scratch`.
+    """Write the YAML files of a folder of a revision below `scratch`.
 
-    Links are followed inside the revision, and what they lead to is written in their place. Submodules are left out.
+    Links are followed within the revision, and replaced by their targets. Submodules are skipped.
 
     Raises:
-        ConfigError: A link leaves the repository, or git can't read a file.
+        ConfigError: A link leaves the repository, or git cannot read a file.
     """
     (scratch / folder).mkdir(parents=True, exist_ok=True)
     inside = "" if folder == "." else folder
     found = dict(_Tree.of(top, revision).configs(inside, inside))
     answer = git(top, "cat-file", "--batch", given="".join(f"{key}\n" for key in found.values()).encode())
     if answer is None:
-        fault = Fault(where=revision, found="files that git can't read", expected="a revision that is all there")
+        fault = Fault(where=revision, found="files that git can't read", expected="a complete revision")
         raise ConfigError([fault])
     place = 0
     for name in found:
@@ -52,7 +52,7 @@ def write_configs(top: Path, revision: str, folder: str, scratch: Path) -> None:
 
 @dataclass(frozen=True)
 class _Tree:
-    """All that a revision has, with modes and the keys of contents, by paths in the repository."""
+    """All entries of a revision: mode and blob key, by path in the repository."""
 
     top: Path
     revision: str
@@ -66,9 +66,9 @@ class _Tree:
         return cls(top, revision, {"": (_FOLDER, ""), **entries})
 
     def configs(self, folder: str, name: str, above: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-        """The YAML files in `folder`, which messages call `name`, with the keys of their contents.
+        """Yield the YAML files in `folder`, named `name` in messages, with their blob keys.
 
-        As in the working tree, a folder that a link leads back to, which is one of those `above`, is not entered again.
+        As in the working tree, a link back to one of the folders `above` is not followed.
         """
         start = f"{folder}/" if folder else ""
         for path in self.entries:
@@ -86,7 +86,7 @@ class _Tree:
                 yield here, key
 
     def _followed(self, path: str) -> str | None:
-        """What is at `path`: itself, or what the link there leads to; None for a link to nothing."""
+        """Return `path` with links resolved; None for a dangling link."""
         done: list[str] = []
         left, links = path.split("/"), 0
         while left:
@@ -111,13 +111,13 @@ class _Tree:
         return "/".join(done)
 
     def _text(self, link: str) -> str:
-        """Where a link leads to."""
+        """Return the target of a link."""
         return os.fsdecode(git(self.top, "cat-file", "blob", self.entries[link][1]) or b"")
 
     def _leaves(self, link: str) -> Fault:
         return Fault(
             where=f"{self.revision}:{printable(link)}",
             found=f"a link to {printable(self._text(link))}, which leaves the repository",
-            expected="a link to what the revision holds",
-            remedy="commit the files that it leads to, and link to these",
+            expected="a link within the revision",
+            remedy="commit the target files, and link to these",
         )

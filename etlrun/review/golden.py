@@ -1,4 +1,4 @@
-"""Golden plans: the plan of every experiment as text beside the code, so that a change of one is reviewed."""
+"""Golden plans: the plan of each experiment as a text file, so that changes are reviewed."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _LAST_LINE = re.compile(rb"\nfingerprint [0-9a-f]{16}\n\Z")
 
 
 def texts(plans: Mapping[str, Plan]) -> dict[str, str]:
-    """The text of each plan, by the name of its file."""
+    """Return the text of each plan, by file name."""
     return {f"{name}.txt": render.text(plan) for name, plan in plans.items()}
 
 
 def out_of_date(folder: Path, plans: Mapping[str, Plan], known: set[str]) -> Iterator[Fault]:
-    """A fault for each file in `folder` that is not the plan of today; `known` are experiments, wrong ones included."""
-    update = "look at what `etlrun check --update` makes of it"
+    """Yield a fault for each outdated file in `folder`; `known` are all experiments, including invalid ones."""
+    update = "run `etlrun check --update` and review the diff"
     for name, text in texts(plans).items():
         path = folder / name
         if not path.is_file():
-            yield Fault(where=str(path), found="no golden plan", expected="the plan of today", remedy=update)
+            yield Fault(where=str(path), found="no golden plan", expected="the current plan", remedy=update)
         elif _text(path) != text:
             line = _first_other_line(_text(path), text)
-            yield Fault(where=f"{path}:{line}", found="another plan", expected="the plan of today", remedy=update)
+            yield Fault(where=f"{path}:{line}", found="a different plan", expected="the current plan", remedy=update)
     for path in _of_no_experiment(folder, known):
-        yield Fault(where=str(path), found="a golden plan", expected="an experiment of its name", remedy=update)
+        yield Fault(where=str(path), found="a golden plan", expected="an experiment of that name", remedy=update)
 
 
 def _text(path: Path) -> str:
@@ -37,7 +37,7 @@ def _text(path: Path) -> str:
 
 
 def _of_no_experiment(folder: Path, known: set[str]) -> list[Path]:
-    """The plans in `folder` of experiments that are gone; other files are nobody's here."""
+    """Return the plans in `folder` of experiments that no longer exist."""
     texts = [path for path in sorted(folder.glob("*.txt")) if path.stem not in known]
     return [path for path in texts if _LAST_LINE.search(path.read_bytes())]
 
@@ -48,7 +48,7 @@ def _first_other_line(old: str, new: str) -> int:
 
 
 def update(folder: Path, plans: Mapping[str, Plan], known: set[str]) -> list[str]:
-    """Write those that differ and remove those of experiments that are gone; their names."""
+    """Write the plans that differ, delete those without an experiment, and return their file names."""
     folder.mkdir(parents=True, exist_ok=True)
     changed = []
     for path in _of_no_experiment(folder, known):

@@ -1,4 +1,4 @@
-"""Where in its files a fault of a config lies: the file and the line that set the key."""
+"""Location of config faults: the file and the line that set the key."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Entry:
     """A key in a file.
 
     Attributes:
-        key: Dotted, as in the composed config.
-        line: From 1.
-        file: As a message calls it.
+        key: Dotted key in the composed config.
+        line: Line number, from 1.
+        file: Name of the file in messages.
     """
 
     key: str
@@ -33,9 +33,9 @@ class Entry:
 
 
 def entries(text: bytes, package: str, file: str) -> list[Entry]:
-    """The keys that a file sets, outer ones before inner ones; none where it is no mapping."""
+    """Return the keys that a file sets, outer before inner ones; empty if it is not a mapping."""
     node = None
-    for loader in (_LOADER, yaml.SafeLoader):  # the second one, as Hydra has it, takes a little more
+    for loader in (_LOADER, yaml.SafeLoader):  # Hydra uses the second one, which accepts slightly more
         with suppress(yaml.YAMLError, RecursionError):
             node = yaml.compose(text, Loader=loader)
             break
@@ -54,10 +54,10 @@ def _keys(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int]]:
 
 
 def located(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequence[str]) -> Fault:
-    """The same fault, with the file and the line of its key: the last file that sets it, or the block around it."""
+    """Return the fault with the location of its key: the last file and line that set it, or its parent."""
     if fault.where == "config":
         return _of_hydra(fault, folders, words)
-    if fault.where.startswith("/"):  # a file, where keys are dotted
+    if fault.where.startswith("/"):  # a path; keys are dotted
         return replace(fault, where=f"{revision_prefix(folders)}{folders.name(Path(fault.where))}")
     found = [
         entry
@@ -75,7 +75,7 @@ def located(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequ
 
 
 def _of_hydra(fault: Fault, folders: Folders, words: Sequence[str]) -> Fault:
-    """A fault that Hydra tells of a name: the line that names it, in files that `words` choose before others."""
+    """Return a fault that Hydra raised with the line that contains the name; files chosen by `words` come first."""
     teller = re.match(r"In '([^']+)': ", fault.found)
     found = fault.found[teller.end() if teller else 0 :].split(" Config search path:")[0]
     asked = re.search(r"'([^']+)'", found)
@@ -90,5 +90,5 @@ def _of_hydra(fault: Fault, folders: Folders, words: Sequence[str]) -> Fault:
 
 
 def revision_prefix(folders: Folders) -> str:
-    """What stands before the names of files in messages; nothing for the working tree."""
+    """Return the prefix of file names in messages; empty for the working tree."""
     return f"{folders.revision}:" if folders.revision else ""

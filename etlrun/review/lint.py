@@ -1,4 +1,4 @@
-"""Slow configs, seen before they run: each advice with its evidence and the override that follows it."""
+"""Performance lint: slow configs found before a run, each with the evidence and an override to try."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from etlrun.stages.step import Parse
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What configs are to run on.
+    """Machine on which configs will run.
 
     Attributes:
-        cores: That a process may use.
-        free_memory_bytes: That it can take.
+        cores: Number of CPU cores available to a process.
+        free_memory_bytes: Available memory.
     """
 
     cores: int
@@ -28,19 +28,19 @@ class Machine:
 
     @classmethod
     def here(cls) -> Machine:
-        """This one."""
+        """Return the current machine."""
         return cls(cores=cores(), free_memory_bytes=free_memory_bytes())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """One thing that makes a config slow.
+    """Advice on one cause of a slow config.
 
     Attributes:
-        name: Of `ADVICE`.
-        evidence: What of the plan, or of the machine, speaks for it.
-        override: That follows it.
-        reason: Why the config silences it; empty where it does not.
+        name: Name of the check, one of `ADVICE`.
+        evidence: Evidence in the plan or on the machine.
+        override: Override that follows the advice.
+        reason: Reason why the config silences it; empty if it does not.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Advice:
 
 
 def lint(plan: Plan, machine: Machine) -> list[Advice]:
-    """The advice for a plan, what is silenced included."""
+    """Return the advice for a plan, including silenced advice."""
     silence = plan.spec.measure.silence
     return [
         Advice(name=name, evidence=evidence, override=override, reason=silence.get(name, ""))
@@ -78,7 +78,7 @@ def _serial_map(plan: Plan, machine: Machine) -> Found:
 
 def _no_prefetch(plan: Plan, _machine: Machine) -> Found:
     if plan.spec.load.prefetch == 0:
-        yield "load.prefetch=0: the model waits while its next batch is made", "load.prefetch=autotune"
+        yield "load.prefetch=0: the model waits while the next batch is prepared", "load.prefetch=autotune"
 
 
 def _cache_early(plan: Plan, _machine: Machine) -> Found:
@@ -94,14 +94,14 @@ def _cache_early(plan: Plan, _machine: Machine) -> Found:
     again = [step.stage.path for step in steady[: last + 1] if step.stage.path != Parse.path]
     sizes = f"{_size(before[-1])} there, {_size(steady[last])} after {again[-1]}"
     yield (
-        f"the cache stands before {', '.join(again)}, done again in {epochs or 'all'} epochs; an example takes {sizes}",
+        f"the cache precedes {', '.join(again)}, repeated in {epochs or 'all'} epochs; an example takes {sizes}",
         f"cache.at={name_of_point([step.stage for step in steady[: last + 1]])}",
     )
 
 
 def _size(planned: PlannedStage) -> str:
     size = planned.gives.example_bytes
-    return f"{size:,} bytes" if size is not None else "as much as the picture"
+    return f"{size:,} bytes" if size is not None else "as much as the image"
 
 
 def _cache_unread(plan: Plan, _machine: Machine) -> Found:
@@ -116,8 +116,8 @@ def _cache_above_memory(plan: Plan, machine: Machine) -> Found:
     sizes = [size_of(plan, name)[0] for name, stages in plan.pipelines.items() if stages]
     size = sum(size for size in sizes if size is not None)
     if size > MEMORY_SHARE * machine.free_memory_bytes:
-        free = f"{megabytes(machine.free_memory_bytes)} of memory are free, {MEMORY_SHARE:.0%} of them for caches"
-        yield f"{megabytes(size)} to keep; {free}", "cache=disk"
+        free = f"{megabytes(machine.free_memory_bytes)} of memory are free, {MEMORY_SHARE:.0%} of it for caches"
+        yield f"the cache needs {megabytes(size)}; {free}", "cache=disk"
 
 
 def _parallelism_above_cores(plan: Plan, machine: Machine) -> Found:

@@ -1,4 +1,4 @@
-"""What measured runs say of two plans: medians, and the ratio of the medians with an interval."""
+"""Measured comparison of two plans: medians of their runs, and the ratio of the medians with an interval."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from etlrun.record.outcome import records_read
 from etlrun.record.summary import COMPLETED, SUMMARY, Summary, read_summary
 from etlrun.stages import STAGES
 
-MEASURES = {"examples_per_s": "examples/s", "au": "au", "input_wait_share": "share of waiting"}
-"""Of a run's summary, with what a reader calls them."""
+MEASURES = {"examples_per_s": "examples/s", "au": "au", "input_wait_share": "input wait share"}
+"""Keys of a run's summary that are compared, with their names in messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +26,12 @@ class Measured:
     """One measure of the runs of both plans.
 
     Attributes:
-        measure: As a reader calls it.
-        old: Of each run of the old plan. So is `new`.
-        ratio: Of the medians, new to old; None where there is no old one, or it is zero.
-        same_records: False where runs are known to have read other records than others of them.
-        interval: The 95 % interval of the ratio; None where one side has a single run, or a value is zero.
+        measure: Name in messages.
+        old: Values of the runs of the old plan.
+        new: Values of the runs of the new plan.
+        ratio: Ratio of the medians, new to old; None if the old one is missing or zero.
+        interval: The 95 % interval of the ratio; None if one side has a single run, or a value is zero.
+        same_records: False if runs are known to have read different records.
     """
 
     measure: str
@@ -48,10 +49,10 @@ class Measured:
         if self.ratio is None:
             return f"{self.measure}: {sides}"
         if self.interval is None:
-            why = "one run says nothing of the spread" if self._is_single else "a value of zero has no ratio"
-            return f"{self.measure}: {sides}, {self.ratio:.2f} times; {why}"
+            why = "a single run has no spread" if self._is_single else "a value is zero"
+            return f"{self.measure}: {sides}, {self.ratio:.2f}x; {why}"
         low, high = self.interval
-        return f"{self.measure}: {sides}, {self.ratio:.2f} times (95% interval {low:.2f} to {high:.2f})"
+        return f"{self.measure}: {sides}, {self.ratio:.2f}x (95% interval {low:.2f} to {high:.2f})"
 
     @property
     def _is_single(self) -> bool:
@@ -84,11 +85,11 @@ class Runs:
             )
 
     def of(self, planned: Plan) -> list[Summary]:
-        """The summaries of the runs of this plan, with the same value everywhere."""
+        """Return the summaries of the runs of this plan, with equal values everywhere."""
         return [summary for summary, there in self._runs if there.spec == planned.spec]
 
     def compare(self, old: Plan, new: Plan) -> tuple[Measured, ...]:
-        """Each measure that runs of both plans have."""
+        """Return each measure that the runs of both plans have."""
         sides = [self.of(old), self.of(new)]
         found = []
         for key, measure in MEASURES.items():

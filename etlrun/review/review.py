@@ -1,4 +1,4 @@
-"""Two sides compared, experiment by experiment, file by file."""
+"""Review of two sides: the comparison of each experiment and of each file."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ class Reviewed:
     """One experiment on both sides.
 
     Attributes:
-        name: Of the experiment; empty where the sides are single configs.
-        old: Its plan; None where it is not there, or is wrong. So is `new`.
+        name: Name of the experiment; empty if the sides are single configs.
+        old: Old plan; None if it is missing or invalid.
+        new: New plan; None if it is missing or invalid.
         state: `compared`, `added`, `removed` or `faulty`.
-        comparison: Of the two plans; of nothing where there are not two.
-        caches: What becomes of them; where nothing changes, they are left out.
-        measured: What runs of both say.
-        faults: Of both sides.
+        comparison: Comparison of the two plans; empty unless there are two.
+        caches: State of the caches; empty if nothing changes.
+        measured: Measures of the runs of both plans.
+        faults: Faults of both sides.
     """
 
     name: str
@@ -40,25 +41,25 @@ class Reviewed:
 
     @property
     def headline(self) -> str:
-        """In one line what becomes of it."""
-        return {"added": "is new", "removed": "is gone", "faulty": "can't be compared"}.get(
+        """Summary of the change in one line."""
+        return {"added": "is new", "removed": "is removed", "faulty": "cannot be compared"}.get(
             self.state, self.comparison.headline
         )
 
     @property
     def changes(self) -> bool:
-        """Whether its plan is another one."""
+        """Whether the plan differs."""
         return self.state != "compared" or bool(self.comparison.kinds)
 
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """A file of configs that differs.
+    """Config file that differs.
 
     Attributes:
-        name: As a message calls it.
+        name: Name in messages.
         state: `changed`, `added` or `removed`.
-        reaches: The experiments that are made of it, on either side.
+        reaches: Experiments that use it, on either side.
     """
 
     name: str
@@ -68,12 +69,13 @@ class File:
 
 @dataclass(frozen=True, kw_only=True)
 class Review:
-    """What a change does.
+    """Review of a change.
 
     Attributes:
-        old: The word for the one side. So is `new` for the other.
-        experiments: Compared.
-        files: That differ, where both sides are revisions.
+        old: Argument that names the old side.
+        new: Argument that names the new side.
+        experiments: Compared experiments.
+        files: Files that differ, if both sides are revisions.
     """
 
     old: str
@@ -83,17 +85,17 @@ class Review:
 
     @property
     def changes(self) -> bool:
-        """Whether any plan is another one."""
+        """Whether any plan differs."""
         return any(reviewed.changes for reviewed in self.experiments)
 
     @property
     def is_faulty(self) -> bool:
-        """Whether anything could not be compared."""
+        """Whether an experiment could not be compared."""
         return any(reviewed.state == "faulty" for reviewed in self.experiments)
 
 
 def review(old: Side, new: Side, experiment: str | None, runs: Runs | None) -> Review:
-    """Compare two sides; a side that is one config is compared with the one `experiment` of the other."""
+    """Compare two sides; a single config is compared with the `experiment` of the other side."""
     if old.is_revision and new.is_revision:
         names = list(dict.fromkeys([*old.variants, *new.variants]))
         if not names:
@@ -114,7 +116,7 @@ def _single(side: Side, experiment: str | None) -> Variant:
 
 def _no_experiment(name: str, *sides: Side) -> Fault:
     words = " or ".join(side.word for side in sides)
-    return Fault(where="--experiment", found=f"{name}, which is not in {words}", expected="an experiment of theirs")
+    return Fault(where="--experiment", found=f"{name}, which is not in {words}", expected="an existing experiment")
 
 
 def _reviewed(name: str, old: Variant | None, new: Variant | None, runs: Runs | None) -> Reviewed:

@@ -1,4 +1,4 @@
-"""A review as text for a terminal, as Markdown for a pull request, as JSON for machines."""
+"""Output of a review: text for a terminal, Markdown for a pull request, JSON for machines."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from etlrun.terminal import plain as _plain
 FORMAT_VERSION = 1
 _COLOURS = {"data": "bold red", "order": "yellow", "training": "magenta", "speed": "green", "nothing": "dim"}
 _FILLS = {"data": "#f8c8c8", "order": "#f8ecc0", "training": "#e8d0f0", "speed": "#cdebd0"}
-_MOST_PICTURES = 5
-"""In one comment, which may not be of any length."""
+_MOST_DIAGRAMS = 5
+"""Maximum number of diagrams in one comment."""
 _MOST_CHARACTERS = 60_000
-"""A comment may have 65,536, and the picture of a plan has some thousand."""
+"""Maximum length of a comment; GitHub allows 65,536, and the diagram of a plan takes some thousand."""
 _HEADER = ("what", "from", "to", "changes")
 
 
 def groups(review: Review) -> list[tuple[list[str], Reviewed]]:
-    """The experiments that change, those with the same differences together."""
+    """Return the experiments that change, grouped by equal differences."""
     found: dict[Any, tuple[list[str], Reviewed]] = {}
     for reviewed in review.experiments:
         if reviewed.changes or reviewed.comparison.differences:
@@ -42,13 +42,13 @@ def groups(review: Review) -> list[tuple[list[str], Reviewed]]:
 
 
 def unchanged(review: Review) -> list[str]:
-    """The experiments of which nothing at all differs."""
+    """Return the experiments without any difference."""
     changed = {name for names, _ in groups(review) for name in names}
     return [reviewed.name for reviewed in review.experiments if reviewed.name not in changed]
 
 
 def _what(difference: Difference) -> str:
-    """What a difference changes, in words."""
+    """Return the text of what a difference changes."""
     words = [str(difference.kind or "nothing")]
     words += [f"from {difference.since} on"] if difference.since else []
     words += [f"in {' and '.join(difference.pipelines)}"] if difference.pipelines else []
@@ -61,7 +61,7 @@ def _change(difference: Difference) -> str:
 
 
 def text(review: Review, console: Console) -> None:
-    """Print it, with colours where `console` has them."""
+    """Print the review, with colours if `console` supports them."""
     for line in _lines(review):
         console.print(line, soft_wrap=True)
 
@@ -98,7 +98,7 @@ def _body(reviewed: Reviewed) -> Iterator[Text]:
 
 
 def _cache_lines(reviewed: Reviewed) -> list[str]:
-    """Of the caches; pipelines of which the same is to be said, together."""
+    """Return the lines on caches, with equal pipelines combined."""
     found: dict[str, list[str]] = {}
     for kept in reviewed.caches:
         found.setdefault(str(kept), []).append(kept.pipeline)
@@ -112,22 +112,22 @@ def _file(file: File, review: Review) -> str:
 
 
 def markdown(review: Review) -> str:
-    """For a comment: a line and a table for each experiment, with a picture of its new plan."""
+    """Return the review as a comment: a line and a table for each experiment, and a diagram of its new plan."""
     parts = [f"### etlrun: {_code(review.old)} → {_code(review.new)}\n"]
     for number, (names, reviewed) in enumerate(groups(review)):
-        parts += _section(names, reviewed, with_picture=number < _MOST_PICTURES)
+        parts += _section(names, reviewed, with_diagram=number < _MOST_DIAGRAMS)
     rest = unchanged(review)
     if rest:
         parts.append(f"No difference in {_plain(', '.join(rest))}.\n" if rest != [""] else "No difference.\n")
     parts += ["".join(f"- {_plain(_file(file, review))}\n" for file in review.files)] if review.files else []
     lengths = list(accumulate(len(part) + 1 for part in parts))
     held = sum(length <= _MOST_CHARACTERS for length in lengths)
-    left_out = f"This is too long for a comment: {lengths[-1] - lengths[held - 1]:,} characters are left out.\n"
+    left_out = f"Too long for a comment: {lengths[-1] - lengths[held - 1]:,} characters are omitted.\n"
     return "\n".join([*parts[:held], *([left_out] if held < len(parts) else [])])
 
 
-def _section(names: list[str], reviewed: Reviewed, *, with_picture: bool) -> list[str]:
-    """Of experiments that change alike."""
+def _section(names: list[str], reviewed: Reviewed, *, with_diagram: bool) -> list[str]:
+    """Return the section of experiments with equal changes."""
     title = f"**{_plain(', '.join(names))}** " if names != [""] else "This "
     parts = [f"{title}{reviewed.headline}.\n"]
     rows = [
@@ -139,14 +139,14 @@ def _section(names: list[str], reviewed: Reviewed, *, with_picture: bool) -> lis
     points += [f"measured {measured}" for measured in reviewed.measured]
     points += [str(fault) for fault in reviewed.faults]
     parts += ["".join(f"- {_plain(point)}\n" for point in points)] if points else []
-    if reviewed.new is not None and reviewed.changes and with_picture:
-        picture = f"```mermaid\n{mermaid(reviewed.new, reviewed.comparison.differences)}```"
-        parts.append(f"<details><summary>The new plan</summary>\n\n{picture}\n\n</details>\n")
+    if reviewed.new is not None and reviewed.changes and with_diagram:
+        diagram = f"```mermaid\n{mermaid(reviewed.new, reviewed.comparison.differences)}```"
+        parts.append(f"<details><summary>The new plan</summary>\n\n{diagram}\n\n</details>\n")
     return parts
 
 
 def _code(text: str) -> str:
-    """`text` as code, in one line. A fence is longer than any row of backticks in it."""
+    """Return `text` as inline code on one line, with a fence longer than any run of backticks in it."""
     line = " ".join(text.split())
     fence = "`" * (1 + max([0, *map(len, re.findall("`+", line))]))
     padding = " " * ("`" in line)
@@ -154,7 +154,7 @@ def _code(text: str) -> str:
 
 
 def mermaid(plan: Plan, differences: Sequence[Difference]) -> str:
-    """The picture of a plan, with colours where something differs."""
+    """Return the Mermaid diagram of a plan, with colours where something differs."""
     classes: dict[str, str] = {}
     for difference in differences:
         if difference.kind is not None:
@@ -167,7 +167,7 @@ def mermaid(plan: Plan, differences: Sequence[Difference]) -> str:
 
 
 def _nodes(plan: Plan, difference: Difference) -> Iterator[str]:
-    """The nodes of a picture that a difference is about."""
+    """Yield the nodes of the diagram that a difference affects."""
     group, _, rest = difference.path.partition(".")
     if group in {"model", "trainer"}:
         yield "model"
@@ -189,7 +189,7 @@ _OF_LOAD = {"shuffle": Shuffle.path, "prefetch": Prefetch.path}
 
 
 def _stage(group: str, rest: str) -> str:
-    """How the paths of the stages begin that a key outside the steps is about."""
+    """Return the path prefix of the stages that a key outside the steps affects."""
     if group == "load":
         return _OF_LOAD.get(re.split("[_.]", rest)[0], Batch.path)
     if group == "transform":
@@ -198,7 +198,7 @@ def _stage(group: str, rest: str) -> str:
 
 
 def as_json(review: Review) -> str:
-    """Everything, as plain values; `format` rises when a reader would have to change."""
+    """Return the whole review as JSON; `format` is increased by incompatible changes."""
     experiments = [
         {
             "name": reviewed.name,

@@ -1,4 +1,4 @@
-"""The two sides of a diff: overrides, a config file, a run's folder, or a git revision; each becomes plans."""
+"""Sides of a diff: overrides, a config file, a run's folder, or a git revision, each resolved to plans."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from etlrun.review.lines import located, revision_prefix
 from etlrun.stages import STAGES
 
 DEFAULT = "default"
-"""What the run without an experiment is called."""
+"""Name of the run without an experiment."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A config of a side.
+    """Config of a side.
 
     Attributes:
-        config: As composed; None where it can't be.
-        plan: None where the config has faults.
-        faults: With files and lines.
-        layers: The files that it is made of.
-        files: The same, as messages call them.
+        config: Composed config; None if it cannot be composed.
+        plan: Plan of the config; None if the config has faults.
+        faults: Faults, with files and lines.
+        layers: Files that the config is composed of.
+        files: Names of these files in messages.
     """
 
     config: Mapping[str, Any] | None
@@ -52,12 +52,12 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """What one of the two arguments means.
+    """One of the two sides of a diff.
 
     Attributes:
-        word: As it was given.
-        variants: By the name of their experiment; one, without a name, where the side is one config.
-        files: The content of all config files of a revision; empty for what is no revision.
+        word: Argument as given.
+        variants: Configs by the name of their experiment; a single one with an empty name if the side is one config.
+        files: Content of all config files of a revision; empty for other sides.
     """
 
     word: str
@@ -66,19 +66,19 @@ class Side:
 
     @property
     def is_revision(self) -> bool:
-        """Whether it may have several experiments."""
+        """Whether this is a revision, which may have several experiments."""
         return bool(self.files)
 
 
 def of_config(word: str, config: Mapping[str, Any]) -> Side:
-    """A side that is one composed config; `ConfigError` with its faults."""
+    """Return the side of one composed config; `ConfigError` with its faults."""
     return Side(word=word, variants={"": Variant(config=config, plan=plan(parse(config, STAGES)))})
 
 
 def resolve(word: str, now: Folders, experiment: str | None, like: Side | None = None) -> Side:
-    """The side that `word` means; `ConfigError` where it means nothing, or a config that is wrong.
+    """Return the side that `word` names; `ConfigError` if it names nothing, or an invalid config.
 
-    What `like` has of the same files is taken over from it.
+    Configs that `like` has composed of the same files are reused.
     """
     try:
         return _resolved(word, now, experiment, like)
@@ -95,7 +95,7 @@ def _asked(word: str, request: requests.Request) -> Side:
 
 def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None) -> Side:
     path = Path(word)
-    if word and os.path.isfile(path / records.CONFIG):  # noqa: PTH113 - false of many overrides, too long for a name
+    if word and os.path.isfile(path / records.CONFIG):  # noqa: PTH113 - false for many overrides, too long for a name
         return of_config(word, records.read_config(path))
     if path.suffix in {".yaml", ".yml"} and path.is_file():
         return _of_file(word, path.resolve(), now)
@@ -107,14 +107,14 @@ def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None
     fault = Fault(
         where=word,
         found="neither overrides, nor a file, a folder or a git revision of that name",
-        expected="overrides in one word, a config file, a run's folder, or a git revision",
-        remedy='write overrides as "experiment=parallel load.prefetch=1"',
+        expected="overrides in one argument, a config file, a run's folder, or a git revision",
+        remedy='quote overrides as one argument: "experiment=parallel load.prefetch=1"',
     )
     raise ConfigError([fault])
 
 
 def of_folders(word: str, folders: Folders, experiment: str | None, like: Side | None = None) -> Side:
-    """All experiments of some folders, or one of them. Faults of theirs are kept in their variants."""
+    """Return the side with all experiments of the folders, or one of them; their faults are kept in the variants."""
     with requests.composer(folders.request([])) as files:
         known = [DEFAULT, *files.options("experiment")]
         if known.count(DEFAULT) > 1:
@@ -127,14 +127,14 @@ def of_folders(word: str, folders: Folders, experiment: str | None, like: Side |
 
 
 def named_default(folders: Folders) -> Fault:
-    """The fault of an experiment that has the name of the run without one."""
+    """Return the fault of an experiment with the name of the run without one."""
     name = next(name for name in folders.files if name.endswith(f"experiment/{DEFAULT}.yaml"))
-    expected = "another name: that of the run without an experiment"
+    expected = "another name: this one is reserved for the run without an experiment"
     return Fault(where=f"{revision_prefix(folders)}{name}", found=DEFAULT, expected=expected)
 
 
 def _taken_over(name: str, like: Side, folders: Folders) -> Variant | None:
-    """The variant of the other side, where all of its files are the same."""
+    """Return the variant of the other side if all of its files are the same."""
     variant = like.variants.get(name)
     if variant is None or variant.plan is None or not variant.files:
         return None
@@ -143,12 +143,12 @@ def _taken_over(name: str, like: Side, folders: Folders) -> Variant | None:
 
 
 def variant_of(name: str, files: Composer, folders: Folders) -> Variant:
-    """An experiment of some folders."""
+    """Compose an experiment of the folders."""
     return composed([] if name == DEFAULT else [f"experiment={name}"], files, folders)
 
 
 def composed(words: list[str], files: Composer, folders: Folders, given: Mapping[str, Any] | None = None) -> Variant:
-    """The config of the options `words`. What a person has yet to give is taken from `given`, by dotted keys."""
+    """Compose the options `words`. Mandatory values (`???`) are taken from `given`, by dotted key."""
     config: Mapping[str, Any] | None = None
     made: Plan | None = None
     faults: tuple[Fault, ...] = ()
@@ -159,10 +159,10 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Mapping
         for key in files.missing(overrides) if given else ():
             _fill(config, key.split("."), (given or {}).get(key))
         swept = files.sweep(overrides)
-        if swept is not None:  # as in revisions of long ago
+        if swept is not None:  # as in old revisions
             parse_sweep(swept)
         made = plan(parse(config, STAGES))
-        if made.spec.unused:  # files say it to no one; on a command line somebody may have chosen another option
+        if made.spec.unused:  # an error in files; on a command line, the user may have selected another option
             raise ConfigError([value.fault() for value in made.spec.unused])  # noqa: TRY301
     except ConfigError as error:
         faults = tuple(located(fault, layers, folders, words) for fault in error.faults)
@@ -177,7 +177,7 @@ def _fill(config: Any, keys: list[str], value: Any) -> None:
 
 
 def _of_file(word: str, path: Path, now: Folders) -> Side:
-    """An option of a group, a composed config, a primary config, or an overlay on the default one."""
+    """Return the side of a file: a group option, a composed config, a primary config, or an overlay."""
     for folder in (now.base, now.own):
         if folder is not None and path.is_relative_to(folder) and path.parent != folder:
             option = path.relative_to(folder).with_suffix("")
@@ -196,18 +196,18 @@ def _of_file(word: str, path: Path, now: Folders) -> Side:
 
 
 def hidden(name: str) -> Fault:
-    """The fault of a person's own file that has the name of one of the project's."""
+    """Return the fault of a user's file with the name of one of the project's."""
     return Fault(
         where=name,
-        found="a file that Hydra never reads, since the project has one of that name",
-        expected="a name of its own",
+        found="a file that Hydra never reads, since the project has a file of that name",
+        expected="a unique name",
         remedy="rename it; it may begin with `defaults: [NAME, _self_]`",
     )
 
 
 @contextmanager
 def _beside(path: Path, now: Folders, *, is_overlay: bool) -> Iterator[requests.Request]:
-    """For a file that is no part of the folders: a primary config with its own folder, or an experiment."""
+    """Yield the request for a file outside the folders: a primary config in its own folder, or an experiment."""
     if not is_overlay:
         yield replace(now.request([], path.stem), config_dir=str(path.parent))
         return

@@ -1,1 +1,1 @@
-"""One run, from the config in its folder to the report beside it. Keras is known here alone."""
+"""Execution of one run: from the config in its folder to its report. The only part that uses Keras."""

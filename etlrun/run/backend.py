@@ -1,4 +1,4 @@
-"""The process's backend: which framework computes, on which device, and what machine this is."""
+"""Keras backend of the process: framework, device, versions, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _VERSIONED = (
 )  # fmt: skip
 
 _CUDA = {"tensorflow": ("gpu", "nvidia-cudnn-cu12"), "jax": ("jax-cuda", "jax-cuda12-plugin")}
-"""Of a backend the extra that brings its CUDA libraries, and a package that tells that they are there."""
+"""For each backend: the extra that installs its CUDA libraries, and a package that indicates them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """What computes.
+    """Backend of a run.
 
     Attributes:
-        name: `tensorflow`, `jax` or another of Keras's.
-        versions: By package, and of Python.
+        name: `tensorflow`, `jax` or another Keras backend.
+        versions: Versions of Python and of the packages.
         host: `device` (on which a model computes), cores, memory in bytes, operating system, and the names of the GPUs
             that the backend sees (`accelerators`) and that the driver lists (`driver_gpus`).
-        unseen: What to do where `device=auto` finds no GPU, and the driver lists one; else empty.
+        unseen: Remedy if `device=auto` finds no GPU though the driver lists one; else empty.
     """
 
     name: str
@@ -47,13 +47,13 @@ class Backend:
 
 @contextmanager
 def prepare(fit: Trainer | None) -> Iterator[Backend]:
-    """Import the backend and set it up as `fit` asks: device, precision. A run that trains nothing needs the CPU alone.
+    """Import the backend and set the device and the precision of `fit`; None uses the CPU only.
 
     Raises:
-        WorldError: A GPU or TensorBoard logs are asked for, and there is no GPU or no package for it.
+        WorldError: A GPU or TensorBoard logs are requested, and there is no GPU or no package for it.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # or TensorFlow takes all of a GPU's memory at once
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # otherwise TensorFlow allocates all memory of a GPU
     device = fit.device if fit else "cpu"
     if device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
@@ -96,7 +96,7 @@ def _no_gpu(name: str, listed: Sequence[Gpu]) -> WorldError:
 
 
 def seed_all(seed: int) -> None:
-    """Have everything random that is drawn from here on follow from `seed`: Python, NumPy, TensorFlow and Keras."""
+    """Seed the random number generators of Python, NumPy, TensorFlow and Keras."""
     import keras
     import tensorflow as tf
 
@@ -105,19 +105,19 @@ def seed_all(seed: int) -> None:
 
 
 def accelerators() -> list[str]:
-    """The GPUs that Keras's backend can use, by the names that it has for them; a model computes on the first."""
+    """Return the names of the GPUs that Keras's backend can use; a model computes on the first."""
     import keras
 
     try:
         found = [str(device) for device in keras.distribution.list_devices("gpu")]
-    except RuntimeError:  # JAX's way to say that there is none
+    except RuntimeError:  # raised by JAX if there is none
         return []
     names = _gpu_names(keras.backend.backend()) if found else []
     return names if len(names) == len(found) else found
 
 
 def _gpu_names(name: str) -> list[str]:
-    """Of what the backend `name` sees, such as `Tesla T4`; empty where it tells none."""
+    """Return the product names of the GPUs of the backend `name`; empty if it provides none."""
     if name == "jax":
         import jax
 
@@ -131,9 +131,9 @@ def _gpu_names(name: str) -> list[str]:
 
 
 def peak_gpu_bytes() -> int | None:
-    """The most memory that tensors have taken of the GPU on which a model computes, since the process began.
+    """Return the peak memory of tensors on the GPU since the process started.
 
-    None where there is no GPU, or where the backend does not tell.
+    None without a GPU, or if the backend does not report it.
     """
     import keras
 
@@ -149,16 +149,16 @@ def peak_gpu_bytes() -> int | None:
 
         try:
             return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
-        except ValueError:  # of an allocator that keeps no figures
+        except ValueError:  # the allocator keeps no statistics
             return None
     return None
 
 
 def _unseen(name: str, listed: Sequence[Gpu]) -> str:
-    """What to tell where none of the GPUs of the driver is seen, and nobody has hidden them."""
+    """Return a note if the backend sees none of the driver's GPUs although none is hidden; else an empty string."""
     if not listed or _hidden_by(name):
         return ""
-    found = f"The driver lists {_names(listed)}, and Keras's {name} backend sees no GPU"
+    found = f"The driver lists {_names(listed)}, but Keras's {name} backend sees no GPU"
     return f"{found}: {_remedy(name, listed)}, or set trainer.device=cpu"
 
 
@@ -167,7 +167,7 @@ def _names(listed: Sequence[Gpu]) -> str:
 
 
 def _remedy(name: str, listed: Sequence[Gpu]) -> str:
-    """What has the backend `name` see the GPUs that the driver lists."""
+    """Return how to make the driver's GPUs visible to the backend `name`."""
     if not listed:
         return "check the driver and the backend's GPU packages"
     if variable := _hidden_by(name):
@@ -183,7 +183,7 @@ def _remedy(name: str, listed: Sequence[Gpu]) -> str:
 
 
 def _hidden_by(name: str) -> str | None:
-    """The variable by which somebody keeps the GPUs from the backend `name`."""
+    """Return the environment variable that hides the GPUs from the backend `name`; None if there is none."""
     if listed_ids() == []:
         return VISIBLE
     platforms = {word.strip() for word in os.environ.get("JAX_PLATFORMS", "").split(",")} - {""}
@@ -215,10 +215,9 @@ def _host(found: Sequence[str], listed: Sequence[Gpu]) -> Host:
 
 @contextmanager
 def native_messages_kept() -> Iterator[None]:
-    """Hold back what native libraries write to stderr while they load; show it if the block fails.
+    """Buffer what native libraries write to stderr while they load; print it if the block fails.
 
-    TensorFlow reports missing CUDA drivers there on every machine without a GPU, before any log level
-    is read.
+    TensorFlow reports missing CUDA drivers on every machine without a GPU, before it reads any log level.
     """
     sys.stderr.flush()
     saved = os.dup(2)

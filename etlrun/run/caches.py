@@ -1,4 +1,4 @@
-"""The caches of a run: which they are, whether there is space for them, and what became of them."""
+"""Caches of a run: opening them, the check of free space, and their report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from etlrun.record.record import Record
 
 
 def note(record: Record, text: str) -> None:
-    """Say what happened to a cache: on the screen at once, in the events, and in the remarks of the report."""
+    """Report an event of a cache: on the terminal, in the events, and in the notes of the report."""
     Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
     record.event("cache", text=text)
     record.remark(f"{text[0].upper()}{text[1:]}.")
@@ -28,7 +28,7 @@ def note(record: Record, text: str) -> None:
 def keepers_of(
     plan: Plan, contexts: Mapping[str, Context], made_by: dict[str, Any], say: Callable[[str], None]
 ) -> dict[str, Keeper]:
-    """Of the caches on disk, by pipeline; empty where there are none. They are neither opened nor claimed."""
+    """Return the keepers of the disk caches, by pipeline; they are neither opened nor claimed."""
     cache, keepers = plan.spec.cache, {}
     if not cache.outlives_run:
         return {}
@@ -55,13 +55,13 @@ def keepers_of(
 
 
 def open_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline]) -> None:
-    """Open or claim the caches on disk, and see to it that what is to be filled has space."""
+    """Open or claim the disk caches, and check that there is space for those to be filled."""
     cache = plan.spec.cache
     if not cache.keeps:
         return
     keepers = {name: pipeline.keeper for name, pipeline in pipelines.items() if pipeline.keeper is not None}
     try:
-        # In the order of their keys, so that no two runs wait for each other.
+        # In the order of their keys, so that two runs cannot deadlock.
         for keeper in sorted(keepers.values(), key=lambda keeper: keeper.key):
             keeper.prepare()
         to_fill = {
@@ -78,7 +78,7 @@ def open_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline]) -
 
 
 def describe_caches(record: Record, pipelines: Mapping[str, Pipeline]) -> None:
-    """What the caches hold at the end of the run, and what their passes did."""
+    """Record what the caches hold at the end of the run, and what their passes did."""
     if record.summary.cache is None:
         return
     held = {

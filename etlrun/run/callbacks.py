@@ -1,4 +1,4 @@
-"""What happens around Keras's epochs: records, checkpoints, progress."""
+"""Keras callbacks: records, checkpoints, early stopping, progress, profiles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from etlrun.stages.trainer import Trainer
 
 
 class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
-    """Keras's, which first sees the epochs of the run that this one goes on with."""
+    """Keras's early stopping, with the epochs of the resumed run replayed first."""
 
     def __init__(self, rule: EarlyStoppingRule, done: list[Epoch]) -> None:
         mode = "max" if rule.monitor.endswith("accuracy") else "min"
@@ -33,21 +33,21 @@ class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
         self.done = [(epoch.epoch - 1, from_summary(getattr(epoch, rule.monitor))) for epoch in seen]
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Start from the state that the epochs so far have left."""
+        """Restore the state after the completed epochs."""
         super().on_train_begin(logs)
         for epoch, value in self.done:
             self.on_epoch_end(epoch, {self.monitor: math.nan if value is None else value})
 
 
 class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
-    """Keeps the whole model, its optimizer included, after each epoch; the newest replaces the one before."""
+    """Saves the complete model with its optimizer after each epoch; the newest replaces the previous one."""
 
     def __init__(self, record: Record, whole: keras.Model) -> None:
         super().__init__()
         self.record, self.whole = record, whole
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Save; a kill while saving leaves the checkpoint before. The epoch has been recorded by now."""
+        """Save the model after its epoch has been recorded; a kill while saving leaves the previous checkpoint."""
         path = checkpoint_path(self.record.folder, epoch + 1)
         save(self.whole, path, self.record)
         checkpoint_path(self.record.folder, epoch).unlink(missing_ok=True)
@@ -55,7 +55,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def save(model: keras.Model, path: Path, record: Record) -> None:
-    """Save `model` in the folder of `record`, under its name once it is complete, and on the disk."""
+    """Save `model` in the folder of `record` atomically, and sync it to disk."""
     with record.writing(), replacing(path) as temporary:
         temporary.parent.mkdir(exist_ok=True)
         model.save(temporary)
@@ -63,10 +63,10 @@ def save(model: keras.Model, path: Path, record: Record) -> None:
 
 
 class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
-    """Measures each epoch, records it, and shows how far the training is.
+    """Measures each epoch, records it, and shows the progress of the training.
 
-    An epoch's `wall_s` is the time of its training steps; `validation_s` that of its validation. Keras hands the
-    numbers of a step to a callback only when they are there, so that a step is over when a method here is called.
+    An epoch's `wall_s` is the time of its training steps; `validation_s` that of its validation. Keras passes the
+    logs of a step to a callback only when they are computed, so that the step is complete when a method is called.
     """
 
     def __init__(self, assessment: Assessment, trainer: Trainer) -> None:
@@ -96,7 +96,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self.progress.stop()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Start the clock."""
+        """Start the clock of the epoch."""
         done = self.loops.get("train")
         self.progress.reset(
             self.task,
@@ -108,18 +108,18 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self.assessment.begin("train")
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Count."""
+        """Record the end of a step."""
         raise_if_interrupted()
         self.train.meter.stepped()
         self.progress.advance(self.task)
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """From training to validation: Keras has the epoch's measures, so its last step is done."""
+        """Switch from training to validation: Keras has the metrics of the epoch, so its last step is complete."""
         self.loops["train"] = self.assessment.end("train")
         self.assessment.begin("validation")
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Count."""
+        """Record the end of a step."""
         raise_if_interrupted()
         if self.validation is not None:
             self.validation.meter.stepped()
@@ -129,7 +129,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self.loops["validation"] = self.assessment.end("validation")
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Record."""
+        """Record the epoch."""
         loop = self.loops.get("train") or self.assessment.end("train")
         self.loops["train"] = loop
         validation = self.loops.get("validation", Loop())
@@ -150,7 +150,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             f"epoch {epoch + 1}/{self.trainer.epochs}",
             f"{loop.wall_s:6.1f} s",
             f"{described['examples_per_s']:7.1f} examples/s",
-            f"waited {loop.fill_s + loop.input_wait_s:5.1f} s",
+            f"input wait {loop.fill_s + loop.input_wait_s:5.1f} s",
             *(f"{key} {float(value):.4f}" for key, value in measures.items()),
         ]
         self.console.print("  ".join(parts), highlight=False, soft_wrap=True)
@@ -161,7 +161,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class Profiler(keras.callbacks.Callback):  # type: ignore[misc]
-    """Records TensorBoard profiles of windows of the training's steps; nothing is kept of the steps between."""
+    """Records TensorBoard profiles of windows of training steps; other steps are not profiled."""
 
     def __init__(self, windows: Sequence[Window], folder: str, first_step: int) -> None:
         super().__init__()
@@ -170,20 +170,20 @@ class Profiler(keras.callbacks.Callback):  # type: ignore[misc]
         self.folder, self.end = folder, 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Start where a window does, or within one where a resumed run does."""
+        """Start a profile at the start of a window, or within a window if a resumed run starts there."""
         inside = [end for first, end in self.windows if first <= self.step < end]
         if inside and not self.end:
             self.end = inside[0]
             _start_profile(f"{self.folder}/steps_{self.step:06}_{self.end:06}")
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """End where a window does."""
+        """Stop the profile at the end of the window."""
         self.step += 1
         if self.step == self.end:
             self.on_train_end()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """A training that stops early ends its window."""
+        """Stop the profile when the training ends within a window."""
         if self.end:
             _stop_profile()
             self.end = 0

@@ -1,4 +1,4 @@
-"""Going on with an interrupted run: the same config, the last checkpoint, the epochs so far."""
+"""Resuming of an interrupted run: the same config, the last checkpoint, the completed epochs."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from etlrun.stages.trainer import Trainer
 
 CHECKPOINTS = "checkpoints"
 _CHECKPOINT = re.compile(r"epoch_(\d{4,})\.keras")
-_START_ANEW = "start the run anew, without trainer.resume"
+_START_NEW = "start a new run without trainer.resume"
 _FREE = f"{Trainer.path}.epochs"
-"""What may differ from the run that is gone on with."""
+"""The only parameter that may differ from the resumed run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreviousRun:
-    """What is left of an interrupted run.
+    """Interrupted run to resume.
 
     Attributes:
-        folder: Of that run.
-        checkpoint: The model after its last completed epoch.
-        epochs: Its completed epochs, as in `summary.json`.
+        folder: Folder of the run.
+        checkpoint: Model after its last completed epoch.
+        epochs: Completed epochs, as in `summary.json`.
     """
 
     folder: Path
@@ -45,18 +45,18 @@ class PreviousRun:
 
 
 def newest_checkpoint(folder: Path) -> int:
-    """The last epoch (from 1) after which the run in `folder` kept its model; 0 where it kept none."""
+    """Return the last epoch (from 1) that has a checkpoint in `folder`; 0 if there is none."""
     names = (path.name for path in (folder / CHECKPOINTS).glob("epoch_*.keras"))
     return max((int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))), default=0)
 
 
 def checkpoint_path(folder: Path, epoch: int) -> Path:
-    """Where the model after `epoch` (from 1) is kept."""
+    """Return the path of the checkpoint after `epoch` (from 1)."""
     return folder / CHECKPOINTS / f"epoch_{epoch:04}.keras"
 
 
 def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
-    """The run that `trainer.resume` names, or None; refused where it can't be gone on with."""
+    """Return the run that `trainer.resume` names, or None; raises if it cannot be resumed."""
     trainer = planned.spec.fit
     if trainer is None or trainer.resume is None:
         return None
@@ -74,22 +74,26 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
 
 
 def _left_in(folder: Path) -> PreviousRun:
-    """What the run in `folder` left; `WorldError` where nothing can be gone on with."""
-    expected, remedy = "the folder of a run that completed at least one epoch", _START_ANEW
-    is_over = is_nobodys(folder)  # before anything is read that a run may still replace
+    """Return the interrupted run in `folder`; `WorldError` if there is nothing to resume."""
+    expected, remedy = "the folder of a run that completed at least one epoch", _START_NEW
+    is_over = is_nobodys(folder)  # checked before reading files that a running job may replace
     summary, done = read_summary(folder), newest_checkpoint(folder)
     epochs = summary.epochs if summary else []
     if not is_over:
-        found, expected, remedy = "a run that still goes on", "a run that has ended", "wait for its end, or stop it"
+        found, expected, remedy = (
+            "a run that is still running",
+            "a run that has ended",
+            "wait for it to end, or stop it",
+        )
     elif summary is None:
         found = "no run"
     elif not done:
         found, before = "no checkpoint", summary.resumed_from
-        remedy = f"resume the run that this one went on with: {RESUME}{before}" if before else remedy
+        remedy = f"resume the run that this one resumed: {RESUME}{before}" if before else remedy
     elif done > len(epochs):
         found = f"a checkpoint of epoch {done}, and {len(epochs)} epochs in {SUMMARY}"
         expected = f"all {done} epochs in {SUMMARY}, which a run writes before its checkpoint"
-        remedy = f"copy the whole folder again, after the run's end, or {_START_ANEW}"
+        remedy = f"copy the whole folder again after the run has ended, or {_START_NEW}"
     else:
         return PreviousRun(folder=folder, checkpoint=checkpoint_path(folder, done), epochs=epochs[:done])
     raise WorldError(where=f"{RESUME}{folder}", found=found, expected=expected, remedy=remedy)
@@ -103,7 +107,7 @@ def _config_in(folder: Path) -> dict[str, Any]:
             where=str(folder / records.CONFIG),
             found=headline(error),
             expected="the config that the run was started with",
-            remedy=_START_ANEW,
+            remedy=_START_NEW,
         ) from error
 
 
@@ -114,7 +118,7 @@ def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
             where=key,
             found=show(now.get(key)),
             expected=f"{show(then.get(key))}, as in {folder}",
-            remedy="go on with the same values, or start a new run without trainer.resume",
+            remedy=f"resume with the same values, or {_START_NEW}",
         )
         for key in sorted(now.keys() | then.keys())
         if now.get(key) != then.get(key) and key != _FREE
@@ -124,7 +128,7 @@ def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
 
 
 def has_read_the_same(previous: PreviousRun, digests: Mapping[str, str | None]) -> bool:
-    """Whether `previous` is known to have read the records of these digests, by pipeline; refused where it has not."""
+    """Return whether `previous` is known to have read these records, by pipeline digest; raises if it has not."""
     summary = read_summary(previous.folder)
     then = summary.dataset.digest if summary else {}
     for name, digest in digests.items():
@@ -133,8 +137,8 @@ def has_read_the_same(previous: PreviousRun, digests: Mapping[str, str | None]) 
                 where=Dataset.key_of(name),
                 found=f"records of digest {digest}",
                 expected=f"records of digest {then[name]}, which {previous.folder} has read",
-                remedy="set dataset.data_dir to those, or start a new run without trainer.resume (TFDS writes other "
-                "records each time that it prepares one data set; where the examples are known to be the same, remove "
+                remedy=f"set dataset.data_dir to those records, or {_START_NEW} (TFDS writes different records each "
+                "time it prepares a dataset; if the examples are known to be the same, remove "
                 f"`digest` from {previous.folder / SUMMARY})",
             )
     return None not in [digest and then.get(name) for name, digest in digests.items()]

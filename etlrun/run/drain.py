@@ -1,4 +1,4 @@
-"""The pipeline alone: passes over the training examples, with no model behind them."""
+"""Pipeline without a model: passes over the training examples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from etlrun.stages.trainer import Drain, Trainer
 
 
 def drain(plan: Plan, record: Record) -> None:
-    """Read until the trainer's first limit is reached; `WorldError` where data is missing or broken."""
+    """Read the pipeline for the trainer's epochs or seconds; `WorldError` if data is missing or corrupt."""
     work = prepared(plan, record, opened(plan), with_validation=False)
     assessment = Assessment(work, peak_gpu_bytes)
     with at_work(work):

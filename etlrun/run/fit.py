@@ -1,4 +1,4 @@
-"""The training loop: Keras's own, with its callbacks; the one module that knows it.
+"""Training with Keras's `Model.fit` and its callbacks.
 
 plan --pipelines--> batches --Model.fit--> epochs --Assessment--> events.jsonl, summary.json
 """
@@ -42,11 +42,11 @@ _FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2
 
 
 def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Trainer) -> None:
-    """Train as `plan` says, or go on from `previous`, and leave `model.keras` in the run's folder.
+    """Train according to `plan`, or resume from `previous`, and save `model.keras` in the run's folder.
 
     Raises:
-        ConfigError: Windows of a profile reach past the run.
-        WorldError: Data or weights are missing or broken, or there are too few examples.
+        ConfigError: Profile windows extend beyond the run.
+        WorldError: Data or weights are missing or corrupt, or there are too few examples.
     """
     source = opened(plan)
     whole = whole_model(plan, source, previous, trainer)
@@ -64,7 +64,7 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
 
 
 def keepers(plan: Plan) -> dict[str, Keeper]:
-    """Of the caches on disk that a run of `plan` would use; neither data nor caches are made for it."""
+    """Return the keepers of the disk caches that a run of `plan` would use; creates neither data nor caches."""
     spec = plan.spec
     as_it_is = dataclasses.replace(spec.dataset, download=False)
     source = opened(dataclasses.replace(plan, spec=dataclasses.replace(spec, dataset=as_it_is)))
@@ -84,7 +84,7 @@ def _profile_fits(work: Work, trainer: Trainer) -> None:
 
 
 def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
-    """The model from pictures to probabilities, compiled."""
+    """Return the compiled model from images to probabilities."""
     if previous is not None:
         return _loaded(previous.checkpoint)
     stage = plan.spec.model
@@ -96,14 +96,14 @@ def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, traine
 
 def _loaded(checkpoint: Path) -> keras.Model:
     try:
-        ZipFile(checkpoint).close()  # of a file that was cut Keras says that there is none
+        ZipFile(checkpoint).close()  # for a truncated file Keras reports that it does not exist
         return keras.models.load_model(checkpoint)
     except Exception as error:  # Keras and HDF5 may raise anything
         raise WorldError(
             where=str(checkpoint),
-            found=f"a file that Keras can't load: {type(error).__name__}: {headline(error)}",
-            expected="the whole model after an epoch, as a run saves it",
-            remedy="start the run anew, without trainer.resume, or resume another folder",
+            found=f"a file that Keras cannot load: {type(error).__name__}: {headline(error)}",
+            expected="the complete model that a run saves after an epoch",
+            remedy="start a new run without trainer.resume, or resume another folder",
         ) from error
 
 
@@ -115,7 +115,7 @@ def _fit(
     trainer: Trainer,
     assessment: Assessment,
 ) -> None:
-    """Train `model`, which is `whole` or, from features, its dense layer."""
+    """Train `model`, which is `whole` or, on cached features, its dense layer."""
     done = previous.epochs if previous else []
     if previous is not None:
         _carry_over(work.record, previous)
@@ -127,7 +127,7 @@ def _fit(
     callbacks = _callbacks(work, recorder, done, trainer, whole)
     if len(done) >= trainer.epochs or _has_stopped(model, callbacks):
         return
-    with assessment, recorder, _ends_are_expected():
+    with assessment, recorder, _without_end_warnings():
         model.fit(
             Watched(_batches(work, len(done), trainer), work.watches["train"]),
             initial_epoch=len(done),
@@ -141,15 +141,15 @@ def _fit(
 
 
 @contextmanager
-def _ends_are_expected() -> Iterator[None]:
-    """Keras warns at the end of every dataset of undeclared length, as if it had run short."""
+def _without_end_warnings() -> Iterator[None]:
+    """Suppress Keras's warning at the end of every dataset of unknown length."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Your input ran out of data", category=UserWarning)
         yield
 
 
 def _carry_over(record: Record, previous: PreviousRun) -> None:
-    """Make the new folder complete in itself: the epochs so far, and only then the checkpoint that counts on them."""
+    """Copy the completed epochs to the new folder, and then their checkpoint, so that it is self-contained."""
     before = read_summary(previous.folder)
     if before is not None:
         record.update(**{key: value for key, value in before.written.items() if key in Findings.model_fields})
@@ -163,7 +163,7 @@ def _carry_over(record: Record, previous: PreviousRun) -> None:
 
 
 def _batches(work: Work, done: int, trainer: Trainer) -> tf.data.Dataset:
-    """What `fit` reads after `done` epochs: a pass each time, or the passes without end where epochs count steps."""
+    """Return the dataset for `fit` after `done` epochs: one pass per epoch, or endless if epochs count steps."""
     pipeline = work.train
     if trainer.steps_per_epoch is None:
         pipeline.skip_passes(done)
@@ -179,7 +179,7 @@ def _callbacks(
     work: Work, recorder: EpochRecorder, done: list[Epoch], trainer: Trainer, whole: keras.Model
 ) -> list[keras.callbacks.Callback]:
     record, windows = work.record, work.plan.spec.profile.windows
-    callbacks: list[keras.callbacks.Callback] = [recorder]  # first, so that no other's work counts as a step
+    callbacks: list[keras.callbacks.Callback] = [recorder]  # first, so that no other callback counts as step time
     if trainer.early_stopping.patience is not None:
         callbacks.append(EarlyStopping(trainer.early_stopping, done))
     if trainer.tensorboard:
@@ -190,7 +190,7 @@ def _callbacks(
 
 
 def _has_stopped(model: keras.Model, callbacks: list[keras.callbacks.Callback]) -> bool:
-    """Whether early stopping had ended the run that this one goes on with."""
+    """Return whether early stopping had ended the resumed run."""
     for callback in callbacks:
         if isinstance(callback, EarlyStopping):
             callback.set_model(model)
@@ -200,14 +200,14 @@ def _has_stopped(model: keras.Model, callbacks: list[keras.callbacks.Callback]) 
 
 
 class _Floor(keras.callbacks.Callback):  # type: ignore[misc]
-    """Times steps until there are enough of them, or the time is up."""
+    """Times steps until there are enough, or until the time is up."""
 
     def __init__(self, meter: Meter, seconds: float) -> None:
         super().__init__()
         self.meter, self.until_s = meter, time.perf_counter() + seconds
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Stop the training where it has gone on for long enough."""
+        """Record the end of a step, and stop the training after enough of them."""
         self.meter.stepped()
         steps = len(self.meter.loop.steps_s)
         is_late = time.perf_counter() > self.until_s and steps >= _FEWEST_FLOOR_STEPS
@@ -215,16 +215,16 @@ class _Floor(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def _floor(model: keras.Model, work: Work, assessment: Assessment) -> Loop | None:
-    """Steps on one batch, over and over, in the same loop. The model has been saved: what it learns here is lost."""
+    """Time steps on one repeated batch in the same loop. The model has been saved, so these updates are discarded."""
     batch = work.watches["train"].batch
     if batch is None:
         return None
-    there = tf.data.Dataset.from_tensors(batch).repeat()
+    ready = tf.data.Dataset.from_tensors(batch).repeat()
     watch = Watch(with_digest=False)
     watch.meter.begin()
-    with _ends_are_expected():
+    with _without_end_warnings():
         model.fit(
-            Watched(there, watch),
+            Watched(ready, watch),
             callbacks=[_Floor(watch.meter, assessment.probe_s())],
             shuffle=False,
             verbose=0,

@@ -1,4 +1,4 @@
-"""What a model's plan means in Keras, on any of its backends."""
+"""Keras models of a plan, on any backend."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from etlrun.stages.model import Emulated, MobileNetV2
 from etlrun.stages.trainer import Trainer
 
 _HEAD = "probabilities"
-"""The name of the one layer that is not the base's."""
+"""Name of the only layer that is not part of the base."""
 
 
 def build(
     stage: MobileNetV2 | Emulated, flow: Flow, scaling: Sequence[tuple[float, float]], num_classes: int
 ) -> keras.Model:
-    """A model from pictures (batch, height, width, 3) as `flow` gives them to probabilities (batch, num_classes).
+    """Build a model from images (batch, height, width, 3) of `flow` to probabilities (batch, num_classes).
 
-    It begins with `scaling`, pairs of a scale and an offset: a saved model takes pictures as the pipeline gives them.
+    It begins with `scaling`, pairs of a scale and an offset, so that a saved model takes the images of the pipeline.
 
     Raises:
-        WorldError: The weights are not there, or don't fit.
+        WorldError: The weights are missing or incompatible.
     """
     inputs = pixels = keras.Input((flow.height, flow.width, 3), dtype=flow.dtype, name="image")
     for factor, offset in scaling:
@@ -54,15 +54,15 @@ def build(
 
 
 def backbone(model: keras.Model) -> Backbone:
-    """What `model` computes before its dense layer, whose weights must not change any more."""
+    """Return the part of `model` before its dense layer; its weights must not change afterwards."""
     base = keras.Model(model.input, model.get_layer(_HEAD).input)
     compute = _computed(base)
 
-    def features(pictures: Any) -> Any:
-        # One shape of batch, so that nothing is compiled twice.
-        padding = [(0, BackboneStage.pictures_at_once - len(pictures)), *[(0, 0)] * (pictures.ndim - 1)]
-        found = compute(np.pad(pictures, padding))
-        return np.asarray(found[: len(pictures)], "float32")
+    def features(images: Any) -> Any:
+        # A fixed batch shape, so that nothing is compiled twice.
+        padding = [(0, BackboneStage.pictures_at_once - len(images)), *[(0, 0)] * (images.ndim - 1)]
+        found = compute(np.pad(images, padding))
+        return np.asarray(found[: len(images)], "float32")
 
     digest = hashlib.sha256()
     for weight in base.get_weights():
@@ -82,31 +82,31 @@ def backbone(model: keras.Model) -> Backbone:
 
 
 def _computed(base: keras.Model) -> Callable[[Any], Any]:
-    """What a whole batch of pictures becomes, from any thread.
+    """Return a thread-safe function from a full batch of images to features.
 
-    On TensorFlow the weights become constants, so that batch norms are folded into the convolutions: a third faster
-    on a CPU. Keras's own way on JAX would take the weights away meanwhile.
+    On TensorFlow the weights are frozen to constants, so that batch norms are folded into the convolutions: a third
+    faster on a CPU. On JAX, Keras's `predict` would move the weights out of the model during the call.
     """
     if keras.backend.backend() == "tensorflow":
         spec = tf.TensorSpec((BackboneStage.pictures_at_once, *base.input_shape[1:]), base.input.dtype)
-        call = tf.function(lambda pictures: base(pictures, training=False)).get_concrete_function(spec)
+        call = tf.function(lambda images: base(images, training=False)).get_concrete_function(spec)
         folded = convert_variables_to_constants_v2(call)
-        return lambda pictures: folded(tf.constant(pictures))[0]
+        return lambda images: folded(tf.constant(images))[0]
     if keras.backend.backend() != "jax":
         return base.predict_on_batch  # type: ignore[no-any-return]
     import jax
 
     weights = [[variable.value for variable in of] for of in (base.trainable_variables, base.non_trainable_variables)]
-    return jax.jit(lambda pictures: base.stateless_call(*weights, pictures, training=False)[0])  # type: ignore[no-any-return]
+    return jax.jit(lambda images: base.stateless_call(*weights, images, training=False)[0])  # type: ignore[no-any-return]
 
 
 def _version() -> str:
-    """Of the backend that computes: an update of its package may have come since."""
+    """Return the version of the imported backend; the installed package may have been updated since."""
     return str(sys.modules[keras.backend.backend()].__version__)
 
 
 def head(model: keras.Model) -> keras.Model:
-    """The dense layer of `model` with its optimizer: from features (batch, features) to probabilities."""
+    """Return the dense layer of `model` with its optimizer: from features (batch, features) to probabilities."""
     dense = model.get_layer(_HEAD)
     inputs = keras.Input(dense.input.shape[1:], dtype="float32", name="features")
     top = keras.Model(inputs, dense(inputs), name="head")
@@ -149,21 +149,21 @@ def _no_weights(weights: str, error: Exception) -> WorldError:
         home = Path(os.environ.get("KERAS_HOME", "~/.keras"))
         return WorldError(
             where=MobileNetV2.key("weights"),
-            found=f"imagenet weights that could not be had: {reason}",
-            expected="Keras's download to work, or its file to be there already",
+            found=f"imagenet weights that could not be downloaded: {reason}",
+            expected="a working download, or the file in Keras's folder of models",
             remedy=f"copy the file that Keras names into {home / 'models'} (the environment variable KERAS_HOME "
-            "moves that folder), or set model.weights to the path of a weights file",
+            "sets that folder), or set model.weights to the path of a weights file",
         )
     return WorldError(
         where=MobileNetV2.key("weights"),
-        found=f"weights that don't fit in {weights}: {reason}",
-        expected="weights of MobileNetV2 without its top, of the same alpha",
-        remedy="set model.alpha to that of the file, or model.weights=null for a random start",
+        found=f"incompatible weights in {weights}: {reason}",
+        expected="weights of MobileNetV2 without its top and with the same alpha",
+        remedy="set model.alpha to that of the file, or model.weights=null for random initialization",
     )
 
 
 def compile_for(model: keras.Model, stage: MobileNetV2 | Emulated, trainer: Trainer) -> None:
-    """Give `model` its optimizer, loss and metrics; an emulated one learns nothing, and has none."""
+    """Compile `model` with its optimizer, loss and metrics; an emulated model has none."""
     if not stage.learns:
         model.compile()
         return
@@ -179,10 +179,10 @@ def compile_for(model: keras.Model, stage: MobileNetV2 | Emulated, trainer: Trai
 
 
 def read_from_python(model: keras.Model, stage: MobileNetV2 | Emulated, train: Any, validation: Any = None) -> None:
-    """Let the loops of `model` read from any Python iterator, so that its waiting can be measured.
+    """Make the loops of `model` read from any Python iterator, so that the input wait can be measured.
 
-    On JAX Keras's own do. On TensorFlow they would trace the model once for each shape of batch; here a step is traced
-    once, for the element specs `train` and `validation`, and an emulated step is a sleep.
+    On JAX Keras's own loops do. On TensorFlow they would trace the model for each batch shape; here a step is traced
+    once, for the element specs `train` and `validation`. An emulated step is a sleep.
     """
     if isinstance(stage, Emulated):
         model.train_function = _slept(stage.step_ms / 1000)
@@ -194,7 +194,7 @@ def read_from_python(model: keras.Model, stage: MobileNetV2 | Emulated, train: A
 
 
 def _slept(seconds: float) -> Callable[..., Any]:
-    """A loop's function that only takes its time: of (iterator) on TensorFlow, of (state, iterator) on JAX."""
+    """Return a step function that sleeps: of (iterator) on TensorFlow, of (state, iterator) on JAX."""
 
     def function(*arguments: Any) -> Any:
         next(arguments[-1])
@@ -204,21 +204,21 @@ def _slept(seconds: float) -> Callable[..., Any]:
     return function
 
 
-def _traced(step: Callable[[Any], Any], spec: Any, jit_compile: bool) -> Callable[[Any], Any]:  # noqa: FBT001 - Keras's value
+def _traced(step: Callable[[Any], Any], spec: Any, jit_compile: bool) -> Callable[[Any], Any]:  # noqa: FBT001 - as in Keras
     on_batch = tf.function(step, input_signature=[spec], jit_compile=jit_compile)
     return lambda iterator: on_batch(next(iterator))
 
 
 def build_loops(model: keras.Model, stage: MobileNetV2 | Emulated, batch_size: int) -> None:
-    """Have Keras make now what it would otherwise make in the first step: metrics, loss and optimizer.
+    """Create the metrics, the loss and the optimizer variables that Keras would create in the first step.
 
-    On TensorFlow a function that makes variables is traced twice. On JAX `fit` reads a batch ahead, which no step sees.
+    On TensorFlow a function that creates variables is traced twice. On JAX `fit` would consume a batch for it.
     """
     if not stage.learns:
         return
     if keras.backend.backend() == "jax":
-        pictures = np.zeros((batch_size, *model.input_shape[1:]), model.input.dtype)
-        model.test_on_batch(pictures, np.zeros(batch_size, "int64"))
+        images = np.zeros((batch_size, *model.input_shape[1:]), model.input.dtype)
+        model.test_on_batch(images, np.zeros(batch_size, "int64"))
     else:
         label, probabilities = np.zeros(1, "int64"), keras.ops.ones((1, *model.output_shape[1:]))
         model.compute_loss(y=label, y_pred=probabilities)

@@ -1,4 +1,4 @@
-"""One run, from the config in its folder to the report beside it."""
+"""Execution of one run, from the config in its folder to its report."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ TRACEBACK = "traceback.txt"
 
 
 def freeze(folder: Path, config: Mapping[str, Any], overrides: list[str], config_dir: str | None = None) -> None:
-    """Keep the config of a run that is to start, so that later edits of files can't change it."""
+    """Write the config of a new run to its folder, so that later edits of config files do not affect it."""
     Record.create(folder, config, overrides, config_dir=config_dir)
 
 
 def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> int:
-    """Run what `freeze` left in `folder`, and return the exit status; every ending leaves a summary.
+    """Execute the run in `folder`, created by `freeze`, and return the exit status; it always writes a summary.
 
-    `planned` is the plan of that config, where it has been made already.
+    `planned` is the plan of that config, if it exists already.
     """
     try:
         with nobodys(folder):
@@ -61,8 +61,8 @@ def _run(record: Record, stages: Stages, planned: Plan | None) -> int:
         _end_early(record, statuses.INTERRUPTED, _fault("the run", "an interrupt", "the end of the training"))
         _say_interrupted(record)
         return INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - whatever it was, the summary says so and the exit status tells
-        known = _in_words(record, error)
+    except Exception as error:  # noqa: BLE001 - reported in the summary and by the exit status
+        known = _reported(record, error)
         _end_early(record, statuses.FAILED, *known.faults)
         _say_failed(known.faults)
         _traceback_if_asked(error)
@@ -71,9 +71,9 @@ def _run(record: Record, stages: Stages, planned: Plan | None) -> int:
     return TOO_SLOW if record.summary.is_too_slow else OK
 
 
-def _in_words(record: Record, error: Exception) -> EtlrunError:
-    """What is told of an error. One that nobody foresaw leaves its traceback in a file."""
-    if record.refusal is not None:  # which a library may have made something else of
+def _reported(record: Record, error: Exception) -> EtlrunError:
+    """Return the error to report. The traceback of an unexpected error is written to a file."""
+    if record.refusal is not None:  # which a library may have replaced with another error
         return records.unwritable(record.folder, record.refusal)
     if isinstance(error, EtlrunError):
         return error
@@ -91,15 +91,15 @@ def _in_words(record: Record, error: Exception) -> EtlrunError:
 
 
 def settle(folder: Path, status: int) -> None:
-    """Complete the summary of a job whose process ended without saying how (a kill, a crash)."""
+    """Complete the summary of a job whose process was killed or crashed."""
     record = Record(folder)
     if record.summary.status != statuses.RUNNING:
         return
     how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-    polite = status in {-signal.SIGINT, -signal.SIGTERM, INTERRUPTED}
-    remedy = "the kernel kills what needs too much memory; see its log" if status == -signal.SIGKILL else ""
-    error = str(_fault("the job's process", how, "an ordinary end", remedy))
-    record.update(status=statuses.INTERRUPTED if polite else statuses.FAILED, error=error)
+    is_interrupt = status in {-signal.SIGINT, -signal.SIGTERM, INTERRUPTED}
+    remedy = "the kernel kills processes that exhaust the memory; check its log" if status == -signal.SIGKILL else ""
+    error = str(_fault("the job's process", how, "a normal exit", remedy))
+    record.update(status=statuses.INTERRUPTED if is_interrupt else statuses.FAILED, error=error)
     report.write(folder)
 
 
@@ -115,7 +115,7 @@ def _work(record: Record, stages: Stages, planned: Plan) -> None:
     if previous is not None:
         record.update(resumed_from=str(previous.folder))
 
-    from etlrun.run.backend import prepare  # imports TensorFlow, so not before the config is known to be right
+    from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(spec.fit) as backend:
         from etlrun.run.drain import drain
@@ -132,20 +132,20 @@ def _work(record: Record, stages: Stages, planned: Plan) -> None:
 
 
 def _worker(spec: RunSpec, backend: Backend) -> str:
-    """Whose part of the time a run's AU is."""
+    """Return the name of the accelerator whose utilization (AU) the run reports."""
     if not spec.model.learns:
         return "the emulated accelerator"
     return "the GPU" if backend.host.accelerators else "the model"
 
 
 def _say_device(record: Record, backend: Backend) -> None:
-    """What the run computes on, and what of the machine it does not use or has not for itself."""
+    """Print the device of the run, with notes on unused or shared GPUs."""
     host, console = backend.host, Console(stderr=True, soft_wrap=True)
     cores = f"{host.cores} core{'s' if host.cores > 1 else ''}"
     notes = [backend.unseen] if backend.unseen else []
     sharing = record.summary.jobs_on_gpu
     if host.accelerators and sharing > 1:
-        notes.append(f"Up to {sharing} jobs at a time share this GPU: their times and its memory hold each other's.")
+        notes.append(f"Up to {sharing} concurrent jobs share this GPU, which affects their times and its memory.")
     console.print(f"device  {host.device}, {cores}, {rounded(host.memory_bytes)}", markup=False, highlight=False)
     for note in notes:
         console.print(f"note  {note}", markup=False, highlight=False)
@@ -161,7 +161,7 @@ def _end(record: Record, status: str, *faults: Fault) -> None:
 
 
 def _end_early(record: Record, status: str, *faults: Fault) -> None:
-    """The same where a folder that takes no more may be the reason, or is found to be."""
+    """End the run like `_end` in a folder that may not be writable."""
     is_known = record.refusal is not None
     try:
         _end(record, status, *faults)
@@ -175,7 +175,7 @@ def _end_early(record: Record, status: str, *faults: Fault) -> None:
 def _say_interrupted(record: Record) -> None:
     left = str(record.folder) if checkpoint.newest_checkpoint(record.folder) else record.summary.resumed_from
     command = left and f"etlrun {shlex.quote(f'trainer.resume={left}')}"
-    _say(f"interrupted; go on with: {command}" if command else "interrupted before its first checkpoint")
+    _say(f"interrupted; resume with: {command}" if command else "interrupted before the first checkpoint")
 
 
 def _fault(where: str, found: str, expected: str, remedy: str = "") -> Fault:

@@ -1,4 +1,4 @@
-"""What a run reads: the data set and its pipelines, each watched while it is read."""
+"""Input of a run: the dataset and its pipelines, which are measured while they are read."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ MOST_CORRUPT_NAMED = 20
 
 
 def opened(plan: Plan) -> Source:
-    """The data set, prepared where it was not; `WorldError` where it can't be had.
+    """Open the dataset, and prepare it if necessary; `WorldError` if it is unavailable.
 
-    All that is random from here on follows from the trainer's seed.
+    Sets the trainer's seed.
     """
     source = Source(plan.spec.dataset)
-    seed_all(plan.spec.trainer.seed)  # not before: TFDS draws numbers when it prepares a data set
+    seed_all(plan.spec.trainer.seed)  # afterwards, since TFDS draws random numbers when it prepares a dataset
     return source
 
 
@@ -51,14 +51,14 @@ def prepared(
     """Build the pipelines, and open their caches.
 
     Raises:
-        WorldError: Data is missing, too little, or not what the `previous` run has read; or there is no space.
+        WorldError: Data is missing, too small, or differs from that of the `previous` run; or there is no space.
     """
     contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
     _enough(plan, contexts["train"].split.num_examples)
     data = _described(source, contexts)
     digests = {name: context.split.content.digest for name, context in contexts.items()}
     if previous is not None and not has_read_the_same(previous, digests):
-        record.remark(f"Whether {previous.folder} has read the same records is not known.")
+        record.remark(f"It is unknown whether {previous.folder} has read the same records.")
     _note_few_shards(plan, record, len(contexts["train"].split.shards))
     made_by = {"folder": str(record.folder), "overrides": record.summary.overrides}
     keepers = keepers_of(plan, contexts, made_by, partial(note, record))
@@ -73,7 +73,7 @@ def prepared(
 def contexts_of(
     plan: Plan, source: Source, *, with_validation: bool = True, backbone: Backbone | None = None
 ) -> dict[str, Context]:
-    """What the stages of each pipeline share: `train` and, where there is validation, `validation`."""
+    """Return the context of each pipeline: `train` and, if there is validation, `validation`."""
     dataset = plan.spec.dataset
     names = ["train", "validation"] if with_validation and dataset.eval_split is not None else ["train"]
     splits = {name: source.split(dataset.split_of(name) or "", dataset.key_of(name)) for name in names}
@@ -84,7 +84,7 @@ def contexts_of(
 
 
 def _described(source: Source, contexts: Mapping[str, Context]) -> dict[str, Any]:
-    """The data set's name, the examples of each split, and how many shards they are in, of so many bytes; said, too."""
+    """Print and return the name of the dataset, the examples of each split, and the number and bytes of the shards."""
     examples = {name: context.split.num_examples for name, context in contexts.items()}
     shards = {shard.path for context in contexts.values() for shard in context.split.shards}
     size, name = sum(Path(path).stat().st_size for path in shards), source.builder.info.full_name
@@ -102,31 +102,31 @@ def _enough(plan: Plan, num_examples: int) -> None:
         raise WorldError(
             where=load.key("batch_size"),
             found=f"{load.batch_size}, with {num_examples} examples in the training split",
-            expected=f"at most {num_examples} while load.drop_remainder=true, which leaves no batch otherwise",
+            expected=f"at most {num_examples} with load.drop_remainder=true, which otherwise drops the only batch",
             remedy=f"set load.batch_size={num_examples} or smaller, or load.drop_remainder=false",
         )
 
 
 def _note_few_shards(plan: Plan, record: Record, shards: int) -> None:
-    """Where more shards are to be open at once than there are, larger values mean the same: a sweep over them is noise.
+    """Add a note if `cycle_length` exceeds the number of shards, so that a sweep over larger values shows only noise.
 
-    Only the data set that is opened knows how many there are.
+    The number of shards is known only once the dataset is open.
     """
     extract = stage_of(plan.train, Interleave)
     if extract is not None and extract.cycle_length not in ("all", extract.at_once(shards)):
         has = f"{shards} shard{'s' * (shards > 1)}"
-        record.remark(f"extract.cycle_length = {extract.cycle_length} means {shards}: the split has {has}.")
+        record.remark(f"extract.cycle_length = {extract.cycle_length} is limited to {shards}: the split has {has}.")
 
 
 def batches_in_pass(work: Work) -> int:
-    """Of the training split, where no record is skipped."""
+    """Return the number of batches in a pass over the training split, if no record is skipped."""
     load, num_examples = work.plan.spec.load, work.train.split.num_examples
     return num_examples // load.batch_size if load.drop_remainder else -(-num_examples // load.batch_size)
 
 
 @contextmanager
 def at_work(work: Work) -> Iterator[None]:
-    """Around the reading of the pipelines: broken records and caches are told of, and caches are left in order."""
+    """Report corrupt records and broken caches while the pipelines are read, and close the caches."""
     keepers = [pipeline.keeper for pipeline in work.pipelines.values() if pipeline.keeper is not None]
     try:
         yield
@@ -135,7 +135,7 @@ def at_work(work: Work) -> Iterator[None]:
             if keeper.failure is not None:
                 raise keeper.failure from error
         for keeper in keepers:
-            keeper.close()  # TensorFlow's threads may go on
+            keeper.close()  # TensorFlow's threads may still run
         _explain(work, error)
         raise
     finally:
@@ -151,7 +151,7 @@ def at_work(work: Work) -> Iterator[None]:
 
 
 def _explain(work: Work, error: Exception) -> None:
-    """Look for a file that can't be read, or a broken record, and tell of it; return where there is another cause."""
+    """Raise the error of an unreadable file or a corrupt record; return if there is another cause."""
     for pipeline in work.pipelines.values():
         if pipeline.context.losses.failure is not None:
             raise pipeline.context.losses.failure from error
@@ -168,17 +168,17 @@ def _explain(work: Work, error: Exception) -> None:
 
 
 def _report_changed(work: Work) -> None:
-    """Where a file has changed meanwhile nobody knows what was read, and the summary claims no digest of it."""
+    """Remove the digest of splits with files that changed during the run, and add a note."""
     changed = {name: pipeline.split.content.changed() for name, pipeline in work.pipelines.items()}
     dataset = work.record.summary.dataset
     digests = {name: None if changed[name] else digest for name, digest in dataset.digest.items()}
     work.record.update(dataset=dataset.with_values(digest=digests))
     for path in dict.fromkeys(path for path in changed.values() if path):
-        work.record.remark(f"{path} has changed since the run began: which records of it were read is not known.")
+        work.record.remark(f"{path} changed during the run: it is unknown which of its records were read.")
 
 
 def _report_skipped(work: Work) -> None:
-    """With `on_corrupt: skip`, say how many records were left out, and which."""
+    """Record how many records `on_corrupt: skip` skipped, and which."""
     if work.plan.spec.dataset.on_corrupt != "skip":
         return
     skipped: dict[str, Any] = {}
@@ -191,4 +191,4 @@ def _report_skipped(work: Work) -> None:
     total = sum(skipped.values())
     work.record.update(skipped=skipped)
     if total:
-        work.record.remark(f"{total} corrupt records were left out; events.jsonl names them.")
+        work.record.remark(f"{total} corrupt records were skipped; events.jsonl lists them.")
