@@ -19,7 +19,6 @@ from etlrun.sources.tfds import Source
 from etlrun.stages import STAGES
 from tests.forked import Forked
 
-
 FEW = 160
 """Pictures of a sample that is made more than once."""
 
