@@ -34,6 +34,18 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data_dir of the sample data set, made once for all workers: whoever needs it first makes it."""
+    from etlrun.sources.tfds import Source
+    from tests.configs import spec_of
+
+    own = tmp_path_factory.getbasetemp()
+    data_dir = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "sample"
+    Source(spec_of(f"dataset.data_dir={data_dir}").dataset)
+    return data_dir
+
+
+@pytest.fixture(scope="session")
 def photos() -> Path:
     """The data_dir of real photos, where this machine has them."""
     folder = SHARED / "data" / "tfds"

@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from etlrun.config import request as compose
 from etlrun.config.request import Request
 from etlrun.run import run
+from tests.forked import Forked
 
 SMALL = (
     "dataset=tfds",
@@ -50,9 +53,13 @@ def config_of(overrides: list[str]) -> dict[str, Any]:
 
 
 def run_here(folder: Path, overrides: list[str]) -> tuple[int, dict[str, Any]]:
-    """Run in this process; the exit status and the summary."""
+    """Run in this process; the exit status and the summary. Each probe after the training takes 0.05 s, and not 0.3."""
+    from etlrun.measure import assessment  # imports TensorFlow
+
     run.freeze(folder, config_of(overrides), overrides)
-    status = run.run(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assessment, "_PROBE_LEAST_S", 0.05)
+        status = run.run(folder)
     return status, summary_of(folder)
 
 
@@ -83,7 +90,8 @@ def start(words: list[str], cwd: Path, **environment: str) -> subprocess.Popen[s
     )
 
 
-def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+def finish(process: subprocess.Popen[str] | Forked) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of a process that comes to its end."""
     out, err = process.communicate(timeout=300)
+    assert process.returncode is not None
     return process.returncode, out, err

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.runs import emulated, events_of, finish, losses_of, run_here, small, start, summary_of
+from tests.forked import forked
+from tests.runs import emulated, events_of, finish, losses_of, run_here, small, summary_of
 
 
 def passes(summary: dict[str, Any]) -> dict[str, list[str]]:
@@ -103,18 +104,8 @@ def test_a_full_disk_ends_the_cache_and_not_the_run(side: int, limit: int, tiny:
     size = f"transform.resize.size=[{side},{side}]"
     words = emulated(tiny, size, "measure.digest=true", "trainer.epochs=2")
     _, sound = run_here(tmp_path / "sound", [*words, "cache=none"])
-    first = f"import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}));"
-    command = (
-        f"{first} sys.argv[1:] = {[*words, *on_disk(tmp_path)]!r}; runpy.run_module('etlrun', run_name='__main__')"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", f"{command}"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    status, _, err = finish(forked([*words, *on_disk(tmp_path)], tmp_path, largest_file_bytes=limit))
+    assert status == 0, err
     summary = json.loads(next(tmp_path.glob("outputs/*/*/summary.json")).read_text())
     assert digests(summary) == digests(sound)
     validation = ["uncached", "uncached"] if side == 128 else ["filled", "read"]
@@ -138,7 +129,7 @@ def test_four_runs_at_once_share_one_fill(when_busy: str, others: set[str], tiny
         "model.step_ms=20",
     )
     count = 4 if when_busy == "uncached" else 2
-    processes = [start([*words, f"hydra.run.dir={number}"], tmp_path) for number in range(count)]
+    processes = [forked([*words, f"hydra.run.dir={number}"], tmp_path) for number in range(count)]
     ends = [finish(process) for process in processes]
     assert [status for status, _, _ in ends] == [0] * count, ends
     summaries = [summary_of(tmp_path / str(number)) for number in range(count)]

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import time
 from pathlib import Path
 
@@ -16,18 +17,25 @@ from tests.runs import emulated, run_here
 Captured = pytest.CaptureFixture[str]
 
 
-@pytest.fixture
-def caches(tiny: Path, tmp_path: Path, capsys: Captured) -> Path:
-    """Those of a run of 32x32 pixels, and a day later of one of 16x16."""
-    folder = tmp_path / "caches"
+@pytest.fixture(scope="module")
+def made(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The caches of a run of 32x32 pixels, and a day later of one of 16x16."""
+    scratch = tmp_path_factory.mktemp("made")
+    folder = scratch / "caches"
     for side in (16, 32):
         size = f"transform.resize.size=[{side},{side}]"
-        assert run_here(tmp_path / str(side), emulated(tiny, "cache=disk", f"cache.dir={folder}", size))[0] == 0
+        assert run_here(scratch / str(side), emulated(tiny, "cache=disk", f"cache.dir={folder}", size))[0] == 0
         if side == 16:
             for path in folder.glob("*/cache.json"):
                 os.utime(path, (time.time() - 86_400, time.time() - 86_400))
-    capsys.readouterr()
     return folder
+
+
+@pytest.fixture
+def caches(made: Path, tmp_path: Path, capsys: Captured) -> Path:
+    """A copy of them, with their times."""
+    capsys.readouterr()
+    return shutil.copytree(made, tmp_path / "caches")
 
 
 def say(capsys: Captured, *words: str) -> str:
@@ -59,9 +67,9 @@ def test_ls_tells_what_there_is(caches: Path, capsys: Captured) -> None:
     assert re.fullmatch(rf"4 caches \(0\.\d MB\) in {caches}", lines[-1])
 
 
-def test_why_finds_a_hit_and_names_the_first_difference(tiny: Path, caches: Path, capsys: Captured) -> None:
+def test_why_finds_a_hit_and_names_the_first_difference(tiny: Path, made: Path, caches: Path, capsys: Captured) -> None:
     words = emulated(tiny, "cache=disk", f"cache.dir={caches}")
-    made = emulated(tiny, "cache=disk", f"cache.dir={caches}", "transform.resize.size=[32,32]")
+    before = emulated(tiny, "cache=disk", f"cache.dir={made}", "transform.resize.size=[32,32]")
     hits = say(capsys, "why", *words).splitlines()
     assert [re.sub(r"[0-9a-f]{20}", "KEY", line) for line in hits] == [
         f"train      hit   KEY  38 examples, 0.1 MB, used {hits[0].rsplit('used ')[1]}",
@@ -70,7 +78,7 @@ def test_why_finds_a_hit_and_names_the_first_difference(tiny: Path, caches: Path
     lines = say(capsys, "why", *words, "transform.resize.method=area").splitlines()
     assert [re.sub(r"[0-9a-f]{20}", "KEY", line).strip() for line in lines[:3]] == [
         "train      miss  KEY",
-        (f"nearest is KEY (tiny_pictures/1.2.0 train[:80%], created by 32 with {' '.join(made)})"),
+        (f"nearest is KEY (tiny_pictures/1.2.0 train[:80%], created by 32 with {' '.join(before)})"),
         "differs in transform.resize.method: bilinear in the cache, area in this config",
     ]
 

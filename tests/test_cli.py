@@ -15,6 +15,8 @@ from etlrun.plan import render
 from etlrun.stages import STAGES
 from tests.configs import composed, plan_of
 from tests.disks import fill, mounted
+from tests.forked import forked
+from tests.runs import finish
 
 FRAMEWORKS = {"tensorflow", "keras", "tensorflow_datasets"}
 IMPORTED = re.compile(r"^import time:[ \d]+\|[ \d]+\| +(\S+)$", re.MULTILINE)
@@ -112,8 +114,8 @@ def test_a_program_is_printed(tmp_path: Path) -> None:
 def test_the_last_override_of_a_key_counts_in_plans_runs_and_sweeps(line: str, tmp_path: Path) -> None:
     words = line.split()
     nowhere = ["trainer.resume=nowhere", "hydra.run.dir=run"]  # of which the run is told once it has left its plan
-    answer = etlrun(*words, *nowhere, cwd=tmp_path)
-    assert answer.stderr.startswith("etlrun: failed\n  trainer.resume=nowhere: found no run;"), answer.stderr
+    _, _, err = finish(forked([*words, *nowhere], tmp_path))
+    assert err.startswith("etlrun: failed\n  trainer.resume=nowhere: found no run;"), err
     ran = (tmp_path / "run" / "plan.txt").read_text()
     assert ran == render.text_here(grid.resolve(Request(overrides=[*words, nowhere[0]]), STAGES).plan)
     (job,) = grid.of(Request(overrides=[*words, nowhere[0]], multirun=True), STAGES).jobs

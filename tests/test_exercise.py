@@ -19,7 +19,6 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.plan.plan import Plan
 from etlrun.sources.sample.builder import jpeg
-from etlrun.sources.tfds import Source
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import SAMPLE_NAME
 from etlrun.stages.image import Decode
@@ -78,14 +77,6 @@ def batches_here(experiment: str, name: str, data_dir: Path) -> list[Batch]:
     """Of the first pass of an experiment."""
     with training_pipeline(plan_of(experiment, name, data_dir)) as pipeline:
         return batches_of(pipeline.dataset)
-
-
-@pytest.fixture(scope="module")
-def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data_dir of the sample data set."""
-    data_dir = tmp_path_factory.mktemp("sample")
-    Source(plan_of("naive", SAMPLE_NAME, data_dir).spec.dataset)
-    return data_dir
 
 
 @pytest.fixture(params=[SAMPLE_NAME, "cats_vs_dogs"])

@@ -82,12 +82,12 @@ no twentieth of a step.
 
 
 @pytest.mark.parametrize("name", STEADY)
-def test_a_planted_bottleneck_is_found(name: str) -> None:
+def test_a_planted_bottleneck_is_found(name: str, sample: Path) -> None:
     from benchmarks.planted import PLANTS, run_once
 
-    plant = PLANTS[name]
+    plant, few = PLANTS[name], {"dataset.data_dir": str(sample), "dataset.split": "'train[:320]'"}
     slower = {"model.step_ms": "100"} if name == "slow model" else {}
-    summary = run_once({**plant.config, **plant.planted, **slower}, {**plant.always_ms, **plant.sleeps_ms})
+    summary = run_once({**few, **plant.config, **plant.planted, **slower}, {**plant.always_ms, **plant.sleeps_ms})
     verdict = summary["verdict"]
     assert (verdict["kind"], verdict["stage"]) == STEADY[name], verdict
     if plant.kind == "input":
@@ -131,9 +131,9 @@ def test_a_drain_reads_passes_without_a_model(tiny: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "model.keras").exists()
 
 
-def test_a_drain_says_which_stage_sets_the_pace(tmp_path: Path) -> None:
+def test_a_drain_says_which_stage_sets_the_pace(sample: Path, tmp_path: Path) -> None:
     words = ["trainer=drain", "cache=none", "extract=sequential", "transform.num_parallel_calls=1"]
-    status, summary = run_here(tmp_path, words)
+    status, summary = run_here(tmp_path, [*words, f"dataset.data_dir={sample}"])
     assert status == 0
     rate = f"{summary['pipeline_examples_per_s']:,.0f}"
     advice = summary["verdict"].pop("advice")

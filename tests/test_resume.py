@@ -2,8 +2,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,12 @@ from etlrun.config.request import Request
 from etlrun.errors import WorldError
 from etlrun.sources.tfds import Source
 from tests.configs import spec_of
+from tests.forked import forked
 from tests.pictures import damaged, int_feature, with_feature
 from tests.runs import emulated, events_of, finish, run_here, small, start, summary_of
 
 NO_SIGNAL = 0
-LONG = ("trainer.epochs=8", "model.batch_norm_momentum=0.9")
+LONG = ("trainer.epochs=5", "model.batch_norm_momentum=0.9")
 
 
 def kill_after_epoch(process: Any, folder: Path, epoch: int, with_signal: int) -> None:
@@ -56,25 +55,25 @@ def measures(folder: Path) -> list[list[float]]:
 def test_a_killed_run_goes_on_and_ends_as_if_undisturbed(
     steps: int | None, undisturbed: Path, tiny: Path, tmp_path: Path
 ) -> None:
-    words = small(tiny, *LONG)
+    words, begin = small(tiny, *LONG), start if steps is None else forked
     if steps is not None:
         words.append(f"trainer.steps_per_epoch={steps}")
         undisturbed = tmp_path / "undisturbed"
         run_here(undisturbed, words)
     killed, resumed = tmp_path / "killed", tmp_path / "resumed"
-    process = start([*words, f"hydra.run.dir={killed}"], tmp_path)
-    kill_after_epoch(process, killed, 3, signal.SIGKILL)
+    process = begin([*words, f"hydra.run.dir={killed}"], tmp_path)
+    kill_after_epoch(process, killed, 2, signal.SIGKILL)
     assert finish(process)[0] == -signal.SIGKILL
     assert summary_of(killed)["status"] == "running"
     newest = max((killed / "checkpoints").glob("epoch_*.keras"))
     done = int(newest.stem.removeprefix("epoch_"))
-    assert 3 <= done < 8
+    assert 2 <= done < 5
 
-    process = start([f"trainer.resume={killed}", f"hydra.run.dir={resumed}"], tmp_path)
+    process = begin([f"trainer.resume={killed}", f"hydra.run.dir={resumed}"], tmp_path)
     status, _, err = finish(process)
     assert status == 0, err
     begun = [event["epoch"] for event in events_of(resumed) if event["event"] == "epoch_began"]
-    assert begun == list(range(done + 1, 9))
+    assert begun == list(range(done + 1, 6))
     assert measures(resumed) == measures(undisturbed)
     assert all(np.array_equal(a, b) for a, b in zip(weights(resumed), weights(undisturbed), strict=True))
     assert summary_of(resumed)["resumed_from"] == str(killed)
@@ -101,11 +100,11 @@ def test_ctrl_c_leaves_a_summary_and_says_how_to_go_on_but_not_before(tiny: Path
 
 
 def test_a_finished_run_can_be_trained_for_longer(undisturbed: Path, tiny: Path, tmp_path: Path) -> None:
-    words = small(tiny, *LONG, f"trainer.resume={undisturbed}", "trainer.epochs=9")
+    words = small(tiny, *LONG, f"trainer.resume={undisturbed}", "trainer.epochs=6")
     status, summary = run_here(tmp_path, words)
     assert status == 0
-    assert [epoch["epoch"] for epoch in summary["epochs"]] == list(range(1, 10))
-    assert summary["examples"] == 9 * 38
+    assert [epoch["epoch"] for epoch in summary["epochs"]] == list(range(1, 7))
+    assert summary["examples"] == 6 * 38
 
 
 def test_another_config_is_refused_with_every_difference(undisturbed: Path, tiny: Path, tmp_path: Path) -> None:
@@ -138,7 +137,7 @@ def test_the_overrides_of_the_resumed_run_come_first(undisturbed: Path) -> None:
     merged = Request(overrides=words).resuming().overrides
     assert merged[-3:] == words
     assert "model.trainable=false" in merged
-    assert "trainer.epochs=8" not in merged
+    assert "trainer.epochs=5" not in merged
 
 
 def test_a_plus_before_the_option_is_no_reason_to_take_nothing_over(undisturbed: Path) -> None:
@@ -155,8 +154,8 @@ def test_a_run_of_ones_own_configs_is_resumed_wherever_options_stand(tiny: Path,
     first = [word for word in first if not word.startswith("load.")]
     again = ["trainer.resume=first", "trainer.epochs=2", "hydra.run.dir=again"]
     for words in (first, again):
-        command = [sys.executable, "-m", "etlrun", *words]
-        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        status, _, err = finish(forked(words, tmp_path))
+        assert status == 0, err
     summary = summary_of(tmp_path / "again")
     assert (summary["status"], len(summary["epochs"])) == ("completed", 2)
     assert "batch_size: 16" in (tmp_path / "again" / "config.yaml").read_text()
@@ -181,8 +180,8 @@ def test_fewer_epochs_than_are_done_are_refused(undisturbed: Path, tiny: Path, t
     status, summary = run_here(tmp_path, small(tiny, *LONG, f"trainer.resume={undisturbed}", "trainer.epochs=2"))
     assert status == 1
     assert summary["error"] == (
-        f"trainer.epochs: found 2; expected at least 8, the epochs that {undisturbed} has completed\n"
-        "    -> set trainer.epochs=8 or more"
+        f"trainer.epochs: found 2; expected at least 5, the epochs that {undisturbed} has completed\n"
+        "    -> set trainer.epochs=5 or more"
     )
 
 

@@ -2,38 +2,36 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from etlrun.config.grid import resolve
+from etlrun.config.request import Request
+from etlrun.sources.sample import builder
 from etlrun.sources.sample.builder import NUM_EXAMPLES, jpeg
 from etlrun.sources.sample.draw import CLASSES, picture
-
-PREPARE = """
-import sys
-from etlrun.config.request import Request
-from etlrun.config.grid import resolve
 from etlrun.sources.tfds import Source
 from etlrun.stages import STAGES
-source = Source(resolve(Request(overrides=["dataset.data_dir=" + sys.argv[1]]), STAGES).plan.spec.dataset)
-print(source.split("train", "dataset.split").num_examples)
-"""
+from tests.forked import Forked
+
+FEW = 160
+"""Pictures of a sample that is made more than once."""
 
 
-def prepare(data_dir: Path) -> subprocess.Popen[str]:
-    """A process that needs the sample data set, and so makes it."""
-    return subprocess.Popen(
-        [sys.executable, "-c", PREPARE, str(data_dir)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+def prepare(data_dir: Path) -> Forked:
+    """A process that needs the sample data set, and so makes it, of fewer pictures."""
+    return Forked(partial(_prepare, data_dir), data_dir)
+
+
+def _prepare(data_dir: Path) -> None:
+    builder.NUM_EXAMPLES = FEW
+    source = Source(resolve(Request(overrides=[f"dataset.data_dir={data_dir}"]), STAGES).plan.spec.dataset)
+    print(source.split("train", "dataset.split").num_examples)
 
 
 def files(data_dir: Path) -> dict[str, str]:
@@ -74,7 +72,7 @@ def test_the_classes_differ_in_shape_and_not_in_colour() -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data_dir = tmp_path_factory.mktemp("sample")
     process = prepare(data_dir)
     _, err = process.communicate(timeout=300)
@@ -82,8 +80,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data_dir
 
 
-def test_it_is_a_data_set_of_tfds(whole: Path) -> None:
-    folder = whole / "etlrun_sample" / "1.0.0"
+def test_it_is_a_data_set_of_tfds(sample: Path) -> None:
+    folder = sample / "etlrun_sample" / "1.0.0"
     info = json.loads((folder / "dataset_info.json").read_text())
     lengths = [int(length) for length in info["splits"][0]["shardLengths"]]
     assert len(lengths) == 8
@@ -93,16 +91,16 @@ def test_it_is_a_data_set_of_tfds(whole: Path) -> None:
     assert sorted(features) == ["image", "label"]
 
 
-def test_two_processes_at_once_make_it_once(whole: Path, tmp_path: Path) -> None:
+def test_two_processes_at_once_make_it_once(undisturbed: Path, tmp_path: Path) -> None:
     processes = [prepare(tmp_path) for _ in range(2)]
     outputs, errors = zip(*(process.communicate(timeout=300) for process in processes), strict=True)
     assert [process.returncode for process in processes] == [0, 0], errors
-    assert [output.splitlines()[-1] for output in outputs] == [str(NUM_EXAMPLES)] * 2
+    assert [output.splitlines()[-1] for output in outputs] == [str(FEW)] * 2
     assert sum("Generating train examples" in error for error in errors) == 1
-    assert files(tmp_path) == files(whole)
+    assert files(tmp_path) == files(undisturbed)
 
 
-def test_a_kill_half_way_is_mended(whole: Path, tmp_path: Path) -> None:
+def test_a_kill_half_way_is_mended(undisturbed: Path, tmp_path: Path) -> None:
     family = tmp_path / "etlrun_sample"
     process = prepare(tmp_path)
     deadline = time.monotonic() + 120
@@ -117,9 +115,9 @@ def test_a_kill_half_way_is_mended(whole: Path, tmp_path: Path) -> None:
     again = prepare(tmp_path)
     _, err = again.communicate(timeout=300)
     assert again.returncode == 0, err
-    assert files(tmp_path) == files(whole)
+    assert files(tmp_path) == files(undisturbed)
     assert [path.name for path in family.glob("incomplete.*")] == ["incomplete.notes"], "which is somebody's own"
 
 
-def test_users_who_share_a_folder_of_data_share_its_lock(whole: Path) -> None:
-    assert oct((whole / "etlrun_sample" / ".etlrun.lock").stat().st_mode & 0o777) == "0o666"
+def test_users_who_share_a_folder_of_data_share_its_lock(sample: Path) -> None:
+    assert oct((sample / "etlrun_sample" / ".etlrun.lock").stat().st_mode & 0o777) == "0o666"

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.configs import plan_of, refusal_of_request, refusal_of_spec, spec_of
-from tests.runs import finish, small, start, summary_of
+from tests.forked import forked
+from tests.runs import finish, small, summary_of
 from tests.sweeps import Sweep, results_of
 from tests.test_grid import grid_of, jobs_of
 
@@ -137,7 +138,7 @@ def test_a_run_of_an_experiment_with_another_trainer_says_what_goes_unused(tiny:
     own.write_text("# @package _global_\n# Mine.\ntrainer: {learning_rate: 0.01}\nload: {prefetch: 1}\n")
     words = [word for word in small(tiny, "trainer=drain", "experiment=mine") if "model" not in word]
     words += [f"hydra.run.dir={tmp_path / 'run'}", "--config-dir", str(tmp_path / "mine")]
-    status, out, err = finish(start(words, tmp_path))
+    status, out, err = finish(forked(words, tmp_path))
     assert status == 0, err
     assert summary_of(tmp_path / "run")["remarks"][0] == f"trainer.learning_rate goes unused: {FIT}."
     assert f"note      trainer.learning_rate goes unused: {FIT}.\n" in out

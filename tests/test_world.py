@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests import pictures
-from tests.runs import events_of, finish, run_here, small, start
+from tests.runs import emulated, events_of, finish, run_here, small, start
 
 BROKEN = {
     "truncated shard": (
@@ -43,7 +43,8 @@ def test_a_broken_record_is_named(
 ) -> None:
     damage, expected = BROKEN[name]
     shard = pictures.damaged(tiny, tmp_path / "data", damage)
-    status, summary = run_here(tmp_path / "run", small(tmp_path / "data", f"extract={extract}"))
+    run_of = small if name == "truncated shard" else emulated
+    status, summary = run_here(tmp_path / "run", run_of(tmp_path / "data", f"extract={extract}"))
     assert status == 1
     assert summary["status"] == "failed"
     error = summary["error"]
@@ -59,7 +60,8 @@ def test_a_broken_record_is_named(
 @pytest.mark.parametrize(("damage", "left"), [(BROKEN["picture that does not decode"][0], 37), (pictures.truncate, 31)])
 def test_skipping_counts_and_goes_on(damage: Callable[[Path], None], left: int, tiny: Path, tmp_path: Path) -> None:
     pictures.damaged(tiny, tmp_path / "data", damage)
-    words = small(tmp_path / "data", "dataset.on_corrupt=skip", "trainer.epochs=2")
+    run_of = small if damage is pictures.truncate else emulated
+    words = run_of(tmp_path / "data", "dataset.on_corrupt=skip", "trainer.epochs=2", "load.drop_remainder=false")
     status, summary = run_here(tmp_path / "run", words)
     assert status == 0
     assert [epoch["examples"] for epoch in summary["epochs"]] == [left, left]
@@ -69,7 +71,7 @@ def test_skipping_counts_and_goes_on(damage: Callable[[Path], None], left: int, 
 
 
 def test_more_in_a_batch_than_there_is(tiny: Path, tmp_path: Path) -> None:
-    status, summary = run_here(tmp_path, small(tiny, "load.batch_size=39", "load.drop_remainder=true"))
+    status, summary = run_here(tmp_path, emulated(tiny, "load.batch_size=39", "load.drop_remainder=true"))
     assert status == 1
     assert summary["error"] == (
         "load.batch_size: found 39, with 38 examples in the training split; "
@@ -102,7 +104,7 @@ def test_a_split_that_is_not_there(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_a_part_without_examples(tiny: Path, tmp_path: Path) -> None:
-    _, summary = run_here(tmp_path, small(tiny, "dataset.eval_split='train[:0]'"))
+    _, summary = run_here(tmp_path, emulated(tiny, "dataset.eval_split='train[:0]'"))
     assert summary["error"] == (
         "dataset.eval_split: found no examples in 'train[:0]' of tiny_pictures/1.2.0; "
         "expected at least one\n    -> choose a larger part of the split"
@@ -155,7 +157,7 @@ def test_a_home_of_data_sets_that_is_not_on_this_machine(tmp_path: Path) -> None
 
 def test_a_shard_that_is_gone(tiny: Path, tmp_path: Path) -> None:
     shard = pictures.damaged(tiny, tmp_path / "data", Path.unlink)
-    _, summary = run_here(tmp_path / "run", small(tmp_path / "data"))
+    _, summary = run_here(tmp_path / "run", emulated(tmp_path / "data"))
     assert summary["error"] == (
         f"{shard}: found no such file; expected a shard of tiny_pictures/1.2.0\n"
         f"    -> remove {shard.parent} and run again, so that the data set is prepared anew"

@@ -39,10 +39,7 @@ def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[
         return "Try load.prefetch=autotune: batches are then prepared while the model runs."
     if stage.startswith("extract."):
         return _extract(plan, conditions)
-    if (
-        stage.startswith("transform.")
-        and parallelism.get(stage, parallelism.get(Map.path, 1)) < conditions["cores"]
-    ):
+    if stage.startswith("transform.") and parallelism.get(stage, parallelism.get(Map.path, 1)) < conditions["cores"]:
         return f"Try transform.num_parallel_calls={conditions['cores']}: the transform does not use all cores."
     if stage in {Backbone.path, plan.spec.cache.path}:
         return _target(stage, plan, conditions)

@@ -1,0 +1,75 @@
+"""Processes that are forked from a server which has imported TensorFlow, as the jobs of a sweep are.
+
+For tests to which it is the same how a process has begun: it saves each the seconds of importing TensorFlow. What the
+environment changes at the import of a framework does not reach it, and it ends without Python's own clean-up;
+`tests.runs.start` gives what a shell would.
+"""
+
+import os
+import resource
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from etlrun.sweep.process import _context
+
+
+class Forked:
+    """A process that does `work` in `cwd`, with what tests use of `subprocess.Popen`."""
+
+    def __init__(self, work: Callable[[], object], cwd: Path, largest_file_bytes: int | None = None) -> None:
+        self._output = Path(tempfile.mkdtemp(dir=cwd))
+        arguments = (work, cwd, dict(os.environ), self._output, largest_file_bytes)
+        self._process = _context().Process(target=_do, args=arguments)
+        self._process.start()
+        self.pid = self._process.pid or 0
+
+    def poll(self) -> int | None:
+        """Return the exit status, or None before the end."""
+        return self._process.exitcode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for the end; stdout and stderr."""
+        self._process.join(timeout)
+        if self.poll() is None:
+            self._process.kill()
+            raise TimeoutError(f"process {self.pid} still runs after {timeout} s")
+        out, err = ((self._output / name).read_text() for name in ("1", "2"))
+        return out, err
+
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
+
+
+def forked(words: list[str], cwd: Path, largest_file_bytes: int | None = None) -> Forked:
+    """`etlrun` with `words`, in a process group of its own."""
+    return Forked(partial(_etlrun, words), cwd, largest_file_bytes)
+
+
+def _etlrun(words: list[str]) -> None:
+    from etlrun.cli import main as cli
+
+    sys.argv = ["etlrun", *words]
+    cli.main(words)
+
+
+def _do(
+    work: Callable[[], object], cwd: Path, environment: dict[str, str], output: Path, largest_file_bytes: int | None
+) -> None:
+    """Do `work` as if a shell had started it in `cwd`."""
+    os.setsid()
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    for stream in (1, 2):
+        os.dup2(os.open(output / str(stream), os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+        signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+    if largest_file_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file_bytes, largest_file_bytes))
+    work()
