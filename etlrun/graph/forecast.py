@@ -14,7 +14,7 @@ from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps
 from etlrun.plan.plan import at_cache
-from etlrun.stages.cache import DiskCache, MemoryCache
+from etlrun.stages.cache import Cache
 from etlrun.stages.image import Decode
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import Map, Parse
@@ -42,7 +42,7 @@ class Space:
         return size <= self.share * self.free_bytes
 
 
-def fits(pipelines: Mapping[str, Pipeline], cache: MemoryCache | DiskCache, folder: Any) -> int:
+def fits(pipelines: Mapping[str, Pipeline], cache: Cache, folder: Any) -> int:
     """The bytes that the caches of `pipelines` are going to take; `WorldError` where there is no space for them."""
     size = sum(_bytes_at(pipeline, None) for pipeline in pipelines.values())
     spaces = {
@@ -62,9 +62,7 @@ def fits(pipelines: Mapping[str, Pipeline], cache: MemoryCache | DiskCache, fold
     )
 
 
-def _that_fit(
-    pipelines: Mapping[str, Pipeline], cache: MemoryCache | DiskCache, size: int, spaces: Mapping[str, Space]
-) -> Iterator[str]:
+def _that_fit(pipelines: Mapping[str, Pipeline], cache: Cache, size: int, spaces: Mapping[str, Space]) -> Iterator[str]:
     """Other targets and points, with their sizes."""
     points = {cache.at: size}
     for point in ("source", "decoded", "transformed"):
