@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from etlrun.eject.steps import lines_of, source_of, unpacked
-from etlrun.eject.text import call, function, parallel, quoted
-from etlrun.plan.plan import Plan, PlannedStage, keeps_file_order
-from etlrun.stages.cache import DiskCache, MemoryCache, NoCache
+from etlrun.eject.text import call, function, literal, parallel, quoted
+from etlrun.plan.plan import Plan, PlannedStage, keeps_file_order, reads_features
+from etlrun.stages.cache import DiskCache
+from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.flow import Flow
-from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, Map, Parse
@@ -233,20 +233,8 @@ def backbone(stage: Backbone, place: Place) -> Expression:
     )
 
 
-def no_cache(_stage: NoCache, place: Place) -> Expression:
-    """No plan has it."""
-    return Expression(text=place.dataset)
-
-
-def cache_memory(_stage: MemoryCache, place: Place) -> Expression:
-    """tf.data's, unless these are features."""
-    return Expression(text=place.dataset if place.incoming.content == "features" else f"{place.dataset}.cache()")
-
-
 def cache_disk(stage: DiskCache, place: Place) -> Expression:
     """tf.data's, in a folder that no other program sees: it can't tell a cache that is stale, broken or in use."""
-    if place.incoming.content == "features":
-        return Expression(text=place.dataset)
     own = ('folder = tempfile.mkdtemp(prefix="pipeline_")',)
     given = (
         "pathlib.Path(CACHE_DIR).mkdir(parents=True, exist_ok=True)",
@@ -263,22 +251,6 @@ def cache_disk(stage: DiskCache, place: Place) -> Expression:
     return Expression(text=f'{place.dataset}.cache(f"{{cache_folder()}}/{place.pipeline}")', functions=(folder,))
 
 
-def shuffle(stage: Shuffle, place: Place) -> Expression:
-    """By `seed`, that of the pass."""
-    return Expression(text=f"{place.dataset}.shuffle({stage.buffer_size}, seed=seed, reshuffle_each_iteration=False)")
-
-
-def batch(stage: Batch, place: Place) -> Expression:
-    """With what remains, unless told otherwise."""
-    remainder = ["drop_remainder=True"] if stage.drop_remainder else []
-    return Expression(text=call(f"{place.dataset}.batch", "BATCH_SIZE", *remainder))
-
-
-def prefetch(stage: Prefetch, place: Place) -> Expression:
-    """From pass to pass."""
-    return Expression(text=f"{place.dataset}.prefetch({parallel(stage.buffer_size)})")
-
-
 DATASET_TEXTS: dict[type, Callable[[Any, Place], Expression]] = {
     Tfds: tfds,
     Sequential: sequential,
@@ -287,11 +259,33 @@ DATASET_TEXTS: dict[type, Callable[[Any, Place], Expression]] = {
     AfterCache: map_steps,
     SkipCorrupt: skip_corrupt,
     Backbone: backbone,
-    NoCache: no_cache,
-    MemoryCache: cache_memory,
     DiskCache: cache_disk,
-    Shuffle: shuffle,
-    Batch: batch,
-    Prefetch: prefetch,
 }
-"""The expression of each kind of stage."""
+"""The expression of each kind of stage that is no call."""
+
+
+def expression(place: Place) -> Expression:
+    """Of the stage in its place. What a frozen base has made is in memory already, and needs no cache."""
+    stage = place.planned.stage
+    if stage.keeps and reads_features(place.plan):
+        return Expression(text=place.dataset)
+    called = stage.call()
+    return DATASET_TEXTS[type(stage)](stage, place) if called is None else Expression(text=_called(place, called))
+
+
+def _called(place: Place, called: Call) -> str:
+    keywords = (f"{name}={_argument(argument)}" for name, argument in called.keywords.items())
+    return call(f"{place.dataset}.{called.method}", *map(_argument, called.arguments), *keywords)
+
+
+def _argument(argument: Any) -> str:
+    match argument:
+        case Constant():
+            return argument.name
+        case Parallel():
+            return parallel(argument.value)
+        case UpToAll():
+            return str(argument.value)
+        case PassSeed():
+            return "seed"
+    return literal(argument)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from etlrun.eject.datasets import DATASET_TEXTS, Place
+from etlrun.eject.datasets import Place, expression
 from etlrun.eject.text import function
 from etlrun.plan.plan import Plan, PlannedStage, at_cache, reads_features
 from etlrun.stages.flow import Flow
@@ -85,7 +85,7 @@ class _Writer:
         lines = []
         for planned in stages:
             place = Place(plan=self.plan, pipeline=self.name, planned=planned, incoming=self.flow, dataset=dataset)
-            made = DATASET_TEXTS[type(planned.stage)](planned.stage, place)
+            made = expression(place)
             self.needed += made.functions
             self.flow = planned.gives
             if made.text != dataset:

@@ -10,8 +10,9 @@ from importlib import metadata
 from etlrun import __version__
 from etlrun.eject.parts import PART_TEXTS
 from etlrun.eject.pipeline import pipeline
-from etlrun.eject.text import COLUMNS, constant, path, quoted
+from etlrun.eject.text import COLUMNS, constant, literal, path, quoted
 from etlrun.plan.plan import Plan, reads_features
+from etlrun.stages.call import Constant
 from etlrun.stages.model import Emulated
 from etlrun.stages.trainer import Trainer
 
@@ -48,9 +49,7 @@ def ejected(plan: Plan, words: Sequence[str], packages: Mapping[str, str]) -> st
     entry = "train" if isinstance(plan.spec.trainer, Trainer) else "drain"
     functions = dict.fromkeys(_functions(plan))  # each one once
     text = "\n\n\n".join([*functions, f'if __name__ == "__main__":\n    {entry}()'])
-    constants = [
-        constant(name, literal) for name, literal in _constants(plan).items() if re.search(rf"\b{name}\b", text)
-    ]
+    constants = [constant(name, value) for name, value in _constants(plan).items() if re.search(rf"\b{name}\b", text)]
     top = "\n".join([*constants, "", _AS_WRITTEN])
     return "\n\n".join([_header(plan, words, packages), _imports(f"{top}\n{text}"), f"{top}\n\n\n{text}\n"])
 
@@ -122,12 +121,21 @@ def _constants(plan: Plan) -> dict[str, str]:
         "SEED": str(spec.trainer.seed),
         "EPOCHS": str(spec.trainer.epochs),
         "CORES": "os.cpu_count() or 1",
-        "BATCH_SIZE": str(spec.load.batch_size),
+        **dict(_of_calls(plan)),
         "TRAIN_SPLIT": quoted(spec.dataset.split),
         "VALIDATION_SPLIT": quoted(spec.dataset.eval_split or ""),
         "DATA_DIR": path(spec.dataset.data_dir or ""),
         "CACHE_DIR": path(spec.cache.dir or ""),
     }
+
+
+def _of_calls(plan: Plan) -> Iterator[tuple[str, str]]:
+    """The constants that stages name in their calls."""
+    called = (planned.stage.call() for stages in plan.pipelines.values() for planned in stages)
+    for call in (call for call in called if call is not None):
+        for argument in (*call.arguments, *call.keywords.values()):
+            if isinstance(argument, Constant):
+                yield argument.name, literal(argument.value)
 
 
 def _functions(plan: Plan) -> Iterator[str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 from textwrap import dedent
-from typing import Any
 
-from etlrun.eject.text import call, quoted
+from etlrun.eject.text import call, literal, quoted
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.step import Parse, Step
 
@@ -17,7 +16,7 @@ def lines_of(step: Step, dataset: Dataset) -> Lines:
     """Lines that make `image`, and where it parses `label`, of what they were."""
     if isinstance(step, Parse):
         return _parsed(dataset)
-    values = {name: _literal(value) for name, value in step.values.items()}
+    values = {name: literal(value) for name, value in step.values.items()}
     seed = {"seed": "seed"} if step.random else {}
     return (call(f"image = {_name(step)}", "image", *(f"{name}={text}" for name, text in (values | seed).items())),)
 
@@ -30,10 +29,6 @@ def source_of(step: Step) -> str:
 
 def _name(step: Step) -> str:
     return step.path.rpartition(".")[2]
-
-
-def _literal(value: Any) -> str:
-    return quoted(value) if isinstance(value, str) else repr(value)
 
 
 def _parsed(dataset: Dataset) -> Lines:

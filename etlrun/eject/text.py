@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from textwrap import indent
+from typing import Any
 
 COLUMNS = 120
 _ROOM = 98
@@ -13,6 +14,11 @@ def quoted(text: str) -> str:
     """A literal, in double quotes unless that takes more escapes."""
     literal = repr(text)
     return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text else literal
+
+
+def literal(value: Any) -> str:
+    """A plain value."""
+    return quoted(value) if isinstance(value, str) else repr(value)
 
 
 def call(function: str, *arguments: str) -> str:

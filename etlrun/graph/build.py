@@ -11,7 +11,7 @@ import tensorflow as tf
 from etlrun.cache.keeper import READ, Keeper
 from etlrun.graph import disk
 from etlrun.graph.context import Context
-from etlrun.graph.datasets import DATASET_STAGES
+from etlrun.graph.datasets import counted, staged
 from etlrun.graph.passes import Passes
 from etlrun.plan.plan import PlannedStage, at_cache
 from etlrun.sources.tfds import Split
@@ -50,7 +50,7 @@ class Pipeline:
         self._before, self._after = self._build(None, before, first), after
         self._has_memory = cache is not None and keeper is None
         if self._has_memory:
-            self._before = DATASET_STAGES[type(cache)](self._before, cache, context)
+            self._before = staged(counted(self._before, context), cache, context)
         self._before = self._before.with_options(_as_written())  # which hold for all that is built upon it
         self._number = 0
         batches = self._build(self._build(self._before, after), self._ahead)
@@ -119,7 +119,7 @@ class Pipeline:
         self, dataset: tf.data.Dataset | None, stages: Stages, context: Context | None = None
     ) -> tf.data.Dataset:
         for planned in stages:
-            dataset = DATASET_STAGES[type(planned.stage)](dataset, planned.stage, context or self.context)
+            dataset = staged(dataset, planned.stage, context or self.context)
         return dataset
 
     def before(self, path: str) -> tf.data.Dataset:

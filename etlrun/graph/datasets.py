@@ -12,10 +12,10 @@ from etlrun.graph.context import Context
 from etlrun.graph.skip import skip_corrupt
 from etlrun.machine import CORES, calls_here, cores
 from etlrun.sources.tfds import Example
-from etlrun.stages.cache import MemoryCache
+from etlrun.stages.base import Stage
+from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
 from etlrun.stages.image import Decode
-from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, Map, Parse, Step
@@ -131,37 +131,17 @@ def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.
     return dataset.batch(stage.pictures_at_once).prefetch(1).map(features).unbatch()
 
 
-def cache_memory(dataset: tf.data.Dataset, _stage: MemoryCache, context: Context) -> tf.data.Dataset:
-    """tf.data's cache in memory, with a count of the bytes that it holds."""
+def counted(dataset: tf.data.Dataset, context: Context) -> tf.data.Dataset:
+    """The same examples; the bytes of a pass over them are counted."""
 
-    def counted(number: tf.Tensor, example: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    def count(number: tf.Tensor, example: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         picture, label = example
         size = tf.strings.length(picture) if picture.dtype == tf.string else tf.size(picture) * picture.dtype.size
         before = tf.where(number == 0, tf.constant(0, tf.int64), context.held_bytes)
         with tf.control_dependencies([context.held_bytes.assign(before + tf.cast(size, tf.int64) + label.dtype.size)]):
             return tf.identity(picture), label
 
-    return dataset.enumerate().map(tf.autograph.experimental.do_not_convert(counted)).cache()
-
-
-def shuffle(dataset: tf.data.Dataset, stage: Shuffle, context: Context) -> tf.data.Dataset:
-    """An order of its own for each pass, the same in every run of one seed.
-
-    A buffer for more examples than there are would take memory, and change no order.
-    """
-    seed = context.pass_seed(context.pass_number)
-    buffer_size = min(stage.buffer_size, context.split.num_examples)
-    return dataset.shuffle(buffer_size, seed=seed, reshuffle_each_iteration=False)
-
-
-def batch(dataset: tf.data.Dataset, stage: Batch, _context: Context) -> tf.data.Dataset:
-    """A new first dimension."""
-    return dataset.batch(stage.batch_size, drop_remainder=stage.drop_remainder)
-
-
-def prefetch(dataset: tf.data.Dataset, stage: Prefetch, _context: Context) -> tf.data.Dataset:
-    """Elements ready ahead of time."""
-    return dataset.prefetch(_autotuned(stage.buffer_size))
+    return dataset.enumerate().map(tf.autograph.experimental.do_not_convert(count))
 
 
 DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
@@ -172,9 +152,30 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     AfterCache: map_steps,
     SkipCorrupt: skip_corrupt,
     Backbone: backbone,
-    MemoryCache: cache_memory,
-    Shuffle: shuffle,
-    Batch: batch,
-    Prefetch: prefetch,
 }
-"""The function that each kind of stage stands for. A cache on disk takes several: see `etlrun.graph.disk`."""
+"""The function that each kind of stage stands for that is no call. A cache on disk takes several: see `disk`."""
+
+
+def staged(dataset: tf.data.Dataset | None, stage: Stage, context: Context) -> tf.data.Dataset:
+    """What `stage` makes of `dataset`."""
+    call = stage.call()
+    return DATASET_STAGES[type(stage)](dataset, stage, context) if call is None else _called(dataset, call, context)
+
+
+def _called(dataset: tf.data.Dataset, call: Call, context: Context) -> tf.data.Dataset:
+    arguments = [_argument(argument, context) for argument in call.arguments]
+    keywords = {name: _argument(argument, context) for name, argument in call.keywords.items()}
+    return getattr(dataset, call.method)(*arguments, **keywords)
+
+
+def _argument(argument: Any, context: Context) -> Any:
+    match argument:
+        case Constant():
+            return argument.value
+        case Parallel():
+            return _autotuned(argument.value)
+        case UpToAll():  # a buffer for more would take memory, and change no order
+            return min(argument.value, context.split.num_examples)
+        case PassSeed():
+            return context.pass_seed(context.pass_number)
+    return argument

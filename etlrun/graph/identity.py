@@ -87,7 +87,7 @@ def _makers(flat: Sequence[PlannedStage], context: Context, *, is_random: bool) 
     roots: list[Any] = [Source.parser, *(context.backbone.makers if context.backbone is not None else ())]
     steps = [stage for stage in stages if isinstance(stage, Step) and not isinstance(stage, Parse)]
     others = [type(stage) for stage in stages if not isinstance(stage, Step)]
-    roots += [*(step.op for step in steps), *(made for of in others for made in (of, DATASET_STAGES[of]))]
+    roots += [*(step.op for step in steps), *others, *(DATASET_STAGES[of] for of in others if of in DATASET_STAGES)]
     code = [["python", "{}.{}".format(*sys.version_info)]]  # code is compiled otherwise by each
     code += [[f"code {module}", digest] for module, digest in code_of(roots).items()]
     computes = is_random or bool(steps) or any(getattr(stage, "decode", False) for stage in stages)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
+from etlrun.stages.call import Call
 from etlrun.stages.flow import Flow
 
 
@@ -83,13 +84,15 @@ Size = Annotated[
 
 
 class Stage:
-    """A frozen, keyword-only dataclass of parameters; what it means in TensorFlow is registered for its type.
+    """A frozen, keyword-only dataclass of parameters.
 
     Attributes:
         path: The group and the name by which configs and plans call it: `extract.interleave`.
+        keeps: Whether later passes read what it holds instead of what comes before it.
     """
 
     path: ClassVar[str]
+    keeps: ClassVar[bool] = False
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
 
     @property
@@ -100,6 +103,10 @@ class Stage:
     def flow(self, incoming: Flow) -> Flow:
         """What goes out when `incoming` comes in; `UnfitError` where it can't take that."""
         return incoming
+
+    def call(self) -> Call | None:
+        """What it does to a dataset; None where a graph and a program have functions of their own for its type."""
+        return None
 
     def faults(self) -> typing.Iterator[tuple[str, str, str, str]]:
         """Faults of single fields that their types can't tell: (field, found, expected, remedy)."""

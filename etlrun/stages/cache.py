@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from etlrun.stages.base import SPEED, Expected, OptionalPath, Stage
+from etlrun.stages.call import Call
 
 POINTS = ("source", "decoded", "transformed", "features")
 """Of a pipeline, in order, by names of their own. A step's name means the point after that step."""
@@ -50,6 +51,10 @@ class MemoryCache(_Cache):
     """The first pass fills the process's memory, later passes read from there."""
 
     path: ClassVar[str] = "cache.memory"
+    keeps: ClassVar[bool] = True
+
+    def call(self) -> Call:
+        return Call("cache")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +62,7 @@ class DiskCache(_Cache):
     """The first pass that needs them fills files, which later passes, and later runs on the same data, read."""
 
     path: ClassVar[str] = "cache.disk"
+    keeps: ClassVar[bool] = True
 
 
 Cache = NoCache | MemoryCache | DiskCache

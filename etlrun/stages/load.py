@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from etlrun.stages.base import ORDER, SPEED, Buffer, Expected, Flag, Natural, Positive, Stage
+from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.flow import Flow
 
 ShuffleBuffer = Annotated[int, Field(ge=0, le=100_000_000), Expected("an integer from 0 to 100,000,000")]
@@ -28,6 +29,10 @@ class Shuffle(Stage):
     buffer_size: Annotated[Positive, ORDER]
     seed: Annotated[Natural, ORDER]
 
+    def call(self) -> Call:
+        keywords = {"seed": PassSeed(), "reshuffle_each_iteration": False}
+        return Call("shuffle", (UpToAll(self.buffer_size),), keywords)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Batch(Stage):
@@ -46,6 +51,10 @@ class Batch(Stage):
     def flow(self, incoming: Flow) -> Flow:
         return incoming.replace(batch_size=self.batch_size)
 
+    def call(self) -> Call:
+        keywords = {"drop_remainder": True} if self.drop_remainder else {}
+        return Call("batch", (Constant("BATCH_SIZE", self.batch_size),), keywords)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prefetch(Stage):
@@ -58,6 +67,9 @@ class Prefetch(Stage):
     path: ClassVar[str] = "load.prefetch"
 
     buffer_size: Annotated[Buffer, SPEED]
+
+    def call(self) -> Call:
+        return Call("prefetch", (Parallel(self.buffer_size),))
 
 
 @dataclass(frozen=True, kw_only=True)
