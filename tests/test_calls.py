@@ -19,7 +19,7 @@ from tests.test_eject import as_bytes, loaded, of_tiny
 
 def test_every_stage_has_a_text() -> None:
     """A call is its own text; that nothing is kept is no stage of any plan."""
-    texts = DATASET_TEXTS.keys() | PART_TEXTS.keys()
+    texts: set[type[Stage]] = {*DATASET_TEXTS, *PART_TEXTS}
     registered = {stage for stages in STAGES.values() for stage in stages.values() if not issubclass(stage, Step)}
     missing = {stage.__name__ for stage in (registered | DATASET_STAGES.keys()) - texts}
     assert missing == {"NoCache", "MemoryCache"}, f"etlrun/eject does not know all of {missing}"

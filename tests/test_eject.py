@@ -44,6 +44,7 @@ SAYS_NOTHING = {
 """Parameters that change no line of a program, and why."""
 BASES = {
     "dataset.download": ("dataset=cats_vs_dogs",),
+    "dataset.features": ("model=emulated",),
     "cache.dir": ("cache=disk",),
     "trainer.early_stopping": ("trainer.early_stopping.patience=2",),
     "transform.rescale": (

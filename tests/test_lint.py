@@ -33,13 +33,13 @@ def advice(*overrides: str, machine: Machine = TWO_CORES) -> list[str]:
         ),
         (
             ["cache.at=decoded"],
-            [(f"cache_early: {EARLY} transform.resize, done again in 4 epochs; an example takes as much as the picture "
+            [(f"cache_early: {EARLY} transform.resize, done again in 4 epochs; an example takes as much as the image "
              "there, 12,288 bytes after transform.resize\n    -> try cache.at=resize")],
         ),
         (
             ["cache=disk", "cache.at=source", FLIPPED],
             [(f"cache_early: {EARLY} transform.decode, transform.resize, done again in 4 epochs; an example takes as "
-             "much as the picture there, 12,288 bytes after transform.resize\n    -> try cache.at=resize")],
+             "much as the image there, 12,288 bytes after transform.resize\n    -> try cache.at=resize")],
         ),
         (["cache.at=resize", FLIPPED], []),
         (

@@ -48,8 +48,8 @@ class RunSpec:
     Attributes:
         dataset: Which examples.
         extract: How their records are read.
-        transform: What is done to a training picture.
-        eval_transform: What is done to a validation picture.
+        transform: What is done to a training example.
+        eval_transform: What is done to a validation example.
         cache: Where examples are kept, and at which point.
         load: How they become batches.
         model: What is trained.
@@ -70,6 +70,11 @@ class RunSpec:
     profile: NoProfile | Trace
     measure: Measure
     unused: tuple[Unused, ...] = field(default=(), compare=False)
+
+    @property
+    def fit(self) -> Trainer | None:
+        """The trainer of a model; None where a run reads its examples and trains nothing."""
+        return self.trainer if isinstance(self.trainer, Trainer) else None
 
 
 def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
@@ -259,6 +264,8 @@ def show(value: object) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return str(list(value))
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {bare(item)}' for key, item in value.items())}}}"
     return repr(value) if isinstance(value, str) else str(value)
 
 

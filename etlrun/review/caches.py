@@ -108,7 +108,7 @@ def _content(plan: Plan, name: str) -> tuple[DiskCache | MemoryCache | None, dic
     if not isinstance(cache, DiskCache | MemoryCache):
         return None, {}
     dataset, split = plan.spec.dataset, "split" if name == "train" else "eval_split"
-    keys = ("name", "version", "image_key", "label_key", "on_corrupt", split)
+    keys = ("name", "version", "image_key", "label_key", "features", "target", "on_corrupt", split)
     decides = {f"dataset.{key}": getattr(dataset, key) for key in keys}
     flat = [inner.stage for outer in before for inner in (outer, *outer.steps)]
     decides["the steps before it"] = [stage.path for stage in flat if changes_data(stage)]
@@ -133,10 +133,11 @@ def size_of(plan: Plan, name: str) -> tuple[int | None, str]:
     flow, dataset = before[-1].gives, plan.spec.dataset
     known = examples(dataset, (dataset.split if name == "train" else dataset.eval_split) or "")
     each = flow.example_bytes
-    if each is None and known is not None and flow.content == "encoded":
-        each = int(known.encoded_bytes)
+    is_encoded = any(feature.format == "image" for feature in flow.features.values())
+    if each is None and known is not None and is_encoded:
+        each = int(known.encoded_bytes) + flow.fixed_bytes
     if each is None:
-        return None, "its size depends on the pictures"
+        return None, "its size depends on the images"
     if known is None:
         return None, f"{kept_bytes(1, each):,} bytes an example; the data set is not here to count them"
     size_bytes = kept_bytes(known.count, each)

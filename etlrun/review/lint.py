@@ -102,8 +102,8 @@ def _cache_early(plan: Plan, _machine: Machine) -> Found:
 
 
 def _size(planned: PlannedStage) -> str:
-    size = planned.gives.example_bytes
-    return f"{size:,} bytes" if size is not None else "as much as the picture"
+    size = planned.gives.inputs_bytes
+    return f"{size:,} bytes" if size is not None else "as much as the image"
 
 
 def _cache_unread(plan: Plan, _machine: Machine) -> Found:

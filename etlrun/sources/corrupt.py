@@ -121,13 +121,13 @@ def _problem(source: Source, parse: object, record: tf.Tensor) -> tuple[str, str
     try:
         example = parse(record)  # type: ignore[operator]
     except tf.errors.InvalidArgumentError as error:
-        keys = (source.dataset.image_key, source.dataset.label_key)
-        return headline(error), f"an example with the features {' and '.join(keys)}"
-    label = int(example["label"])
-    if not 0 <= label < source.num_classes:
-        return f"label {label}", f"a label from 0 to {source.num_classes - 1}"
-    try:
-        Decode.op(example["image"])
-    except tf.errors.InvalidArgumentError as error:
-        return f"a picture that does not decode: {headline(error)}", "a whole picture file"
+        return headline(error), f"an example with the features {' and '.join(source.dataset.keys.values())}"
+    flow, classes = source.dataset.examples, source.num_classes
+    if classes is not None and not 0 <= int(example[flow.target]) < classes:
+        return f"{flow.target} {int(example[flow.target])}", f"a {flow.target} from 0 to {classes - 1}"
+    for name in (name for name, feature in flow.features.items() if feature.format == "image"):
+        try:
+            Decode.op(example[name])
+        except tf.errors.InvalidArgumentError as error:
+            return f"a picture that does not decode: {headline(error)}", "a whole picture file"
     return None

@@ -26,9 +26,9 @@ class _Cache(Stage):
     """All targets take the same values, so that each value is an axis of a sweep of its own.
 
     Attributes:
-        at: `source` keeps encoded pictures, `decoded` their pixels, `transformed` what the last step gives, `features`
+        at: `source` keeps encoded images, `decoded` their pixels, `transformed` what the last step gives, `features`
             what a frozen model's base makes of it; the name of a step keeps what that step gives.
-        dtype: `uint8` refuses a point where pictures are float32, which take four times the space.
+        dtype: `uint8` refuses a point where inputs are float32, which take four times the space.
         dir: Where caches on disk are; null for the user's cache folder.
         when_busy: While another run fills the same cache on disk, `wait` for it or go on `uncached`.
     """

@@ -21,6 +21,12 @@ class Call:
     arguments: tuple[Any, ...] = ()
     keywords: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def constants(self) -> dict[str, Any]:
+        """Those of its arguments that stand above a program, by their names."""
+        arguments = (*self.arguments, *self.keywords.values())
+        return {argument.name: argument.value for argument in arguments if isinstance(argument, Constant)}
+
 
 @dataclass(frozen=True)
 class Constant:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from etlrun.stages.base import ORDER, SPEED, Buffer, Expected, Flag, Natural, Positive, Stage
+from etlrun.stages.base import ORDER, SPEED, Buffer, Expected, Flag, Natural, Positive, Scope, Stage
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.flow import Flow
 
@@ -24,6 +24,8 @@ class Shuffle(Stage):
     """
 
     path: ClassVar[str] = "load.shuffle"
+    scope: ClassVar[Scope] = Scope.EACH
+    only_reorders: ClassVar[bool] = True
     random: ClassVar[bool] = True
 
     buffer_size: Annotated[Positive, ORDER]
@@ -44,6 +46,7 @@ class Batch(Stage):
     """
 
     path: ClassVar[str] = "load.batch"
+    scope: ClassVar[Scope] = Scope.EACH
 
     batch_size: Annotated[Positive, ORDER]
     drop_remainder: Annotated[Flag, ORDER]
@@ -65,6 +68,7 @@ class Prefetch(Stage):
     """
 
     path: ClassVar[str] = "load.prefetch"
+    scope: ClassVar[Scope] = Scope.AROUND
 
     buffer_size: Annotated[Buffer, SPEED]
 

@@ -13,3 +13,4 @@ class SkipCorrupt(Stage):
     """Leaves out records that can't be read, parsed or decoded, and counts those that are left."""
 
     path: ClassVar[str] = "dataset.skip_corrupt"
+    leaves_out: ClassVar[bool] = True

@@ -95,6 +95,8 @@ class Drain(Stage):
     """
 
     path: ClassVar[str] = "trainer.drain"
+    steps_per_epoch: ClassVar[None] = None
+    """Its epochs are passes."""
 
     seconds: Annotated[
         Annotated[float, Field(gt=0, allow_inf_nan=False)] | None,
