@@ -115,6 +115,8 @@ OTHER_VALUES: dict[str, str] = {
     "dataset.image_key": "picture",
     "dataset.label_key": "class",
     "dataset.on_corrupt": "skip",
+    "dataset.features": "{image: image, width: float32}",
+    "dataset.target": "{age: float32}",
     "extract.shuffle_files": "true",
     "extract.cycle_length": "5",
     "extract.block_length": "2",
@@ -157,3 +159,11 @@ OTHER_VALUES: dict[str, str] = {
     "trainer.early_stopping.min_delta": "0.1",
 }
 """For each of them a value that the base config doesn't have."""
+
+
+def beside(parameter: str) -> tuple[str, ...]:
+    """With which the base config can have that other value: a step of its own, a model that takes several inputs."""
+    if parameter.startswith("transform.rescale"):
+        steps = tuple(f"transform.{name}=[decode,resize,rescale]" for name in ("steps", "eval_steps"))
+        return (*steps, "++transform.rescale={scale: 0.001, offset: 0}")
+    return ("model=emulated",) if parameter == "dataset.features" else ()

@@ -46,6 +46,16 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def boxes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data_dir of 50 boxes, each a few numbers, in 4 shards, as TFDS writes them."""
+    from tests.boxes import write_boxes
+
+    data_dir = tmp_path_factory.mktemp("boxes")
+    write_boxes(data_dir)
+    return data_dir
+
+
+@pytest.fixture(scope="session")
 def photos() -> Path:
     """The data_dir of real photos, where this machine has them."""
     folder = SHARED / "data" / "tfds"

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from etlrun.cache.keeper import Keeper, Kept
-from etlrun.cache.parts import Manifest, Writer
+from etlrun.cache.parts import Column, Manifest, Writer
 from etlrun.cache.store import Identity, Store, key_of
 
 IDENTITY: Identity = [["dataset", "pictures/1.0.0"], ["size", [4, 5]]]
 KEY = key_of(IDENTITY)
+LABEL = Column("label", "int64", [])
 PICTURES = np.random.default_rng(0).integers(0, 256, (7, 4, 5, 3), dtype=np.uint8)
 
 
@@ -24,10 +25,10 @@ def published(store: Store, identity: Identity = IDENTITY, pictures: Any = PICTU
     for label, picture in enumerate(pictures):
         writer.add(picture, label)
     is_encoded = isinstance(pictures[0], bytes)
+    dtype, shape = ("bytes", None) if is_encoded else (pictures[0].dtype.name, list(pictures[0].shape))
     manifest = Manifest(
         identity=identity,
-        dtype="bytes" if is_encoded else pictures[0].dtype.name,
-        shape=None if is_encoded else list(pictures[0].shape),
+        columns=[Column("image", dtype, shape), LABEL],
         files=writer.close(),
         count=writer.count,
         payload_bytes=writer.payload_bytes,
@@ -42,7 +43,7 @@ def published(store: Store, identity: Identity = IDENTITY, pictures: Any = PICTU
 
 def keeper_of(store: Store, say: Callable[[str], None]) -> Keeper:
     """Of a cache of PICTURES."""
-    kept = Kept(identity=IDENTITY, dtype="uint8", shape=[4, 5, 3], made_by={})
+    kept = Kept(identity=IDENTITY, columns=[Column("image", "uint8", [4, 5, 3]), LABEL], made_by={})
     return Keeper(store, kept, count=None, changed=lambda: None, waits=True, say=say)
 
 

@@ -102,7 +102,7 @@ REFUSED = {
     "float32 where uint8 is asked for": (
         ["cache.dtype=uint8", "transform.resize.dtype=float32"],
         (
-            "cache.dtype: found uint8, for float32 [64, 64, 3] in [-1, 1], label; expected uint8 pictures before the "
+            "cache.dtype: found uint8, for float32 [64, 64, 3] in [-1, 1], label; expected uint8 inputs before the "
             "cache\n    -> set transform.resize.dtype=uint8, cache.at=decoded, or cache.dtype=auto"
         ),
     ),
@@ -114,14 +114,14 @@ REFUSED = {
             "transform.eval_steps=[resize,scale_minus_one_one]",
             "cache.at=source",
         ],
-        "cache.at: found source; expected pictures that are not decoded yet\n    -> set extract.decode=false",
+        "cache.at: found source; expected images that are not decoded yet\n    -> set extract.decode=false",
     ),
     "source with records to skip": (
         ["cache.at=source", "dataset.on_corrupt=skip"],
         (
             "cache.at: found source, with dataset.on_corrupt=skip; expected a place after `decode`, which finds "
             "the broken "
-            "pictures\n    -> set cache.at=decoded"
+            "images\n    -> set cache.at=decoded"
         ),
     ),
     "features of a base that learns": (

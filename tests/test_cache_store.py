@@ -92,8 +92,8 @@ def cut(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        ("part_00000.bin", cut, "{path}: found 419 bytes; expected 420 bytes"),
-        ("part_00000.bin", Path.unlink, "{path}: found no file; expected 420 bytes"),
+        ("part_00000.bin", cut, "{path}: found 475 bytes; expected 476 bytes"),
+        ("part_00000.bin", Path.unlink, "{path}: found no file; expected 476 bytes"),
         ("index.npz", flip, "{path}: found an index that was changed; expected the one that was written"),
         (
             "cache.json",
@@ -179,7 +179,7 @@ def test_a_cache_that_is_broken_when_it_is_published_does_not_end_the_run(tmp_pa
     assert keeper.begin() == -1
     keeper.close()
     assert keeper.passes == ["uncached", "uncached"]
-    found = f"{tmp_path / KEY / 'part_00000.bin'}: found 59 bytes; expected 60 bytes"
+    found = f"{tmp_path / KEY / 'part_00000.bin'}: found 67 bytes; expected 68 bytes"
     assert said == [f"the cache {KEY} could not be written in {tmp_path}: {found}; passes go without it"]
     said.clear()
     after = keeper_of(Store(tmp_path), said.append)

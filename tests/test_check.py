@@ -243,7 +243,7 @@ def test_an_option_that_nothing_fits_is_a_fault(mine: Path) -> None:
         (
             f"{CONF}/model/mobilenet_v2_small.yaml:1: model.mobilenet_v2, in transform=endless and 6 more: found 32 "
             f"x uint8 "
-            "[?, ?, 3] in [0, 255], label before it; expected pictures of one size\n    -> add `resize` to the steps"
+            "[?, ?, 3] in [0, 255], label before it; expected images of one size\n    -> add `resize` to the steps"
         )
     ]
 

@@ -6,7 +6,7 @@ from etlrun.plan.spec import parse
 from etlrun.review.difference import Comparison, Difference, compare
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
-from tests.configs import KINDS, OTHER_VALUES, composed, plan_of
+from tests.configs import KINDS, OTHER_VALUES, beside, composed, plan_of
 
 SCALE = "transform.scale_minus_one_one"
 LEFT_OUT = "(keeps or drops the last, smaller batch of a pass)"
@@ -204,9 +204,7 @@ SINCE_CHANGED = {"load.drop_remainder": DATA}
 
 @pytest.mark.parametrize("key", sorted(OTHER_VALUES))
 def test_each_parameter_changes_what_its_kind_says(key: str) -> None:
-    group = [f"transform.{name}=[decode,resize,rescale]" for name in ("steps", "eval_steps")]
-    base = [*group, "+transform.rescale={scale: 0.001, offset: 0.0}"] if "rescale" in key else []
-    base += ["measure.au_min=null"]
+    base = [*beside(key), "measure.au_min=null"]
     found = comparison(base, [*base, f"{key}={OTHER_VALUES[key]}"])
     told = {item.path: item.kind for item in found.differences if item.path == key}
     assert told == {key: SINCE_CHANGED.get(key, KINDS[key])}

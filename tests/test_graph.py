@@ -15,7 +15,9 @@ from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import DATASET_STAGES
 from etlrun.stages import STAGES
-from etlrun.stages.flow import Flow
+from etlrun.stages.base import Stage
+from etlrun.stages.flow import Feature
+from etlrun.stages.load import Batch, Prefetch, Shuffle
 from tests.pictures import damaged, truncate
 from tests.pipelines import training_pipeline
 from tests.runs import small
@@ -235,9 +237,13 @@ def test_a_center_crop_is_the_middle_square(pipeline: Build, tiny: Path) -> None
     np.testing.assert_allclose(cropped, encoded.numpy()[:, 4:44] / 255, atol=1e-6)
 
 
-def test_every_stage_has_one_function() -> None:
-    named = {stage for group in ("extract", "cache") for stage in STAGES[group].values()}
-    assert {stage.path for stage in named - DATASET_STAGES.keys()} == {"cache.none", "cache.disk"}  # it takes several
+def test_every_stage_is_a_call_or_has_one_function() -> None:
+    named: set[type[Stage]] = {stage for group in ("extract", "cache") for stage in STAGES[group].values()}
+    calls: set[type[Stage]] = {stage for stage in (*named, Shuffle, Batch, Prefetch) if stage.call is not Stage.call}
+    assert {stage.path for stage in calls} == {"cache.memory", "load.shuffle", "load.batch", "load.prefetch"}
+    others = named - calls - DATASET_STAGES.keys()
+    assert {stage.path for stage in others} == {"cache.none", "cache.disk"}  # it takes several
+    assert not calls & DATASET_STAGES.keys()
 
 
 @pytest.mark.parametrize("extract", ["sequential", "interleave", "tfds"])
@@ -250,7 +256,7 @@ def test_a_flow_that_promises_what_the_graph_does_not_give_is_found_at_once(
     pipeline: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        STAGES["transform"]["resize"], "flow", lambda *_: Flow(content="decoded", height=32, width=33, high=1.0)
+        STAGES["transform"]["resize"], "gives", lambda *_: Feature(dtype="uint8", shape=(32, 33, 3), low=0, high=1)
     )
     words = ("transform.steps=[decode,resize]", "transform.eval_steps=[decode,resize]")
     with pytest.raises(TypeError) as caught:

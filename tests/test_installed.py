@@ -16,7 +16,8 @@ GREY = """from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from etlrun.stages.base import DATA, Number
-from etlrun.stages.flow import Flow
+from etlrun.stages.flow import Feature
+from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
 
@@ -29,8 +30,8 @@ class Grey(Step):
 
     strength: Annotated[Number, DATA]
 
-    def flow(self, incoming: Flow) -> Flow:
-        incoming.require_decoded()
+    def gives(self, incoming: Feature) -> Feature:
+        require_decoded(incoming)
         return incoming.replace(dtype="float32")
 
     @staticmethod

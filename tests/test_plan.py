@@ -6,7 +6,7 @@ import pytest
 from etlrun.plan.plan import PlannedStage
 from etlrun.plan.planner import plan
 from etlrun.stages.base import Kind
-from tests.configs import KINDS, OTHER_VALUES, plan_of, refusal_of_plan, spec_of
+from tests.configs import KINDS, OTHER_VALUES, beside, plan_of, refusal_of_plan, spec_of
 
 SHAPE = "float32 [64, 64, 3]"
 MODEL = "model.mobilenet_v2: found 32 x float32"
@@ -16,7 +16,7 @@ NO_RANDOM_STEP = (
     "of which later epochs would repeat the first one's result\n    -> set cache.at=resize, or cache=none"
 )
 NOT_DECODED = (
-    "found encoded picture, label before it; expected a decoded picture\n    -> put `decode` before it in the steps"
+    "found encoded image, label before it; expected a decoded image\n    -> put `decode` before it in the steps"
 )
 
 
@@ -61,7 +61,7 @@ def test_each_step_tells_what_it_gives() -> None:
     planned = plan_of("transform.resize.dtype=float32")
     assert planned.by_model == ()
     assert [str(step.gives) for step in planned.train[1].steps] == [
-        "encoded picture, label",
+        "encoded image, label",
         "uint8 [?, ?, 3] in [0, 255], label",
         f"{SHAPE} in [0, 255], label",
         f"{SHAPE} in [-1, 1], label",
@@ -109,7 +109,7 @@ def test_stages_are_random_where_they_or_their_steps_are() -> None:
         (
             ["extract=tfds", "extract.decode=true"],
             (
-                "transform.decode: found uint8 [?, ?, 3] in [0, 255], label before it; expected an encoded picture\n"
+                "transform.decode: found uint8 [?, ?, 3] in [0, 255], label before it; expected an encoded image\n"
                 "    -> leave `decode` out of the steps, or set extract.decode=false"
             ),
         ),
@@ -128,14 +128,14 @@ def test_stages_are_random_where_they_or_their_steps_are() -> None:
         (
             ["transform.steps=[decode,scale_minus_one_one]"],
             (
-                f"{MODEL} [?, ?, 3] in [-1, 1], label before it; expected pictures of one size\n"
+                f"{MODEL} [?, ?, 3] in [-1, 1], label before it; expected images of one size\n"
                 "    -> add `resize` to the steps"
             ),
         ),
         (
             ["transform.resize.size=[64,16]"],
             (
-                f"{MODEL} [64, 16, 3] in [-1, 1], label before it; expected pictures of at least 32x32 pixels\n"
+                f"{MODEL} [64, 16, 3] in [-1, 1], label before it; expected images of at least 32x32 pixels\n"
                 "    -> set transform.resize.size=[64,64] or larger"
             ),
         ),
@@ -249,16 +249,9 @@ def test_a_loose_order_is_remarked(overrides: list[str], remarks: tuple[str, ...
     assert plan_of(*overrides).remarks == remarks
 
 
-RESCALED = (
-    "transform.steps=[decode,resize,rescale]",
-    "transform.eval_steps=[decode,resize,rescale]",
-    "++transform.rescale={scale: 0.001, offset: 0}",
-)
-
-
 def fingerprint(parameter: str, *overrides: str) -> str:
-    """Of the default config, with `rescale` among its steps where its parameters are asked for."""
-    return plan_of(*(RESCALED if parameter.startswith("transform.rescale") else ()), *overrides).fingerprint
+    """Of a config in which the parameter can have another value."""
+    return plan_of(*beside(parameter), *overrides).fingerprint
 
 
 def test_every_parameter_has_another_value_to_try() -> None:

@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 
 from etlrun.stages import STAGES
-from etlrun.stages.base import Expected, Kind, Stage, expectation, field_metadata, parameters
+from etlrun.stages.base import Expected, Kind, Scope, Stage, expectation, field_metadata, parameters
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.extract import Interleave, Sequential, Tfds
-from etlrun.stages.flow import Flow, UnfitError
+from etlrun.stages.flow import Feature, Flow, UnfitError
 from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Rescale, Resize, ScaleMinusOneOne, ScaleZeroOne
 from etlrun.stages.load import Batch, Load, Prefetch, Shuffle
 from etlrun.stages.model import MobileNetV2
@@ -21,12 +21,24 @@ FIELDS = [(stage, field) for stage in ALL_STAGES for field in field_metadata(sta
 NAMES = [f"{stage.path}.{field}" for stage, field in FIELDS]
 NESTED = ("trainer.fit.early_stopping", "transform.map.steps")
 
-RECORD = Flow()
-ENCODED = Flow(content="encoded")
-PICTURE = Flow(content="decoded")
-PORTRAIT = Flow(content="decoded", height=80, width=60)
-SQUARE = Flow(content="decoded", dtype="float32", height=64, width=64)
-SCALED = Flow(content="decoded", dtype="float32", height=64, width=64, low=-1, high=1)
+
+def with_image(image: Feature) -> Flow:
+    """Examples of this image and a class."""
+    return Flow(features={"image": image, "label": Feature(dtype="int64", is_class=True)}, target="label")
+
+
+def decoded(
+    dtype: str = "uint8", height: int | None = None, width: int | None = None, low: float = 0, high: float = 255
+) -> Flow:
+    return with_image(Feature(dtype=dtype, shape=(height, width, 3), low=low, high=high))
+
+
+ENCODED = with_image(Feature(dtype="string", format="image"))
+RECORD = ENCODED.replace(is_serialised=True)
+PICTURE = decoded()
+PORTRAIT = decoded(height=80, width=60)
+SQUARE = decoded("float32", 64, 64)
+SCALED = decoded("float32", 64, 64, -1, 1)
 RESIZE = Resize(size=(64, 48), method="bilinear", antialias=False, dtype="float32")
 ROUNDED = replace(RESIZE, dtype="uint8")
 MODEL = MobileNetV2(alpha=1.0, weights=None, trainable=True, batch_norm_momentum=None)
@@ -89,6 +101,42 @@ def test_only_shuffle_and_random_flip_always_differ_from_pass_to_pass() -> None:
     assert orders == [True, True, False]
 
 
+def test_what_a_graph_does_with_a_stage_stands_in_its_class() -> None:
+    scopes = {stage: stage.scope for stage in ALL_STAGES if stage.scope is not Scope.ONCE}
+    assert scopes == {Shuffle: Scope.EACH, Batch: Scope.EACH, Prefetch: Scope.AROUND}
+    assert [stage for stage in ALL_STAGES if stage.only_reorders] == [Shuffle]
+    assert [stage for stage in ALL_STAGES if stage.leaves_out] == [SkipCorrupt]
+    assert [stage.path for stage in ALL_STAGES if stage.keeps] == ["cache.memory", "cache.disk"]
+
+
+def test_an_order_is_one_where_there_is_one_shard_and_no_more_shards_are_open_than_there_are() -> None:
+    shuffled = replace(INTERLEAVE, shuffle_files=True, cycle_length=3, block_length=5)
+    alike = replace(INTERLEAVE, num_parallel_calls="autotune")
+    assert [shuffled.canonical(shards) for shards in (1, 2, 9)] == [
+        replace(alike, cycle_length=1),
+        replace(alike, shuffle_files=True, cycle_length=2, block_length=5),
+        replace(alike, shuffle_files=True, cycle_length=3, block_length=5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("features", "handed"),
+    [({"image": SQUARE.features["image"]}, "x"), ({"b": Feature(dtype="int8"), "a": Feature(dtype="int8")}, None)],
+    ids=["one input", "two inputs"],
+)
+def test_a_model_is_handed_one_input_as_it_is_and_several_by_their_names(
+    features: dict[str, Feature], handed: str | None
+) -> None:
+    flow = Flow(features={**features, "price": Feature(dtype="float32")}, target="price")
+    example = dict.fromkeys(features, "x") | {"price": "y"}
+    assert flow.handed(example) == (handed or dict.fromkeys(features, "x"), "y")
+    assert flow.named(*flow.handed(example)) == example
+    assert flow.columns == (*sorted(features), "price")
+    with pytest.raises(UnfitError) as caught:
+        flow.feature("weight")
+    assert str(caught.value) == f"a feature 'weight'; known are {', '.join(sorted(example))}"
+
+
 def test_parameters_come_in_order_of_definition_with_values_and_kinds() -> None:
     found = [(parameter.name, parameter.value, parameter.kind) for parameter in parameters(INTERLEAVE)]
     assert found == [
@@ -104,11 +152,19 @@ def test_parameters_come_in_order_of_definition_with_values_and_kinds() -> None:
     ("flow", "text"),
     [
         (RECORD, "serialised example"),
-        (ENCODED, "encoded picture, label"),
+        (ENCODED, "encoded image, label"),
         (PICTURE, "uint8 [?, ?, 3] in [0, 255], label"),
         (SCALED, "float32 [64, 64, 3] in [-1, 1], label"),
         (SCALED.replace(batch_size=32), "32 x float32 [64, 64, 3] in [-1, 1], label"),
-        (PORTRAIT.replace(low=-0.5, high=12.25), "uint8 [80, 60, 3] in [-0.5, 12.25], label"),
+        (decoded("uint8", 80, 60, -0.5, 12.25), "uint8 [80, 60, 3] in [-0.5, 12.25], label"),
+        (
+            Flow(features={name: Feature(dtype="float32", shape=(2,)) for name in "cab"}, target="b"),
+            "{a: float32 [2], c: float32 [2]}, b: float32 [2]",
+        ),
+        (
+            SCALED.with_feature("label", Feature(dtype="string", format="text")),
+            "float32 [64, 64, 3] in [-1, 1], label: text",
+        ),
     ],
 )
 def test_a_flow_is_told_in_words(flow: Flow, text: str) -> None:
@@ -124,24 +180,24 @@ def test_a_flow_is_told_in_words(flow: Flow, text: str) -> None:
         (INTERLEAVE, RECORD, RECORD),
         (Parse(), RECORD, ENCODED),
         (Decode(), ENCODED, PICTURE),
-        (RESIZE, PICTURE, Flow(content="decoded", dtype="float32", height=64, width=48)),
-        (RESIZE, SCALED, SCALED.replace(width=48)),
-        (ROUNDED, PICTURE, Flow(content="decoded", dtype="uint8", height=64, width=48)),
-        (ROUNDED, SQUARE, Flow(content="decoded", dtype="uint8", height=64, width=48)),
+        (RESIZE, PICTURE, decoded("float32", 64, 48)),
+        (RESIZE, SCALED, decoded("float32", 64, 48, -1, 1)),
+        (ROUNDED, PICTURE, decoded("uint8", 64, 48)),
+        (ROUNDED, SQUARE, decoded("uint8", 64, 48)),
         (CenterCrop(), PICTURE, PICTURE),
-        (CenterCrop(), PORTRAIT, Flow(content="decoded", height=60, width=60)),
+        (CenterCrop(), PORTRAIT, decoded("uint8", 60, 60)),
         (RandomFlip(), PORTRAIT, PORTRAIT),
-        (Rescale(scale=2.0, offset=1.0), PICTURE, Flow(content="decoded", dtype="float32", low=1, high=511)),
-        (Rescale(scale=-1.0, offset=0.0), PICTURE, Flow(content="decoded", dtype="float32", low=-255, high=0)),
-        (ScaleZeroOne(), SQUARE, SCALED.replace(low=0)),
+        (Rescale(scale=2.0, offset=1.0), PICTURE, decoded("float32", low=1, high=511)),
+        (Rescale(scale=-1.0, offset=0.0), PICTURE, decoded("float32", low=-255, high=0)),
+        (ScaleZeroOne(), SQUARE, decoded("float32", 64, 64, 0, 1)),
         (ScaleMinusOneOne(), SQUARE, SCALED),
-        (ScaleMinusOneOne(), PICTURE, Flow(content="decoded", dtype="float32", low=-1, high=1)),
+        (ScaleMinusOneOne(), PICTURE, decoded("float32", low=-1, high=1)),
         (SkipCorrupt(), SCALED, SCALED),
         (Shuffle(buffer_size=8, seed=0), SCALED, SCALED),
         (Batch(batch_size=8, drop_remainder=True), SCALED, SCALED.replace(batch_size=8)),
         (Prefetch(buffer_size="autotune"), SCALED, SCALED),
         (MODEL, SCALED, SCALED),
-        (MODEL, SCALED.replace(height=32, width=32, low=0), SCALED.replace(height=32, width=32, low=0)),
+        (MODEL, decoded("float32", 32, 32, 0, 1), decoded("float32", 32, 32, 0, 1)),
     ],
     ids=lambda value: value.path if isinstance(value, Stage) else "",
 )
@@ -161,19 +217,19 @@ def test_a_cache_gives_what_it_takes() -> None:
     ids=lambda stage: stage.path,
 )
 def test_what_works_on_pixels_needs_decoded_pictures(stage: Stage, incoming: Flow) -> None:
-    assert _complaint(stage, incoming) == ("a decoded picture", "put `decode` before it in the steps")
+    assert _complaint(stage, incoming) == ("a decoded image", "put `decode` before it in the steps")
 
 
 @pytest.mark.parametrize("incoming", [RECORD, PICTURE], ids=str)
 def test_decode_needs_an_encoded_picture(incoming: Flow) -> None:
     assert _complaint(Decode(), incoming) == (
-        "an encoded picture",
+        "an encoded image",
         "leave `decode` out of the steps, or set extract.decode=false",
     )
 
 
 @pytest.mark.parametrize("stage", [ScaleZeroOne(), ScaleMinusOneOne()], ids=lambda stage: stage.path)
-@pytest.mark.parametrize("incoming", [SCALED, PICTURE.replace(low=-255, high=0)], ids=str)
+@pytest.mark.parametrize("incoming", [SCALED, decoded(low=-255, high=0)], ids=str)
 def test_pixels_are_scaled_once(stage: Stage, incoming: Flow) -> None:
     assert _complaint(stage, incoming) == (
         "pixels in [0, 255]",
@@ -181,7 +237,7 @@ def test_pixels_are_scaled_once(stage: Stage, incoming: Flow) -> None:
     )
 
 
-@pytest.mark.parametrize("incoming", [SCALED, PICTURE.replace(high=1)], ids=str)
+@pytest.mark.parametrize("incoming", [SCALED, decoded(high=1)], ids=str)
 def test_what_is_rounded_to_uint8_is_not_scaled_yet(incoming: Flow) -> None:
     assert _complaint(ROUNDED, incoming) == (
         "pixels in [0, 255], since it rounds to uint8",
@@ -192,10 +248,10 @@ def test_what_is_rounded_to_uint8_is_not_scaled_yet(incoming: Flow) -> None:
 @pytest.mark.parametrize(
     ("incoming", "expected", "remedy"),
     [
-        (SCALED.replace(height=None, width=None), "pictures of one size", "add `resize` to the steps"),
+        (decoded("float32", low=-1, high=1), "images of one size", "add `resize` to the steps"),
         (
-            SCALED.replace(height=31),
-            "pictures of at least 32x32 pixels",
+            decoded("float32", 31, 64, -1, 1),
+            "images of at least 32x32 pixels",
             "set transform.resize.size=[64,64] or larger",
         ),
         (
@@ -204,7 +260,7 @@ def test_what_is_rounded_to_uint8_is_not_scaled_yet(incoming: Flow) -> None:
             "end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)",
         ),
         (
-            SCALED.replace(low=-1.5),
+            decoded("float32", 64, 64, -1.5, 1),
             "pixels in [-1, 1] or [0, 1]",
             "end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)",
         ),

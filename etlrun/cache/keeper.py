@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.cache.limits import LABEL_BYTES
-from etlrun.cache.parts import BrokenError, Labels, Manifest, Pictures, Writer
+from etlrun.cache.parts import Array, BrokenError, Column, Manifest, Writer
 from etlrun.cache.store import Claim, Identity, Opened, Store, key_of
 from etlrun.errors import WorldError
 
@@ -27,14 +26,12 @@ class Kept:
 
     Attributes:
         identity: Of the examples.
-        dtype: Of the pictures: a NumPy name, or `bytes` for encoded ones.
-        shape: Of each picture; None where they differ.
+        columns: The features of each, in their order.
         made_by: For a reader of `cache ls`.
     """
 
     identity: Identity
-    dtype: str
-    shape: list[int] | None
+    columns: list[Column]
     made_by: dict[str, Any]
 
 
@@ -88,7 +85,7 @@ class Keeper:
     def held_bytes(self) -> int:
         """Of the examples that can be read."""
         manifest = self._opened.reader.manifest if self._opened else None
-        return manifest.payload_bytes + LABEL_BYTES * manifest.count if manifest else 0
+        return manifest.payload_bytes if manifest else 0
 
     @property
     def is_to_fill(self) -> bool:
@@ -162,12 +159,12 @@ class Keeper:
             who = "this run" if self.store.is_claimed_here(self.key) else "another run"
             self._say(f"{who} fills the cache {self.key}: this pass goes without it")
 
-    def add(self, fill: np.int64, picture: Any, label: np.int64) -> np.int64:
+    def add(self, fill: np.int64, *features: Any) -> np.int64:
         """Write an example of that fill; where the disk takes no more, go on without the cache, and say so."""
         with self._lock:
             if self._writer is not None and fill == self._fill:
                 try:
-                    self._writer.add(picture, int(label))
+                    self._writer.add(*features)
                 except OSError as error:
                     self._give_up(error)
         return np.int64(0)
@@ -211,11 +208,11 @@ class Keeper:
         self.passes[-1:] = ["uncached"] if self.passes else []
         self._say(f"the cache {self.key} {why}; passes go without it")
 
-    def one(self, number: np.int64) -> tuple[Any, np.int64]:
+    def one(self, number: np.int64) -> tuple[Any, ...]:
         """See `Reader.one`."""
         return self._read(lambda opened: opened.reader.one(int(number)))  # type: ignore[no-any-return]
 
-    def batch(self, numbers: npt.NDArray[np.int64]) -> tuple[Pictures, Labels]:
+    def batch(self, numbers: npt.NDArray[np.int64]) -> tuple[Array, ...]:
         """See `Reader.batch`."""
         return self._read(lambda opened: opened.reader.batch(numbers))  # type: ignore[no-any-return]
 

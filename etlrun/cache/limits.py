@@ -10,7 +10,6 @@ import psutil
 MEMORY_SHARE, DISK_SHARE = 0.8, 0.95
 """Of what is free, that caches may take: the training itself needs memory, too."""
 
-LABEL_BYTES = 8
 _ROW_BYTES = 64
 """Of the index of a cache on disk for each example, at most."""
 
@@ -38,8 +37,8 @@ def free_disk_bytes(folder: Path) -> int:
 
 
 def kept_bytes(examples: int, each_bytes: float) -> int:
-    """That a cache of so many examples takes, with labels and index."""
-    return int(examples * (each_bytes + LABEL_BYTES + _ROW_BYTES))
+    """That a cache of so many examples takes, with its index."""
+    return int(examples * (each_bytes + _ROW_BYTES))
 
 
 def megabytes(size: float) -> str:

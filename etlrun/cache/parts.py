@@ -1,10 +1,15 @@
-"""The files of one cache: pictures one after the other in parts, and an index with a checksum for each."""
+"""The files of one cache: examples one after the other in parts, and an index with a checksum for each.
+
+An example is its features one after the other, in the order of the cache's columns.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,8 +28,22 @@ _MOST_OPEN = 64
 _ALIGNMENT = 64
 """Bytes at which TensorFlow takes memory over instead of copying it."""
 
-Pictures = npt.NDArray[Any]
-Labels = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A feature that a cache holds.
+
+    Attributes:
+        name: Of the feature.
+        dtype: A NumPy name, or `bytes` for strings.
+        shape: In each example; None where examples differ.
+    """
+
+    name: str
+    dtype: str
+    shape: list[int] | None
 
 
 class BrokenError(OSError):
@@ -41,9 +60,14 @@ class BrokenError(OSError):
         super().__init__(f"{path}: found {found}; expected {expected}")
 
 
-def checksum(data: Any) -> int:
-    """XXH3 of 64 bits: guards against faults of a disk, not against an attacker."""
-    return xxhash.xxh3_64_intdigest(data)
+def checksum(*data: Any) -> int:
+    """XXH3 of 64 bits, of one after the other: guards against faults of a disk, not against an attacker."""
+    if len(data) == 1:
+        return xxhash.xxh3_64_intdigest(data[0])
+    whole = xxhash.xxh3_64()
+    for of in data:
+        whole.update(of)
+    return whole.intdigest()
 
 
 def _part_name(part: int) -> str:
@@ -55,34 +79,31 @@ class Writer:
 
     Attributes:
         count: Examples so far.
-        payload_bytes: Of their pictures.
+        payload_bytes: Of their features.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.count, self.payload_bytes = folder, 0, 0
         self._file: BinaryIO | None = None
-        self._columns: dict[str, list[Any]] = {
-            "part": [],
-            "offset": [],
-            "size": [],
-            "sum": [],
-            "label": [],
-            "shape": [],
-        }
+        self._columns: dict[str, list[Any]] = {}
         self._part, self._offset = -1, 0
 
-    def add(self, picture: Any, label: int) -> None:
-        """Add an example: bytes, or an array of any shape; `OSError` where it can't be written."""
-        array = np.frombuffer(picture, np.uint8) if isinstance(picture, bytes) else np.ascontiguousarray(picture)
+    def add(self, *features: Any) -> None:
+        """Add an example: of each feature bytes, or an array of any shape; `OSError` where it can't be written."""
+        arrays = [
+            np.frombuffer(of, np.uint8) if isinstance(of, bytes) else np.asarray(of, order="C") for of in features
+        ]
         if self._file is None or self._offset > PART_BYTES:
             self._next_part()
-        data = array.reshape(-1).view(np.uint8).data
-        self._file.write(data)  # type: ignore[union-attr]
-        row = (self._part, self._offset, array.nbytes, checksum(data), int(label), array.shape)
-        for column, value in zip(self._columns.values(), row, strict=True):
-            column.append(value)
-        self._offset += array.nbytes
-        self.payload_bytes += array.nbytes
+        data = [_bytes_of(array) for array in arrays]
+        self._file.writelines(data)  # type: ignore[union-attr]
+        row = {"part": self._part, "offset": self._offset, "sum": checksum(*data)}
+        shapes = {f"shape_{place}": array.shape for place, array in enumerate(arrays)}
+        for name, value in (row | shapes).items():
+            self._columns.setdefault(name, []).append(value)
+        size = sum(array.nbytes for array in arrays)
+        self._offset += size
+        self.payload_bytes += size
         self.count += 1
 
     def _next_part(self) -> None:
@@ -117,26 +138,26 @@ class Manifest:
 
     Attributes:
         identity: What its examples are, in order: pairs of a name and a value.
-        dtype: Of the pictures: a NumPy name, or `bytes` for encoded ones.
-        shape: Of each picture; None where they differ.
         count: Examples.
-        payload_bytes: Of all pictures.
+        payload_bytes: Of all features.
         files: By name, with their sizes.
         made_by: For a reader: the run, its overrides, and when.
+        columns: The features of each example, in their order.
     """
 
     identity: list[Annotated[list[Any], Field(min_length=2, max_length=2)]]
-    dtype: str
-    shape: list[int] | None
     count: int
     payload_bytes: int
     files: dict[str, dict[str, int]]
     made_by: dict[str, Any]
+    columns: list[Column] = dataclasses.field(default_factory=list)
+    """Caches of an earlier format have none: no config reads them, and they are listed and removed as others."""
 
     def text(self) -> str:
         """As JSON, with a checksum over itself."""
-        body = json.dumps(self.__dict__, sort_keys=True)
-        return json.dumps({"checksum": checksum(body.encode()), "cache": self.__dict__}, indent=1, sort_keys=True)
+        values = dataclasses.asdict(self)
+        body = json.dumps(values, sort_keys=True)
+        return json.dumps({"checksum": checksum(body.encode()), "cache": values}, indent=1, sort_keys=True)
 
     @staticmethod
     def read(path: Path) -> Manifest:
@@ -167,7 +188,7 @@ class _OpenFile:
 
 
 class Reader:
-    """Reads a published cache; every picture is compared with its checksum.
+    """Reads a published cache; every example is compared with its checksum.
 
     Attributes:
         manifest: Of the cache.
@@ -191,31 +212,32 @@ class Reader:
         for part in range(min(len(manifest.files) - 1, _MOST_OPEN)):  # which then outlast a removal of the cache
             self._opened(part)
 
-    def one(self, number: int) -> tuple[Any, np.int64]:
-        """An example as it was added: the picture (an array, or bytes) and its label."""
-        index = self._index
-        data = _aligned((int(index["size"][number]),), np.dtype(np.uint8))
-        self._fill(number, data)
-        label = index["label"][number]
-        if self.manifest.dtype == "bytes":
-            return data.tobytes(), label
-        return data.view(self.manifest.dtype).reshape(index["shape"][number]), label
+    def one(self, number: int) -> tuple[Any, ...]:
+        """An example as it was added: of each feature an array, or bytes."""
+        found = []
+        for place, column in enumerate(self.manifest.columns):
+            dtype = np.dtype(np.uint8 if column.dtype == "bytes" else column.dtype)
+            found.append(_aligned(tuple(self._index[f"shape_{place}"][number]), dtype))
+        self._fill(number, found)
+        is_bytes = [column.dtype == "bytes" for column in self.manifest.columns]
+        return tuple(array.tobytes() if of else array for array, of in zip(found, is_bytes, strict=True))
 
-    def batch(self, numbers: npt.NDArray[np.int64]) -> tuple[Pictures, Labels]:
-        """Pictures (len(numbers), *shape) and labels (len(numbers),), for pictures of one shape."""
-        shape = (len(numbers), *(self.manifest.shape or ()))
-        pictures = _aligned(shape, np.dtype(self.manifest.dtype))
-        for row, number in zip(pictures, numbers, strict=True):
-            self._fill(int(number), row.reshape(-1).view(np.uint8))
-        return pictures, self._index["label"][numbers]
+    def batch(self, numbers: npt.NDArray[np.int64]) -> tuple[Array, ...]:
+        """Of each feature an array (len(numbers), *shape), for features of one shape in all examples."""
+        found = tuple(
+            _aligned((len(numbers), *(column.shape or ())), np.dtype(column.dtype)) for column in self.manifest.columns
+        )
+        for row, number in enumerate(numbers):
+            self._fill(int(number), [array[row : row + 1] for array in found])
+        return found
 
-    def _fill(self, number: int, data: npt.NDArray[np.uint8]) -> None:
-        """Read the picture of an example into `data`, which has its size."""
-        part = int(self._index["part"][number])
+    def _fill(self, number: int, arrays: Sequence[Array]) -> None:
+        """Read the features of an example into `arrays`, which have their sizes."""
+        part, data = int(self._index["part"][number]), [_bytes_of(array) for array in arrays]
         file = self._opened(part)
-        count = os.preadv(file.descriptor, [data.data], int(self._index["offset"][number]))
-        found, wanted = checksum(data.data), int(self._index["sum"][number])
-        if count != data.nbytes or found != wanted:
+        count = os.preadv(file.descriptor, data, int(self._index["offset"][number]))
+        found, wanted = checksum(*data), int(self._index["sum"][number])
+        if count != sum(of.nbytes for of in data) or found != wanted:
             found_there = f"example {number} with checksum {found:016x}"
             raise BrokenError(self.folder / _part_name(part), found_there, f"{wanted:016x}")
 
@@ -224,7 +246,12 @@ class Reader:
         self._opened.cache_clear()
 
 
-def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Pictures:
+def _bytes_of(array: Array) -> memoryview:
+    """The bytes of an array without gaps."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Uninitialised memory that TensorFlow takes without a copy."""
     size = int(np.prod(shape)) * dtype.itemsize
     memory = np.empty(size + _ALIGNMENT, np.uint8)

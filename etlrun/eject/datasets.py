@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.eject.steps import lines_of, source_of, unpacked
-from etlrun.eject.text import call, function, parallel, quoted
-from etlrun.plan.plan import Plan, PlannedStage, keeps_file_order
-from etlrun.stages.cache import DiskCache, MemoryCache, NoCache
+from etlrun.eject.steps import given, lines_of, source_of, taken, unpacked, variables
+from etlrun.eject.text import call, function, literal, mapping, parallel, quoted
+from etlrun.plan.plan import Plan, PlannedStage, keeps_file_order, reads_features
+from etlrun.stages.base import Scope
+from etlrun.stages.cache import DiskCache
+from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.flow import Flow
-from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
-from etlrun.stages.step import AfterCache, Map, Parse
-from etlrun.stages.trainer import Trainer
+from etlrun.stages.step import AfterCache, Map
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,17 +94,19 @@ def _read(place: Place, says: str, result: str) -> tuple[str, ...]:
 def tfds(stage: Tfds, place: Place) -> Expression:
     """Without TFDS's own cache."""
     dataset = place.plan.spec.dataset
-    image, label = quoted(dataset.image_key), quoted(dataset.label_key)
+    features = {key: dataset.examples.features[name] for name, key in dataset.keys.items()}
     decoder = "tfds.decode.make_decoder(tf.uint8)(decode)()" if stage.decode else "tfds.decode.SkipDecoding()"
+    decoders = [f"{quoted(key)}: {decoder}" for key, feature in features.items() if feature.format == "image"]
+    wanted = [mapping("", {quoted(key): "True" for key in features})]
+    wanted += [f"decoders={{{', '.join(decoders)}}}"] if decoders else []
     load = call(
         "return builder().as_dataset",
         "split=split",
-        "decoders="
-        + call("tfds.decode.PartialDecoding", f"{{{image}: True, {label}: True}}", f"decoders={{{image}: {decoder}}}"),
+        "decoders=" + call("tfds.decode.PartialDecoding", *wanted),
         "read_config=tfds.ReadConfig(try_autocache=False, assert_cardinality=False)",
     )
-    pictures = "decoded" if stage.decode else "still encoded"
-    says = f"Features of the examples of `split`, as `tfds.load` reads them; pictures are {pictures}."
+    pictures = f"; pictures are {'decoded' if stage.decode else 'still encoded'}" if decoders else ""
+    says = f"Features of the examples of `split`, as `tfds.load` reads them{pictures}."
     read = function(_READ, says, load)
     return Expression(text=_of_split(place), functions=(_DECODE, read) if stage.decode else (read,))
 
@@ -152,42 +154,44 @@ def _calls(num_parallel_calls: int | str | None, *, deterministic: bool, most: s
 
 
 def map_steps(stage: Map, place: Place) -> Expression:
-    """All steps in one function, which also refuses labels that are no class."""
+    """All steps in one function, which also refuses a target that is no class."""
     name, dataset = _name(place), place.plan.spec.dataset
-    given = _given(place)
-    lines = list(unpacked(dataset)) if "features" in given else []
+    flow, takes = dataset.examples, _taken(place)
+    lines = [*(unpacked(dataset) if "features" in takes else ()), *(taken(flow) if "inputs" in takes else ())]
     for step in stage.steps:
         lines += lines_of(step, dataset)
-    ops = dict.fromkeys(source_of(step) for step in stage.steps if not isinstance(step, Parse))
-    if not isinstance(stage, AfterCache):
-        lines.append(
-            "label = tf.gather(tf.range(num_classes(), dtype=tf.int64), label)  # an error for what is no class"
-        )
-    arguments = given | ({"seed": "tf.Tensor"} if place.planned.is_random else {})
+    ops = dict.fromkeys(source_of(step) for step in stage.steps if not step.parses)
+    target = variables(flow)[flow.target]
+    if flow.features[flow.target].is_class and stage.scope is Scope.ONCE:
+        checked = f"tf.gather(tf.range(num_classes(), dtype=tf.int64), {target})"
+        lines.append(f"{target} = {checked}  # an error for what is no class")
+    arguments = takes | ({"seed": "tf.Tensor"} if place.planned.is_random else {})
     typed = ", ".join(f"{argument}: {kind}" for argument, kind in arguments.items())
-    mapped = name if arguments == given else f"lambda {', '.join(given)}: {name}({', '.join(arguments)})"
+    mapped = name if arguments == takes else f"lambda {', '.join(takes)}: {name}({', '.join(arguments)})"
+    inputs = "dict[str, tf.Tensor]" if len(flow.inputs) > 1 else "tf.Tensor"
     says = f"From {place.incoming} to {place.planned.gives}."
     calls = _calls(stage.num_parallel_calls, deterministic=stage.deterministic)
     return Expression(
         text=call(f"{place.dataset}.map", mapped, *calls),
         functions=(
             *ops,
-            function(f"{name}({typed}) -> tuple[tf.Tensor, tf.Tensor]", says, *lines, "return image, label"),
+            function(f"{name}({typed}) -> tuple[{inputs}, tf.Tensor]", says, *lines, *given(flow)),
         ),
     )
 
 
-def _given(place: Place) -> dict[str, str]:
+def _taken(place: Place) -> dict[str, str]:
     """The arguments of the steps' function, with their types."""
-    if isinstance(place.planned.stage, AfterCache):
-        return {"image": "tf.Tensor", "label": "tf.Tensor"}
-    is_record = place.incoming.content == "record"
-    return {"record": "tf.Tensor"} if is_record else {"features": "dict[str, tf.Tensor]"}
+    if place.planned.stage.scope is Scope.ONCE:
+        return {"record": "tf.Tensor"} if place.incoming.is_serialised else {"features": "dict[str, tf.Tensor]"}
+    flow, names = place.incoming, variables(place.incoming)
+    inputs = {"inputs": "dict[str, tf.Tensor]"} if len(flow.inputs) > 1 else {names[flow.inputs[0]]: "tf.Tensor"}
+    return inputs | {names[flow.target]: "tf.Tensor"}
 
 
 def _name(place: Place) -> str:
     """One for both pipelines where they do the same."""
-    name = "transform_cached" if isinstance(place.planned.stage, AfterCache) else "transform"
+    name = "transform" if place.planned.stage.scope is Scope.ONCE else "transform_cached"
     same = not place.plan.evaluation or all(place.planned in stages for stages in place.plan.pipelines.values())
     return name if same else f"{name}_for_{place.pipeline}"
 
@@ -214,8 +218,7 @@ def skip_corrupt(_stage: SkipCorrupt, place: Place) -> Expression:
 
 def backbone(stage: Backbone, place: Place) -> Expression:
     """Computed before the first epoch, and so in no need of a cache."""
-    trainer = place.plan.spec.trainer
-    is_mixed = isinstance(trainer, Trainer) and trainer.mixed_precision is not None
+    is_mixed = place.plan.spec.fit is not None and place.plan.spec.fit.mixed_precision is not None
     computed = "compute(images, training=False)"
     features = f"tf.cast({computed}, tf.float32)" if is_mixed else computed
     return Expression(
@@ -233,20 +236,8 @@ def backbone(stage: Backbone, place: Place) -> Expression:
     )
 
 
-def no_cache(_stage: NoCache, place: Place) -> Expression:
-    """No plan has it."""
-    return Expression(text=place.dataset)
-
-
-def cache_memory(_stage: MemoryCache, place: Place) -> Expression:
-    """tf.data's, unless these are features."""
-    return Expression(text=place.dataset if place.incoming.content == "features" else f"{place.dataset}.cache()")
-
-
 def cache_disk(stage: DiskCache, place: Place) -> Expression:
     """tf.data's, in a folder that no other program sees: it can't tell a cache that is stale, broken or in use."""
-    if place.incoming.content == "features":
-        return Expression(text=place.dataset)
     own = ('folder = tempfile.mkdtemp(prefix="pipeline_")',)
     given = (
         "pathlib.Path(CACHE_DIR).mkdir(parents=True, exist_ok=True)",
@@ -263,22 +254,6 @@ def cache_disk(stage: DiskCache, place: Place) -> Expression:
     return Expression(text=f'{place.dataset}.cache(f"{{cache_folder()}}/{place.pipeline}")', functions=(folder,))
 
 
-def shuffle(stage: Shuffle, place: Place) -> Expression:
-    """By `seed`, that of the pass."""
-    return Expression(text=f"{place.dataset}.shuffle({stage.buffer_size}, seed=seed, reshuffle_each_iteration=False)")
-
-
-def batch(stage: Batch, place: Place) -> Expression:
-    """With what remains, unless told otherwise."""
-    remainder = ["drop_remainder=True"] if stage.drop_remainder else []
-    return Expression(text=call(f"{place.dataset}.batch", "BATCH_SIZE", *remainder))
-
-
-def prefetch(stage: Prefetch, place: Place) -> Expression:
-    """From pass to pass."""
-    return Expression(text=f"{place.dataset}.prefetch({parallel(stage.buffer_size)})")
-
-
 DATASET_TEXTS: dict[type, Callable[[Any, Place], Expression]] = {
     Tfds: tfds,
     Sequential: sequential,
@@ -287,11 +262,33 @@ DATASET_TEXTS: dict[type, Callable[[Any, Place], Expression]] = {
     AfterCache: map_steps,
     SkipCorrupt: skip_corrupt,
     Backbone: backbone,
-    NoCache: no_cache,
-    MemoryCache: cache_memory,
     DiskCache: cache_disk,
-    Shuffle: shuffle,
-    Batch: batch,
-    Prefetch: prefetch,
 }
-"""The expression of each kind of stage."""
+"""The expression of each kind of stage that is no call."""
+
+
+def expression(place: Place) -> Expression:
+    """Of the stage in its place. What a frozen base has made is in memory already, and needs no cache."""
+    stage = place.planned.stage
+    if stage.keeps and reads_features(place.plan):
+        return Expression(text=place.dataset)
+    called = stage.call()
+    return DATASET_TEXTS[type(stage)](stage, place) if called is None else Expression(text=_called(place, called))
+
+
+def _called(place: Place, called: Call) -> str:
+    keywords = (f"{name}={_argument(argument)}" for name, argument in called.keywords.items())
+    return call(f"{place.dataset}.{called.method}", *map(_argument, called.arguments), *keywords)
+
+
+def _argument(argument: Any) -> str:
+    match argument:
+        case Constant():
+            return argument.name
+        case Parallel():
+            return parallel(argument.value)
+        case UpToAll():
+            return str(argument.value)
+        case PassSeed():
+            return "seed"
+    return literal(argument)

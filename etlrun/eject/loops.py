@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from etlrun.eject.text import call, function, listed, quoted
 from etlrun.plan.plan import Plan, reads_features
-from etlrun.stages.load import Shuffle
 from etlrun.stages.model import Emulated
 from etlrun.stages.trainer import Drain, EarlyStopping, Trainer
 
@@ -17,6 +16,12 @@ _OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop", "sgd": "S
 _ON_CPU = ('tf.config.set_visible_devices([], "GPU")',)
 _ON_GPU = ('if not tf.config.list_physical_devices("GPU"):', '    raise SystemExit("no GPU was found")')
 _DEVICES: dict[str, Lines] = {"auto": (), "cpu": _ON_CPU, "gpu": _ON_GPU}
+
+_OBJECTIVES: dict[bool, Lines] = {
+    True: ('loss="sparse_categorical_crossentropy"', 'metrics=["accuracy"]'),
+    False: ('loss="mean_squared_error"',),
+}
+"""Of a target that is a class, and of numbers."""
 
 _HEAD = (
     "top = classifier.layers[-1]",
@@ -31,9 +36,11 @@ _QUIET = (
 
 def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
     """Keras's loop; an emulated model has one of its own."""
-    if isinstance(plan.spec.model, Emulated):
+    if not plan.spec.model.learns:
         return ()
     model, base = ("head", "base") if reads_features(plan) else ("classifier", "")
+    flow = plan.spec.dataset.examples
+    is_class = flow.features[flow.target].is_class
     policy = f"keras.config.set_dtype_policy({quoted(stage.mixed_precision or '')})"
     body = (
         *_DEVICES[stage.device],
@@ -46,8 +53,7 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
         call(
             f"{model}.compile",
             f"optimizer=keras.optimizers.{_OPTIMIZERS[stage.optimizer]}(learning_rate={stage.learning_rate})",
-            'loss="sparse_categorical_crossentropy"',
-            'metrics=["accuracy"]',
+            *_OBJECTIVES[is_class],
             f"jit_compile={quoted(stage.jit_compile) if isinstance(stage.jit_compile, str) else stage.jit_compile}",
         ),
         *(_QUIET if plan.evaluation else ()),
@@ -69,7 +75,7 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
 
 
 def _seeded(plan: Plan) -> Lines:
-    if not any(isinstance(planned.stage, Shuffle) or planned.stage.random for planned in plan.train):
+    if not any(planned.stage.random for planned in plan.train):
         return ()
     return ("tf.random.set_seed(SEED + 1)  # of shuffling; with 0, tf.data takes no seed that is a tensor",)
 
@@ -94,7 +100,7 @@ def _stopping(rule: EarlyStopping) -> str:
 def _steps(plan: Plan) -> str:
     """Of an epoch: as many as are asked for, or those of a pass, which are counted where records are left out."""
     trainer = plan.spec.trainer
-    if isinstance(trainer, Trainer) and trainer.steps_per_epoch is not None:
+    if trainer.steps_per_epoch is not None:
         return str(trainer.steps_per_epoch)
     if plan.spec.dataset.on_corrupt == "skip":
         return f"sum(1 for _ in train_dataset({'base, ' if reads_features(plan) else ''}passes=1))"
@@ -102,21 +108,26 @@ def _steps(plan: Plan) -> str:
     return f"{examples} // BATCH_SIZE" if plan.spec.load.drop_remainder else f"math.ceil({examples} / BATCH_SIZE)"
 
 
+def _rows(plan: Plan) -> tuple[str, str]:
+    """A batch, and the part of it that has as many rows as there are examples."""
+    return ("images, _", "images") if len(plan.spec.dataset.examples.inputs) == 1 else ("_, targets", "targets")
+
+
 def emulated(stage: Emulated, plan: Plan) -> tuple[str, ...]:
     """A loop that sleeps."""
-    trainer = plan.spec.trainer
+    fit, (batch, rows) = plan.spec.fit, _rows(plan)
     validation = ("    for _ in validation:", f"        time.sleep({stage.eval_step_ms / 1000})")
     body = (
-        *(_DEVICES[trainer.device] if isinstance(trainer, Trainer) else ()),
+        *(_DEVICES[fit.device] if fit is not None else ()),
         *_seeded(plan),
         f"steps = {_steps(plan)}",
         "batches = iter(train_dataset())",
         *(["validation = validation_dataset()"] if plan.evaluation else []),
         "for epoch in range(1, EPOCHS + 1):",
         "    began_s, examples = time.perf_counter(), 0",
-        "    for images, _ in itertools.islice(batches, steps):",
+        f"    for {batch} in itertools.islice(batches, steps):",
         f"        time.sleep({stage.step_ms / 1000})",
-        "        examples += len(images)",
+        f"        examples += len({rows})",
         "    wall_s = time.perf_counter() - began_s",
         *(validation if plan.evaluation else ()),
         '    print(f"epoch {epoch}: {wall_s:.2f} s, {examples / wall_s:.1f} examples/s")',
@@ -127,6 +138,7 @@ def emulated(stage: Emulated, plan: Plan) -> tuple[str, ...]:
 
 def drain(stage: Drain, plan: Plan) -> tuple[str, ...]:
     """A loop that only reads."""
+    batch, rows = _rows(plan)
     is_late = () if stage.seconds is None else ("if time.perf_counter() > end_s:", "    break")
     body = (
         *_ON_CPU,
@@ -136,8 +148,8 @@ def drain(stage: Drain, plan: Plan) -> tuple[str, ...]:
         *([] if stage.seconds is None else [f"end_s = time.perf_counter() + {stage.seconds}"]),
         f"for number in {'itertools.count(1)' if stage.epochs is None else 'range(1, EPOCHS + 1)'}:",
         "    began_s, examples = time.perf_counter(), 0",
-        "    for images, _ in itertools.islice(batches, steps):",
-        "        examples += len(images)",
+        f"    for {batch} in itertools.islice(batches, steps):",
+        f"        examples += len({rows})",
         *(f"        {line}" for line in is_late),
         "    wall_s = time.perf_counter() - began_s",
         '    print(f"pass {number}: {wall_s:.2f} s, {examples / wall_s:.1f} examples/s")',

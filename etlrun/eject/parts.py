@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Callable
+from textwrap import dedent
 from typing import Any
 
 from etlrun.eject.loops import drain, emulated, fit
-from etlrun.eject.text import call, function, path, quoted
-from etlrun.plan.plan import Plan, pictures_of
+from etlrun.eject.text import call, function, mapping, path, quoted
+from etlrun.plan.plan import Plan, given_to_model
 from etlrun.stages.dataset import SAMPLE_NAME, Dataset
-from etlrun.stages.image import Rescale, ScaleMinusOneOne, ScaleZeroOne, Scaling
+from etlrun.stages.flow import Feature
 from etlrun.stages.measure import NoProfile, Trace
-from etlrun.stages.model import Emulated, MobileNetV2
+from etlrun.stages.model import Emulated, MobileNetV2, Model
 from etlrun.stages.trainer import Drain, Trainer
 
 Functions = tuple[str, ...]
-
-_FACTORS: dict[type[Scaling], Callable[[Any], str]] = {
-    Rescale: lambda stage: f"{stage.scale!r}, {stage.offset!r}",
-    ScaleZeroOne: lambda _stage: "1 / 255",
-    ScaleMinusOneOne: lambda _stage: "1 / 127.5, -1.0",
-}
 
 
 def dataset(stage: Dataset, _plan: Plan) -> Functions:
@@ -37,52 +34,57 @@ def dataset(stage: Dataset, _plan: Plan) -> Functions:
     says = "Of the data set, which is downloaded and prepared where it is not there yet."
     if is_sample or not stage.download:
         says = f"Of the data set, whose files are there{', written by a run of etlrun' if is_sample else ''}."
-    return (
-        function(
-            "builder() -> tfds.core.DatasetBuilder",
-            says,
-            *(prepare if stage.download and not is_sample else (f"return {found}",)),
-            decorator="@functools.cache",
-        ),
-        function(
-            "num_classes() -> int",
-            "Labels are integers from 0 to below it.",
-            f"return int(builder().info.features[{quoted(stage.label_key)}].num_classes)",
-        ),
+    builder = function(
+        "builder() -> tfds.core.DatasetBuilder",
+        says,
+        *(prepare if stage.download and not is_sample else (f"return {found}",)),
+        decorator="@functools.cache",
     )
+    flow = stage.examples
+    classes = function(
+        "num_classes() -> int",
+        "Labels are integers from 0 to below it.",
+        f"return int(builder().info.features[{quoted(stage.keys[flow.target])}].num_classes)",
+    )
+    return (builder, classes) if flow.features[flow.target].is_class else (builder,)
 
 
 def mobilenet_v2(stage: MobileNetV2, plan: Plan) -> Functions:
     """With the scaling that the pipeline leaves to it."""
-    flow = pictures_of(plan.train)
-    shape = f"({flow.height}, {flow.width}, 3)"
-    scaling = [planned.stage for planned in plan.by_model if isinstance(planned.stage, Scaling)]
+    flow = given_to_model(plan.train)
+    image, target = flow.feature(flow.inputs[0]), flow.features[flow.target]
     momentum = (
         "for layer in base.layers:",
         "    if isinstance(layer, keras.layers.BatchNormalization):",
         f"        layer.momentum = {stage.batch_norm_momentum}",
     )
-    rescaled = [
-        f'pixels = keras.layers.Rescaling({_FACTORS[type(step)](step)}, dtype="float32")(pixels)' for step in scaling
-    ]
+    scaling: list[Any] = [planned.stage for planned in plan.by_model]
+    rescaled = [f'pixels = keras.layers.Rescaling({step.written}, dtype="float32")(pixels)' for step in scaling]
     base = call(
         "base = keras.applications.MobileNetV2",
-        f"input_shape={shape}",
+        f"input_shape={image.shape}",
         f"alpha={stage.alpha}",
         "include_top=False",
         f"weights={_weights(stage)}",
         'pooling="avg"',
     )
     body = (
-        f'inputs = pixels = keras.Input({shape}, dtype="{flow.dtype}", name="image")',
+        f'inputs = pixels = keras.Input({image.shape}, dtype="{image.dtype}", name="image")',
         *rescaled,
         base,
         *(() if stage.trainable else ("base.trainable = False",)),
         *(() if stage.batch_norm_momentum is None else momentum),
-        'dense = keras.layers.Dense(num_classes(), activation="softmax", dtype="float32", name="probabilities")',
+        f"dense = keras.layers.Dense({_head(target)})",
         "return keras.Model(inputs, dense(base(pixels)))",
     )
-    return (function("model() -> keras.Model", "From pictures to the probabilities of their classes.", *body),)
+    what = "the probabilities of their classes" if target.is_class else flow.target
+    return (function("model() -> keras.Model", f"From pictures to {what}.", *body),)
+
+
+def _head(target: Feature) -> str:
+    if target.is_class:
+        return 'num_classes(), activation="softmax", dtype="float32", name="probabilities"'
+    return f'{math.prod(side or 0 for side in target.shape)}, dtype="float32", name="value"'
 
 
 def _weights(stage: MobileNetV2) -> str:
@@ -90,6 +92,20 @@ def _weights(stage: MobileNetV2) -> str:
     if stage.weights in (None, "imagenet"):
         return "None" if stage.weights is None else quoted(stage.weights)
     return path(stage.weights)
+
+
+def _network(stage: Model, plan: Plan) -> Functions:
+    """The function of a model of its own, and the model that is made by it."""
+    flow = given_to_model(plan.train)
+    features = {name: flow.features[name] for name in flow.inputs}
+    made = {name: f'keras.Input({of.shape}, dtype="{of.dtype}", name={quoted(name)})' for name, of in features.items()}
+    inputs = mapping("inputs = ", {quoted(name): text for name, text in made.items()})
+    source = dedent(inspect.getsource(stage.network)).rstrip().removeprefix("@staticmethod\n")  # type: ignore[arg-type]
+    body = (
+        inputs if len(made) > 1 else f"inputs = {made[flow.inputs[0]]}",
+        "return keras.Model(inputs, network(inputs))",
+    )
+    return source, function("model() -> keras.Model", f"From what the pipeline gives to {flow.target}.", *body)
 
 
 def left_out(_stage: NoProfile | Trace, _plan: Plan) -> Functions:
@@ -107,3 +123,8 @@ PART_TEXTS: dict[type, Callable[[Any, Plan], Functions]] = {
     Trace: left_out,
 }
 """The functions of each kind of part."""
+
+
+def model(stage: Model, plan: Plan) -> Functions:
+    """The functions of a model."""
+    return PART_TEXTS[type(stage)](stage, plan) if stage.network is None else _network(stage, plan)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from etlrun.eject.datasets import DATASET_TEXTS, Place
+from etlrun.eject.datasets import Place, expression
 from etlrun.eject.text import function
 from etlrun.plan.plan import Plan, PlannedStage, at_cache, reads_features
-from etlrun.stages.flow import Flow
-from etlrun.stages.load import Prefetch
-from etlrun.stages.trainer import Trainer
+from etlrun.stages.base import Scope
 
 
 def pipeline(plan: Plan, name: str) -> tuple[str, ...]:
@@ -30,7 +28,7 @@ def pipeline(plan: Plan, name: str) -> tuple[str, ...]:
 def _passes(plan: Plan) -> str:
     """How many there are; empty for passes without end."""
     trainer = plan.spec.trainer
-    is_endless = trainer.epochs is None or (isinstance(trainer, Trainer) and trainer.steps_per_epoch is not None)
+    is_endless = trainer.epochs is None or trainer.steps_per_epoch is not None
     return "" if is_endless else "EPOCHS"
 
 
@@ -47,12 +45,12 @@ class _Writer:
 
     def __init__(self, plan: Plan, name: str) -> None:
         self.plan, self.name = plan, name
-        self.flow = Flow()
+        self.flow = plan.spec.dataset.examples
         self.needed: list[str] = []
 
     def body(self, stages: Sequence[PlannedStage]) -> list[str]:
         """The lines of the function. What is random is made for each pass; prefetching goes on from pass to pass."""
-        ahead = [planned for planned in stages if isinstance(planned.stage, Prefetch)]
+        ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
         in_pass = [planned for planned in stages if planned not in ahead]
         kept = len(at_cache(in_pass)[0])  # which stays as it is in the first pass
         place = next((place for place, planned in enumerate(in_pass) if planned.is_random and place >= kept), None)
@@ -85,7 +83,7 @@ class _Writer:
         lines = []
         for planned in stages:
             place = Place(plan=self.plan, pipeline=self.name, planned=planned, incoming=self.flow, dataset=dataset)
-            made = DATASET_TEXTS[type(planned.stage)](planned.stage, place)
+            made = expression(place)
             self.needed += made.functions
             self.flow = planned.gives
             if made.text != dataset:

@@ -8,12 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 
 from etlrun import __version__
-from etlrun.eject.parts import PART_TEXTS
+from etlrun.eject.parts import PART_TEXTS, model
 from etlrun.eject.pipeline import pipeline
-from etlrun.eject.text import COLUMNS, constant, path, quoted
+from etlrun.eject.text import COLUMNS, constant, literal, path, quoted
 from etlrun.plan.plan import Plan, reads_features
-from etlrun.stages.model import Emulated
-from etlrun.stages.trainer import Trainer
 
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
@@ -45,12 +43,10 @@ def versions() -> dict[str, str]:
 
 def ejected(plan: Plan, words: Sequence[str], packages: Mapping[str, str]) -> str:
     """The program that does what a run of `plan` does; `words` is the command line that made the plan."""
-    entry = "train" if isinstance(plan.spec.trainer, Trainer) else "drain"
+    entry = "train" if plan.spec.fit is not None else "drain"
     functions = dict.fromkeys(_functions(plan))  # each one once
     text = "\n\n\n".join([*functions, f'if __name__ == "__main__":\n    {entry}()'])
-    constants = [
-        constant(name, literal) for name, literal in _constants(plan).items() if re.search(rf"\b{name}\b", text)
-    ]
+    constants = [constant(name, value) for name, value in _constants(plan).items() if re.search(rf"\b{name}\b", text)]
     top = "\n".join([*constants, "", _AS_WRITTEN])
     return "\n\n".join([_header(plan, words, packages), _imports(f"{top}\n{text}"), f"{top}\n\n\n{text}\n"])
 
@@ -91,18 +87,18 @@ def _escaped(line: str) -> str:
 
 def _title(plan: Plan) -> str:
     dataset = plan.spec.dataset.name
-    if not isinstance(plan.spec.trainer, Trainer):
+    if plan.spec.fit is None:
         return f"The input pipeline of {dataset} alone"
-    if isinstance(plan.spec.model, Emulated):
+    if not plan.spec.model.learns:
         return f"The input pipeline of {dataset} for an emulated accelerator"
-    return f"MobileNetV2 on {dataset}"
+    return f"{type(plan.spec.model).__name__} on {dataset}"
 
 
 def _promise(plan: Plan) -> str:
     is_loose = any("deterministic" in remark for remark in plan.remarks)
     if is_loose:
         return "The order of its examples, and so every number, differs from run to run, as it does in etlrun."
-    if not isinstance(plan.spec.trainer, Trainer) or isinstance(plan.spec.model, Emulated):
+    if plan.spec.fit is None or not plan.spec.model.learns:
         return "It reads the examples of the run, in the same order."
     if reads_features(plan):
         return "It trains on the examples of the run in the same order, and comes to its losses within float tolerance."
@@ -122,7 +118,7 @@ def _constants(plan: Plan) -> dict[str, str]:
         "SEED": str(spec.trainer.seed),
         "EPOCHS": str(spec.trainer.epochs),
         "CORES": "os.cpu_count() or 1",
-        "BATCH_SIZE": str(spec.load.batch_size),
+        **_of_calls(plan),
         "TRAIN_SPLIT": quoted(spec.dataset.split),
         "VALIDATION_SPLIT": quoted(spec.dataset.eval_split or ""),
         "DATA_DIR": path(spec.dataset.data_dir or ""),
@@ -130,12 +126,19 @@ def _constants(plan: Plan) -> dict[str, str]:
     }
 
 
+def _of_calls(plan: Plan) -> dict[str, str]:
+    """The constants that stages name in their calls."""
+    called = (planned.stage.call() for stages in plan.pipelines.values() for planned in stages)
+    return {name: literal(value) for call in called if call for name, value in call.constants.items()}
+
+
 def _functions(plan: Plan) -> Iterator[str]:
     spec = plan.spec
     yield from PART_TEXTS[type(spec.dataset)](spec.dataset, plan)
     for name, stages in plan.pipelines.items():
-        if stages and (name == "train" or isinstance(spec.trainer, Trainer)):
+        if stages and (name == "train" or spec.fit is not None):
             yield from pipeline(plan, name)
-    parts = (spec.model, spec.trainer, spec.profile) if isinstance(spec.trainer, Trainer) else (spec.trainer,)
+    parts = (spec.trainer, spec.profile) if spec.fit is not None else (spec.trainer,)
+    yield from model(spec.model, plan) if spec.fit is not None else ()
     for part in parts:
         yield from PART_TEXTS[type(part)](part, plan)

@@ -3,23 +3,44 @@
 from __future__ import annotations
 
 import inspect
+import keyword
+import re
+from collections.abc import Mapping
 from textwrap import dedent
-from typing import Any
 
-from etlrun.eject.text import call, quoted
+from etlrun.eject.text import call, literal, mapping, quoted
+from etlrun.stages import STAGES
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.step import Parse, Step
+from etlrun.stages.flow import Flow
+from etlrun.stages.step import Step
 
 Lines = tuple[str, ...]
 
+_TAKEN = re.compile(r"record|features|inputs|seed|tf|tfds|num_classes|feature_\d+")
+"""What else has a name in the functions of steps."""
+
+
+def variables(flow: Flow) -> dict[str, str]:
+    """The variable of a program for each feature, by its name: of that name where it can be."""
+    return {
+        name: name if name.isidentifier() and not _is_taken(name) else f"feature_{place}"
+        for place, name in enumerate(flow.columns)
+    }
+
+
+def _is_taken(name: str) -> bool:
+    return keyword.iskeyword(name) or name in STAGES["transform"] or _TAKEN.fullmatch(name) is not None
+
 
 def lines_of(step: Step, dataset: Dataset) -> Lines:
-    """Lines that make `image`, and where it parses `label`, of what they were."""
-    if isinstance(step, Parse):
+    """Lines that make a feature, or where it parses each feature, of what there was."""
+    if step.parses:
         return _parsed(dataset)
-    values = {name: _literal(value) for name, value in step.values.items()}
+    feature = variables(dataset.examples)[step.feature]
+    values = {name: literal(value) for name, value in step.values.items()}
     seed = {"seed": "seed"} if step.random else {}
-    return (call(f"image = {_name(step)}", "image", *(f"{name}={text}" for name, text in (values | seed).items())),)
+    arguments = [f"{name}={text}" for name, text in (values | seed).items()]
+    return (call(f"{feature} = {_name(step)}", feature, *arguments),)
 
 
 def source_of(step: Step) -> str:
@@ -32,24 +53,38 @@ def _name(step: Step) -> str:
     return step.path.rpartition(".")[2]
 
 
-def _literal(value: Any) -> str:
-    return quoted(value) if isinstance(value, str) else repr(value)
-
-
 def _parsed(dataset: Dataset) -> Lines:
-    image, label = quoted(dataset.image_key), quoted(dataset.label_key)
+    features = {key: dataset.examples.features[name] for name, key in dataset.keys.items()}
+    specs = [f"{quoted(key)}: tf.io.FixedLenFeature({of.shape}, tf.{of.stored})," for key, of in features.items()]
+    casts = {key: of.dtype for key, of in features.items() if of.dtype != of.stored}
     return (
         "features = tf.io.parse_single_example(",
         "    record,",
         "    {",
-        f"        {image}: tf.io.FixedLenFeature((), tf.string),",
-        f"        {label}: tf.io.FixedLenFeature((), tf.int64),",
+        *(f"        {spec}" for spec in specs),
         "    },",
         ")",
-        *unpacked(dataset),
+        *unpacked(dataset, casts),
     )
 
 
-def unpacked(dataset: Dataset) -> Lines:
-    """Out of a dict of features."""
-    return f"image = features[{quoted(dataset.image_key)}]", f"label = features[{quoted(dataset.label_key)}]"
+def unpacked(dataset: Dataset, casts: Mapping[str, str] | None = None) -> Lines:
+    """Out of the dict `features`, by the keys of the dataset; some of them cast to other dtypes."""
+    names, found = variables(dataset.examples), {key: f"features[{quoted(key)}]" for key in dataset.keys.values()}
+    found |= {key: f"tf.cast({found[key]}, tf.{dtype})" for key, dtype in (casts or {}).items()}
+    return tuple(f"{names[name]} = {found[key]}" for name, key in dataset.keys.items())
+
+
+def taken(flow: Flow) -> Lines:
+    """Out of what a model is given."""
+    names = variables(flow)
+    return tuple(f"{names[name]} = inputs[{quoted(name)}]" for name in flow.inputs) if len(flow.inputs) > 1 else ()
+
+
+def given(flow: Flow) -> Lines:
+    """What a model is given, returned."""
+    names = variables(flow)
+    if len(flow.inputs) == 1:
+        return (f"return {names[flow.inputs[0]]}, {names[flow.target]}",)
+    inputs = mapping("inputs = ", {quoted(name): names[name] for name in flow.inputs})
+    return inputs, f"return inputs, {names[flow.target]}"

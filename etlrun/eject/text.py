@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from textwrap import indent
+from typing import Any
 
 COLUMNS = 120
 _ROOM = 98
@@ -13,6 +15,11 @@ def quoted(text: str) -> str:
     """A literal, in double quotes unless that takes more escapes."""
     literal = repr(text)
     return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text else literal
+
+
+def literal(value: Any) -> str:
+    """A plain value."""
+    return quoted(value) if isinstance(value, str) else repr(value)
 
 
 def call(function: str, *arguments: str) -> str:
@@ -26,6 +33,13 @@ def call(function: str, *arguments: str) -> str:
 def listed(*items: str) -> str:
     """A list with a line for each item."""
     return "\n".join(["[", *(indent(f"{item},", "    ") for item in items), "]"])
+
+
+def mapping(before: str, items: Mapping[str, str]) -> str:
+    """A dict in one line, or with a line for each item where that gets too long."""
+    lines = [f"{key}: {value}" for key, value in items.items()]
+    line = f"{before}{{{', '.join(lines)}}}"
+    return line if len(line) <= _ROOM else "\n".join([f"{before}{{", *(f"    {of}," for of in lines), "}"])
 
 
 def function(signature: str, says: str, *body: str, decorator: str = "") -> str:

@@ -11,14 +11,12 @@ import tensorflow as tf
 from etlrun.cache.keeper import READ, Keeper
 from etlrun.graph import disk
 from etlrun.graph.context import Context
-from etlrun.graph.datasets import DATASET_STAGES
+from etlrun.graph.datasets import counted, staged
 from etlrun.graph.passes import Passes
 from etlrun.plan.plan import PlannedStage, at_cache
 from etlrun.sources.tfds import Split
-from etlrun.stages.cache import Cache
+from etlrun.stages.base import Scope
 from etlrun.stages.flow import Flow
-from etlrun.stages.load import Batch, Prefetch, Shuffle
-from etlrun.stages.step import AfterCache
 
 Stages = Sequence[PlannedStage]
 
@@ -33,24 +31,24 @@ class Pipeline:
         stages: As planned.
         context: What its stages share.
         keeper: Of its cache on disk; None where it has none.
-        dataset: Batches (image, label) of one pass. Its length is unknown to tf.data, so that Keras reads on
+        dataset: Batches (inputs, target) of one pass. Its length is unknown to tf.data, so that Keras reads on
             until it ends: a cache is complete only then.
     """
 
     def __init__(self, stages: Stages, context: Context, keeper: Keeper | None = None) -> None:
         """Build the graph; a mismatch with what the plan says is a `TypeError`."""
         self.stages, self.context, self.keeper = tuple(stages), context, keeper
-        self._ahead = [planned for planned in stages if isinstance(planned.stage, Prefetch)]
+        self._ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
         before, cache, after = at_cache([planned for planned in stages if planned not in self._ahead])
-        self._kept: Flow | None = before[-1].gives if before else None
+        self._kept: Flow = (before or after)[-1].gives
         if cache is None:
-            place = next(at for at, planned in enumerate(after) if isinstance(planned.stage, (Shuffle, Batch)))
+            place = next(at for at, planned in enumerate(after) if planned.stage.scope is Scope.EACH)
             before, after = after[:place], after[place:]
         first = context if cache is None else dataclasses.replace(context, passes_begun=tf.constant(1, tf.int64))
         self._before, self._after = self._build(None, before, first), after
         self._has_memory = cache is not None and keeper is None
-        if self._has_memory:
-            self._before = DATASET_STAGES[type(cache)](self._before, cache, context)
+        if cache is not None and keeper is None:
+            self._before = staged(counted(self._before, context), cache, context)
         self._before = self._before.with_options(_as_written())  # which hold for all that is built upon it
         self._number = 0
         batches = self._build(self._build(self._before, after), self._ahead)
@@ -105,32 +103,32 @@ class Pipeline:
     def _read(self, stages: Stages, count: Any, context: Context) -> tf.data.Dataset:
         """`stages` over the numbers of the examples, which are read as late as can be."""
         numbers = tf.data.Dataset.range(count).with_options(_as_written())
-        shuffling = [planned for planned in stages if isinstance(planned.stage, Shuffle)]
-        ahead = [planned for planned in stages if isinstance(planned.stage, Prefetch)]
+        shuffling = [planned for planned in stages if planned.stage.only_reorders]
+        ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
         others = [planned for planned in stages if planned not in (*shuffling, *ahead)]
-        numbers = self._build(numbers, shuffling, context)
-        if any(isinstance(planned.stage, AfterCache) for planned in others):
-            batches = self._build(disk.read_each(numbers, self.keeper, self._kept), others, context)  # type: ignore[arg-type]
+        numbers, kept = self._build(numbers, shuffling, context), self._kept
+        if any(planned.steps for planned in others) or kept.example_bytes is None:
+            batches = self._build(disk.read_each(numbers, self.keeper, kept), others, context)  # type: ignore[arg-type]
         else:
-            batches = disk.read_batches(self._build(numbers, others, context), self.keeper, self._kept)  # type: ignore[arg-type]
+            batches = disk.read_batches(self._build(numbers, others, context), self.keeper, kept)  # type: ignore[arg-type]
         return self._build(batches, ahead)
 
     def _build(
         self, dataset: tf.data.Dataset | None, stages: Stages, context: Context | None = None
     ) -> tf.data.Dataset:
         for planned in stages:
-            dataset = DATASET_STAGES[type(planned.stage)](dataset, planned.stage, context or self.context)
+            dataset = staged(dataset, planned.stage, context or self.context)
         return dataset
 
     def before(self, path: str) -> tf.data.Dataset:
         """What the stage of that path is given in the first pass, in the order of the data."""
         place = next(place for place, planned in enumerate(self.stages) if planned.stage.path == path)
-        kept = [planned for planned in self.stages[:place] if not isinstance(planned.stage, (Shuffle, Cache))]
-        return self._build(None, kept)
+        stages = [planned for planned in self.stages[:place] if not planned.stage.only_reorders]
+        return self._build(None, [planned for planned in stages if not planned.stage.keeps])
 
     def alone(self, stages: Stages, *, from_cache: bool) -> tf.data.Dataset:
         """`stages`, these or these with other speeds, without shuffling; from what the cache holds, or without it."""
-        unshuffled = [planned for planned in stages if not isinstance(planned.stage, Shuffle)]
+        unshuffled = [planned for planned in stages if not planned.stage.only_reorders]
         before, _, after = at_cache(unshuffled)
         if from_cache and self._has_memory:
             return self._build(self._before, after)
@@ -152,8 +150,9 @@ def _as_written() -> tf.data.Options:
 
 def _check(dataset: tf.data.Dataset, flow: Flow) -> None:
     """Refuse a graph whose elements are not what the plan promised, before a byte is read."""
-    image = dataset.element_spec[0]
-    shape = tuple(image.shape)[1:]
-    if (image.dtype.name, shape) != (flow.dtype, disk.shape_of(flow)):
-        message = f"the graph gives {image.dtype.name} {shape}, the plan says {flow}: a stage's `flow` is wrong"
-        raise TypeError(message)
+    for name, spec in flow.named(*dataset.element_spec).items():
+        feature, shape = flow.features[name], tuple(spec.shape)[1:]
+        if (spec.dtype.name, shape) != (feature.dtype, feature.shape):
+            of = f" for {name}" if len(flow.inputs) > 1 else ""
+            message = f"the graph gives {spec.dtype.name} {shape}{of}, the plan says {flow}: a stage's `flow` is wrong"
+            raise TypeError(message)

@@ -16,21 +16,18 @@ from etlrun.sources.tfds import Source, Split
 _SEED_STRIDE = 1_000_003
 """More than the passes of a run, so that runs with neighbouring seeds have no pass in common."""
 
-Pictures = npt.NDArray[np.uint8] | npt.NDArray[np.float32]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
     """The frozen base of a model.
 
     Attributes:
-        features: A function of pictures (batch, height, width, 3), as the model takes them, to float32
-            (batch, features).
+        features: A function of a batch of inputs, as the model takes them, to float32 (batch, features).
         identity: Names and values of all that decides what it gives, but for its code.
         makers: The functions that made it.
     """
 
-    features: Callable[[Pictures], npt.NDArray[np.float32]]
+    features: Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]]
     identity: list[list[Any]]
     makers: tuple[Callable[..., Any], ...]
 
@@ -40,7 +37,7 @@ class Context:
     """Where a pipeline stands.
 
     Attributes:
-        source: The data set.
+        source: The dataset.
         split: The examples that are read.
         seed: Of the run.
         losses: Of its passes to broken records.

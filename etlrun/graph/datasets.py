@@ -12,13 +12,13 @@ from etlrun.graph.context import Context
 from etlrun.graph.skip import skip_corrupt
 from etlrun.machine import CORES, calls_here, cores
 from etlrun.sources.tfds import Example
-from etlrun.stages.cache import MemoryCache
+from etlrun.stages.base import Stage
+from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
 from etlrun.stages.image import Decode
-from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
-from etlrun.stages.step import AfterCache, Map, Parse, Step
+from etlrun.stages.step import AfterCache, Map, Step
 
 
 def _autotuned(value: int | str | None) -> int | None:
@@ -34,17 +34,18 @@ def _decode(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor:
 
 
 def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
-    """{image: string scalar or uint8 (height, width, 3), label: int64 scalar}, read by TFDS."""
-    image_key, label_key = context.source.dataset.image_key, context.source.dataset.label_key
+    """The features by their names, read by TFDS; encoded images as strings, or as uint8 (height, width, 3)."""
+    keys, features = context.source.dataset.keys, context.source.dataset.examples.features
     decoder = tfds.decode.make_decoder(tf.uint8)(_decode)() if stage.decode else tfds.decode.SkipDecoding()
-    wanted = tfds.decode.PartialDecoding({image_key: True, label_key: True}, decoders={image_key: decoder})
+    decoders = {key: decoder for name, key in keys.items() if features[name].format == "image"}
+    wanted = tfds.decode.PartialDecoding(dict.fromkeys(keys.values(), True), decoders=decoders)
     dataset = context.source.builder.as_dataset(
         split=context.split.name,
         decoders=wanted,
         shuffle_files=False,
         read_config=tfds.ReadConfig(try_autocache=False, assert_cardinality=False),
     )
-    return dataset.map(lambda example: {"image": example[image_key], "label": example[label_key]})
+    return dataset.map(lambda example: {name: example[key] for name, key in keys.items()})
 
 
 def _read(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
@@ -88,30 +89,32 @@ def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.D
 
 
 def applied(step: Step, context: Context) -> Callable[[Any], Example]:
-    """What `step` does to an example: to a serialised one if it parses, else to the image of one."""
-    if isinstance(step, Parse):
+    """What `step` does to an example: to a serialised one if it parses, else to one feature of it."""
+    if step.parses:
         parser: Callable[[Any], Example] = context.source.parser()
         return parser
 
     def apply(example: Example) -> Example:
         seed = {"seed": context.pass_seed(context.passes_begun)} if step.random else {}
-        return {**example, "image": step.op(example["image"], **step.values, **seed)}
+        return {**example, step.feature: step.op(example[step.feature], **step.values, **seed)}
 
     return apply
 
 
 def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data.Dataset:
-    """All steps in one map, then (image, label) with the label checked against the classes."""
-    functions = [applied(step, context) for step in stage.steps]
-    classes = tf.range(context.source.num_classes, dtype=tf.int64)
+    """All steps in one map, then (inputs, target): a target that is a class is checked against the classes."""
+    functions, flow = [applied(step, context) for step in stage.steps], context.source.dataset.examples
+    count = context.source.num_classes
+    classes = None if count is None else tf.range(count, dtype=tf.int64)
 
-    def apply(example: Any, *label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        if label:
-            example = {"image": example, "label": label[0]}
+    def apply(example: Any, *target: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        if target:
+            example = flow.named(example, *target)
         for function in functions:
             example = function(example)
-        # The least costly check: to look up a label outside the classes is an error.
-        return example["image"], tf.gather(classes, example["label"])
+        inputs, found = flow.handed(example)
+        # The least costly check: to look up an index outside the classes is an error.
+        return inputs, found if classes is None else tf.gather(classes, found)
 
     return dataset.map(
         tf.autograph.experimental.do_not_convert(apply),
@@ -121,47 +124,32 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
 
 
 def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.data.Dataset:
-    """(features, label), from pictures that the model's base is given in batches; their order stays."""
+    """(features, target), from inputs that the model's base is given in batches; their order stays."""
     function = context.backbone.features if context.backbone else None
 
-    def features(pictures: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        found = tf.numpy_function(function, [pictures], tf.float32)
-        return tf.ensure_shape(found, (None, stage.features)), labels
+    def features(inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        found = tf.numpy_function(function, [inputs], tf.float32)
+        return tf.ensure_shape(found, (None, stage.features)), targets
 
     return dataset.batch(stage.pictures_at_once).prefetch(1).map(features).unbatch()
 
 
-def cache_memory(dataset: tf.data.Dataset, _stage: MemoryCache, context: Context) -> tf.data.Dataset:
-    """tf.data's cache in memory, with a count of the bytes that it holds."""
+def counted(dataset: tf.data.Dataset, context: Context) -> tf.data.Dataset:
+    """The same examples; the bytes of a pass over them are counted."""
 
-    def counted(number: tf.Tensor, example: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        picture, label = example
-        size = tf.strings.length(picture) if picture.dtype == tf.string else tf.size(picture) * picture.dtype.size
+    def count(number: tf.Tensor, example: Any) -> Any:
+        size = tf.add_n([_size(feature) for feature in tf.nest.flatten(example)])
         before = tf.where(number == 0, tf.constant(0, tf.int64), context.held_bytes)
-        with tf.control_dependencies([context.held_bytes.assign(before + tf.cast(size, tf.int64) + label.dtype.size)]):
-            return tf.identity(picture), label
+        with tf.control_dependencies([context.held_bytes.assign(before + size)]):
+            return tf.nest.map_structure(tf.identity, example)
 
-    return dataset.enumerate().map(tf.autograph.experimental.do_not_convert(counted)).cache()
-
-
-def shuffle(dataset: tf.data.Dataset, stage: Shuffle, context: Context) -> tf.data.Dataset:
-    """An order of its own for each pass, the same in every run of one seed.
-
-    A buffer for more examples than there are would take memory, and change no order.
-    """
-    seed = context.pass_seed(context.pass_number)
-    buffer_size = min(stage.buffer_size, context.split.num_examples)
-    return dataset.shuffle(buffer_size, seed=seed, reshuffle_each_iteration=False)
+    return dataset.enumerate().map(tf.autograph.experimental.do_not_convert(count))
 
 
-def batch(dataset: tf.data.Dataset, stage: Batch, _context: Context) -> tf.data.Dataset:
-    """A new first dimension."""
-    return dataset.batch(stage.batch_size, drop_remainder=stage.drop_remainder)
-
-
-def prefetch(dataset: tf.data.Dataset, stage: Prefetch, _context: Context) -> tf.data.Dataset:
-    """Elements ready ahead of time."""
-    return dataset.prefetch(_autotuned(stage.buffer_size))
+def _size(feature: tf.Tensor) -> tf.Tensor:
+    """In bytes; int64 scalar."""
+    size = tf.strings.length(feature) if feature.dtype == tf.string else tf.size(feature) * feature.dtype.size
+    return tf.cast(size, tf.int64)
 
 
 DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
@@ -172,9 +160,30 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     AfterCache: map_steps,
     SkipCorrupt: skip_corrupt,
     Backbone: backbone,
-    MemoryCache: cache_memory,
-    Shuffle: shuffle,
-    Batch: batch,
-    Prefetch: prefetch,
 }
-"""The function that each kind of stage stands for. A cache on disk takes several: see `etlrun.graph.disk`."""
+"""The function that each kind of stage stands for that is no call. A cache on disk takes several: see `disk`."""
+
+
+def staged(dataset: tf.data.Dataset | None, stage: Stage, context: Context) -> tf.data.Dataset:
+    """What `stage` makes of `dataset`."""
+    call = stage.call()
+    return DATASET_STAGES[type(stage)](dataset, stage, context) if call is None else _called(dataset, call, context)
+
+
+def _called(dataset: tf.data.Dataset, call: Call, context: Context) -> tf.data.Dataset:
+    arguments = [_argument(argument, context) for argument in call.arguments]
+    keywords = {name: _argument(argument, context) for name, argument in call.keywords.items()}
+    return getattr(dataset, call.method)(*arguments, **keywords)
+
+
+def _argument(argument: Any, context: Context) -> Any:
+    match argument:
+        case Constant():
+            return argument.value
+        case Parallel():
+            return _autotuned(argument.value)
+        case UpToAll():  # a buffer for more would take memory, and change no order
+            return min(argument.value, context.split.num_examples)
+        case PassSeed():
+            return context.pass_seed(context.pass_number)
+    return argument

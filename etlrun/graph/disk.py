@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from etlrun.cache.keeper import READ, Keeper
+from etlrun.cache.parts import Column
 from etlrun.stages.flow import Flow
 
 
@@ -33,14 +34,14 @@ def either(mode: tf.Tensor, filling: tf.data.Dataset, reading: tf.data.Dataset) 
 def written(dataset: tf.data.Dataset, keeper: Keeper, mode: tf.Tensor) -> tf.data.Dataset:
     """The examples of `dataset`, written to the cache where `mode` is to fill it, which is complete at their end."""
 
-    def write(picture: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def write(*example: Any) -> Any:
         done = tf.cond(
             mode > READ,
-            lambda: tf.ensure_shape(tf.numpy_function(keeper.add, [mode, picture, label], tf.int64), ()),
+            lambda: tf.ensure_shape(tf.numpy_function(keeper.add, [mode, *tf.nest.flatten(example)], tf.int64), ()),
             lambda: tf.constant(0, tf.int64),
         )
         with tf.control_dependencies([done]):
-            return tf.identity(picture), label
+            return tf.nest.map_structure(tf.identity, example)
 
     def publish(_: tf.Tensor) -> tf.Tensor:
         return tf.ensure_shape(tf.numpy_function(keeper.publish, [mode], tf.int64), ())
@@ -50,29 +51,34 @@ def written(dataset: tf.data.Dataset, keeper: Keeper, mode: tf.Tensor) -> tf.dat
     return dataset.map(as_is(write)).concatenate(end)
 
 
+def columns(kept: Flow) -> list[Column]:
+    """The features that a cache holds, in the order in which examples are taken apart."""
+    found = []
+    for name in kept.columns:
+        feature = kept.features[name]
+        sides = [side for side in feature.shape if side is not None]
+        is_fixed = feature.bytes is not None
+        dtype = "bytes" if feature.dtype == "string" else feature.dtype
+        found.append(Column(name=name, dtype=dtype, shape=sides if is_fixed else None))
+    return found
+
+
 def read_each(numbers: tf.data.Dataset, keeper: Keeper, kept: Flow) -> tf.data.Dataset:
-    """(picture, label) for each number (int64 scalar)."""
-    dtype = tf.string if kept.content == "encoded" else tf.as_dtype(kept.dtype)
-
-    def read(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        picture, label = tf.numpy_function(keeper.one, [number], (dtype, tf.int64))
-        return tf.ensure_shape(picture, shape_of(kept)), tf.ensure_shape(label, ())
-
-    return numbers.map(tf.autograph.experimental.do_not_convert(read), num_parallel_calls=tf.data.AUTOTUNE)
+    """(inputs, target) for each number (int64 scalar)."""
+    return _read(numbers, keeper.one, kept, ())
 
 
 def read_batches(numbers: tf.data.Dataset, keeper: Keeper, kept: Flow) -> tf.data.Dataset:
-    """(pictures, labels) for each batch of numbers (int64 vector), each picture copied once."""
+    """(inputs, target) for each batch of numbers (int64 vector), each feature copied once."""
+    return _read(numbers, keeper.batch, kept, (None,))
 
-    def read(numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        pictures, labels = tf.numpy_function(keeper.batch, [numbers], (tf.as_dtype(kept.dtype), tf.int64))
-        return tf.ensure_shape(pictures, (None, *shape_of(kept))), tf.ensure_shape(labels, (None,))
+
+def _read(numbers: tf.data.Dataset, function: Any, kept: Flow, batch: tuple[None, ...]) -> tf.data.Dataset:
+    features = [kept.features[name] for name in kept.columns]
+
+    def read(numbers: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        found = tf.numpy_function(function, [numbers], [tf.as_dtype(feature.dtype) for feature in features])
+        shaped = [tf.ensure_shape(of, (*batch, *feature.shape)) for of, feature in zip(found, features, strict=True)]
+        return kept.handed(dict(zip(kept.columns, shaped, strict=True)))
 
     return numbers.map(tf.autograph.experimental.do_not_convert(read), num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def shape_of(kept: Flow) -> tuple[int | None, ...]:
-    """Of one picture, or of its features."""
-    if kept.content == "encoded":
-        return ()
-    return (kept.features,) if kept.content == "features" else (kept.height, kept.width, 3)

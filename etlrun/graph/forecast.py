@@ -15,12 +15,10 @@ from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps
 from etlrun.plan.plan import at_cache
 from etlrun.stages.cache import Cache
-from etlrun.stages.image import Decode
-from etlrun.stages.skip import SkipCorrupt
-from etlrun.stages.step import Map, Parse
+from etlrun.stages.step import Map
 
 _SAMPLE = 64
-"""Pictures from which the mean size is taken where sizes differ."""
+"""Examples from which the mean size is taken where sizes differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +51,7 @@ def fits(pipelines: Mapping[str, Pipeline], cache: Cache, folder: Any) -> int:
     if space.takes(size):
         return size
     others = list(_that_fit(pipelines, cache, size, spaces))
-    share = f"{space.share:.0%}" + (" (the training needs some, too)" if cache.path == "cache.memory" else "")
+    share = f"{space.share:.0%}" + (" (the training needs some, too)" if not cache.outlives_run else "")
     raise WorldError(
         where=f"{cache.path} at {cache.at}",
         found=f"{megabytes(size)} to keep, with {megabytes(space.free_bytes)} free in {space.where}",
@@ -82,22 +80,16 @@ def _steps(pipeline: Pipeline) -> list[Any]:
 def _has(pipeline: Pipeline, point: str) -> bool:
     """Whether a cache may stand there: the point exists, and nothing random comes before it."""
     steps = _steps(pipeline)[: _count(pipeline, point)]
-    wanted = {"source": Parse, "decoded": Decode}.get(point)
-    if point == "source" and any(isinstance(planned.stage, SkipCorrupt) for planned in pipeline.stages):
+    if point == "source" and any(planned.stage.leaves_out for planned in pipeline.stages):
         return False
-    return (wanted is None or any(isinstance(step.stage, wanted) for step in steps)) and not any(
-        step.is_random for step in steps
-    )
+    is_there = point == "transformed" or any(point in step.stage.points for step in steps)
+    return is_there and not any(step.is_random for step in steps)
 
 
 def _count(pipeline: Pipeline, point: str) -> int:
     """Steps before a point."""
     steps = _steps(pipeline)
-    last = {"source": Parse, "decoded": Decode}.get(point)
-    for place, step in enumerate(steps):
-        if last is not None and isinstance(step.stage, last):
-            return place + 1
-    return len(steps)
+    return next((place for place, step in enumerate(steps, 1) if point in step.stage.points), len(steps))
 
 
 def _bytes_at(pipeline: Pipeline, point: str | None) -> int:
@@ -113,8 +105,8 @@ def _bytes_at(pipeline: Pipeline, point: str | None) -> int:
 
 
 def _sampled_bytes(pipeline: Pipeline, count: int) -> float:
-    """The mean of the first pictures, `count` steps applied."""
-    stage: Any = next(planned.stage for planned in pipeline.stages if isinstance(planned.stage, Map))
+    """The mean of the first examples, `count` steps applied."""
+    stage: Any = next(planned.stage for planned in pipeline.stages if planned.stage.path == Map.path)
     steps = tuple(step.stage for step in _steps(pipeline)[:count])
     sample = map_steps(
         pipeline.before(Map.path),
@@ -122,8 +114,10 @@ def _sampled_bytes(pipeline: Pipeline, count: int) -> float:
         pipeline.context,
     )
     tries = tf.data.Dataset.range(_SAMPLE)  # a file that can't be opened raises whenever it is asked
-    sizes = [
-        len(picture) if isinstance(picture, bytes) else picture.nbytes
-        for _, (picture, _) in tf.data.Dataset.zip((tries, sample)).ignore_errors().as_numpy_iterator()
-    ]
+    examples = tf.data.Dataset.zip((tries, sample)).ignore_errors().as_numpy_iterator()
+    sizes = [sum(map(_size, tf.nest.flatten(example))) for _, example in examples]
     return sum(sizes) / max(len(sizes), 1)
+
+
+def _size(feature: Any) -> int:
+    return len(feature) if isinstance(feature, bytes) else int(feature.nbytes)

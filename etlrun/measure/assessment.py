@@ -212,9 +212,8 @@ class Assessment:
         return sum(pipeline.held_bytes for pipeline in self.work.pipelines.values())
 
     def _cached_bytes(self, name: str) -> int:
-        images, labels = self.work.pipelines[name].dataset.element_spec
-        example_bytes = images.shape[1:].num_elements() * images.dtype.size + labels.dtype.size
-        return int(example_bytes * self.work.pipelines[name].split.num_examples)
+        example = self.work.pipelines[name].stages[-1].gives.fixed_bytes
+        return int(example * self.work.pipelines[name].split.num_examples)
 
     def _conditions(self, name: str) -> dict[str, Any]:
         """Return the conditions, beside the plan, that advice depends on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -19,7 +20,8 @@ class Digest:
     """Sum of the hashes of all examples, modulo 2**128, with their count.
 
     A sum is independent of the order and, unlike an exclusive-or, counts repeated examples. Each hash is
-    BLAKE2b over the shape, dtype and bytes of the image and over its label.
+    BLAKE2b over the names, shapes, dtypes and bytes of the features. An integer target counts by its value, and the
+    only input of a model without its name.
     Source: Bellare and Micciancio, "A New Paradigm for Collision-Free Hashing: Incrementality at Reduced Cost",
     Eurocrypt 1997 (AdHash; at 128 bits a guard against mistakes, not against an attacker).
     """
@@ -29,14 +31,14 @@ class Digest:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="etlrun-digest")
         self._hashing: deque[Future[tuple[int, int]]] = deque()
 
-    def add(self, images: Any, labels: Any) -> None:
-        """Add a batch, as arrays or tensors: `images` (batch, height, width, 3), `labels` (batch,).
+    def add(self, inputs: Any, targets: Any) -> None:
+        """Add a batch, as arrays or tensors (batch, …): `inputs` is one, or several by their names.
 
         It is hashed in the background; the caller waits only if all threads are busy.
         """
         if len(self._hashing) == _THREADS:
             self._collect()
-        self._hashing.append(self._pool.submit(_hashed, images, labels))
+        self._hashing.append(self._pool.submit(_hashed, inputs, targets))
 
     def taken(self) -> str:
         """Return `COUNT:HEX` of the examples added since the last call; waits until they are hashed."""
@@ -55,12 +57,30 @@ class Digest:
         self._count, self._sum = self._count + count, self._sum + total
 
 
-def _hashed(images: Any, labels: Any) -> tuple[int, int]:
+def _hashed(inputs: Any, targets: Any) -> tuple[int, int]:
     """Return the number of examples in a batch and the sum of their hashes. BLAKE2b releases the GIL."""
-    array: npt.NDArray[Any] = np.asarray(images)
-    head, total = f"{array.shape[1:]} {array.dtype}".encode(), 0
-    for image, label in zip(array, np.asarray(labels), strict=True):
-        example = hashlib.blake2b(head + int(label).to_bytes(8, "little", signed=True), digest_size=_BYTES)
-        example.update(np.ascontiguousarray(image).data)
+    named = sorted(inputs.items()) if isinstance(inputs, Mapping) else [("", inputs)]
+    columns = [(name, np.asarray(of)) for name, of in named]
+    head = " ".join(f"{f'{name!r} ' if name else ''}{of.shape[1:]} {of.dtype}" for name, of in columns).encode()
+    found: npt.NDArray[Any] = np.asarray(targets)
+    total = 0
+    for target, *features in zip(found, *(of for _, of in columns), strict=True):
+        example = hashlib.blake2b(head + _target(target), digest_size=_BYTES)
+        for feature in features:
+            example.update(_data(feature))
         total += int.from_bytes(example.digest(), "little")
-    return len(array), total
+    return len(found), total
+
+
+def _target(target: Any) -> bytes:
+    if isinstance(target, np.integer):
+        return int(target).to_bytes(8, "little", signed=True)
+    kind = "text" if isinstance(target, bytes) else f"{target.shape} {target.dtype}"
+    return f" -> {kind} ".encode() + bytes(_data(target))
+
+
+def _data(feature: Any) -> Any:
+    """The bytes of a feature; of a text with their number, so that no other texts have the same."""
+    if isinstance(feature, bytes):
+        return len(feature).to_bytes(8, "little") + feature
+    return np.ascontiguousarray(feature).data

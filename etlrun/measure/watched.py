@@ -48,8 +48,8 @@ class Watch:
         self._models: list[Any] = []
 
     def fetched(self, wait_s: float, batch: Any) -> None:
-        """Record a batch (image, label) that arrived after `wait_s` seconds."""
-        self.meter.fetched(wait_s, tuple(batch[0].shape))
+        """Record a batch (inputs, target) that arrived after `wait_s` seconds."""
+        self.meter.fetched(wait_s, tuple(tf.nest.flatten(batch)[0].shape))
         if self.batch is None:
             self.batch = batch
         if self.digest is not None:

@@ -12,6 +12,7 @@ from etlrun.plan.spec import RunSpec
 from etlrun.stages.base import SPEED, Stage, parameters
 from etlrun.stages.cache import Cache
 from etlrun.stages.flow import Flow
+from etlrun.stages.model import Backbone
 from etlrun.stages.step import Step
 
 StageT = TypeVar("StageT", bound=Stage)
@@ -52,7 +53,7 @@ class Plan:
         spec: What was asked for.
         train: The stages that training examples go through, in order.
         evaluation: Those of validation examples; empty where there is no validation.
-        by_model: The scaling steps at the end of both that the model does, since the pictures before them are uint8.
+        by_model: The scaling steps at the end of both that the model does, since the one input before them is uint8.
         decisive: Everything that decides the run's numbers, by dotted path; speed, and so the cache, left out.
         remarks: What a reader should know, one sentence each.
     """
@@ -80,9 +81,10 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def pictures_of(stages: Sequence[PlannedStage]) -> Flow:
-    """The last pictures of a pipeline: features are made of them."""
-    return [planned.gives for planned in stages if planned.gives.content != "features"][-1]
+def given_to_model(stages: Sequence[PlannedStage]) -> Flow:
+    """What the whole model is given at the end of a pipeline, or of its part before the model's base."""
+    own = [place for place, planned in enumerate(stages) if planned.stage.path == Backbone.path]
+    return stages[own[0] - 1 if own else -1].gives
 
 
 def reads_features(plan: Plan) -> bool:
@@ -146,9 +148,9 @@ def keeps_file_order(spec: RunSpec) -> bool:
 
 
 def data_values(stage: Stage, prefix: str) -> dict[str, Any]:
-    """The parameters of `stage` that change more than the speed, by dotted path."""
+    """The parameters of `stage` that change more than the speed, by dotted path; of later ones those that are set."""
     return {
         f"{prefix}{stage.path}.{parameter.name}": parameter.value
         for parameter in parameters(stage)
-        if parameter.kind != SPEED
+        if parameter.kind != SPEED and not parameter.is_default
     }

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from functools import reduce
 from itertools import takewhile
 
 from etlrun.errors import ConfigError, Fault, did_you_mean
-from etlrun.plan.plan import Plan, PlannedStage, PlannedStep, decisive_values, pictures_of, place_of_point
+from etlrun.plan.plan import Plan, PlannedStage, PlannedStep, decisive_values, given_to_model, place_of_point
 from etlrun.plan.rules import remarks, rules, validates
 from etlrun.plan.spec import RunSpec
 from etlrun.stages import STAGES
@@ -56,11 +57,11 @@ class _Planner:
         """The stages of training and of validation, and the steps that the model does."""
         train = self._pipeline(self.spec.transform, evaluation=False)
         evaluation = self._pipeline(self.spec.eval_transform, evaluation=True) if validates(self.spec) else ()
-        return train, evaluation, self._steps(self.by_model, pictures_of(train))
+        return train, evaluation, self._steps(self.by_model, given_to_model(train))
 
     def model_sees(self, train: Stages, by_model: Stages) -> Flow:
         """What the base of the model is given."""
-        return by_model[-1].gives if by_model else pictures_of(train)
+        return by_model[-1].gives if by_model else given_to_model(train)
 
     def _add(self, where: str, found: object, expected: str, remedy: str, *, is_rule: bool = True) -> None:
         fault = Fault(where=where, found=str(found), expected=expected, remedy=remedy, is_rule=is_rule)
@@ -68,7 +69,7 @@ class _Planner:
             self.faults.append(fault)
 
     def _pipeline(self, steps: Map, *, evaluation: bool) -> Stages:
-        stages, flow = [], Flow()
+        stages, flow = [], self.spec.dataset.examples
         for stage in self._stages(steps, evaluation=evaluation):
             inner = self._steps(stage.steps, flow) if isinstance(stage, Map) else ()
             flow = (inner[-1].gives if inner else flow) if isinstance(stage, Map) else self.through(stage, flow)
@@ -120,14 +121,14 @@ class _Planner:
             return 0
         where, known = NoCache.key("at"), tuple(dict.fromkeys((*POINTS, *(step.points[-1] for step in steps))))
         if at == "source":
-            self._add(where, at, "pictures that are not decoded yet", "set extract.decode=false")
+            self._add(where, at, "images that are not decoded yet", "set extract.decode=false")
         else:
             remedy = did_you_mean(at, known, otherwise="name a step of both lists that comes before the scaling")
             self._add(where, at, f"one of {', '.join(known)}", remedy, is_rule=at in STAGES["transform"])
         return len(steps)
 
     def _scaled_by_model(self) -> tuple[Step, ...]:
-        """The scaling steps at the end of both lists, where the pictures before them are uint8 in both."""
+        """The scaling steps at the end of both lists, where the one input before them is uint8 in both."""
         spec = self.spec
         lists = [spec.transform.steps, *([spec.eval_transform.steps] if validates(spec) else [])]
         common = takewhile(
@@ -135,17 +136,17 @@ class _Planner:
             zip(*(reversed(steps) for steps in lists), strict=False),
         )
         tail = tuple(reversed([ends[0] for ends in common]))
-        start = Flow() if spec.extract.parses else Flow(content="encoded")
-        flows = [self._quietly(spec.extract.flow(start), steps[: len(steps) - len(tail)]) for steps in lists]
-        return tail if all(flow.content == "decoded" and flow.dtype == "uint8" for flow in flows) else ()
+        flows = [self._quietly(steps[: len(steps) - len(tail)]) for steps in lists]
+        inputs = [[flow.feature(name).dtype for name in flow.inputs] if flow else [] for flow in flows]
+        return tail if all(dtypes == ["uint8"] for dtypes in inputs) else ()
 
-    def _quietly(self, flow: Flow, steps: tuple[Step, ...]) -> Flow:
-        for step in steps:
-            try:
-                flow = step.flow(flow)
-            except UnfitError:
-                return Flow()
-        return flow
+    def _quietly(self, steps: tuple[Step, ...]) -> Flow | None:
+        """What these steps give; None where they can't take what they are given."""
+        stages = (self.spec.extract, *(() if self.spec.extract.parses else (Parse(),)), *steps)
+        try:
+            return reduce(lambda flow, stage: stage.flow(flow), stages, self.spec.dataset.examples)
+        except UnfitError:
+            return None
 
     def through(self, stage: Stage, flow: Flow) -> Flow:
         """What `stage` makes of `flow`; a fault where it can't take it."""

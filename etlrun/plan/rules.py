@@ -68,18 +68,18 @@ def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
             )
             break
     gives = before[-1].gives
-    if cache.dtype == "uint8" and gives.dtype == "float32":
+    if cache.dtype == "uint8" and any(gives.features[name].dtype == "float32" for name in gives.inputs):
         yield _fault(
             cache.key("dtype"),
             f"uint8, for {gives}",
-            "uint8 pictures before the cache",
+            "uint8 inputs before the cache",
             "set transform.resize.dtype=uint8, cache.at=decoded, or cache.dtype=auto",
         )
-    if gives.content == "encoded" and spec.dataset.on_corrupt == "skip":
+    if spec.dataset.on_corrupt == "skip" and any(feature.format == "image" for feature in gives.features.values()):
         yield _fault(
             cache.key("at"),
             f"{cache.at}, with dataset.on_corrupt=skip",
-            "a place after `decode`, which finds the broken pictures",
+            "a place after `decode`, which finds the broken images",
             "set cache.at=decoded",
         )
     if cache.at == "features":
@@ -115,6 +115,14 @@ def _features(spec: RunSpec) -> Iterator[Fault]:
 
 def _fit(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     if trainer.early_stopping.patience is not None:
+        flow = spec.dataset.examples
+        if trainer.early_stopping.monitor.endswith("accuracy") and not flow.features[flow.target].is_class:
+            yield _fault(
+                trainer.early_stopping.key("monitor"),
+                show(trainer.early_stopping.monitor),
+                f"loss or val_loss, since the target {flow.target} is no class",
+                "set trainer.early_stopping.monitor=val_loss",
+            )
         if not validates(spec) and trainer.early_stopping.monitor.startswith("val_"):
             yield _fault(
                 trainer.early_stopping.key("monitor"),
@@ -143,8 +151,7 @@ def _fit(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
 
 def _drain(spec: RunSpec, given: Flow) -> Iterator[Fault]:
     try:
-        if given.content != "features":
-            require_one_size(given)
+        require_one_size(given)
     except UnfitError as unfit:
         yield _fault(Batch.path, f"{given} before it", unfit.expected, unfit.remedy)
     if spec.profile.windows:

@@ -49,8 +49,8 @@ class RunSpec:
     Attributes:
         dataset: Which examples.
         extract: How their records are read.
-        transform: What is done to a training picture.
-        eval_transform: What is done to a validation picture.
+        transform: What is done to a training example.
+        eval_transform: What is done to a validation example.
         cache: Where examples are kept, and at which point.
         load: How they become batches.
         model: What is trained.
@@ -270,6 +270,8 @@ def show(value: object) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return str(list(value))
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {bare(item)}' for key, item in value.items())}}}"
     return repr(value) if isinstance(value, str) else str(value)
 
 

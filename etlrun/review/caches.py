@@ -110,7 +110,7 @@ def _content(plan: Plan, name: str) -> tuple[Cache | None, dict[str, Any]]:
     if cache is None:
         return None, {}
     dataset, split = plan.spec.dataset, "split" if name == "train" else "eval_split"
-    keys = ("name", "version", "image_key", "label_key", "on_corrupt", split)
+    keys = ("name", "version", "image_key", "label_key", "features", "target", "on_corrupt", split)
     decides = {f"dataset.{key}": getattr(dataset, key) for key in keys}
     flat = [inner.stage for outer in before for inner in (outer, *outer.steps)]
     decides["the steps before it"] = [stage.path for stage in flat if stage.changes_data]
@@ -135,8 +135,9 @@ def size_of(plan: Plan, name: str) -> tuple[int | None, str]:
     flow, dataset = before[-1].gives, plan.spec.dataset
     known = examples(dataset, dataset.split_of(name) or "")
     each = flow.example_bytes
-    if each is None and known is not None and flow.content == "encoded":
-        each = int(known.encoded_bytes)
+    is_encoded = any(feature.format == "image" for feature in flow.features.values())
+    if each is None and known is not None and is_encoded:
+        each = int(known.encoded_bytes) + flow.fixed_bytes
     if each is None:
         return None, "its size depends on the images"
     if known is None:

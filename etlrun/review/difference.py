@@ -224,8 +224,8 @@ def _evaluated(*specs: RunSpec) -> list[str | None]:
 
 def _uncounted(old: Mapping[str, Any], new: Mapping[str, Any], told: set[str]) -> Iterator[Difference]:
     """Yield the values that differ in the configs and that neither plan uses."""
-    before, after = leaves(old), leaves(new)
-    for path in sorted((before.keys() | after.keys()) - told):
+    before, after, inner = leaves(old), leaves(new), tuple(f"{path}." for path in told)
+    for path in sorted(path for path in (before.keys() | after.keys()) - told if not path.startswith(inner)):
         values = before.get(path, _ABSENT), after.get(path, _ABSENT)
         if values[0] != values[1]:
             shown = [None if value is _ABSENT else bare(value) for value in values]

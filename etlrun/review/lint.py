@@ -100,7 +100,7 @@ def _cache_early(plan: Plan, _machine: Machine) -> Found:
 
 
 def _size(planned: PlannedStage) -> str:
-    size = planned.gives.example_bytes
+    size = planned.gives.inputs_bytes
     return f"{size:,} bytes" if size is not None else "as much as the image"
 
 

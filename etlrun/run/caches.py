@@ -11,7 +11,7 @@ from etlrun.cache.keeper import Keeper, Kept
 from etlrun.cache.store import Store, folder_of
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
-from etlrun.graph.disk import shape_of
+from etlrun.graph.disk import columns
 from etlrun.graph.forecast import fits
 from etlrun.graph.identity import identity
 from etlrun.plan.plan import Plan, at_cache
@@ -34,12 +34,9 @@ def keepers_of(
         return {}
     for name, context in contexts.items():
         before, _, _ = at_cache(plan.pipelines[name])
-        flow = before[-1].gives
-        shape = shape_of(flow)
         kept = Kept(
             identity=identity(before, context),
-            dtype="bytes" if flow.content == "encoded" else flow.dtype,
-            shape=None if flow.content == "encoded" or None in shape else [side or 0 for side in shape],
+            columns=columns(before[-1].gives),
             made_by={**made_by, "dataset": context.source.builder.info.full_name, "split": context.split.name},
         )
         count = None if plan.spec.dataset.on_corrupt == "skip" else context.split.num_examples

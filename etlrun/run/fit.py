@@ -24,7 +24,7 @@ from etlrun.measure.assessment import Assessment
 from etlrun.measure.meter import Loop, Meter
 from etlrun.measure.watched import Watch, Watched
 from etlrun.measure.work import Work
-from etlrun.plan.plan import Plan, pictures_of, reads_features
+from etlrun.plan.plan import Plan, given_to_model, reads_features
 from etlrun.plan.rules import windows_past
 from etlrun.record.findings import Findings
 from etlrun.record.record import Record, replacing, sync
@@ -84,13 +84,13 @@ def _profile_fits(work: Work, trainer: Trainer) -> None:
 
 
 def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
-    """Return the compiled model from images to probabilities."""
+    """Return the compiled model from the inputs of the pipeline to the prediction of the target."""
     if previous is not None:
         return _loaded(previous.checkpoint)
     stage = plan.spec.model
     scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
-    model = models.build(stage, pictures_of(plan.train), scaling, source.num_classes)
-    models.compile_for(model, stage, trainer)
+    model = models.build(stage, given_to_model(plan.train), scaling, source.num_classes)
+    models.compile_for(model, stage, trainer, is_class=source.num_classes is not None)
     return model
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import sys
 import time
@@ -23,39 +24,59 @@ from etlrun.stages.model import Backbone as BackboneStage
 from etlrun.stages.model import Emulated, MobileNetV2
 from etlrun.stages.trainer import Trainer
 
-_HEAD = "probabilities"
-"""Name of the only layer that is not part of the base."""
+_PROBABILITIES = "probabilities"
+"""Name of the only layer that is not part of the base, if it predicts classes."""
+_RANK_OF_IMAGES = 4
 
 
 def build(
-    stage: MobileNetV2 | Emulated, flow: Flow, scaling: Sequence[tuple[float, float]], num_classes: int
+    stage: MobileNetV2 | Emulated, flow: Flow, scaling: Sequence[tuple[float, float]], num_classes: int | None
 ) -> keras.Model:
-    """Build a model from images (batch, height, width, 3) of `flow` to probabilities (batch, num_classes).
+    """Build a model from the inputs of `flow`, one or several by name, to a prediction of its target.
 
-    It begins with `scaling`, pairs of a scale and an offset, so that a saved model takes the images of the pipeline.
+    MobileNetV2 goes from images (batch, height, width, 3) to probabilities (batch, num_classes), or to numbers if the
+    target is no class. It begins with `scaling`, pairs of a scale and an offset, so that a saved model takes the inputs
+    of the pipeline.
 
     Raises:
         WorldError: The weights are missing or incompatible.
     """
-    inputs = pixels = keras.Input((flow.height, flow.width, 3), dtype=flow.dtype, name="image")
+    given = {
+        name: keras.Input(flow.features[name].shape, dtype=flow.features[name].dtype, name=name) for name in flow.inputs
+    }
+    inputs, _ = flow.handed({**given, flow.target: None})
+    if not isinstance(stage, MobileNetV2):
+        return keras.Model(inputs, (stage.network or _emulated)(inputs), name=stage.path.rpartition(".")[2])
+    pixels = inputs
     for factor, offset in scaling:
         pixels = keras.layers.Rescaling(factor, offset, dtype="float32")(pixels)
-    if isinstance(stage, Emulated):
-        pixels = keras.layers.Rescaling(1.0, dtype="float32")(pixels)
-        return keras.Model(inputs, keras.layers.GlobalAveragePooling2D()(pixels), name="emulated")
-    base = _base(stage, flow)
+    base = _base(stage, flow.features[flow.inputs[0]].shape)
     base.trainable = stage.trainable
     if stage.batch_norm_momentum is not None:
         for layer in base.layers:
             if isinstance(layer, keras.layers.BatchNormalization):
                 layer.momentum = stage.batch_norm_momentum
-    probabilities = keras.layers.Dense(num_classes, activation="softmax", dtype="float32", name=_HEAD)(base(pixels))
-    return keras.Model(inputs, probabilities, name="mobilenet_v2_classifier")
+    if num_classes is None:
+        numbers = math.prod(side or 0 for side in flow.features[flow.target].shape)
+        top = keras.layers.Dense(numbers, dtype="float32", name="value")
+    else:
+        top = keras.layers.Dense(num_classes, activation="softmax", dtype="float32", name=_PROBABILITIES)
+    return keras.Model(inputs, top(base(pixels)), name="mobilenet_v2_classifier")
+
+
+def _emulated(inputs: Any) -> Any:
+    """Something that Keras can train on these inputs; it is never computed."""
+    found = []
+    for of in keras.tree.flatten(inputs):
+        numbers = keras.layers.Rescaling(1.0, dtype="float32")(of)
+        is_image = len(of.shape) == _RANK_OF_IMAGES
+        found.append((keras.layers.GlobalAveragePooling2D() if is_image else keras.layers.Flatten())(numbers))
+    return found[0] if len(found) == 1 else keras.layers.Concatenate()(found)
 
 
 def backbone(model: keras.Model) -> Backbone:
     """Return the part of `model` before its dense layer; its weights must not change afterwards."""
-    base = keras.Model(model.input, model.get_layer(_HEAD).input)
+    base = keras.Model(model.input, model.layers[-1].input)
     compute = _computed(base)
 
     def features(images: Any) -> Any:
@@ -107,20 +128,19 @@ def _version() -> str:
 
 def head(model: keras.Model) -> keras.Model:
     """Return the dense layer of `model` with its optimizer: from features (batch, features) to probabilities."""
-    dense = model.get_layer(_HEAD)
+    dense = model.layers[-1]
     inputs = keras.Input(dense.input.shape[1:], dtype="float32", name="features")
     top = keras.Model(inputs, dense(inputs), name="head")
     top.compile(
         optimizer=model.optimizer,
-        loss="sparse_categorical_crossentropy",
-        metrics=["accuracy"],
+        **_objective(is_class=dense.name == _PROBABILITIES),
         jit_compile=model.jit_compile,
         auto_scale_loss=False,  # the optimizer of the whole model does it already
     )
     return top
 
 
-def _base(stage: MobileNetV2, flow: Flow) -> keras.Model:
+def _base(stage: MobileNetV2, shape: tuple[int | None, ...]) -> keras.Model:
     weights = stage.weights
     if weights not in (None, "imagenet") and not Path(weights).expanduser().is_file():
         raise WorldError(
@@ -131,7 +151,7 @@ def _base(stage: MobileNetV2, flow: Flow) -> keras.Model:
         )
     try:
         return keras.applications.MobileNetV2(
-            input_shape=(flow.height, flow.width, 3),
+            input_shape=shape,
             alpha=stage.alpha,
             include_top=False,
             weights=str(Path(weights).expanduser()) if weights not in (None, "imagenet") else weights,
@@ -162,7 +182,14 @@ def _no_weights(weights: str, error: Exception) -> WorldError:
     )
 
 
-def compile_for(model: keras.Model, stage: MobileNetV2 | Emulated, trainer: Trainer) -> None:
+def _objective(*, is_class: bool) -> dict[str, Any]:
+    """Return the loss and the metrics of a class, or of a number."""
+    if is_class:
+        return {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
+    return {"loss": "mean_squared_error"}
+
+
+def compile_for(model: keras.Model, stage: MobileNetV2 | Emulated, trainer: Trainer, *, is_class: bool = True) -> None:
     """Compile `model` with its optimizer, loss and metrics; an emulated model has none."""
     if not stage.learns:
         model.compile()
@@ -172,8 +199,7 @@ def compile_for(model: keras.Model, stage: MobileNetV2 | Emulated, trainer: Trai
     )
     model.compile(
         optimizer=optimizer,
-        loss="sparse_categorical_crossentropy",
-        metrics=["accuracy"],
+        **_objective(is_class=is_class),
         jit_compile=trainer.jit_compile,
     )
 
@@ -217,8 +243,8 @@ def build_loops(model: keras.Model, stage: MobileNetV2 | Emulated, batch_size: i
     if not stage.learns:
         return
     if keras.backend.backend() == "jax":
-        images = np.zeros((batch_size, *model.input_shape[1:]), model.input.dtype)
-        model.test_on_batch(images, np.zeros(batch_size, "int64"))
+        inputs = keras.tree.map_structure(lambda of: np.zeros((batch_size, *of.shape[1:]), of.dtype), model.input)
+        model.test_on_batch(inputs, np.zeros(batch_size, "int64"))
     else:
         label, probabilities = np.zeros(1, "int64"), keras.ops.ones((1, *model.output_shape[1:]))
         model.compute_loss(y=label, y_pred=probabilities)

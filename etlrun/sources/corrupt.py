@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from etlrun.errors import WorldError, headline
 from etlrun.sources.tfds import Shard, Source, Split
+from etlrun.stages.dataset import Dataset
 from etlrun.stages.image import Decode
 
 
@@ -72,7 +73,7 @@ class Losses:
 
 def _unexplained(split: Split, kept: int, lost: int) -> WorldError:
     return WorldError(
-        where="dataset.on_corrupt",
+        where=Dataset.key("on_corrupt"),
         found=f"{kept} examples in a pass over '{split.name}', which has {split.num_examples}, {lost} of them broken",
         expected=f"{split.num_examples - lost}: nothing but broken records is left out",
         remedy="look for errors of the storage; what a step can't take is told with dataset.on_corrupt=raise",
@@ -121,13 +122,13 @@ def _problem(source: Source, parse: object, record: tf.Tensor) -> tuple[str, str
     try:
         example = parse(record)  # type: ignore[operator]
     except tf.errors.InvalidArgumentError as error:
-        keys = (source.dataset.image_key, source.dataset.label_key)
-        return headline(error), f"an example with the features {' and '.join(keys)}"
-    label = int(example["label"])
-    if not 0 <= label < source.num_classes:
-        return f"label {label}", f"a label from 0 to {source.num_classes - 1}"
-    try:
-        Decode.op(example["image"])
-    except tf.errors.InvalidArgumentError as error:
-        return f"a picture that does not decode: {headline(error)}", "a whole picture file"
+        return headline(error), f"an example with the features {' and '.join(source.dataset.keys.values())}"
+    flow, classes = source.dataset.examples, source.num_classes
+    if classes is not None and not 0 <= int(example[flow.target]) < classes:
+        return f"{flow.target} {int(example[flow.target])}", f"a {flow.target} from 0 to {classes - 1}"
+    for name in (name for name, feature in flow.features.items() if feature.format == "image"):
+        try:
+            Decode.op(example[name])
+        except tf.errors.InvalidArgumentError as error:
+            return f"a picture that does not decode: {headline(error)}", "a whole picture file"
     return None

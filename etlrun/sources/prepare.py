@@ -66,7 +66,7 @@ def _write(builder: Any, dataset: Dataset) -> None:
 
 def _missing(builder: Any, dataset: Dataset, why: str) -> WorldError:
     return WorldError(
-        where="dataset.data_dir",
+        where=dataset.key("data_dir"),
         found=f"no {builder.info.full_name} in {builder.data_dir}, {' '.join(why.split())}",
         expected="a data set that TFDS has prepared, or a network to download it from",
         remedy='on a machine with a network run `python -c "import tensorflow_datasets as tfds; '

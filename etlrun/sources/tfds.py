@@ -10,12 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from etlrun.errors import WorldError, did_you_mean, headline
 from etlrun.sources.content import Content
+from etlrun.sources.features import checked
 from etlrun.sources.prepare import is_prepared, prepare
 from etlrun.stages.base import is_remote
 from etlrun.stages.dataset import SAMPLE_NAME, Dataset
@@ -63,7 +63,7 @@ class Source:
 
     Attributes:
         builder: TFDS's.
-        num_classes: Of the label; labels are integers in [0, num_classes).
+        num_classes: Of a target that is a class, an integer in [0, num_classes); None of any other.
     """
 
     def __init__(self, dataset: Dataset) -> None:
@@ -73,32 +73,7 @@ class Source:
         if not is_prepared(self.builder):
             prepare(self.builder, dataset)
             self.builder = open_builder(dataset)  # what another process has prepared, this builder doesn't know
-        self.num_classes = self._num_classes()
-
-    def _num_classes(self) -> int:
-        features, full_name = self.builder.info.features, self.builder.info.full_name
-        for key, kind in (
-            (self.dataset.image_key, tfds.features.Image),
-            (self.dataset.label_key, tfds.features.ClassLabel),
-        ):
-            where = "dataset.image_key" if kind is tfds.features.Image else "dataset.label_key"
-            if key not in features or not isinstance(features[key], kind):
-                known = [name for name, feature in features.items() if isinstance(feature, kind)]
-                found = f"no feature '{key}'" if key not in features else f"'{key}', which is {features[key]}"
-                raise WorldError(
-                    where=where,
-                    found=f"{found} in {full_name}",
-                    expected=f"a feature of type {kind.__name__}: {', '.join(known) or 'there is none'}",
-                    remedy=f"set {where}={known[0]}" if known else "choose a data set of labelled pictures",
-                )
-        if features[self.dataset.image_key].np_dtype == np.float32:  # whose bytes TFDS keeps as those of four channels
-            raise WorldError(
-                where="dataset.image_key",
-                found=f"'{self.dataset.image_key}', which is {features[self.dataset.image_key]}, in {full_name}",
-                expected="images of uint8 or uint16",
-                remedy="choose a data set whose images are no float32",
-            )
-        return int(features[self.dataset.label_key].num_classes)
+        self.num_classes = checked(self.builder.info, dataset)
 
     def split(self, name: str, where: str) -> Split:
         """The examples that `name` means; `where` is the config's path, for messages."""
@@ -155,15 +130,18 @@ class Source:
         )
 
     def parser(self) -> Callable[[tf.Tensor], Example]:
-        """A function from a serialised example (string scalar) to `image` (string scalar) and `label` (int64)."""
-        keys = {self.dataset.image_key: "image", self.dataset.label_key: "label"}
+        """A function from a serialised example (string scalar) to its features, by their names."""
+        keys, features = self.dataset.keys, self.dataset.examples.features
         specs = {
-            key: tf.io.FixedLenFeature((), tf.string if name == "image" else tf.int64) for key, name in keys.items()
+            key: tf.io.FixedLenFeature(features[name].shape, tf.as_dtype(features[name].stored))
+            for name, key in keys.items()
         }
+        casts = {name: of.dtype for name, of in features.items() if of.dtype != of.stored}
 
         def parse(record: tf.Tensor) -> Example:
-            features = tf.io.parse_single_example(record, specs)
-            return {name: features[key] for key, name in keys.items()}
+            found = tf.io.parse_single_example(record, specs)
+            example = {name: found[key] for name, key in keys.items()}
+            return {name: tf.cast(of, casts[name]) if name in casts else of for name, of in example.items()}
 
         return parse
 
@@ -189,7 +167,7 @@ def open_builder(dataset: Dataset) -> Any:
             "dataset.name, dataset.version and dataset.data_dir",
         )
         raise WorldError(
-            where="dataset.name",
+            where=dataset.key("name"),
             found=f"{name} in {data_dir or tfds.core.constants.DATA_DIR}: {headline(error)}",
             expected="a data set that TFDS knows, or files of one in dataset.data_dir",
             remedy=did_you_mean(dataset.name, known, "{}", otherwise=f"check {check}"),

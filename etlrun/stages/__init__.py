@@ -2,7 +2,8 @@
 
 `STAGES` is the one registry. A config names a stage by its key; nothing else can be named.
 Steps of other installed packages are found through their entry points in the group `etlrun.stages`: each names a class
-with a `path` such as `transform.grey`. What a stage for whole datasets means in TensorFlow stands in `etlrun.graph`.
+with a `path` such as `transform.grey`. A stage for whole datasets says which call it is (`Stage.call`), or has
+functions in `etlrun.graph` and `etlrun.eject`.
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@ import dataclasses
 import re
 import typing
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field
 
+from etlrun.stages.call import Call
 from etlrun.stages.flow import Flow
 
 
@@ -116,14 +117,28 @@ class Tuned:
     key: str
 
 
+class Scope(StrEnum):
+    """For how long a stage stands in a graph."""
+
+    ONCE = "once"
+    """It is made once, and all passes read it."""
+    EACH = "each"
+    """It is made anew for each pass, and what is in it ends with the pass."""
+    AROUND = "around"
+    """It stands around the passes, and goes on from one to the next."""
+
+
 class Stage:
-    """A frozen, keyword-only dataclass of parameters; what it means in TensorFlow is registered for its type.
+    """A frozen, keyword-only dataclass of parameters.
 
     Attributes:
         path: The group and the name by which configs and plans call it: `extract.interleave`.
         block: The block of a config that holds its fields, where that is not `path`.
         changes_data: Whether its mere presence changes the numbers of a run.
         keeps: Whether later passes read what it holds instead of what comes before it.
+        scope: For how long it stands in a graph.
+        only_reorders: Whether it changes nothing but the order of examples, whatever they are.
+        leaves_out: Whether it leaves examples out that can't be read.
         nodes: Its nodes in the model of tf.data's graph, from the end of the graph to its source.
         tuned: The parameter that AUTOTUNE sets where the config says `autotune`.
     """
@@ -132,6 +147,9 @@ class Stage:
     block: ClassVar[str] = ""
     changes_data: ClassVar[bool] = True
     keeps: ClassVar[bool] = False
+    scope: ClassVar[Scope] = Scope.ONCE
+    only_reorders: ClassVar[bool] = False
+    leaves_out: ClassVar[bool] = False
     nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(),)
     tuned: ClassVar[Tuned | None] = None
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
@@ -152,6 +170,24 @@ class Stage:
         """What goes out when `incoming` comes in; `UnfitError` where it can't take that."""
         return incoming
 
+    def call(self) -> Call | None:
+        """What it does to a dataset; None where a graph and a program have functions of their own for its type."""
+        return None
+
+    def canonical(self, shards: int) -> Self:
+        """The same stage for all that mean the same where a split has so many shards."""
+        return self
+
+    @property
+    def makers(self) -> tuple[object, ...]:
+        """The code that a cache's key holds for it."""
+        return (type(self),)
+
+    @property
+    def rests_on(self) -> tuple[str, ...]:
+        """The packages by whose version what it gives may differ."""
+        return ()
+
     def faults(self) -> typing.Iterator[tuple[str, str, str, str]]:
         """Faults of single fields that their types can't tell: (field, found, expected, remedy)."""
         yield from ()
@@ -168,6 +204,8 @@ class Parameter:
     name: str
     value: object
     kind: Kind
+    is_default: bool = False
+    """Whether a config may leave this value out: a field that has come later has one under which all is as before."""
 
 
 _METADATA: dict[type[Any], dict[str, tuple[object, ...]]] = {}
@@ -186,8 +224,9 @@ def field_metadata(stage_type: type[Any]) -> dict[str, tuple[object, ...]]:
 
 def parameters(stage: object) -> list[Parameter]:
     """The fields of `stage` that carry a kind, in order of definition, with their values."""
+    defaults = {field.name: field.default for field in dataclasses.fields(stage)}  # type: ignore[arg-type]
     return [
-        Parameter(name, getattr(stage, name), kind)
+        Parameter(name, getattr(stage, name), kind, is_default=getattr(stage, name) == defaults[name])
         for name, metadata in field_metadata(type(stage)).items()
         for kind in metadata
         if isinstance(kind, Kind)

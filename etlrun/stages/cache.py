@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from etlrun.stages.base import SPEED, Expected, Nodes, OptionalPath, Stage
+from etlrun.stages.call import Call
 
 POINTS = ("source", "decoded", "transformed", "features")
 """Of a pipeline, in order, by names of their own. A step's name means the point after that step."""
@@ -29,9 +30,9 @@ class _Cache(Stage):
     """All targets take the same values, so that each value is an axis of a sweep of its own.
 
     Attributes:
-        at: `source` keeps encoded pictures, `decoded` their pixels, `transformed` what the last step gives, `features`
+        at: `source` keeps encoded images, `decoded` their pixels, `transformed` what the last step gives, `features`
             what a frozen model's base makes of it; the name of a step keeps what that step gives.
-        dtype: `uint8` refuses a point where pictures are float32, which take four times the space.
+        dtype: `uint8` refuses a point where inputs are float32, which take four times the space.
         dir: Where caches on disk are; null for the user's cache folder.
         when_busy: While another run fills the same cache on disk, `wait` for it or go on `uncached`.
     """
@@ -60,6 +61,9 @@ class MemoryCache(_Cache):
     path: ClassVar[str] = "cache.memory"
     keeps: ClassVar[bool] = True
     nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("MemoryCache",)), _COUNTED)
+
+    def call(self) -> Call:
+        return Call("cache")
 
 
 @dataclass(frozen=True, kw_only=True)

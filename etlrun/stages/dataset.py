@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from etlrun.stages.base import DATA, SPEED, Expected, Flag, OptionalPath, OptionalText, Stage, Text
+from etlrun.stages.flow import ITEM_BYTES, Feature, Flow
 
 SAMPLE_NAME = "etlrun_sample"
-"""The data set that etlrun draws by itself."""
-
+"""The dataset that etlrun draws by itself."""
+IMAGE, LABEL = "image", "label"
+"""The names of the features of an example, where a config names no others."""
 
 _VERSION = r"^((\d+|\*)\.(\d+|\*)\.(\d+|\*)|experimental_latest)$"
 _VERSION_EXPECTED = "a version such as 4.0.1 or 4.*.*, or null"
+_STRINGS: dict[str, Feature] = {
+    "class": Feature(dtype="int64", is_class=True),
+    "image": Feature(dtype="string", format="image"),
+    "text": Feature(dtype="string", format="text"),
+}
+_NUMBERS = rf"(?P<dtype>{'|'.join(ITEM_BYTES)})( (?P<shape>[1-9]\d*(x[1-9]\d*)*))?"
+_TYPES = "types such as float32, uint8 28x28, class, image or text"
+Declared = dict[
+    Annotated[str, Field(min_length=1)], Annotated[str, Field(pattern=rf"^({'|'.join(_STRINGS)}|{_NUMBERS})$")]
+]
+"""Names of features with what each is; of an array also its shape: `float32 28x28`."""
+
+
+def _feature(declared: str) -> Feature:
+    found = re.fullmatch(_NUMBERS, declared)
+    if found is None:
+        return _STRINGS[declared]
+    return Feature(dtype=found["dtype"], shape=tuple(int(side) for side in (found["shape"] or "").split("x") if side))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(Stage):
-    """A TFDS data set of pictures with one label each.
+    """A TFDS dataset: of images with one label each, or of the features that are named.
 
     Attributes:
         name: As TFDS calls it, or `etlrun_sample`.
@@ -28,8 +50,12 @@ class Dataset(Stage):
         split: The training examples, in TFDS's slicing language.
         eval_split: The validation examples; null for no validation.
         download: Whether to download and prepare what is not there.
-        image_key: The feature that holds the picture; `label_key` the one with its class.
+        image_key: The feature that holds the image, unless `features` names others.
+        label_key: The feature that holds its class, unless `target` names another.
         on_corrupt: `raise` ends the run at the first broken record, `skip` counts them and goes on.
+        features: What a model is given: names of features with the type of each, such as `{width: float32}`; null for
+            the image alone.
+        target: The feature that it is to predict, with its type, such as `{price: float32}`; null for the class.
     """
 
     path: ClassVar[str] = "dataset"
@@ -52,3 +78,33 @@ class Dataset(Stage):
     image_key: Annotated[Text, DATA]
     label_key: Annotated[Text, DATA]
     on_corrupt: Annotated[Literal["raise", "skip"], Expected("raise or skip"), DATA]
+    features: Annotated[
+        Annotated[Declared, Field(min_length=1)] | None,
+        Expected(f"a mapping from names of features to {_TYPES}, or null"),
+        DATA,
+    ] = None
+    target: Annotated[
+        Annotated[Declared, Field(min_length=1, max_length=1)] | None,
+        Expected(f"a mapping from the name of one feature to one of the {_TYPES}, or null"),
+        DATA,
+    ] = None
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """The key under which the dataset has each feature, by its name."""
+        inputs = {IMAGE: self.image_key} if self.features is None else {name: name for name in self.features}
+        return inputs | ({LABEL: self.label_key} if self.target is None else {name: name for name in self.target})
+
+    @property
+    def examples(self) -> Flow:
+        """What it gives before anything is read of it: serialised examples of these features."""
+        target = {LABEL: "class"} if self.target is None else self.target
+        declared = ({IMAGE: "image"} if self.features is None else self.features) | target
+        features = {name: _feature(text) for name, text in declared.items()}
+        return Flow(features=features, target=next(iter(target)), is_serialised=True)
+
+    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        target = LABEL if self.target is None else next(iter(self.target))
+        if target in (self.features or {IMAGE: ""}):
+            remedy = "leave it out of dataset.features, or set dataset.target"
+            yield "features", f"{target}, which is the target", "features to predict it from", remedy

@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field
 
 from etlrun.stages.base import ORDER, SPEED, Expected, Flag, Parallelism, Positive, Stage, Tuned
-from etlrun.stages.flow import Flow
+from etlrun.stages.flow import Flow, UnfitError
+from etlrun.stages.image import Decode
 
 Cycle = Annotated[
     Annotated[int, Field(ge=1, le=10_000)] | Literal["all"], Expected("an integer from 1 to 10,000, or all")
@@ -47,7 +48,7 @@ class Tfds(Extract):
     """Reads as `tfds.load` reads, but keeps nothing in memory by itself.
 
     Attributes:
-        decode: Whether pictures are decoded in TFDS's own parallel map, as `decode` does; if not, it is a step.
+        decode: Whether images are decoded in TFDS's own parallel map, as `decode` does; if not, it is a step.
     """
 
     path: ClassVar[str] = "extract.tfds"
@@ -59,8 +60,19 @@ class Tfds(Extract):
     def decodes(self) -> bool:
         return self.decode
 
+    @property
+    def rests_on(self) -> tuple[str, ...]:
+        """The order of its records is that library's."""
+        return ("tensorflow-datasets", *(("tensorflow",) if self.decode else ()))
+
     def flow(self, incoming: Flow) -> Flow:
-        return incoming.replace(content="decoded" if self.decode else "encoded")
+        flow = incoming.replace(is_serialised=False)
+        images = [name for name in flow.features if flow.features[name].format == "image"] if self.decode else []
+        if self.decode and not images:
+            raise UnfitError(expected="a feature that is an encoded image", remedy="set extract.decode=false")
+        for name in images:
+            flow = flow.with_feature(name, Decode().gives(flow.features[name]))
+        return flow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +92,10 @@ class Shards(Extract):
 
     def for_evaluation(self) -> Self:
         return dataclasses.replace(self, shuffle_files=False)
+
+    def canonical(self, shards: int) -> Self:
+        """One shard has one order."""
+        return dataclasses.replace(self, shuffle_files=False) if shards == 1 else self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +129,16 @@ class Interleave(Shards):
     @property
     def is_ordered(self) -> bool:
         return self.deterministic
+
+    def canonical(self, shards: int) -> Self:
+        """No more shards are open than there are."""
+        cycle_length = self.at_once(shards)
+        return dataclasses.replace(
+            super().canonical(shards),
+            cycle_length=cycle_length,
+            block_length=1 if cycle_length == 1 else self.block_length,
+            num_parallel_calls="autotune",
+        )
 
     def at_once(self, shards: int) -> int:
         """How many of so many shards are open at once."""

@@ -1,10 +1,15 @@
-"""What flows from one stage to the next, known before TensorFlow is imported."""
+"""What flows from one stage to the next, known before TensorFlow is imported: examples, and the features in them."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
+
+SERIALISED: Literal["tf.train.Example"] = "tf.train.Example"
 
 
 class UnfitError(Exception):
@@ -17,54 +22,137 @@ class UnfitError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flow:
-    """The examples at one point of a pipeline, each a picture and its label.
+class Feature:
+    """One feature of an example.
 
     Attributes:
-        content: `record` (a serialised example), `encoded` (the picture's file), `decoded` (pixels) or `features`
-            (of a picture, as a frozen base sees it).
-        dtype: Of the pixels.
-        height: Of the picture in pixels; None where pictures differ. So is `width`.
-        low: The least value that a pixel can have. `high` is the largest.
-        features: Numbers for each picture; None for pictures.
+        dtype: As NumPy calls it; `string` for bytes.
+        shape: None for sides in which examples differ.
+        format: Of a string: an encoded `image`, a serialised `tf.train.Example`, or plain `text`.
+        low: The least value that there can be; None where that is not known. So is `high`, the largest.
+        is_class: Whether it is the index of a class, from 0.
+    """
+
+    dtype: str
+    shape: tuple[int | None, ...] = ()
+    format: Literal["text", "image", "tf.train.Example"] | None = None
+    low: float | None = None
+    high: float | None = None
+    is_class: bool = False
+
+    def replace(self, **changes: Any) -> Feature:
+        """This feature with some attributes changed."""
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def bytes(self) -> int | None:
+        """Of the feature in one example; None where examples differ."""
+        sides = [side for side in self.shape if side is not None]
+        if self.dtype == "string" or len(sides) < len(self.shape):
+            return None
+        return math.prod(sides) * ITEM_BYTES[self.dtype]
+
+    @property
+    def stored(self) -> str:
+        """The dtype in which a serialised example holds it: there are three."""
+        return self.dtype if self.dtype == "string" else "float32" if self.dtype.startswith("float") else "int64"
+
+    def __str__(self) -> str:
+        if self.dtype == "string":
+            return f"encoded {self.format}" if self.format == "image" else str(self.format)
+        shape = f" [{', '.join(str(side or '?') for side in self.shape)}]" if self.shape else ""
+        return f"{self.dtype}{shape}{'' if self.low is None else f' in [{self.low:g}, {self.high:g}]'}"
+
+
+ITEM_BYTES = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "float32": 4,
+    "float64": 8,
+}
+"""The dtypes of features that are numbers, with their sizes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow:
+    """The examples at one point of a pipeline.
+
+    Attributes:
+        features: Of each example, by name.
+        target: The name of the one that a model is to predict; all others are its inputs.
+        is_serialised: Whether they are still in one string, a serialised example.
         batch_size: Examples in an element; None before batching.
     """
 
-    content: Literal["record", "encoded", "decoded", "features"] = "record"
-    dtype: Literal["uint8", "float32"] = "uint8"
-    height: int | None = None
-    width: int | None = None
-    low: float = 0.0
-    high: float = 255.0
-    features: int | None = None
+    features: Mapping[str, Feature]
+    target: str
+    is_serialised: bool = False
     batch_size: int | None = None
 
-    def replace(self, **changes: object) -> Flow:
+    def replace(self, **changes: Any) -> Flow:
         """This flow with some attributes changed."""
-        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+        return dataclasses.replace(self, **changes)
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of what a model is given, in their order."""
+        return tuple(sorted(name for name in self.features if name != self.target))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of all features: the inputs, and the target."""
+        return (*self.inputs, self.target)
+
+    def feature(self, name: str) -> Feature:
+        """The feature of that name; `UnfitError` with the known ones where there is none."""
+        if name not in self.features:
+            raise UnfitError(
+                expected=f"a feature {name!r}; known are {', '.join(sorted(self.features))}",
+                remedy="leave the step out, or add the feature to dataset.features",
+            )
+        return Feature(dtype="string", format=SERIALISED) if self.is_serialised else self.features[name]
+
+    def with_feature(self, name: str, feature: Feature) -> Flow:
+        """This flow with another feature of that name."""
+        return self.replace(features={**self.features, name: feature})
+
+    def handed(self, example: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Inputs and target, as a model takes them: one input as it is, several by their names."""
+        inputs = {name: example[name] for name in self.inputs}
+        return (inputs if len(inputs) > 1 else inputs[self.inputs[0]]), example[self.target]
+
+    def named(self, inputs: Any, target: Any) -> dict[str, Any]:
+        """The features by their names again, of what `handed` gives."""
+        return {**(inputs if len(self.inputs) > 1 else {self.inputs[0]: inputs}), self.target: target}
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Of those features of an example that have one size in all."""
+        return sum(self.features[name].bytes or 0 for name in self.columns)
 
     @property
     def example_bytes(self) -> int | None:
-        """Of one picture, or of its features; None where they differ in size."""
-        itemsize = 4 if self.dtype == "float32" else 1
-        if self.features is not None:
-            return self.features * itemsize
-        if self.content != "decoded" or self.height is None or self.width is None:
-            return None
-        return self.height * self.width * 3 * itemsize
+        """Of an example with all its features; None where examples differ in size."""
+        is_fixed = not self.is_serialised and all(feature.bytes is not None for feature in self.features.values())
+        return self.fixed_bytes if is_fixed else None
+
+    @property
+    def inputs_bytes(self) -> int | None:
+        """Of the inputs of an example; None where examples differ in size."""
+        whole = self.example_bytes
+        return None if whole is None else whole - (self.features[self.target].bytes or 0)
 
     def __str__(self) -> str:
-        if self.content == "record":
+        if self.is_serialised:
             return "serialised example"
-        if self.content == "encoded":
-            return "encoded picture, label"
+        inputs, target = {name: str(self.features[name]) for name in self.inputs}, self.features[self.target]
+        listed = ", ".join(f"{name}: {feature}" for name, feature in inputs.items())
+        shown = f"{{{listed}}}" if len(inputs) > 1 else inputs[self.inputs[0]]
         batch = f"{self.batch_size} x " if self.batch_size else ""
-        if self.content == "features":
-            return f"{batch}{self.dtype} [{self.features}], label"
-        shape = ", ".join(str(size or "?") for size in (self.height, self.width, 3))
-        return f"{batch}{self.dtype} [{shape}] in [{self.low:g}, {self.high:g}], label"
-
-    def require_decoded(self) -> None:
-        """Raise `UnfitError` unless these are pixels."""
-        if self.content != "decoded":
-            raise UnfitError(expected="a decoded picture", remedy="put `decode` before it in the steps")
+        return f"{batch}{shown}, {self.target}{'' if target.is_class else f': {target}'}"

@@ -6,13 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from etlrun.stages.base import DATA, Expected, Flag, Number, Size
-from etlrun.stages.flow import Flow, UnfitError
+from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.step import Step
 
 if TYPE_CHECKING:
     import tensorflow as tf
 else:
     from etlrun.stages.lazy import tf
+
+
+_RANK = 3
+
+
+def require_decoded(incoming: Feature) -> None:
+    """Raise `UnfitError` unless this is a decoded image."""
+    if incoming.dtype == "string" or len(incoming.shape) != _RANK:
+        raise UnfitError(expected="a decoded image", remedy="put `decode` before it in the steps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +37,13 @@ class Decode(Step):
     is_costly: ClassVar[bool] = True
     points: ClassVar[tuple[str, ...]] = ("decoded", "decode")
 
-    def flow(self, incoming: Flow) -> Flow:
-        if incoming.content != "encoded":
+    def gives(self, incoming: Feature) -> Feature:
+        if incoming.format != "image":
             raise UnfitError(
-                expected="an encoded picture",
+                expected="an encoded image",
                 remedy="leave `decode` out of the steps, or set extract.decode=false",
             )
-        return incoming.replace(content="decoded")
+        return Feature(dtype="uint8", shape=(None, None, 3), low=0.0, high=255.0)
 
     @staticmethod
     def op(image: tf.Tensor) -> tf.Tensor:
@@ -49,7 +58,7 @@ class Resize(Step):
     Attributes:
         size: [height, width] in pixels.
         method: Of interpolation.
-        antialias: Whether to filter before making a picture smaller.
+        antialias: Whether to filter before making an image smaller.
         dtype: `uint8` rounds to whole numbers, which take a quarter of the space of `float32`.
     """
 
@@ -61,15 +70,14 @@ class Resize(Step):
     antialias: Annotated[Flag, DATA]
     dtype: Annotated[Literal["uint8", "float32"], Expected("uint8 or float32"), DATA]
 
-    def flow(self, incoming: Flow) -> Flow:
-        incoming.require_decoded()
+    def gives(self, incoming: Feature) -> Feature:
+        require_decoded(incoming)
         if self.dtype == "uint8" and (incoming.low, incoming.high) != (0.0, 255.0):
             raise UnfitError(
                 expected="pixels in [0, 255], since it rounds to uint8",
                 remedy="put the scaling after `resize`, or set transform.resize.dtype=float32",
             )
-        height, width = self.size
-        return incoming.replace(dtype=self.dtype, height=height, width=width)
+        return incoming.replace(dtype=self.dtype, shape=(*self.size, 3))
 
     @staticmethod
     def op(image: tf.Tensor, *, size: tuple[int, int], method: str, antialias: bool, dtype: str) -> tf.Tensor:
@@ -81,15 +89,15 @@ class Resize(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class CenterCrop(Step):
-    """The largest centred square of a picture."""
+    """The largest centred square of an image."""
 
     path: ClassVar[str] = "transform.center_crop"
 
-    def flow(self, incoming: Flow) -> Flow:
-        incoming.require_decoded()
-        sides = (incoming.height, incoming.width)
-        side = None if None in sides else min(side for side in sides if side)
-        return incoming.replace(height=side, width=side)
+    def gives(self, incoming: Feature) -> Feature:
+        require_decoded(incoming)
+        height, width, channels = incoming.shape
+        side = None if height is None or width is None else min(height, width)
+        return incoming.replace(shape=(side, side, channels))
 
     @staticmethod
     def op(image: tf.Tensor) -> tf.Tensor:
@@ -101,17 +109,17 @@ class CenterCrop(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomFlip(Step):
-    """Left and right exchanged in half of the pictures; another half in each pass.
+    """Left and right exchanged in half of the images; another half in each pass.
 
-    Which pictures those are follows from the seed, the pass and the picture itself, so that no
+    Which images those are follows from the seed, the pass and the image itself, so that no
     parameter that changes the speed or the order can change it.
     """
 
     path: ClassVar[str] = "transform.random_flip"
     random: ClassVar[bool] = True
 
-    def flow(self, incoming: Flow) -> Flow:
-        incoming.require_decoded()
+    def gives(self, incoming: Feature) -> Feature:
+        require_decoded(incoming)
         return incoming
 
     @staticmethod
@@ -123,17 +131,22 @@ class RandomFlip(Step):
 
 
 class Scaling(Step):
-    """`picture * scale + offset`, which the model can do as well as the pipeline."""
+    """`image * scale + offset`, which the model can do as well as the pipeline."""
 
     @property
     def factors(self) -> tuple[float, float]:
         """Scale and offset."""
         raise NotImplementedError
 
+    @property
+    def written(self) -> str:
+        """The same as a program says it."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rescale(Scaling):
-    """`picture * scale + offset`, as float32."""
+    """`image * scale + offset`, as float32."""
 
     path: ClassVar[str] = "transform.rescale"
 
@@ -144,10 +157,16 @@ class Rescale(Scaling):
     def factors(self) -> tuple[float, float]:
         return self.scale, self.offset
 
-    def flow(self, incoming: Flow) -> Flow:
-        incoming.require_decoded()
-        ends = sorted(end * self.scale + self.offset for end in (incoming.low, incoming.high))
-        return incoming.replace(dtype="float32", low=ends[0], high=ends[1])
+    @property
+    def written(self) -> str:
+        return f"{self.scale!r}, {self.offset!r}"
+
+    def gives(self, incoming: Feature) -> Feature:
+        require_decoded(incoming)
+        if incoming.low is None or incoming.high is None:
+            return incoming.replace(dtype="float32")
+        low, high = sorted(end * self.scale + self.offset for end in (incoming.low, incoming.high))
+        return incoming.replace(dtype="float32", low=low, high=high)
 
     @staticmethod
     def op(image: tf.Tensor, *, scale: float, offset: float) -> tf.Tensor:
@@ -155,8 +174,8 @@ class Rescale(Scaling):
         return tf.cast(image, tf.float32) * scale + offset
 
 
-def _scaled(incoming: Flow, low: float) -> Flow:
-    incoming.require_decoded()
+def _scaled(incoming: Feature, low: float) -> Feature:
+    require_decoded(incoming)
     if (incoming.low, incoming.high) != (0.0, 255.0):
         raise UnfitError(expected="pixels in [0, 255]", remedy="keep one of the scaling steps and remove the other")
     return incoming.replace(dtype="float32", low=low, high=1.0)
@@ -168,8 +187,9 @@ class ScaleZeroOne(Scaling):
 
     path: ClassVar[str] = "transform.scale_zero_one"
     factors: ClassVar[tuple[float, float]] = (1 / 255.0, 0.0)
+    written: ClassVar[str] = "1 / 255"
 
-    def flow(self, incoming: Flow) -> Flow:
+    def gives(self, incoming: Feature) -> Feature:
         return _scaled(incoming, 0.0)
 
     @staticmethod
@@ -184,8 +204,9 @@ class ScaleMinusOneOne(Scaling):
 
     path: ClassVar[str] = "transform.scale_minus_one_one"
     factors: ClassVar[tuple[float, float]] = (1 / 127.5, -1.0)
+    written: ClassVar[str] = "1 / 127.5, -1.0"
 
-    def flow(self, incoming: Flow) -> Flow:
+    def gives(self, incoming: Feature) -> Feature:
         return _scaled(incoming, -1.0)
 
     @staticmethod

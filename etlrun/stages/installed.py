@@ -43,7 +43,7 @@ def breach(step: object) -> str | None:
     if not inspect.isfunction(getattr(step, "op", None)):
         return f"{step.__name__} without a static function `op`"
     names = [field.name for field in fields(step)] + (["seed"] if step.random is True else [])
-    _image, *others = inspect.signature(step.op).parameters.values()
+    _feature, *others = inspect.signature(step.op).parameters.values()
     if [other.name for other in others] != names or any(other.kind is not other.KEYWORD_ONLY for other in others):
         return f"{step.__name__}.op{inspect.signature(step.op)}, whose keyword-only parameters are not {names}"
     outside = inspect.getclosurevars(step.op)
@@ -65,7 +65,7 @@ def _fault(entry: EntryPoint, found: str) -> Fault:
     return Fault(
         where=f"the package {package}, its entry point {entry.name} in {GROUP}",
         found=found,
-        expected="a dataclass of a Step with a path of its own such as transform.grey, whose `op` takes an image and, "
+        expected="a dataclass of a Step with a path of its own such as transform.grey, whose `op` takes a feature and, "
         "by its name, each field (and `seed`, where it is random), and names nothing else but tf",
         remedy=f"mend it, or uninstall {package}",
     )

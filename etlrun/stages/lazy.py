@@ -1,4 +1,4 @@
-"""TensorFlow by its usual name, imported when it is first used: configs and plans have no need to wait for it."""
+"""TensorFlow and Keras, imported when they are first used: configs and plans have no need to wait for them."""
 
 from __future__ import annotations
 
@@ -15,3 +15,4 @@ class _Lazy(ModuleType):
 
 
 tf: Any = _Lazy("tensorflow")
+keras: Any = _Lazy("keras")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from etlrun.stages.base import BATCHES, SPEED, TRAINING, Expected, Flag, Nodes, OptionalPath, Stage
-from etlrun.stages.flow import Flow, UnfitError
+from etlrun.stages.flow import SERIALISED, Feature, Flow, UnfitError
+from etlrun.stages.image import require_decoded
 
 SMALLEST_INPUT = 32
 """Pixels a side that Keras's MobileNetV2 takes at least."""
@@ -20,14 +22,39 @@ Width = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False), Expected("a nu
 
 
 def require_one_size(incoming: Flow) -> None:
-    """Raise `UnfitError` unless these are pixels that can stand in one batch."""
-    incoming.require_decoded()
-    if incoming.height is None or incoming.width is None:
-        raise UnfitError(expected="pictures of one size", remedy="add `resize` to the steps")
+    """Raise `UnfitError` unless these are examples that can stand in one batch."""
+    for feature in map(incoming.feature, incoming.inputs):
+        if feature.format in ("image", SERIALISED):
+            require_decoded(feature)
+        if None in feature.shape:
+            raise UnfitError(expected="images of one size", remedy="add `resize` to the steps")
+
+
+class Model(Stage):
+    """What is trained, or stood in for.
+
+    Attributes:
+        learns: Whether it computes at all.
+        network: From Keras's inputs, one tensor or several by their names, to the prediction of the target: a static
+            function that names nothing but `keras` of `etlrun.stages.lazy`. A run calls it, an ejected program holds
+            its source. None where etlrun makes the model.
+    """
+
+    learns: ClassVar[bool] = True
+    network: ClassVar[Callable[..., Any] | None] = None
+
+    @property
+    def features(self) -> int | None:
+        """Numbers that its base gives for each example; None where it has no base of its own."""
+        return None
+
+    def flow(self, incoming: Flow) -> Flow:
+        require_one_size(incoming)
+        return incoming
 
 
 @dataclass(frozen=True, kw_only=True)
-class MobileNetV2(Stage):
+class MobileNetV2(Model):
     """Keras's MobileNetV2 without its top, global average pooling, and a dense softmax over the classes.
 
     Source: Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018.
@@ -55,17 +82,21 @@ class MobileNetV2(Stage):
 
     @property
     def features(self) -> int:
-        """Of the pooled base for each picture: 1280, and more for an alpha above 1, a multiple of 8."""
+        """Of the pooled base for each image: 1280, and more for an alpha above 1, a multiple of 8."""
         return max(1280, int(1280 * self.alpha + 4) // 8 * 8)
 
     def flow(self, incoming: Flow) -> Flow:
+        if len(incoming.inputs) > 1:
+            raise UnfitError(expected="an image and nothing else", remedy="name no more in dataset.features")
+        image = incoming.feature(incoming.inputs[0])
+        require_decoded(image)
         require_one_size(incoming)
-        if min(incoming.height or 0, incoming.width or 0) < SMALLEST_INPUT:
+        if min(side or 0 for side in image.shape[:2]) < SMALLEST_INPUT:
             raise UnfitError(
-                expected=f"pictures of at least {SMALLEST_INPUT}x{SMALLEST_INPUT} pixels",
+                expected=f"images of at least {SMALLEST_INPUT}x{SMALLEST_INPUT} pixels",
                 remedy="set transform.resize.size=[64,64] or larger",
             )
-        if incoming.low < -1 or incoming.high > 1:
+        if image.low is None or image.high is None or image.low < -1 or image.high > 1:
             raise UnfitError(
                 expected="pixels in [-1, 1] or [0, 1]",
                 remedy="end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)",
@@ -75,10 +106,10 @@ class MobileNetV2(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Backbone(Stage):
-    """The frozen base of a model, run over each picture; a plan puts it before a cache of features.
+    """The frozen base of a model, run over each example; a plan puts it before a cache of features.
 
     Attributes:
-        features: Numbers that it gives for a picture.
+        features: Numbers that it gives for an example.
     """
 
     path: ClassVar[str] = "model.backbone"
@@ -92,11 +123,11 @@ class Backbone(Stage):
     features: int
 
     def flow(self, incoming: Flow) -> Flow:
-        return incoming.replace(content="features", dtype="float32", height=None, width=None, features=self.features)
+        return incoming.with_feature(incoming.inputs[0], Feature(dtype="float32", shape=(self.features,)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Emulated(Stage):
+class Emulated(Model):
     """Stands in for an accelerator: computes nothing, and takes a batch for as long as the accelerator would.
 
     Attributes:
@@ -105,16 +136,9 @@ class Emulated(Stage):
     """
 
     path: ClassVar[str] = "model.emulated"
-    block: ClassVar[str] = "model"
     learns: ClassVar[bool] = False
     trainable: ClassVar[bool] = False
     weights: ClassVar[None] = None
-    features: ClassVar[None] = None
-    """It has no base that could give any."""
 
     step_ms: Annotated[Duration, SPEED]
     eval_step_ms: Annotated[Duration, SPEED]
-
-    def flow(self, incoming: Flow) -> Flow:
-        require_one_size(incoming)
-        return incoming

@@ -17,3 +17,4 @@ class SkipCorrupt(Stage):
         Nodes(("Map",), is_single=True),  # which takes the numbers off
         Nodes(("Filter", "Concatenate", "IgnoreErrors")),
     )
+    leaves_out: ClassVar[bool] = True

@@ -7,21 +7,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from etlrun.stages.base import ORDER, SPEED, Flag, Nodes, Parallelism, Stage, Tuned
-from etlrun.stages.flow import Flow
+from etlrun.stages.base import ORDER, SPEED, Flag, Nodes, Parallelism, Scope, Stage, Tuned
+from etlrun.stages.flow import Feature, Flow
 
 
 class Step(Stage):
-    """A stage that works on one image.
+    """A stage that works on one feature of each example.
 
     A graph calls `op`, an ejected program holds its source, and a cache's key its code: it names nothing but its
-    arguments and `tf`. `flow` says the same of what goes out, for configs and plans.
+    arguments and `tf`. `gives` says the same of what goes out, for configs and plans.
 
     Attributes:
-        op: From an image to an image. It takes the fields of its class by their names, and where the step is random
+        feature: The name of the feature.
+        parses: Whether it works on the serialised example instead, out of which it reads all features.
+        op: From a feature to a feature. It takes the fields of its class by their names, and where the step is random
             `seed`, the int64 scalar of the pass.
     """
 
+    feature: ClassVar[str] = "image"
+    parses: ClassVar[bool] = False
     op: ClassVar[Callable[..., Any]]
     is_costly: ClassVar[bool] = False
     """Whether it takes so long that reading its result from a cache is faster."""
@@ -36,6 +40,21 @@ class Step(Stage):
         """Scale and offset of a step that a model can do as well; None for any other."""
         return None
 
+    def gives(self, incoming: Feature) -> Feature:
+        """What becomes of its feature; `UnfitError` where it can't take that."""
+        return incoming
+
+    def flow(self, incoming: Flow) -> Flow:
+        return incoming.with_feature(self.feature, self.gives(incoming.feature(self.feature)))
+
+    @property
+    def makers(self) -> tuple[object, ...]:
+        return (self.op,)
+
+    @property
+    def rests_on(self) -> tuple[str, ...]:
+        return ("tensorflow",)
+
     @property
     def values(self) -> dict[str, Any]:
         """The fields by their names, as `op` takes them."""
@@ -44,14 +63,17 @@ class Step(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Parse(Step):
-    """Reads picture and label out of a serialised example; a plan puts it before the first step."""
+    """Reads the features out of a serialised example; a plan puts it before the first step."""
 
     path: ClassVar[str] = "transform.parse"
+    parses: ClassVar[bool] = True
     changes_data: ClassVar[bool] = False
     points: ClassVar[tuple[str, ...]] = ("source",)
+    makers: ClassVar[tuple[object, ...]] = ()
+    rests_on: ClassVar[tuple[str, ...]] = ()
 
     def flow(self, incoming: Flow) -> Flow:
-        return incoming.replace(content="encoded")
+        return incoming.replace(is_serialised=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,3 +103,4 @@ class AfterCache(Map):
 
     path: ClassVar[str] = "transform.after_cache"
     nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Map", "ParallelMap"), is_single=True),)
+    scope: ClassVar[Scope] = Scope.EACH

@@ -1,0 +1,91 @@
+"""Whether a dataset has the features that a config declares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow_datasets as tfds
+
+from etlrun.errors import WorldError, did_you_mean
+from etlrun.stages.dataset import IMAGE, LABEL, Dataset
+from etlrun.stages.flow import Feature
+
+_KEYS = {IMAGE: Dataset.key("image_key"), LABEL: Dataset.key("label_key")}
+"""Of a config, for the features that have names of their own."""
+
+
+def checked(info: Any, dataset: Dataset) -> int | None:
+    """The number of classes of a target that is one; `WorldError` where `info`, of TFDS, has other features."""
+    flow = dataset.examples
+    for name, key in dataset.keys.items():
+        feature = flow.features[name]
+        if feature.format == "image":
+            _image(info, key, _where(dataset, name))
+        elif feature.is_class:
+            _typed(info, key, tfds.features.ClassLabel, _where(dataset, name))
+        else:
+            _plain(info, key, feature, _where(dataset, name))
+    is_class = flow.features[flow.target].is_class
+    return int(info.features[dataset.keys[flow.target]].num_classes) if is_class else None
+
+
+def _where(dataset: Dataset, name: str) -> str:
+    """The key in a config that names a feature."""
+    if name in (dataset.target or {}):
+        return Dataset.key("target")
+    if name in (dataset.features or {}):
+        return Dataset.key("features")
+    return _KEYS[name]
+
+
+def _image(info: Any, key: str, where: str) -> None:
+    _typed(info, key, tfds.features.Image, where)
+    if info.features[key].np_dtype == np.float32:  # whose bytes TFDS keeps as those of four channels
+        raise WorldError(
+            where=where,
+            found=f"'{key}', which is {info.features[key]}, in {info.full_name}",
+            expected="images of uint8 or uint16",
+            remedy="choose a dataset whose images are not float32",
+        )
+
+
+def _typed(info: Any, key: str, kind: type, where: str) -> None:
+    if key not in info.features or not isinstance(info.features[key], kind):
+        known = [name for name, feature in info.features.items() if isinstance(feature, kind)]
+        found = f"no feature '{key}'" if key not in info.features else f"'{key}', which is {info.features[key]}"
+        is_key = where in _KEYS.values()
+        write = f"set {where}={{}}" if is_key else f"write {{}}: {'image' if kind is tfds.features.Image else 'class'}"
+        raise WorldError(
+            where=where,
+            found=f"{found} in {info.full_name}",
+            expected=f"a feature of type {kind.__name__}: {', '.join(known) or 'there is none'}",
+            remedy=write.format(known[0]) if known else "choose a dataset of labelled images",
+        )
+
+
+def _plain(info: Any, key: str, feature: Feature, where: str) -> None:
+    """Numbers and texts, of which a serialised example holds just what TFDS gives."""
+    if key not in info.features:
+        known = sorted(info.features)
+        raise WorldError(
+            where=where,
+            found=f"no feature '{key}' in {info.full_name}",
+            expected=f"one of {', '.join(known)}",
+            remedy=did_you_mean(key, known, otherwise="name the features that the dataset has"),
+        )
+    stored = info.features[key].get_serialized_info()
+    dtype, shape = (_name_of(stored.np_dtype), stored.shape) if hasattr(stored, "np_dtype") else ("", ())
+    if (dtype, tuple(shape)) != (feature.dtype, feature.shape):
+        shown = " ".join([{"string": "text"}.get(dtype, dtype), *(["x".join(map(str, shape))] if shape else [])])
+        raise WorldError(
+            where=where,
+            found=f"{key}: {feature}, and '{key}' is {info.features[key]} in {info.full_name}",
+            expected="the dtype and the shape that the dataset has",
+            remedy=f"write {key}: {shown}" if dtype and None not in shape else "choose another feature",
+        )
+
+
+def _name_of(dtype: Any) -> str:
+    found = np.dtype(dtype)
+    return "string" if found == np.dtype(object) or found.kind in "SU" else found.name

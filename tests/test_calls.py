@@ -1,0 +1,48 @@
+"""A stage that is a call of a method of `tf.data.Dataset` is one class, for graphs and for programs."""
+
+import dataclasses
+from pathlib import Path
+from typing import ClassVar
+
+from etlrun.eject.datasets import DATASET_TEXTS
+from etlrun.eject.parts import PART_TEXTS
+from etlrun.eject.program import ejected, versions
+from etlrun.graph.datasets import DATASET_STAGES
+from etlrun.plan.plan import PlannedStage
+from etlrun.stages import STAGES
+from etlrun.stages.base import Stage
+from etlrun.stages.call import Call, Constant
+from etlrun.stages.step import Step
+from tests.pipelines import training_pipeline
+from tests.test_eject import as_bytes, loaded, of_tiny
+
+
+def test_every_stage_has_a_text() -> None:
+    """A call is its own text; that nothing is kept is no stage of any plan."""
+    texts: set[type[Stage]] = {*DATASET_TEXTS, *PART_TEXTS}
+    registered = {stage for stages in STAGES.values() for stage in stages.values() if not issubclass(stage, Step)}
+    missing = {stage.__name__ for stage in (registered | DATASET_STAGES.keys()) - texts}
+    assert missing == {"NoCache", "MemoryCache"}, f"etlrun/eject does not know all of {missing}"
+    assert not [stage for stage in texts if stage.call is not Stage.call]
+
+
+def test_a_stage_that_is_a_call_is_one_class(tiny: Path, tmp_path: Path) -> None:
+    """A graph makes the call, and a program holds it, with what each knows of its arguments."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Skip(Stage):
+        path: ClassVar[str] = "load.skip"
+        count: int
+
+        def call(self) -> Call:
+            return Call("skip", (Constant("SKIPPED", self.count),))
+
+    plan, module = of_tiny(tiny, tmp_path, "cache=none", "load.shuffle_buffer=0", "trainer.epochs=1")
+    skip = PlannedStage(stage=Skip(count=2), gives=plan.train[-1].gives)
+    with_skip = dataclasses.replace(plan, train=(*plan.train, skip))
+    text = ejected(with_skip, [], versions())
+    assert "\nSKIPPED = 2\n" in text
+    assert "    dataset = dataset.skip(SKIPPED)\n" in text
+    skipped = as_bytes(loaded(text, tmp_path).train_dataset())
+    with training_pipeline(with_skip) as pipeline:
+        assert as_bytes(pipeline.dataset) == skipped == as_bytes(module.train_dataset())[2:]
