@@ -74,5 +74,5 @@ def test_images_of_floats_are_refused(kinds: Path, tmp_path: Path) -> None:
     assert status == 1
     assert summary["error"] == (
         "dataset.image_key: found 'image', which is Image(shape=(None, None, 1), dtype=float32), in of_floats/1.0.0; "
-        "expected images of uint8 or uint16\n    -> choose a data set whose images are no float32"
+        "expected images of uint8 or uint16\n    -> choose a dataset whose images are not float32"
     )
