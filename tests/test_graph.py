@@ -239,7 +239,8 @@ def test_a_center_crop_is_the_middle_square(pipeline: Build, tiny: Path) -> None
 
 def test_every_stage_is_a_call_or_has_one_function() -> None:
     named: set[type[Stage]] = {stage for group in ("extract", "cache") for stage in STAGES[group].values()}
-    calls: set[type[Stage]] = {stage for stage in (*named, Shuffle, Batch, Prefetch) if stage.call is not Stage.call}
+    stages: set[type[Stage]] = named | {Shuffle, Batch, Prefetch}
+    calls = {stage for stage in stages if stage.call is not Stage.call}
     assert {stage.path for stage in calls} == {"cache.memory", "load.shuffle", "load.batch", "load.prefetch"}
     others = named - calls - DATASET_STAGES.keys()
     assert {stage.path for stage in others} == {"cache.none", "cache.disk"}  # it takes several
