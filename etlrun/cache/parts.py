@@ -36,9 +36,9 @@ class Column:
     """A feature that a cache holds.
 
     Attributes:
-        name: Of the feature.
-        dtype: A NumPy name, or `bytes` for strings.
-        shape: In each example; None where examples differ.
+        name: The name of the feature.
+        dtype: The name of a NumPy dtype, or `bytes` for strings.
+        shape: Its shape in each example; None where examples differ.
     """
 
     name: str
@@ -61,7 +61,7 @@ class BrokenError(OSError):
 
 
 def checksum(*data: Any) -> int:
-    """XXH3 of 64 bits, of one after the other: guards against faults of a disk, not against an attacker."""
+    """Return the 64-bit XXH3 of all data in order: it guards against faults of a disk, not against an attacker."""
     if len(data) == 1:
         return xxhash.xxh3_64_intdigest(data[0])
     whole = xxhash.xxh3_64()
@@ -247,7 +247,7 @@ class Reader:
 
 
 def _bytes_of(array: Array) -> memoryview:
-    """The bytes of an array without gaps."""
+    """Return the bytes of a contiguous array."""
     return array.reshape(-1).view(np.uint8).data
 
 

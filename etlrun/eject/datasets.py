@@ -268,7 +268,7 @@ DATASET_TEXTS: dict[type, Callable[[Any, Place], Expression]] = {
 
 
 def expression(place: Place) -> Expression:
-    """Of the stage in its place. What a frozen base has made is in memory already, and needs no cache."""
+    """Return the expression of a stage. Features of a frozen base are in memory already, and need no cache."""
     stage = place.planned.stage
     if stage.keeps and reads_features(place.plan):
         return Expression(text=place.dataset)

@@ -21,7 +21,7 @@ _OBJECTIVES: dict[bool, Lines] = {
     True: ('loss="sparse_categorical_crossentropy"', 'metrics=["accuracy"]'),
     False: ('loss="mean_squared_error"',),
 }
-"""Of a target that is a class, and of numbers."""
+"""The arguments of `compile` for a target that is a class, and for numbers."""
 
 _HEAD = (
     "top = classifier.layers[-1]",
@@ -109,7 +109,7 @@ def _steps(plan: Plan) -> str:
 
 
 def _rows(plan: Plan) -> tuple[str, str]:
-    """A batch, and the part of it that has as many rows as there are examples."""
+    """Return the variables of a batch, and the one that has a row for each example."""
     return ("images, _", "images") if len(plan.spec.dataset.examples.inputs) == 1 else ("_, targets", "targets")
 
 

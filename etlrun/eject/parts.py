@@ -95,7 +95,7 @@ def _weights(stage: MobileNetV2) -> str:
 
 
 def _network(stage: Model, plan: Plan) -> Functions:
-    """The function of a model of its own, and the model that is made by it."""
+    """Return the network of a model of another package, and the function that makes the model of it."""
     flow = given_to_model(plan.train)
     features = {name: flow.features[name] for name in flow.inputs}
     made = {name: f'keras.Input({of.shape}, dtype="{of.dtype}", name={quoted(name)})' for name, of in features.items()}
@@ -126,5 +126,5 @@ PART_TEXTS: dict[type, Callable[[Any, Plan], Functions]] = {
 
 
 def model(stage: Model, plan: Plan) -> Functions:
-    """The functions of a model."""
+    """Return the functions of a model."""
     return PART_TEXTS[type(stage)](stage, plan) if stage.network is None else _network(stage, plan)

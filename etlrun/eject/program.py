@@ -127,7 +127,7 @@ def _constants(plan: Plan) -> dict[str, str]:
 
 
 def _of_calls(plan: Plan) -> dict[str, str]:
-    """The constants that stages name in their calls."""
+    """Return the constants that stages name in their calls."""
     called = (planned.stage.call() for stages in plan.pipelines.values() for planned in stages)
     return {name: literal(value) for call in called if call for name, value in call.constants.items()}
 

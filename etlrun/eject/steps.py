@@ -17,11 +17,11 @@ from etlrun.stages.step import Step
 Lines = tuple[str, ...]
 
 _TAKEN = re.compile(r"record|features|inputs|seed|tf|tfds|num_classes|feature_\d+")
-"""What else has a name in the functions of steps."""
+"""Other names in the functions of steps."""
 
 
 def variables(flow: Flow) -> dict[str, str]:
-    """The variable of a program for each feature, by its name: of that name where it can be."""
+    """Return the variable of a program for each feature, by its name: the name itself where that is possible."""
     return {
         name: name if name.isidentifier() and not _is_taken(name) else f"feature_{place}"
         for place, name in enumerate(flow.columns)
@@ -33,7 +33,7 @@ def _is_taken(name: str) -> bool:
 
 
 def lines_of(step: Step, dataset: Dataset) -> Lines:
-    """Lines that make a feature, or where it parses each feature, of what there was."""
+    """Return the lines that apply a step, or that parse all features."""
     if step.parses:
         return _parsed(dataset)
     feature = variables(dataset.examples)[step.feature]
@@ -69,20 +69,20 @@ def _parsed(dataset: Dataset) -> Lines:
 
 
 def unpacked(dataset: Dataset, casts: Mapping[str, str] | None = None) -> Lines:
-    """Out of the dict `features`, by the keys of the dataset; some of them cast to other dtypes."""
+    """Return lines that take each feature from the dict `features`, some of them cast to another dtype."""
     names, found = variables(dataset.examples), {key: f"features[{quoted(key)}]" for key in dataset.keys.values()}
     found |= {key: f"tf.cast({found[key]}, tf.{dtype})" for key, dtype in (casts or {}).items()}
     return tuple(f"{names[name]} = {found[key]}" for name, key in dataset.keys.items())
 
 
 def taken(flow: Flow) -> Lines:
-    """Out of what a model is given."""
+    """Return lines that take each of several inputs from the dict `inputs`."""
     names = variables(flow)
     return tuple(f"{names[name]} = inputs[{quoted(name)}]" for name in flow.inputs) if len(flow.inputs) > 1 else ()
 
 
 def given(flow: Flow) -> Lines:
-    """What a model is given, returned."""
+    """Return lines that return inputs and target."""
     names = variables(flow)
     if len(flow.inputs) == 1:
         return (f"return {names[flow.inputs[0]]}, {names[flow.target]}",)

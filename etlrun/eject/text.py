@@ -18,7 +18,7 @@ def quoted(text: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """A plain value."""
+    """Return the literal of a plain value."""
     return quoted(value) if isinstance(value, str) else repr(value)
 
 
@@ -36,7 +36,7 @@ def listed(*items: str) -> str:
 
 
 def mapping(before: str, items: Mapping[str, str]) -> str:
-    """A dict in one line, or with a line for each item where that gets too long."""
+    """Return a dict in one line, or with a line for each item where that gets too long."""
     lines = [f"{key}: {value}" for key, value in items.items()]
     line = f"{before}{{{', '.join(lines)}}}"
     return line if len(line) <= _ROOM else "\n".join([f"{before}{{", *(f"    {of}," for of in lines), "}"])

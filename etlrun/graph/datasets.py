@@ -89,7 +89,7 @@ def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.D
 
 
 def applied(step: Step, context: Context) -> Callable[[Any], Example]:
-    """What `step` does to an example: to a serialised one if it parses, else to one feature of it."""
+    """Return the function of `step` on an example: on a serialised one if it parses, else on one of its features."""
     if step.parses:
         parser: Callable[[Any], Example] = context.source.parser()
         return parser
@@ -102,7 +102,7 @@ def applied(step: Step, context: Context) -> Callable[[Any], Example]:
 
 
 def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data.Dataset:
-    """All steps in one map, then (inputs, target): a target that is a class is checked against the classes."""
+    """Apply all steps in one map and return (inputs, target); a target that is a class is checked."""
     functions, flow = [applied(step, context) for step in stage.steps], context.source.dataset.examples
     count = context.source.num_classes
     classes = None if count is None else tf.range(count, dtype=tf.int64)
@@ -135,7 +135,7 @@ def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.
 
 
 def counted(dataset: tf.data.Dataset, context: Context) -> tf.data.Dataset:
-    """The same examples; the bytes of a pass over them are counted."""
+    """Return the same examples; the bytes of a pass over them are counted in the context."""
 
     def count(number: tf.Tensor, example: Any) -> Any:
         size = tf.add_n([_size(feature) for feature in tf.nest.flatten(example)])
@@ -147,7 +147,7 @@ def counted(dataset: tf.data.Dataset, context: Context) -> tf.data.Dataset:
 
 
 def _size(feature: tf.Tensor) -> tf.Tensor:
-    """In bytes; int64 scalar."""
+    """Return the bytes of a feature as an int64 scalar."""
     size = tf.strings.length(feature) if feature.dtype == tf.string else tf.size(feature) * feature.dtype.size
     return tf.cast(size, tf.int64)
 
@@ -165,7 +165,7 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
 
 
 def staged(dataset: tf.data.Dataset | None, stage: Stage, context: Context) -> tf.data.Dataset:
-    """What `stage` makes of `dataset`."""
+    """Return the dataset that `stage` makes of `dataset`."""
     call = stage.call()
     return DATASET_STAGES[type(stage)](dataset, stage, context) if call is None else _called(dataset, call, context)
 

@@ -52,7 +52,7 @@ def written(dataset: tf.data.Dataset, keeper: Keeper, mode: tf.Tensor) -> tf.dat
 
 
 def columns(kept: Flow) -> list[Column]:
-    """The features that a cache holds, in the order in which examples are taken apart."""
+    """Return the features that a cache holds, in the order of the tensors of an example."""
     found = []
     for name in kept.columns:
         feature = kept.features[name]

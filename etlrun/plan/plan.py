@@ -82,7 +82,7 @@ class Plan:
 
 
 def given_to_model(stages: Sequence[PlannedStage]) -> Flow:
-    """What the whole model is given at the end of a pipeline, or of its part before the model's base."""
+    """Return the input of the whole model: the end of a pipeline, or of its part before the model's own base."""
     own = [place for place, planned in enumerate(stages) if planned.stage.path == Backbone.path]
     return stages[own[0] - 1 if own else -1].gives
 

@@ -36,9 +36,6 @@ StageT = TypeVar("StageT", bound=Stage)
 
 _ABSENT = object()
 
-_ADAPTERS: dict[type[Stage], TypeAdapter[Any]] = {}
-"""Made once for each type: to make one takes longer than to use it."""
-
 GROUPS = ("dataset", "extract", "transform", "cache", "load", "model", "trainer", "profile", "measure")
 
 
@@ -243,7 +240,7 @@ class _Parser:
         return self.stage(f"transform.{name}", block or {}, step_type)
 
 
-@cache
+@cache  # to make one takes longer than to use it
 def _adapter(stage_type: Any) -> TypeAdapter[Any]:
     return TypeAdapter(stage_type)
 

@@ -65,7 +65,7 @@ def build(
 
 
 def _emulated(inputs: Any) -> Any:
-    """Something that Keras can train on these inputs; it is never computed."""
+    """Return an output that Keras can be given for these inputs; it is never computed."""
     found = []
     for of in keras.tree.flatten(inputs):
         numbers = keras.layers.Rescaling(1.0, dtype="float32")(of)
@@ -183,7 +183,7 @@ def _no_weights(weights: str, error: Exception) -> WorldError:
 
 
 def _objective(*, is_class: bool) -> dict[str, Any]:
-    """Return the loss and the metrics of a class, or of a number."""
+    """Return the loss and the metrics for classes or for numbers."""
     if is_class:
         return {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
     return {"loss": "mean_squared_error"}

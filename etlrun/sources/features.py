@@ -1,4 +1,4 @@
-"""Whether a dataset has the features that a config declares."""
+"""Checks that a dataset has the features that a config declares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ _KEYS = {IMAGE: Dataset.key("image_key"), LABEL: Dataset.key("label_key")}
 
 
 def checked(info: Any, dataset: Dataset) -> int | None:
-    """The number of classes of a target that is one; `WorldError` where `info`, of TFDS, has other features."""
+    """Return the number of classes of the target, None if it is no class.
+
+    Raises:
+        WorldError: The dataset, which TFDS describes by `info`, has other features.
+    """
     flow = dataset.examples
     for name, key in dataset.keys.items():
         feature = flow.features[name]
@@ -31,7 +35,7 @@ def checked(info: Any, dataset: Dataset) -> int | None:
 
 
 def _where(dataset: Dataset, name: str) -> str:
-    """The key in a config that names a feature."""
+    """Return the key of a config that declares a feature."""
     if name in (dataset.target or {}):
         return Dataset.key("target")
     if name in (dataset.features or {}):
@@ -65,7 +69,7 @@ def _typed(info: Any, key: str, kind: type, where: str) -> None:
 
 
 def _plain(info: Any, key: str, feature: Feature, where: str) -> None:
-    """Numbers and texts, of which a serialised example holds just what TFDS gives."""
+    """Check a feature of numbers or text, which a serialised example stores as TFDS returns it."""
     if key not in info.features:
         known = sorted(info.features)
         raise WorldError(

@@ -118,14 +118,14 @@ class Tuned:
 
 
 class Scope(StrEnum):
-    """For how long a stage stands in a graph."""
+    """The passes over the data that one dataset of a stage serves."""
 
     ONCE = "once"
-    """It is made once, and all passes read it."""
+    """The dataset is made once, and all passes read it."""
     EACH = "each"
-    """It is made anew for each pass, and what is in it ends with the pass."""
+    """Each pass has a dataset of its own, which ends with the pass."""
     AROUND = "around"
-    """It stands around the passes, and goes on from one to the next."""
+    """The dataset goes on from one pass to the next."""
 
 
 class Stage:
@@ -136,9 +136,9 @@ class Stage:
         block: The block of a config that holds its fields, where that is not `path`.
         changes_data: Whether its mere presence changes the numbers of a run.
         keeps: Whether later passes read what it holds instead of what comes before it.
-        scope: For how long it stands in a graph.
+        scope: The passes that one dataset of it serves.
         only_reorders: Whether it changes nothing but the order of examples, whatever they are.
-        leaves_out: Whether it leaves examples out that can't be read.
+        leaves_out: Whether it skips examples that can't be read.
         nodes: Its nodes in the model of tf.data's graph, from the end of the graph to its source.
         tuned: The parameter that AUTOTUNE sets where the config says `autotune`.
     """
@@ -171,21 +171,21 @@ class Stage:
         return incoming
 
     def call(self) -> Call | None:
-        """What it does to a dataset; None where a graph and a program have functions of their own for its type."""
+        """Return the call that the stage is; None where a graph and a program have functions for its type."""
         return None
 
     def canonical(self, shards: int) -> Self:
-        """The same stage for all that mean the same where a split has so many shards."""
+        """Return one and the same stage for all that mean the same if a split has so many shards."""
         return self
 
     @property
     def makers(self) -> tuple[object, ...]:
-        """The code that a cache's key holds for it."""
+        """The code of the stage that the key of a cache covers."""
         return (type(self),)
 
     @property
     def rests_on(self) -> tuple[str, ...]:
-        """The packages by whose version what it gives may differ."""
+        """The packages whose version may change the output of the stage."""
         return ()
 
     def faults(self) -> typing.Iterator[tuple[str, str, str, str]]:
@@ -205,7 +205,7 @@ class Parameter:
     value: object
     kind: Kind
     is_default: bool = False
-    """Whether a config may leave this value out: a field that has come later has one under which all is as before."""
+    """Whether it is the default of its field: only fields that were added later have one, which changes nothing."""
 
 
 _METADATA: dict[type[Any], dict[str, tuple[object, ...]]] = {}

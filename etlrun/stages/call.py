@@ -1,4 +1,4 @@
-"""A call of a method of `tf.data.Dataset` as a value: a graph makes it, and an ejected program holds its text."""
+"""Calls of methods of `tf.data.Dataset` as values: a graph makes the call, and an ejected program contains its text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Call:
-    """What a stage does to a dataset.
+    """A call of a method of a dataset.
 
     Attributes:
-        method: Of `tf.data.Dataset`.
-        arguments: By position; plain values, or those below, which a graph and a program say each in its own way.
-        keywords: By name.
+        method: The name of a method of `tf.data.Dataset`.
+        arguments: The positional arguments: plain values, or those below, which graphs and programs write differently.
+        keywords: The keyword arguments, of the same kinds.
     """
 
     method: str
@@ -23,14 +23,14 @@ class Call:
 
     @property
     def constants(self) -> dict[str, Any]:
-        """Those of its arguments that stand above a program, by their names."""
+        """The named constants among its arguments."""
         arguments = (*self.arguments, *self.keywords.values())
         return {argument.name: argument.value for argument in arguments if isinstance(argument, Constant)}
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A value that stands above a program, by a name."""
+    """A value that a program defines at its top, under a name."""
 
     name: str
     value: Any
@@ -38,18 +38,18 @@ class Constant:
 
 @dataclass(frozen=True)
 class Parallel:
-    """A config's number of calls or elements, which may be left to AUTOTUNE or to the number of cores."""
+    """A number of calls or elements as a config has it, which AUTOTUNE or the number of cores may set."""
 
     value: int | Literal["autotune", "cores", "cores-1"] | None
 
 
 @dataclass(frozen=True)
 class UpToAll:
-    """A number of examples, of which a graph needs no more than its split has."""
+    """A number of examples, which a graph limits to the size of its split."""
 
     value: int
 
 
 @dataclass(frozen=True)
 class PassSeed:
-    """From which all that is random in a pass follows: another one in each pass of each run."""
+    """The seed of everything random in a pass; it differs between the passes of a run."""

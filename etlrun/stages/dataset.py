@@ -53,9 +53,9 @@ class Dataset(Stage):
         image_key: The feature that holds the image, unless `features` names others.
         label_key: The feature that holds its class, unless `target` names another.
         on_corrupt: `raise` ends the run at the first broken record, `skip` counts them and goes on.
-        features: What a model is given: names of features with the type of each, such as `{width: float32}`; null for
-            the image alone.
-        target: The feature that it is to predict, with its type, such as `{price: float32}`; null for the class.
+        features: The inputs of a model, as names of features with their types, such as `{width: float32}`; null for the
+            image alone.
+        target: The feature that a model predicts, with its type, such as `{price: float32}`; null for the class.
     """
 
     path: ClassVar[str] = "dataset"
@@ -91,13 +91,13 @@ class Dataset(Stage):
 
     @property
     def keys(self) -> dict[str, str]:
-        """The key under which the dataset has each feature, by its name."""
+        """The key of each feature in the dataset, by the name of the feature."""
         inputs = {IMAGE: self.image_key} if self.features is None else {name: name for name in self.features}
         return inputs | ({LABEL: self.label_key} if self.target is None else {name: name for name in self.target})
 
     @property
     def examples(self) -> Flow:
-        """What it gives before anything is read of it: serialised examples of these features."""
+        """The serialised examples of the dataset, before anything is read from them."""
         target = {LABEL: "class"} if self.target is None else self.target
         declared = ({IMAGE: "image"} if self.features is None else self.features) | target
         features = {name: _feature(text) for name, text in declared.items()}

@@ -1,4 +1,4 @@
-"""What flows from one stage to the next, known before TensorFlow is imported: examples, and the features in them."""
+"""Examples and their features between two stages, as far as they are known before TensorFlow is imported."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ class Feature:
     """One feature of an example.
 
     Attributes:
-        dtype: As NumPy calls it; `string` for bytes.
-        shape: None for sides in which examples differ.
-        format: Of a string: an encoded `image`, a serialised `tf.train.Example`, or plain `text`.
-        low: The least value that there can be; None where that is not known. So is `high`, the largest.
+        dtype: The name of a NumPy dtype, or `string` for bytes.
+        shape: The size of each dimension; None for one in which examples differ.
+        format: What a string holds: an encoded `image`, a serialised `tf.train.Example`, or plain `text`.
+        low: The smallest possible value; None where it is not known.
+        high: The largest possible value; None where it is not known.
         is_class: Whether it is the index of a class, from 0.
     """
 
@@ -41,12 +42,12 @@ class Feature:
     is_class: bool = False
 
     def replace(self, **changes: Any) -> Feature:
-        """This feature with some attributes changed."""
+        """Return this feature with some attributes changed."""
         return dataclasses.replace(self, **changes)
 
     @property
     def bytes(self) -> int | None:
-        """Of the feature in one example; None where examples differ."""
+        """The size of the feature in one example; None where examples differ."""
         sides = [side for side in self.shape if side is not None]
         if self.dtype == "string" or len(sides) < len(self.shape):
             return None
@@ -54,7 +55,7 @@ class Feature:
 
     @property
     def stored(self) -> str:
-        """The dtype in which a serialised example holds it: there are three."""
+        """The dtype in which a serialised example stores it, one of three."""
         return self.dtype if self.dtype == "string" else "float32" if self.dtype.startswith("float") else "int64"
 
     def __str__(self) -> str:
@@ -84,10 +85,10 @@ class Flow:
     """The examples at one point of a pipeline.
 
     Attributes:
-        features: Of each example, by name.
-        target: The name of the one that a model is to predict; all others are its inputs.
-        is_serialised: Whether they are still in one string, a serialised example.
-        batch_size: Examples in an element; None before batching.
+        features: The features of each example, by name.
+        target: The name of the feature that a model predicts; all others are its inputs.
+        is_serialised: Whether all features are still in one string, a serialised example.
+        batch_size: The number of examples in an element; None before batching.
     """
 
     features: Mapping[str, Feature]
@@ -96,21 +97,21 @@ class Flow:
     batch_size: int | None = None
 
     def replace(self, **changes: Any) -> Flow:
-        """This flow with some attributes changed."""
+        """Return this flow with some attributes changed."""
         return dataclasses.replace(self, **changes)
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """The names of what a model is given, in their order."""
+        """The names of the inputs of a model, sorted."""
         return tuple(sorted(name for name in self.features if name != self.target))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of all features: the inputs, and the target."""
+        """The names of all features: the inputs and then the target."""
         return (*self.inputs, self.target)
 
     def feature(self, name: str) -> Feature:
-        """The feature of that name; `UnfitError` with the known ones where there is none."""
+        """Return the feature of that name; raise `UnfitError` with the known ones where there is none."""
         if name not in self.features:
             raise UnfitError(
                 expected=f"a feature {name!r}; known are {', '.join(sorted(self.features))}",
@@ -119,32 +120,32 @@ class Flow:
         return Feature(dtype="string", format=SERIALISED) if self.is_serialised else self.features[name]
 
     def with_feature(self, name: str, feature: Feature) -> Flow:
-        """This flow with another feature of that name."""
+        """Return this flow with another feature of that name."""
         return self.replace(features={**self.features, name: feature})
 
     def handed(self, example: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Inputs and target, as a model takes them: one input as it is, several by their names."""
+        """Return inputs and target as a model takes them: one input as it is, several by their names."""
         inputs = {name: example[name] for name in self.inputs}
         return (inputs if len(inputs) > 1 else inputs[self.inputs[0]]), example[self.target]
 
     def named(self, inputs: Any, target: Any) -> dict[str, Any]:
-        """The features by their names again, of what `handed` gives."""
+        """Return the features by their names, of what `handed` returns."""
         return {**(inputs if len(self.inputs) > 1 else {self.inputs[0]: inputs}), self.target: target}
 
     @property
     def fixed_bytes(self) -> int:
-        """Of those features of an example that have one size in all."""
+        """The size of those features of an example whose size is the same in all examples."""
         return sum(self.features[name].bytes or 0 for name in self.columns)
 
     @property
     def example_bytes(self) -> int | None:
-        """Of an example with all its features; None where examples differ in size."""
+        """The size of an example with all its features; None where examples differ in size."""
         is_fixed = not self.is_serialised and all(feature.bytes is not None for feature in self.features.values())
         return self.fixed_bytes if is_fixed else None
 
     @property
     def inputs_bytes(self) -> int | None:
-        """Of the inputs of an example; None where examples differ in size."""
+        """The size of the inputs of an example; None where examples differ in size."""
         whole = self.example_bytes
         return None if whole is None else whole - (self.features[self.target].bytes or 0)
 

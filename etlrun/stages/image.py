@@ -140,7 +140,7 @@ class Scaling(Step):
 
     @property
     def written(self) -> str:
-        """The same as a program says it."""
+        """Scale and offset as a program writes them."""
         raise NotImplementedError
 
 

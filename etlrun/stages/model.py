@@ -31,10 +31,10 @@ def require_one_size(incoming: Flow) -> None:
 
 
 class Model(Stage):
-    """What is trained, or stood in for.
+    """A model that is trained, or emulated.
 
     Attributes:
-        learns: Whether it computes at all.
+        learns: Whether it has weights that are trained, or is only emulated.
         network: From Keras's inputs, one tensor or several by their names, to the prediction of the target: a static
             function that names nothing but `keras` of `etlrun.stages.lazy`. A run calls it, an ejected program holds
             its source. None where etlrun makes the model.
@@ -45,7 +45,7 @@ class Model(Stage):
 
     @property
     def features(self) -> int | None:
-        """Numbers that its base gives for each example; None where it has no base of its own."""
+        """The number of features that its base computes for each example; None where it has no base."""
         return None
 
     def flow(self, incoming: Flow) -> Flow:

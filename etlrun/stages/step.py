@@ -18,8 +18,8 @@ class Step(Stage):
     arguments and `tf`. `gives` says the same of what goes out, for configs and plans.
 
     Attributes:
-        feature: The name of the feature.
-        parses: Whether it works on the serialised example instead, out of which it reads all features.
+        feature: The name of the feature that it works on.
+        parses: Whether it works on the serialised example instead, and reads all features from it.
         op: From a feature to a feature. It takes the fields of its class by their names, and where the step is random
             `seed`, the int64 scalar of the pass.
     """
@@ -41,7 +41,7 @@ class Step(Stage):
         return None
 
     def gives(self, incoming: Feature) -> Feature:
-        """What becomes of its feature; `UnfitError` where it can't take that."""
+        """Return what the step makes of its feature; raise `UnfitError` where it can't take that feature."""
         return incoming
 
     def flow(self, incoming: Flow) -> Flow:
@@ -63,7 +63,7 @@ class Step(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Parse(Step):
-    """Reads the features out of a serialised example; a plan puts it before the first step."""
+    """Parse a serialised example into its features; a plan puts it before the first step."""
 
     path: ClassVar[str] = "transform.parse"
     parses: ClassVar[bool] = True
