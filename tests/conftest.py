@@ -15,6 +15,20 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 SHARED = Path(os.environ.get("ETLRUN_SHARED", Path(__file__).parents[2] / "shared"))
 
 
+LONGEST = (
+    "test_sweep", "test_engine", "test_exercise", "test_training", "test_measures", "test_resume", "test_digest",
+    "test_claims", "test_cache_runs", "test_features", "test_eject", "test_plugins", "test_page", "test_backends",
+    "test_resumed_sweeps", "test_code", "test_photos", "test_seams", "test_sample", "test_installed",
+)  # fmt: skip
+"""Modules of half a minute and more, the longest first: one that is begun last is waited for by a single core."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put these modules before all others, which stay as pytest-randomly has shuffled them."""
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def caches_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Caches on disk of runs that name no folder for them, in processes of their own too, stay out of the home."""

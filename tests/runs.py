@@ -4,9 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
+import h5py
+import numpy as np
 import pytest
 
 from etlrun.config import request as compose
@@ -71,6 +75,19 @@ def summary_of(folder: Path) -> dict[str, Any]:
 def losses_of(summary: dict[str, Any]) -> list[list[float]]:
     """Loss and accuracy of training and validation, by epoch."""
     return [[epoch[key] for key in ("loss", "accuracy", "val_loss", "val_accuracy")] for epoch in summary["epochs"]]
+
+
+def variables_of(folder: Path) -> dict[str, Any]:
+    """What `model.keras` holds: weights and the optimizer's variables, by their places in the file."""
+    found: dict[str, Any] = {}
+    with ZipFile(folder / "model.keras") as model, h5py.File(BytesIO(model.read("model.weights.h5"))) as file:
+        file.visititems(lambda name, item: found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+    return found
+
+
+def are_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether the same variables have the same values, to the bit."""
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
 def events_of(folder: Path) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The head alone, trained on what a frozen base makes of the pictures once."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ def losses(summary: dict[str, Any]) -> list[float]:
     return [epoch[key] for epoch in summary["epochs"] for key in ("loss", "val_loss")]
 
 
+@cache
 def head_of(folder: Path) -> list[Any]:
     weights: list[Any] = keras.models.load_model(folder / "model.keras").get_layer("probabilities").get_weights()
     return weights

@@ -6,8 +6,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import keras
-import numpy as np
 import pytest
 
 from etlrun.config.request import Request
@@ -16,7 +14,7 @@ from etlrun.sources.tfds import Source
 from tests.configs import spec_of
 from tests.forked import forked
 from tests.pictures import damaged, int_feature, with_feature
-from tests.runs import emulated, events_of, finish, run_here, small, start, summary_of
+from tests.runs import are_equal, emulated, events_of, finish, run_here, small, start, summary_of, variables_of
 
 NO_SIGNAL = 0
 LONG = ("trainer.epochs=5", "model.batch_norm_momentum=0.9")
@@ -42,11 +40,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Path:
     return folder
 
 
-def weights(folder: Path) -> list[Any]:
-    model = keras.models.load_model(folder / "model.keras")
-    return [*model.get_weights(), *(variable.numpy() for variable in model.optimizer.variables)]
-
-
 def measures(folder: Path) -> list[list[float]]:
     return [[epoch[key] for key in ("loss", "val_loss", "examples")] for epoch in summary_of(folder)["epochs"]]
 
@@ -69,13 +62,13 @@ def test_a_killed_run_goes_on_and_ends_as_if_undisturbed(
     done = int(newest.stem.removeprefix("epoch_"))
     assert 2 <= done < 5
 
-    process = begin([f"trainer.resume={killed}", f"hydra.run.dir={resumed}"], tmp_path)
+    process = forked([f"trainer.resume={killed}", f"hydra.run.dir={resumed}"], tmp_path)
     status, _, err = finish(process)
     assert status == 0, err
     begun = [event["epoch"] for event in events_of(resumed) if event["event"] == "epoch_began"]
     assert begun == list(range(done + 1, 6))
     assert measures(resumed) == measures(undisturbed)
-    assert all(np.array_equal(a, b) for a, b in zip(weights(resumed), weights(undisturbed), strict=True))
+    assert are_equal(variables_of(resumed), variables_of(undisturbed))
     assert summary_of(resumed)["resumed_from"] == str(killed)
 
 

@@ -231,7 +231,7 @@ def _slept(seconds: float) -> Callable[..., Any]:
 
 
 def _traced(step: Callable[[Any], Any], spec: Any, jit_compile: bool) -> Callable[[Any], Any]:  # noqa: FBT001 - as in Keras
-    on_batch = tf.function(step, input_signature=[spec], jit_compile=jit_compile)
+    on_batch = tf.function(step, input_signature=[spec], jit_compile=jit_compile, autograph=False)
     return lambda iterator: on_batch(next(iterator))
 
 
