@@ -29,7 +29,7 @@ from etlrun.measure.digest import Digest
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
-from etlrun.review.caches import ANEW, VALID, caches
+from etlrun.review.caches import REBUILT, VALID, caches
 from etlrun.review.difference import Comparison, compare
 from etlrun.run.caches import keepers_of
 from etlrun.run.session import contexts_of
@@ -41,7 +41,7 @@ PASSES = 2
 NOTHING, SPEED_ONLY, OTHER_ORDER, UNSURE, OTHER_DATA = SAID = (
     "changes nothing", "changes only the speed", "changes the order", "changes perhaps the data", "changes the data"
 )  # fmt: skip
-CACHES = (VALID, ANEW)
+CACHES = (VALID, REBUILT)
 Counts = Counter[tuple[str, bool]]
 
 

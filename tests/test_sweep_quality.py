@@ -219,8 +219,8 @@ def test_other_data_of_other_seeds_is_not_said_to_differ(tmp_path: Path) -> None
     assert {config.data for config in results.configs} == {"same"}
     assert [remark for remark in results.remarks if "same data" in remark] == [
         (
-            "the runs of configs 0, 1 have not all seen the same data, since their seeds differ: with another seed "
-            "transform.random_flip does something else to each picture"
+            "the runs of configs 0, 1 have not all seen the same data, since their seeds differ: with a different "
+            "seed, transform.random_flip transforms each image differently"
         )
     ]
 

@@ -80,7 +80,7 @@ def _target(target: Any) -> bytes:
 
 
 def _data(feature: Any) -> Any:
-    """The bytes of a feature; of a text with their number, so that no other texts have the same."""
+    """Return the bytes of a feature; those of text are prefixed with their length, so that joined texts differ."""
     if isinstance(feature, bytes):
         return len(feature).to_bytes(8, "little") + feature
     return np.ascontiguousarray(feature).data

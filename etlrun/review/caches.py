@@ -14,7 +14,7 @@ from etlrun.stages.cache import Cache
 from etlrun.stages.model import Backbone
 from etlrun.stages.trainer import Trainer
 
-VALID, ANEW, FIRST, UNUSED, EACH_RUN = (
+VALID, REBUILT, FIRST, UNUSED, EACH_RUN = (
     "stays valid", "will be rebuilt", "will be built by the first run", "is no longer read", "is filled by each run"
 )  # fmt: skip
 _PRECISION, _DEVICE, _AUTO = Trainer.key("mixed_precision"), Trainer.key("device"), "auto"
@@ -27,8 +27,8 @@ class Kept:
     Attributes:
         pipeline: `train` or `validation`.
         target: `cache.disk` or `cache.memory`, and the point at which it caches.
-        state: One of `VALID`, `ANEW`, `FIRST`, `UNUSED`, `EACH_RUN`.
-        because: For `ANEW`, the values that differ before the cache.
+        state: One of `VALID`, `REBUILT`, `FIRST`, `UNUSED`, `EACH_RUN`.
+        because: For `REBUILT`, the values that differ before the cache.
         provided: For `VALID`, conditions that the configs do not determine.
         size_bytes: Size of the new cache in bytes; None if it is unknown.
         size: The size as text; if it is unknown, what is known of it.
@@ -71,7 +71,7 @@ def caches(old: Plan, new: Plan) -> tuple[Kept, ...]:
                 continue  # each run fills it with the same content as before
             state = EACH_RUN
         elif was is not None and was.outlives_run and was.dir == now.dir:
-            state = ANEW if differs else VALID
+            state = REBUILT if differs else VALID
             because = tuple(key for key in differs if key != now.key("at")) or differs
         else:
             state = FIRST

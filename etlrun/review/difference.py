@@ -85,7 +85,7 @@ def compare(old: Plan, new: Plan, configs: tuple[Mapping[str, Any], Mapping[str,
     found = [*_values(old.spec, new.spec), *_steps(old, new), *_scaled(old, new)]
     if configs is not None:
         counted = values_that_count(old.spec).keys() | values_that_count(new.spec).keys()
-        found += _uncounted(*configs, counted | _told_otherwise(old.spec, new.spec))
+        found += _uncounted(*configs, counted | _reported_otherwise(old.spec, new.spec))
     kinds = {difference.kind for difference in found if difference.kind is not None}
     is_fixed = all(plan.spec.has_order for plan in (old, new))
     doubts = tuple(_doubts(old.spec, new.spec, kinds))
@@ -211,7 +211,7 @@ def _in(stages: Iterable[PlannedStage], step: Stage) -> bool:
     return any(planned.stage.path == step.path for planned in stages)
 
 
-def _told_otherwise(old: RunSpec, new: RunSpec) -> set[str]:
+def _reported_otherwise(old: RunSpec, new: RunSpec) -> set[str]:
     """Return the keys whose differences are reported as other stages."""
     names = ["steps"] if None in _evaluated(old, new) else ["steps", "eval_steps"]
     lists = {f"{new.transform.block}.{name}" for name in names}
@@ -222,10 +222,10 @@ def _evaluated(*specs: RunSpec) -> list[str | None]:
     return [spec.dataset.eval_split for spec in specs]
 
 
-def _uncounted(old: Mapping[str, Any], new: Mapping[str, Any], told: set[str]) -> Iterator[Difference]:
+def _uncounted(old: Mapping[str, Any], new: Mapping[str, Any], reported: set[str]) -> Iterator[Difference]:
     """Yield the values that differ in the configs and that neither plan uses."""
-    before, after, inner = leaves(old), leaves(new), tuple(f"{path}." for path in told)
-    for path in sorted(path for path in (before.keys() | after.keys()) - told if not path.startswith(inner)):
+    before, after, inner = leaves(old), leaves(new), tuple(f"{path}." for path in reported)
+    for path in sorted(path for path in (before.keys() | after.keys()) - reported if not path.startswith(inner)):
         values = before.get(path, _ABSENT), after.get(path, _ABSENT)
         if values[0] != values[1]:
             shown = [None if value is _ABSENT else bare(value) for value in values]

@@ -185,7 +185,7 @@ def _nodes(plan: Plan, difference: Difference) -> Iterator[str]:
 
 
 _OF_LOAD = {"shuffle": Shuffle.path, "prefetch": Prefetch.path}
-"""The stages that the keys of `load` are about, by how they begin; all others are about batches."""
+"""Stages that the keys of `load` affect, by the prefix of the key; all other keys affect batches."""
 
 
 def _stage(group: str, rest: str) -> str:

@@ -65,7 +65,7 @@ def build(
 
 
 def _emulated(inputs: Any) -> Any:
-    """Return an output that Keras can be given for these inputs; it is never computed."""
+    """Return a placeholder output that Keras can train on these inputs; it is never computed."""
     found = []
     for of in keras.tree.flatten(inputs):
         numbers = keras.layers.Rescaling(1.0, dtype="float32")(of)
