@@ -19,7 +19,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from etlrun.cli.multirun import new_ledger
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.record.outcome import outcome
@@ -27,6 +26,7 @@ from etlrun.record.summary import Summary
 from etlrun.run import run
 from etlrun.stages import STAGES
 from etlrun.sweep import hparams
+from etlrun.sweep.engine import new_ledger
 from etlrun.sweep.ledger import own_overrides
 from etlrun.sweep.process import started
 

@@ -13,8 +13,7 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
 from etlrun.record.record import Record
 from etlrun.run.session import at_work, opened, prepared
-from etlrun.sources.content import Content
-from etlrun.sources.tfds import Shard
+from etlrun.sources.content import Content, Shard
 from etlrun.stages import STAGES
 from tests import pictures
 from tests.runs import config_of, emulated, run_here

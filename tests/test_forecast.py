@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from etlrun.cache import limits
+from etlrun import machine
 from tests.runs import emulated, run_here
 
 PICTURE = 32 * 32 * 3 + 8 + 64
@@ -28,7 +28,7 @@ def test_what_memory_can_not_hold_is_refused_with_what_fits(
     size = 48 * (1024 * 1024 * 3 + 72)
     free = SimpleNamespace(available=100_000_000, total=200_000_000)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
-    monkeypatch.setattr(limits, "free_disk_bytes", lambda _folder: 2_000_000_000)
+    monkeypatch.setattr(machine, "free_disk_bytes", lambda _folder: 2_000_000_000)
     status, summary = run_here(tmp_path / "run", emulated(tiny, "cache=memory", "transform.resize.size=[1024,1024]"))
     assert status == 1
     assert size == 150_998_400
@@ -45,8 +45,8 @@ def test_what_the_disk_can_not_hold_is_refused_and_leaves_no_claim(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caches = tmp_path / "caches"
-    monkeypatch.setattr(limits, "free_disk_bytes", lambda _folder: 100_000)
-    monkeypatch.setattr(limits, "free_memory_bytes", lambda: 50_000)
+    monkeypatch.setattr(machine, "free_disk_bytes", lambda _folder: 100_000)
+    monkeypatch.setattr(machine, "free_memory_bytes", lambda: 50_000)
     words = emulated(tiny, "cache=disk", f"cache.dir={caches}")
     status, summary = run_here(tmp_path / "run", words)
     assert status == 1
@@ -64,7 +64,7 @@ def test_what_the_disk_can_not_hold_is_refused_and_leaves_no_claim(
 def test_what_is_there_already_needs_no_space(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = emulated(tiny, "cache=disk", f"cache.dir={tmp_path / 'caches'}")
     assert run_here(tmp_path / "fills", words)[0] == 0
-    monkeypatch.setattr(limits, "free_disk_bytes", lambda _folder: 0)
+    monkeypatch.setattr(machine, "free_disk_bytes", lambda _folder: 0)
     status, summary = run_here(tmp_path / "reads", words)
     assert status == 0
     assert summary["cache"]["forecast_bytes"] == 0

@@ -2,5 +2,5 @@
 
 `store` knows claims and publishing; `folders` which folders are caches at all; `locks` what one process keeps from
 others; `parts` the files of one cache; `entries` what is there; `keeper` what a pipeline does with its cache from pass
-to pass; `limits` what there is space for.
+to pass.
 """

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from etlrun.cache.keeper import READ, Keeper
+from etlrun.errors import WorldError
 from etlrun.graph import disk
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import counted, staged
@@ -64,6 +65,16 @@ class Pipeline:
     def held_bytes(self) -> int:
         """That its cache holds, in memory or on disk."""
         return self.keeper.held_bytes if self.keeper else int(self.context.held_bytes)
+
+    def empty(self, key: str) -> WorldError:
+        """Return the error of a pass without a batch; `key` is the config key of the split."""
+        return WorldError(
+            where=key,
+            found="an epoch without a batch",
+            expected="at least one batch: readable examples and, with load.drop_remainder=true, as many as the batch "
+            "size",
+            remedy=f"repair the data, choose a larger {key}, or set load.drop_remainder=false",
+        )
 
     def skip_passes(self, count: int) -> None:
         """Let the next iteration be that of `count` passes later, as if they had been read; reads nothing."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from etlrun.cache import limits
-from etlrun.cache.limits import kept_bytes, megabytes
+from etlrun import machine
 from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps
+from etlrun.machine import megabytes
 from etlrun.plan.plan import at_cache
-from etlrun.stages.cache import Cache
+from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE, Cache, kept_bytes
 from etlrun.stages.step import Map
 
 _SAMPLE = 64
@@ -44,8 +44,8 @@ def fits(pipelines: Mapping[str, Pipeline], cache: Cache, folder: Any) -> int:
     """The bytes that the caches of `pipelines` are going to take; `WorldError` where there is no space for them."""
     size = sum(_bytes_at(pipeline, None) for pipeline in pipelines.values())
     spaces = {
-        "memory": Space(free_bytes=limits.free_memory_bytes(), share=limits.MEMORY_SHARE, where="memory"),
-        "disk": Space(free_bytes=limits.free_disk_bytes(folder), share=limits.DISK_SHARE, where=str(folder)),
+        "memory": Space(free_bytes=machine.free_memory_bytes(), share=MEMORY_SHARE, where="memory"),
+        "disk": Space(free_bytes=machine.free_disk_bytes(folder), share=DISK_SHARE, where=str(folder)),
     }
     space = spaces[cache.path.removeprefix("cache.")]
     if space.takes(size):

@@ -8,20 +8,32 @@ import os
 import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from etlrun.errors import WorldError
-
-if TYPE_CHECKING:
-    from etlrun.sources.tfds import Shard
 
 _HEAD, _FOOT = 12, 4
 """Bytes around the data of a record: its length with a checksum before it, its own checksum (CRC-32C) after it."""
 _READERS = 16
 """Files that are read at a time: on a disk behind a network most of the time is waiting."""
 Stamp = tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A part of one file.
+
+    Attributes:
+        path: Of the TFRecord file.
+        skip: Records to leave out at the start.
+        take: Records to read after that.
+    """
+
+    path: str
+    skip: int
+    take: int
 
 
 class Content:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from etlrun.errors import WorldError, headline
-from etlrun.sources.tfds import Shard, Source, Split
+from etlrun.sources.content import Shard
+from etlrun.sources.tfds import Source, Split
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.image import Decode
 

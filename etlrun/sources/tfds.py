@@ -14,28 +14,13 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from etlrun.errors import WorldError, did_you_mean, headline
-from etlrun.sources.content import Content
+from etlrun.sources.content import Content, Shard
 from etlrun.sources.features import checked
 from etlrun.sources.prepare import is_prepared, prepare
 from etlrun.stages.base import is_remote
 from etlrun.stages.dataset import SAMPLE_NAME, Dataset
 
 Example = dict[str, tf.Tensor]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shard:
-    """A part of one file.
-
-    Attributes:
-        path: Of the TFRecord file.
-        skip: Records to leave out at the start.
-        take: Records to read after that.
-    """
-
-    path: str
-    skip: int
-    take: int
 
 
 @dataclass(frozen=True, kw_only=True)

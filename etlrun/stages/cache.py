@@ -25,6 +25,17 @@ _COUNTED = Nodes(("Map",), is_single=True)
 """A map that counts or writes what is kept."""
 
 
+MEMORY_SHARE, DISK_SHARE = 0.8, 0.95
+"""Shares of the free memory and of the free disk space that caches may take: the training needs some, too."""
+_ROW_BYTES = 64
+"""Most bytes that the index of a cache has for an example."""
+
+
+def kept_bytes(examples: int, each_bytes: float) -> int:
+    """Return the bytes of a cache of so many examples, with its index."""
+    return int(examples * (each_bytes + _ROW_BYTES))
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Cache(Stage):
     """All targets take the same values, so that each value is an axis of a sweep of its own.
