@@ -1,4 +1,4 @@
-"""A call of a method of `tf.data.Dataset` as a value: a graph makes it, and an ejected program holds its text."""
+"""Method calls of `tf.data.Dataset` as values: a graph makes the call, an ejected program contains its text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Call:
-    """What a stage does to a dataset.
+    """Method call that a stage makes on a dataset.
 
     Attributes:
-        method: Of `tf.data.Dataset`.
-        arguments: By position; plain values, or those below, which a graph and a program say each in its own way.
-        keywords: By name.
+        method: Name of a method of `tf.data.Dataset`.
+        arguments: Positional arguments: plain values, or those below, which graphs and programs resolve differently.
+        keywords: Keyword arguments.
     """
 
     method: str
@@ -23,14 +23,14 @@ class Call:
 
     @property
     def constants(self) -> dict[str, Any]:
-        """Those of its arguments that stand above a program, by their names."""
+        """Arguments that are constants of a program, by name."""
         arguments = (*self.arguments, *self.keywords.values())
         return {argument.name: argument.value for argument in arguments if isinstance(argument, Constant)}
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A value that stands above a program, by a name."""
+    """A value that is a named constant of a program."""
 
     name: str
     value: Any
@@ -38,18 +38,18 @@ class Constant:
 
 @dataclass(frozen=True)
 class Parallel:
-    """A config's number of calls or elements, which may be left to AUTOTUNE or to the number of cores."""
+    """A number of calls or elements, which may be left to AUTOTUNE or to the number of cores."""
 
     value: int | Literal["autotune", "cores", "cores-1"] | None
 
 
 @dataclass(frozen=True)
 class UpToAll:
-    """A number of examples, of which a graph needs no more than its split has."""
+    """A number of examples, which a graph limits to those of its split."""
 
     value: int
 
 
 @dataclass(frozen=True)
 class PassSeed:
-    """From which all that is random in a pass follows: another one in each pass of each run."""
+    """The seed of a pass, which determines all randomness in it and differs for each pass of each run."""
