@@ -96,7 +96,7 @@ def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
 
 
 def parse_sweep(block: object) -> Sweep:
-    """Return the `sweep` group of a composed config, which is not part of a run; raise `ConfigError` with its faults."""
+    """Return the `sweep` group of a composed config, which no run contains; raise `ConfigError` with its faults."""
     parser = _Parser({"sweep": block}, {})
     sweep = parser.stage("sweep", parser.group("sweep"), Sweep)
     if parser.faults or sweep is None:

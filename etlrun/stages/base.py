@@ -63,9 +63,7 @@ _LARGEST = 2**63 - 1
 Natural = Annotated[int, Field(ge=0, le=_LARGEST), Expected("a non-negative integer")]
 Seed = Annotated[int, Field(ge=0, lt=2**32), Expected("an integer from 0 to 2**32 - 1")]
 Positive = Annotated[int, Field(ge=1, le=_LARGEST), Expected("a positive integer")]
-OptionalPositive = Annotated[
-    Annotated[int, Field(ge=1, le=_LARGEST)] | None, Expected("a positive integer, or null")
-]
+OptionalPositive = Annotated[Annotated[int, Field(ge=1, le=_LARGEST)] | None, Expected("a positive integer, or null")]
 PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False), Expected("a positive number")]
 Number = Annotated[float, Field(allow_inf_nan=False), Expected("a finite number")]
 Parallelism = Annotated[
@@ -171,7 +169,7 @@ class Stage:
         return incoming
 
     def call(self) -> Call | None:
-        """Return the method call that it makes; None if graphs and programs have functions of their own for its type."""
+        """Return its method call; None if graphs and programs have functions of their own for its type."""
         return None
 
     def canonical(self, shards: int) -> Self:

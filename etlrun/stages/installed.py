@@ -65,7 +65,7 @@ def _fault(entry: EntryPoint, found: str) -> Fault:
     return Fault(
         where=f"the package {package}, its entry point {entry.name} in {GROUP}",
         found=found,
-        expected="a dataclass derived from Step with a unique path such as transform.grey, whose `op` takes a feature and, "
-        "by name, each field (and `seed` if it is random), and refers to nothing else but tf",
+        expected="a dataclass derived from Step with a unique path such as transform.grey, whose `op` takes a feature "
+        "and, by name, each field (and `seed` if it is random), and refers to nothing else but tf",
         remedy=f"fix it, or uninstall {package}",
     )

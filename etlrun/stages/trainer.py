@@ -45,6 +45,7 @@ class EarlyStopping(Stage):
 @dataclass(frozen=True, kw_only=True)
 class Trainer(Stage):
     """Trains with Keras's `fit`.
+
     Attributes:
         epochs: Passes over the training examples, or spans of `steps_per_epoch` steps.
         steps_per_epoch: Steps of an epoch, which are taken from the endless sequence of passes; null for one pass.
