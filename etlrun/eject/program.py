@@ -42,7 +42,7 @@ def versions() -> dict[str, str]:
 
 
 def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -> str:
-    """Return the program that does what a run of `plan` does; `arguments` are those of the command that made the plan."""
+    """Return the program that does what a run of `plan` does; `arguments` are those of the command that is shown."""
     entry = "train" if plan.spec.fit is not None else "drain"
     functions = dict.fromkeys(_functions(plan))  # without duplicates
     text = "\n\n\n".join([*functions, f'if __name__ == "__main__":\n    {entry}()'])

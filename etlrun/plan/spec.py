@@ -1,7 +1,6 @@
 """Parsing of a composed config into a `RunSpec`, strictly.
 
-All faults are reported at once, each with its dotted path, and there are no silent defaults: a config
-gives all values (the files in `conf/` do), so that a reviewer sees them all.
+All faults are reported at once, each with its dotted path. There are no silent defaults: a config gives all values.
 """
 
 from __future__ import annotations

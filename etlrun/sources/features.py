@@ -1,4 +1,4 @@
-"""Whether a dataset has the features that a config declares."""
+"""Checks that a dataset has the features that a config declares."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from etlrun.stages.dataset import IMAGE, LABEL, Dataset
 from etlrun.stages.flow import Feature
 
 _KEYS = {IMAGE: Dataset.key("image_key"), LABEL: Dataset.key("label_key")}
-"""Of a config, for the features that have names of their own."""
+"""Config keys of the features with default names."""
 
 
 def checked(info: Any, dataset: Dataset) -> int | None:
-    """The number of classes of a target that is one; `WorldError` where `info`, of TFDS, has other features."""
+    """Return the number of classes of a class target; raise `WorldError` if TFDS's `info` has other features."""
     flow = dataset.examples
     for name, key in dataset.keys.items():
         feature = flow.features[name]
@@ -31,7 +31,7 @@ def checked(info: Any, dataset: Dataset) -> int | None:
 
 
 def _where(dataset: Dataset, name: str) -> str:
-    """The key in a config that names a feature."""
+    """Return the config key that names a feature."""
     if name in (dataset.target or {}):
         return Dataset.key("target")
     if name in (dataset.features or {}):
@@ -41,7 +41,7 @@ def _where(dataset: Dataset, name: str) -> str:
 
 def _image(info: Any, key: str, where: str) -> None:
     _typed(info, key, tfds.features.Image, where)
-    if info.features[key].np_dtype == np.float32:  # whose bytes TFDS keeps as those of four channels
+    if info.features[key].np_dtype == np.float32:  # TFDS stores their bytes as four channels
         raise WorldError(
             where=where,
             found=f"'{key}', which is {info.features[key]}, in {info.full_name}",
@@ -65,14 +65,14 @@ def _typed(info: Any, key: str, kind: type, where: str) -> None:
 
 
 def _plain(info: Any, key: str, feature: Feature, where: str) -> None:
-    """Numbers and texts, of which a serialised example holds just what TFDS gives."""
+    """Check a number or text, which a serialised example holds as TFDS returns it."""
     if key not in info.features:
         known = sorted(info.features)
         raise WorldError(
             where=where,
             found=f"no feature '{key}' in {info.full_name}",
             expected=f"one of {', '.join(known)}",
-            remedy=did_you_mean(key, known, otherwise="name the features that the dataset has"),
+            remedy=did_you_mean(key, known, otherwise="name features of the dataset"),
         )
     stored = info.features[key].get_serialized_info()
     dtype, shape = (_name_of(stored.np_dtype), stored.shape) if hasattr(stored, "np_dtype") else ("", ())
@@ -81,7 +81,7 @@ def _plain(info: Any, key: str, feature: Feature, where: str) -> None:
         raise WorldError(
             where=where,
             found=f"{key}: {feature}, and '{key}' is {info.features[key]} in {info.full_name}",
-            expected="the dtype and the shape that the dataset has",
+            expected="the dtype and shape of the dataset",
             remedy=f"write {key}: {shown}" if dtype and None not in shape else "choose another feature",
         )
 
