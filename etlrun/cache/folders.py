@@ -34,7 +34,7 @@ def named(folder: Path, *names: re.Pattern[str]) -> list[Path]:
 
 
 def files_of(folder: Path) -> list[os.DirEntry[str]]:
-    """Return the files of a cache; raise `FileNotFoundError` if there is nothing, `FileExistsError` for anything else."""
+    """Return the files of a cache; raise `FileNotFoundError` if it is missing, `FileExistsError` if it is no cache."""
     found = "a link"
     if not folder.is_symlink():
         try:
