@@ -63,7 +63,7 @@ class Keeper:
             kept: Content of the cache.
             count: Number of examples of a whole pass; None if it is not known in advance.
             changed: Returns a file that no longer matches the identity; None if all match.
-            waits: Whether to wait while another run fills the cache.
+            waits: Whether to wait while another run is filling the cache.
             say: Reports the state of the cache.
         """
         self.key, self.kept, self.store = key_of(kept.identity), kept, store
