@@ -75,7 +75,7 @@ def parsed_s(folder: Path) -> float:
 
 
 def main() -> None:
-    """Make the ledger, go on with it, and write the table."""
+    """Make the ledger, resume it, and write the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--output", type=Path)

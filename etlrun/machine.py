@@ -91,16 +91,16 @@ _ROOT = Path("/")
 
 
 def free_memory_bytes(root: Path = _ROOT) -> int:
-    """That this process can still take: of the machine, or of the tightest control group (version 2 or 1) around it.
+    """Return the memory available to this process: that of the machine, or of the tightest control group (v2 or v1).
 
-    Memory that a group uses for files that are not active counts as free, since the kernel gives it back first.
-    `root` is where `proc` and `sys` are.
+    Memory that a group uses for inactive files counts as free, since the kernel reclaims it first.
+    `root` is the folder of `proc` and `sys`.
     """
     return max(0, min([psutil.virtual_memory().available, *_group_rooms(root)]))
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """On the file system of `folder`, or of the nearest folder above it that can be looked at."""
+    """Return the free space on the file system of `folder`, or of its nearest accessible parent."""
     while True:
         try:
             return shutil.disk_usage(folder).free
@@ -111,7 +111,7 @@ def free_disk_bytes(folder: Path) -> int:
 
 
 def megabytes(size: float) -> str:
-    """A size in bytes, for a message."""
+    """Return a size in bytes as text for a message."""
     return f"{size / 1e6:,.0f} MB"
 
 
@@ -140,7 +140,7 @@ def _group_rooms(root: Path) -> list[int]:
 
 
 def _group(root: Path, controller: str) -> str:
-    """This process's group in the hierarchy of `controller`; version 2 has one without a name."""
+    """Return the group of this process in the hierarchy of `controller`; that of version 2 has no name."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -153,7 +153,7 @@ def _group(root: Path, controller: str) -> str:
 
 
 def _number(path: Path) -> int | None:
-    """None where there is no limit, or no such file."""
+    """Return the number in a file; None if there is no limit, or no such file."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

@@ -33,8 +33,8 @@ def test_what_memory_can_not_hold_is_refused_with_what_fits(
     assert status == 1
     assert size == 150_998_400
     assert summary["error"] == (
-        "cache.memory at transformed: found 151 MB to keep, with 100 MB free in memory; expected at most 80% (the "
-        "training needs some, too) of what is free\n"
+        "cache.memory at transformed: found 151 MB to cache, with 100 MB free in memory; expected at most 80% (the "
+        "training needs memory, too) of the free space\n"
         "    -> these fit: cache=memory cache.at=source (0 MB of 100 MB free); cache=memory cache.at=decoded (0 MB of "
         "100 MB free); cache=disk cache.at=transformed (151 MB of 2,000 MB free); cache=disk cache.at=source (0 MB of "
         "2,000 MB free); cache=disk cache.at=decoded (0 MB of 2,000 MB free)"
@@ -51,8 +51,8 @@ def test_what_the_disk_can_not_hold_is_refused_and_leaves_no_claim(
     status, summary = run_here(tmp_path / "run", words)
     assert status == 1
     assert summary["error"] == (
-        f"cache.disk at transformed: found 0 MB to keep, with 0 MB free in {caches}; expected at most 95% of what is "
-        "free\n    -> set cache=none"
+        f"cache.disk at transformed: found 0 MB to cache, with 0 MB free in {caches}; expected at most 95% of the free "
+        "space\n    -> set cache=none"
     )
     monkeypatch.undo()
     status, summary = run_here(tmp_path / "again", words)

@@ -12,7 +12,7 @@ from etlrun.stages.dataset import IMAGE, LABEL, Dataset
 from etlrun.stages.flow import Feature
 
 _KEYS = {IMAGE: Dataset.key("image_key"), LABEL: Dataset.key("label_key")}
-"""Of a config, for the features that have names of their own."""
+"""Config keys of the features with default names."""
 
 
 def checked(info: Any, dataset: Dataset) -> int | None:
@@ -45,7 +45,7 @@ def _where(dataset: Dataset, name: str) -> str:
 
 def _image(info: Any, key: str, where: str) -> None:
     _typed(info, key, tfds.features.Image, where)
-    if info.features[key].np_dtype == np.float32:  # whose bytes TFDS keeps as those of four channels
+    if info.features[key].np_dtype == np.float32:  # TFDS stores their bytes as four channels
         raise WorldError(
             where=where,
             found=f"'{key}', which is {info.features[key]}, in {info.full_name}",
@@ -76,7 +76,7 @@ def _plain(info: Any, key: str, feature: Feature, where: str) -> None:
             where=where,
             found=f"no feature '{key}' in {info.full_name}",
             expected=f"one of {', '.join(known)}",
-            remedy=did_you_mean(key, known, otherwise="name the features that the dataset has"),
+            remedy=did_you_mean(key, known, otherwise="name features of the dataset"),
         )
     stored = info.features[key].get_serialized_info()
     dtype, shape = (_name_of(stored.np_dtype), stored.shape) if hasattr(stored, "np_dtype") else ("", ())
@@ -85,7 +85,7 @@ def _plain(info: Any, key: str, feature: Feature, where: str) -> None:
         raise WorldError(
             where=where,
             found=f"{key}: {feature}, and '{key}' is {info.features[key]} in {info.full_name}",
-            expected="the dtype and the shape that the dataset has",
+            expected="the dtype and shape of the dataset",
             remedy=f"write {key}: {shown}" if dtype and None not in shape else "choose another feature",
         )
 
