@@ -182,6 +182,11 @@ IN = "in tiny_boxes/1.0.0"
              "dtype and shape of the dataset\n    -> write sides: int32 2"),
         ),
         (
+            "dataset.features={name: float32}",
+            (f"dataset.features: found name: float32, and 'name' is Text(shape=(), dtype=string) {IN}; expected the "
+             "dtype and the shape that the dataset has\n    -> write name: text"),
+        ),
+        (
             "dataset.target={price: class}",
             (f"dataset.target: found 'price', which is Scalar(shape=(), dtype=float32) {IN}; expected a feature of "
              "type ClassLabel: kind\n    -> write kind: class"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -90,7 +90,7 @@ class Flow:
         batch_size: Examples per element; None before batching.
     """
 
-    features: Mapping[str, Feature]
+    features: Mapping[str, Feature] = field(hash=False)
     target: str
     is_serialised: bool = False
     batch_size: int | None = None
