@@ -1,52 +1,238 @@
-"""The commands of README.md and docs/: each means something, and is composed, checked and planned."""
+"""The commands of README.md and docs/ are run, made small, and what is pasted is what they print."""
 
+import io
 import re
 import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from etlrun.cli import main as cli
+from etlrun.measure.compare import BETTER, UNTOLD
+from etlrun.results import data, report
+from etlrun.results.collect import collect
+from etlrun.results.decision import decide
+from etlrun.results.results import Results
+from etlrun.sweep.ledger import SWEEP, Ledger
+from tests.pastes import ETLRUN, Paste, commands, lacking, pastes
+from tests.readers import changed_configs, grey_package, ran, write_configs, write_photos
+from tests.test_installed import WORDS
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMAND = re.compile(r"^    python -m etlrun ?((?:.*\\\n)*.*)$", re.MULTILINE)
-OF_OTHER_FOLDERS = (
-    "trainer.resume=outputs/",
-    "freeze outputs/",
-    "-m sweep.resume=SWEEP",
-    "dataset=my_flowers --config-dir DIR",
-    "check --config-dir mineconf",
-    "diff main HEAD",
+ELSEWHERE = {
+    "pip install": "installs packages from an index",
+    "docker run": "wants docker, a GPU and an index of packages",
+    "pytest": "runs these tests",
+    "eval ": "is a shell's, of what Hydra prints for it",
+    "tensorboard": "is a server, which does not end",
+    "python pipeline.py": "downloads photos and weights, and trains for minutes; test_eject runs such programs",
+    "hydra/sweeper=optuna": "wants another package; test_plugins runs it where that is there",
+}
+"""Commands that are not run here, and why."""
+NO_OVERRIDES = re.compile(rf"{ETLRUN} (plan (?!-m)|eject|diff|check|report|freeze|cache (?!why)|-m sweep\.resume)")
+"""Commands to which no override is appended: they take none, or show what an override does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How a command is run.
+
+    Attributes:
+        more: Overrides that are appended.
+        again: Further runs, with what each has beside these; what they print follows.
+        settled: Overrides of another run, whose verdict is sure; that of this one depends on the machine.
+        after: The command that is run before in the same folder, and leaves what this one is about.
+        status: The exit status.
+    """
+
+    more: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
+    settled: tuple[str, ...] = ()
+    after: str = ""
+    status: int = 0
+
+
+BRIEF = ("model=emulated", "model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1")
+RUN = "model=emulated model.step_ms=12 cache=none load.shuffle_buffer=64 transform.num_parallel_calls=1"
+DISK = "model=emulated cache=disk"
+DIGESTS = "-m model=emulated measure.digest=true load.prefetch=0,autotune transform.resize.antialias=false,true"
+GRID = next(command for command in commands() if "extract.cycle_length=1,2,4" in command).removeprefix(f"{ETLRUN} ")
+SIX = (
+    "cache=disk",
+    "extract.cycle_length=1 extract.num_parallel_calls=1 transform.num_parallel_calls=2",
+    "extract.cycle_length=1 extract.num_parallel_calls=1 cache=memory",
+    "extract.cycle_length=1 extract.num_parallel_calls=1 load.prefetch=autotune",
+    "extract.cycle_length=2|4 extract.num_parallel_calls=1 transform.num_parallel_calls=1",
+    "extract.cycle_length=2|4 extract.num_parallel_calls=1 cache=none",
+    "extract.cycle_length=2|4 extract.num_parallel_calls=1 load.prefetch=0",
+    "extract.cycle_length=2|4 extract.num_parallel_calls=2",
+    "extract.num_parallel_calls=autotune transform.num_parallel_calls=2",
+    "extract.num_parallel_calls=autotune cache=none",
+    "extract.num_parallel_calls=autotune load.prefetch=autotune",
 )
-"""Commands on what a reader has: a run, a sweep, configs, a repository. Tests of these commands make such things."""
-OF_PACKAGES = ("-m hydra/sweeper=optuna", "+transform.grey.strength")
-"""Commands for which another package has to be there."""
-ELSEWHERE = ("cache ls", "cache why", "plan -m model=emulated …")
+"""Rules that leave six configs of the grid, two for each cycle length: the baseline and the pasted ones among them."""
+FEW = ("load.batch_size=4", f"sweep.exclude={list(SIX)}")
+LONG = f"dataset.split={'+'.join(6 * ['train'])}"
+WAYS = {
+    "": Way(
+        more=("model.trainable=false", "transform.resize.size=[32,32]", "load.batch_size=16"),
+        settled=("model=emulated", "model.step_ms=100", "model.eval_step_ms=10", "load.shuffle_buffer=32"),
+    ),
+    RUN: Way(more=("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=8")),
+    DISK: Way(again=("", "cache.at=decoded")),
+    "trainer=drain cache=none": Way(more=(LONG,), settled=(LONG, "transform.num_parallel_calls=cores")),
+    "extract=interleave cache=disk": Way(more=BRIEF),
+    "load.batch_size=64 'dataset.split=\"train[:50%]\"'": Way(more=BRIEF),
+    "-m cache=none,memory,disk load.prefetch=0,autotune": Way(more=(*BRIEF, "dataset.eval_split=null")),
+    "-m model=emulated model.step_ms=8 cache=none,memory load.prefetch=0,autotune sweep.repeats=5": Way(
+        more=("sweep.repeats=3",)
+    ),
+    GRID: Way(more=FEW),
+    "plan -m model=emulated …": Way(more=FEW, after=GRID),
+    "-m sweep.resume=SWEEP": Way(after=DIGESTS),
+    "report SWEEP": Way(after=DIGESTS),
+    "freeze outputs/2026-11-21/18-07-20-522115": Way(after=RUN),
+    "trainer.resume=RUN": Way(more=("trainer.epochs=9",), after=RUN),
+    "trainer.resume=outputs/2026-11-21/18-06-40-922402": Way(more=("trainer.epochs=9",), after=RUN),
+    "cache ls": Way(after=DISK),
+    "cache why model=emulated cache=disk transform.resize.size=[96,96]": Way(after=DISK),
+    "cache gc --max-bytes N": Way(after="extract=interleave cache=disk"),
+    "experiment=naive": Way(more=BRIEF),
+    "experiment=parallel": Way(more=BRIEF),
+    "experiment=cats_vs_dogs": Way(more=BRIEF),
+    "dataset=tfds dataset.name=tf_flowers": Way(more=BRIEF),
+    "dataset=my_flowers --config-dir DIR": Way(more=BRIEF),
+    "cahe=disk load.prefetch=-1": Way(status=2),
+    "cahe=disk cache=dik load.prefetch=-1 trainer.epochs=x": Way(status=2),
+    "check --config-dir mineconf": Way(status=2),
+    " ".join(WORDS): Way(more=BRIEF),
+}
+"""Of those commands that are not run as they stand, without their beginning."""
 
 
-def commands() -> list[str]:
-    found = [match[1].replace("\\\n", " ") for page in PAGES for match in COMMAND.finditer(page.read_text())]
-    return sorted({" ".join(command.split()) for command in found if command})
+def also_said(folder: Path) -> str:
+    """What the sweep in `folder` would say, had another config turned out better, alone or beside others."""
+    results, ledger = collect(folder), Ledger.open(folder)
+    assert isinstance(results, Results)
+    values = [partial(getattr, config, "values") for config in ledger.configs]
+    better = {
+        config.number: replace(config, gain=replace(config.gain, call=BETTER))
+        if config.gain.call != UNTOLD and config.number
+        else config
+        for config in results.configs
+    }
+    printed = io.StringIO()
+    for number, config in better.items():
+        cheapest = {**better, number: replace(config, peak_rss_bytes=1.0)}
+        for tied in ([number], [number, *better]):
+            decided = decide([*cheapest.values()], tied, lambda other: data.compared(values[0], values[other]))
+            with redirect_stdout(printed):
+                report._print(replace(results, decision=decided, ceiling_examples_per_s=1.0))
+    return printed.getvalue()
 
 
-def is_run_here(command: str) -> bool:
-    return not any(part in command for part in (*OF_OTHER_FOLDERS, *OF_PACKAGES, *ELSEWHERE))
+GREYED = f"{ETLRUN} {' '.join(WORDS)}"
+OUTSIDE = {f"{ETLRUN} diff main HEAD": changed_configs, GREYED: grey_package}
+"""Commands on what is not there, and how they are run where it is."""
 
 
-@pytest.mark.parametrize("command", [command for command in commands() if is_run_here(command)])
-def test_a_command_of_the_docs_is_right(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = shlex.split(command.partition(" > ")[0])
-    if words[0] not in {"plan", "eject", "diff"}:
+class Docs:
+    """Runs each command once: in a folder of its own, or in that of the command that comes before it."""
+
+    def __init__(self, home: Path, patch: pytest.MonkeyPatch) -> None:
+        self.home, self.patch = home, patch
+        self.data_dir = f"dataset.data_dir={home / 'tfds'}"
+        self.folders: dict[str, Path] = {}
+        self._said: dict[str, tuple[str, list[str]]] = {}
+
+    def said(self, command: str) -> tuple[str, list[str]]:
+        """What a command prints, and what it may print as well; see `lacking`."""
+        if command not in self._said:
+            way = WAYS.get(command.removeprefix(ETLRUN).strip(), Way())
+            if way.after:
+                self.said(f"{ETLRUN} {way.after}")
+            folder = self._folder(f"{ETLRUN} {way.after}" if way.after else command)
+            run = partial(self._run, command, folder, way.status)
+            text = "".join(run([*way.more, *other.split()]) for other in ("", *way.again))
+            others = [run(way.settled)] if way.settled else []
+            others += [also_said(path.parent) for path in folder.glob(f"outputs/*/*/{SWEEP}") if not way.after]
+            self._said[command] = text, others
+        return self._said[command]
+
+    def _folder(self, command: str) -> Path:
+        if command not in self.folders:
+            self.folders[command] = folder = self.home / str(len(self.folders))
+            write_configs(folder)
+        return self.folders[command]
+
+    def _run(self, command: str, folder: Path, wanted: int, more: Sequence[str]) -> str:
+        added = [*more] if NO_OVERRIDES.match(command) else [*more, self.data_dir]
+        words = [*shlex.split(_filled(command, folder).removeprefix(ETLRUN)), *added]
+        if command in OUTSIDE:
+            status, text = OUTSIDE[command](words, folder)
+        else:
+            self.patch.setenv("XDG_CACHE_HOME", str(folder / "caches"))
+            status, text = ran(words, folder)
+        assert status == wanted, text
+        for word in added:
+            text = re.sub(rf" {re.escape(word)}(?![\w.])", "", text)
+        return text
+
+
+def _filled(command: str, folder: Path) -> str:
+    """With the first run or sweep of the folder where a reader has one."""
+    first = min(folder.glob("outputs/*/*"), default=folder).relative_to(folder)
+    command = re.sub(r"outputs/\d\S+|\b(RUN|SWEEP)\b", str(first), command)
+    return re.sub(r"\bN\b", "0", command).replace("…", GRID.removeprefix("-m model=emulated"))
+
+
+@pytest.fixture(scope="module")
+def docs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Docs]:
+    home = tmp_path_factory.mktemp("docs")
+    write_photos(home / "tfds")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TFDS_DATA_DIR", str(home / "tfds"))
+        patch.setattr(sys, "argv", ["etlrun"])
+        yield Docs(home, patch)
+
+
+def is_run(command: str) -> bool:
+    return not any(part in command for part in ELSEWHERE)
+
+
+@pytest.mark.parametrize("command", [*filter(is_run, commands())])
+def test_a_command_of_the_docs_ends_as_it_should_and_prints_something(command: str, docs: Docs) -> None:
+    assert docs.said(command)[0].strip()
+
+
+@pytest.mark.parametrize("paste", pastes(), ids=str)
+def test_what_is_pasted_is_what_the_command_prints(paste: Paste, docs: Docs) -> None:
+    wrong = lacking(paste, *docs.said(paste.command))
+    assert not wrong, "\n".join(["", *wrong])
+
+
+def is_composed_here(command: str) -> bool:
+    """Whether the command is of a config that is right, and there without anything that a reader has."""
+    way = WAYS.get(command.removeprefix(ETLRUN).strip(), Way())
+    return is_run(command) and not (way.after or way.status or "--config-dir" in command or command in OUTSIDE)
+
+
+@pytest.mark.parametrize("command", [*filter(is_composed_here, commands())])
+def test_a_command_of_the_docs_is_right_as_it_stands(command: str, tmp_path: Path) -> None:
+    words = shlex.split(command.removeprefix(ETLRUN))
+    if words[:1] not in (["plan"], ["eject"], ["diff"]):
         words.insert(0, "plan")
-    try:
-        cli.main(words)
-    except SystemExit as ended:
-        pytest.fail(f"{ended.code}: {capsys.readouterr().err}")
-    assert capsys.readouterr().out
+    status, text = ran(words, tmp_path)
+    assert (status, bool(text)) == (0, True), text
 
 
-def test_what_is_left_out_is_in_the_docs() -> None:
-    parts = (*OF_OTHER_FOLDERS, *OF_PACKAGES, *ELSEWHERE)
-    assert [part for part in parts if not any(part in command for command in commands())] == []
-    assert sum(map(is_run_here, commands())) >= 15
+def test_all_ways_are_of_commands_in_the_docs_and_all_that_are_left_out_are_there() -> None:
+    assert {f"{ETLRUN} {way}".strip() for way in WAYS}.union(OUTSIDE) <= {*commands()}
+    assert [part for part in ELSEWHERE if not any(part in command for command in commands())] == []
+    assert [command for command in filter(is_run, commands()) if not command.startswith(ETLRUN)] == []
+    assert [paste for paste in pastes() if not is_run(paste.command)] == []
+    assert len(commands()) >= 40
+    assert len(pastes()) >= 20

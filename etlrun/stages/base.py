@@ -155,7 +155,7 @@ class Stage:
     @classmethod
     def key(cls, name: str) -> str:
         """Return the dotted key of the field `name` in a config; raise `AttributeError` if there is no such field."""
-        if name not in field_metadata(cls):
+        if name not in (field.name for field in dataclasses.fields(cls)):  # type: ignore[arg-type]
             raise AttributeError(f"{cls.__name__} has no field {name}")
         return f"{cls.block or cls.path}.{name}"
 

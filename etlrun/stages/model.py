@@ -136,6 +136,7 @@ class Emulated(Model):
     """
 
     path: ClassVar[str] = "model.emulated"
+    block: ClassVar[str] = "model"
     learns: ClassVar[bool] = False
     trainable: ClassVar[bool] = False
     weights: ClassVar[None] = None
