@@ -192,8 +192,8 @@ def test_looking_leaves_nothing_behind(tmp_path: Path, capsys: Captured, monkeyp
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda path: path.write_text(""), "a file or a dead link has this name"),
-        (lambda path: path.symlink_to("nowhere"), "a file or a dead link has this name"),
+        (lambda path: path.write_text(""), "a file or a broken link has this name"),
+        (lambda path: path.symlink_to("nowhere"), "a file or a broken link has this name"),
         (lambda path: filled(path / "lock"), "Is a directory"),
     ],
     ids=["a file", "a dead link", "a lock that is a folder"],

@@ -120,7 +120,7 @@ def test_a_run_that_went_without_its_cache_is_made_again(
         f"the report.md of each), and are excluded from comparison; repeat them with: etlrun -m sweep.resume={folder}"
     )
     assert said in out
-    assert "this pass goes without it" in (folder / "1" / "report.md").read_text()
+    assert "this pass runs without it" in (folder / "1" / "report.md").read_text()
     assert not (folder / "1" / "hparams").exists()
     assert ended([f"sweep.resume={folder}"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == f"sweep     2 jobs of 2 configs, 1 to run, in {folder}"

@@ -44,7 +44,7 @@ def advice(*overrides: str, machine: Machine = TWO_CORES) -> list[str]:
         (["cache.at=resize", FLIPPED], []),
         (
             ["trainer.epochs=1", "cache.at=source"],
-            [("cache_unread: cache.memory can't pay: with one epoch nothing reads what it keeps\n"
+            [("cache_unread: cache.memory has no effect: a single epoch never reads it back\n"
              "    -> try cache=none")],
         ),
         (

@@ -229,7 +229,7 @@ def test_what_fits_is_planned(overrides: list[str]) -> None:
     assert plan_of(*overrides).remarks == ()
 
 
-ORDER_IS_LOOSE = "false: the order of examples, and so every number, differs from run to run."
+ORDER_IS_LOOSE = "false: the order of the examples, and so every result, differs from run to run."
 
 
 @pytest.mark.parametrize(

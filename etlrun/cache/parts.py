@@ -22,7 +22,7 @@ from pydantic import Field, TypeAdapter
 
 MANIFEST, INDEX = "cache.json", "index.npz"
 PART_BYTES = 256 * 2**20
-"""Least size of a part, after which another one is begun."""
+"""Minimum size of a part, after which another one is begun."""
 _MOST_OPEN = 64
 """Limit of open parts per cache: a process may have only so many open files, often 1,024."""
 _ALIGNMENT = 64

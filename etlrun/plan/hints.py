@@ -21,7 +21,7 @@ from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
 
 _ALIKE_HERE, _ALIKE_ELSEWHERE = 0.5, 0.7
-"""Least similarity of a suggested name: in the block of the unknown key, and in other blocks."""
+"""Minimum similarity of a suggested name: in the block of the unknown key, and in other blocks."""
 
 
 @dataclass(frozen=True)

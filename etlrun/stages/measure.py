@@ -27,7 +27,7 @@ class Measure(Stage):
     """The `measure` group.
 
     Attributes:
-        au_min: Least accelerator utilization (AU) of a passing run, from 0 to 1; below it the exit status is 3.
+        au_min: Minimum accelerator utilization (AU) of a passing run, from 0 to 1; below it the exit status is 3.
             null for no limit. MLPerf Storage requires 0.9 for ResNet-50.
         digest: Whether to compute a digest of the examples of each epoch, independent of their order.
         silence: Checks of `etlrun check` to silence, each with the reason; it changes nothing else.

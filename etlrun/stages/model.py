@@ -13,7 +13,7 @@ from etlrun.stages.flow import SERIALISED, Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 
 SMALLEST_INPUT = 32
-"""Least side in pixels that Keras's MobileNetV2 accepts."""
+"""Minimum side in pixels that Keras's MobileNetV2 accepts."""
 
 Duration = Annotated[
     float, Field(ge=0, le=86_400_000, allow_inf_nan=False), Expected("a number from 0 to 86,400,000, which is a day")

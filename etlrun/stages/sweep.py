@@ -12,7 +12,7 @@ from etlrun.stages.base import Expected, Flag, Natural, OptionalPath, Positive, 
 
 Objective = Literal["throughput", "utilisation", "peak_memory"]
 FEWEST_REPEATS = 3
-"""Least number of repeats with which configs are compared, and the baseline runs in pairs."""
+"""Minimum number of repeats with which configs are compared, and the baseline runs in pairs."""
 _OBJECTIVES = "a list of throughput, utilisation, peak_memory"
 
 

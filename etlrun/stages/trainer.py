@@ -32,7 +32,7 @@ class EarlyStopping(Stage):
     Attributes:
         patience: Epochs without improvement after which to end; null trains all epochs.
         monitor: The metric.
-        min_delta: Least change that counts as an improvement.
+        min_delta: Minimum change that counts as an improvement.
     """
 
     path: ClassVar[str] = "trainer.early_stopping"
