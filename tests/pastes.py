@@ -137,7 +137,7 @@ def shapes(lines: Iterable[tuple[int, str]]) -> list[Line]:
     found: list[Line] = []
     in_sweep = False
     for number, text in lines:
-        if in_sweep and _FOLDED.fullmatch(text):
+        if in_sweep and _FOLDED.fullmatch(text.rstrip()):
             head, overrides, tail = found[-1].shape.split(_BAR, 2)
             found[-1] = replace(found[-1], shape=_BAR.join([head, f"{overrides} {_shape(text)}", tail]))
             continue

@@ -184,7 +184,7 @@ IN = "in tiny_boxes/1.0.0"
         (
             "dataset.features={name: float32}",
             (f"dataset.features: found name: float32, and 'name' is Text(shape=(), dtype=string) {IN}; expected the "
-             "dtype and the shape that the dataset has\n    -> write name: text"),
+             "dtype and shape of the dataset\n    -> write name: text"),
         ),
         (
             "dataset.target={price: class}",

@@ -196,7 +196,7 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             "experiment/other.yaml",
             OTHER + "measure: {silence: {serial: no}}\n",
             (
-                "mine/experiment/other.yaml:6: measure.silence, in experiment=other: found {'serial': False}; "
+                "mine/experiment/other.yaml:6: measure.silence, in experiment=other: found {serial: false}; "
                 "expected a mapping from names of checks to reasons"
             ),
         ),
