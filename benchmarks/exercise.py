@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -30,7 +31,6 @@ from typing import Any
 
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.machine import cores
 from etlrun.stages import STAGES
 from etlrun.stages.model import Emulated
 
@@ -104,7 +104,8 @@ def main() -> None:
     before = known.output.read_text(encoding="utf-8") if known.output and known.output.exists() else ""
     for part in known.parts:
         for turn, costs in enumerate(measured(part, known.data_dir, known.turns), 1):
-            text = f"`python -m benchmarks.exercise --parts {part} --turns {turn}` on {cores()} cores\n\n{table(costs)}"
+            command = f"`python -m benchmarks.exercise --parts {part} --turns {turn}`"
+            text = f"{command} on {len(os.sched_getaffinity(0))} cores\n\n{table(costs)}"
             print(text, flush=True)
             if known.output:
                 known.output.write_text(f"{before}{text}", encoding="utf-8")

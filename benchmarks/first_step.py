@@ -1,6 +1,6 @@
 """Seconds from the start of this process to the end of its first training step. Used by caches.py.
 
-With --arrays the pictures are in memory as NumPy arrays, and the time that it takes to make these is left out.
+With --arrays the images are in memory as NumPy arrays, and the time that it takes to make these is left out.
 """
 
 from __future__ import annotations

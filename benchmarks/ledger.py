@@ -19,7 +19,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from etlrun.cli.multirun import new_ledger
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.record.outcome import outcome
@@ -27,6 +26,7 @@ from etlrun.record.summary import Summary
 from etlrun.run import run
 from etlrun.stages import STAGES
 from etlrun.sweep import hparams
+from etlrun.sweep.engine import new_ledger
 from etlrun.sweep.ledger import own_overrides
 from etlrun.sweep.process import started
 
@@ -75,7 +75,7 @@ def parsed_s(folder: Path) -> float:
 
 
 def main() -> None:
-    """Make the ledger, go on with it, and write the table."""
+    """Make the ledger, resume it, and write the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--output", type=Path)

@@ -4,7 +4,7 @@
 
 A table is added to what the output file holds.
 
-Each run is a real one, of `etlrun.run`, on JPEGs of the sample data set, with an emulated accelerator. A plant is a
+Each run is a real one, of `etlrun.run`, on JPEGs of the sample dataset, with an emulated accelerator. A plant is a
 sleep in the function of a real stage, or a real value of the config. Planted and mended runs take turns; the gain
 that is predicted from the planted run alone is compared with the times of the two. (A map that is serial waits for a
 function that sleeps in powers of two milliseconds, which is TensorFlow's doing: 3 ms become 4.)

@@ -65,7 +65,7 @@ def at_work(folder: Path) -> list[int]:
 
 
 def turn(after_s: float, folder: Path) -> tuple[str, list[str]] | None:
-    """Kill a sweep after so many seconds and go on with it; when the kill came, and what is wrong.
+    """Kill a sweep after so many seconds and resume it; when the kill came, and what is wrong.
 
     None where it had ended before.
     """

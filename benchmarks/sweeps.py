@@ -2,7 +2,7 @@
 
 python -m benchmarks.sweeps [--sweeps 100] [--wide 4] [--output benchmarks/results/sweeps.md]
 
-Each sweep is a real one, `python -m etlrun -m …`, of JPEGs of the sample data set, with an emulated accelerator whose
+Each sweep is a real one, `python -m etlrun -m …`, of JPEGs of the sample dataset, with an emulated accelerator whose
 steps take as long as the ratio asks. The tie differs from the baseline in a prefetch buffer that changes nothing; a
 wide sweep has 39 such ties. Several sweeps run side by side: they take the cores from each other, so that a pipeline
 now and then starves its steps. The ratio of the steps leaves out the handing over of a batch, so the true gain of a

@@ -2,7 +2,7 @@
 
     python benchmarks/wait_cost.py [--turns 40] [--output benchmarks/results/wait_cost.md]
 
-Both loops are `Model.fit` on the sample data set's training pipeline, cached in memory. A step is that of a very small
+Both loops are `Model.fit` on the sample dataset's training pipeline, cached in memory. A step is that of a very small
 model, followed by a sleep, so that it takes 10 ms. The first loop is Keras as it is; the second one reads through
 `Watched`, steps as etlrun's trainings do, counts in a callback, and has the sampler beside it. The time of a turn is
 from the end of its first step to that of its last one, a step; chance decides which loop goes first.

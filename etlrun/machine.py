@@ -1,10 +1,14 @@
-"""Hardware available to this process: CPU cores, and GPUs as the NVIDIA driver lists them."""
+"""Hardware available to this process: CPU cores, memory, disks, and GPUs as the NVIDIA driver lists them."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import Path
+
+import psutil
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable that selects the GPUs visible to CUDA, and so to every backend."""
@@ -81,3 +85,85 @@ def gpu_ids() -> list[str]:
     """Return the identifiers of the visible GPUs, as CUDA_VISIBLE_DEVICES takes them; empty without a driver."""
     gpus, ids = driver_gpus(), listed_ids()
     return [gpu.uuid for gpu in gpus] if ids is None or not gpus else ids
+
+
+_ROOT = Path("/")
+
+
+def free_memory_bytes(root: Path = _ROOT) -> int:
+    """Return the memory available to this process: that of the machine, or of the tightest control group (v2 or v1).
+
+    Memory that a group uses for inactive files counts as free, since the kernel reclaims it first.
+    `root` is the folder of `proc` and `sys`.
+    """
+    return max(0, min([psutil.virtual_memory().available, *_group_rooms(root)]))
+
+
+def free_disk_bytes(folder: Path) -> int:
+    """Return the free space on the file system of `folder`, or of its nearest accessible parent."""
+    while True:
+        try:
+            return shutil.disk_usage(folder).free
+        except OSError:
+            if folder == folder.parent:
+                raise
+            folder = folder.parent
+
+
+def megabytes(size: float) -> str:
+    """Return a size in bytes as text for a message."""
+    return f"{size / 1e6:,.0f} MB"
+
+
+def rounded(size: float) -> str:
+    """Format a number of bytes in the largest unit of which it holds at least one: `35 MB`."""
+    units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes"))
+    unit, name = next(((unit, name) for unit, name in units if size >= unit), units[-1])
+    digits = 1 if unit > 1 and round(size / unit, 1) < 10 else 0  # noqa: PLR2004 - `1.5 GB`, and not `2 GB`
+    return f"{size / unit:,.{digits}f} {name}"
+
+
+def _group_rooms(root: Path) -> list[int]:
+    rooms = []
+    for mount, name, limit, usage in (
+        (root / "sys/fs/cgroup", _group(root, ""), "memory.max", "memory.current"),
+        (root / "sys/fs/cgroup/memory", _group(root, "memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        folder = mount / name.lstrip("/")
+        for group in (folder, *folder.parents):
+            if group == mount.parent:
+                break
+            most, used = _number(group / limit), _number(group / usage)
+            if most is not None and used is not None:
+                rooms.append(most - used + _inactive(group))
+    return rooms
+
+
+def _group(root: Path, controller: str) -> str:
+    """Return the group of this process in the hierarchy of `controller`; that of version 2 has no name."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            return path
+    return ""
+
+
+def _number(path: Path) -> int | None:
+    """Return the number in a file; None if there is no limit, or no such file."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _inactive(group: Path) -> int:
+    try:
+        lines = (group / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    stat = dict(line.split(maxsplit=1) for line in lines)
+    return int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))

@@ -27,14 +27,6 @@ def megabytes(size: float | None) -> str:
     return "-" if size is None else f"{size / 1e6:,.1f} MB"
 
 
-def rounded(size: float) -> str:
-    """Format a number of bytes in the largest unit of which it holds at least one: `35 MB`."""
-    units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes"))
-    unit, name = next(((unit, name) for unit, name in units if size >= unit), units[-1])
-    digits = 1 if unit > 1 and round(size / unit, 1) < 10 else 0  # noqa: PLR2004 - `1.5 GB`, and not `2 GB`
-    return f"{size / unit:,.{digits}f} {name}"
-
-
 def number(value: float | None, digits: int) -> str:
     """Format a number with `digits` decimal places; `-` for None."""
     return "-" if value is None else f"{value:.{digits}f}"

@@ -39,7 +39,7 @@ def caches_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data_dir of 48 pictures in 4 shards, as TFDS writes them."""
+    """The data_dir of 48 images in 4 shards, as TFDS writes them."""
     from tests.pictures import write_tiny_pictures
 
     data_dir = tmp_path_factory.mktemp("tfds")
@@ -49,7 +49,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data_dir of the sample data set, made once for all workers: whoever needs it first makes it."""
+    """The data_dir of the sample dataset, made once for all workers: whoever needs it first makes it."""
     from etlrun.sources.tfds import Source
     from tests.configs import spec_of
 

@@ -1,4 +1,4 @@
-"""Small data sets in TFDS's own files, sound and broken."""
+"""Small datasets in TFDS's own files, sound and broken."""
 
 import random
 import shutil
@@ -16,7 +16,7 @@ SHARDS = 4
 
 
 def jpeg(number: int) -> bytes:
-    """A picture of 40x48 random pixels, brighter where the label is 1."""
+    """Return an image of 40x48 random pixels, brighter where the label is 1."""
     rng = np.random.default_rng(number)
     pixels = rng.integers(0, 128, (40, 48, 3)) + 127 * (number % 2)
     encoded: bytes = tf.io.encode_jpeg(pixels.astype(np.uint8)).numpy()
@@ -47,14 +47,14 @@ class TinyPictures(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
 
 
 def write_tiny_pictures(data_dir: Path) -> Path:
-    """Have TFDS write 48 pictures in 4 shards below `data_dir`; returns the folder of the files."""
+    """Have TFDS write 48 images in 4 shards below `data_dir`; return the folder of the files."""
     builder = TinyPictures(data_dir=data_dir)
     builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=SHARDS))
     return Path(builder.data_dir)
 
 
 def damaged(sound: Path, data_dir: Path, damage: Callable[[Path], None]) -> Path:
-    """A copy of the data set below `sound`, its second shard handed to `damage`; returns that shard."""
+    """A copy of the dataset below `sound`, its second shard handed to `damage`; returns that shard."""
     shutil.copytree(sound, data_dir)
     shard = sorted(data_dir.rglob("*.tfrecord-*"))[1]
     damage(shard)

@@ -28,7 +28,7 @@ SMALL = (
     "model.trainable=false",
     "trainer.epochs=1",
 )
-"""Overrides for a run of seconds on the tiny data set."""
+"""Overrides for a run of seconds on the tiny dataset."""
 
 
 def small(data_dir: Path, *overrides: str) -> list[str]:

@@ -17,7 +17,7 @@ PICTURES = np.random.default_rng(0).integers(0, 256, (7, 4, 5, 3), dtype=np.uint
 
 
 def published(store: Store, identity: Identity = IDENTITY, pictures: Any = PICTURES) -> str:
-    """The key of a cache of these pictures, each labelled with its place."""
+    """The key of a cache of these images, each labelled with its place."""
     key = key_of(identity)
     claim = store.claim(key)
     assert claim is not None

@@ -93,8 +93,7 @@ def test_a_wrong_config_is_commented_and_fails_the_check(repository: Repository,
         2,
         (
             "etlrun: 1 fault\n  mine/experiment/other.yaml:5: trainer.epochs, in experiment=other: found 0; "
-            "expected an "
-            "integer of at least 1\n"
+            "expected a positive integer\n"
         ),
     )
 

@@ -174,12 +174,17 @@ IN = "in tiny_boxes/1.0.0"
         (
             "dataset.features={width: int64}",
             (f"dataset.features: found width: int64, and 'width' is Scalar(shape=(), dtype=float32) {IN}; expected the "
-             "dtype and the shape that the dataset has\n    -> write width: float32"),
+             "dtype and shape of the dataset\n    -> write width: float32"),
         ),
         (
             "dataset.features={sides: int32}",
             (f"dataset.features: found sides: int32, and 'sides' is Tensor(shape=(2,), dtype=int32) {IN}; expected the "
-             "dtype and the shape that the dataset has\n    -> write sides: int32 2"),
+             "dtype and shape of the dataset\n    -> write sides: int32 2"),
+        ),
+        (
+            "dataset.features={name: float32}",
+            (f"dataset.features: found name: float32, and 'name' is Text(shape=(), dtype=string) {IN}; expected the "
+             "dtype and the shape that the dataset has\n    -> write name: text"),
         ),
         (
             "dataset.target={price: class}",

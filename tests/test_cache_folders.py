@@ -74,19 +74,19 @@ def linked(path: Path) -> None:
 STRANGERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a folder of somebody's": (
         lambda path: filled(path, "cache.json", "photo.jpg"),
-        "a folder that holds photo.jpg has a cache's name",
+        "a folder that holds photo.jpg has the name of a cache",
     ),
     "a folder of folders": (
         lambda path: filled(path / "part_00000.bin", "photo.jpg"),
-        "a folder that holds part_00000.bin has a cache's name",
+        "a folder that holds part_00000.bin has the name of a cache",
     ),
     "a name that is no text": (
         lambda path: filled(path, "\udcff.jpg"),
-        r"a folder that holds \xff.jpg has a cache's name",
+        r"a folder that holds \xff.jpg has the name of a cache",
     ),
-    "a file": (lambda path: path.write_text("mine"), "a file has a cache's name"),
-    "a link": (linked, "a link has a cache's name"),
-    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "a link has a cache's name"),
+    "a file": (lambda path: path.write_text("mine"), "a file has the name of a cache"),
+    "a link": (linked, "a link has the name of a cache"),
+    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "a link has the name of a cache"),
 }
 each_stranger = pytest.mark.parametrize(("make", "reason"), STRANGERS.values(), ids=STRANGERS)
 
@@ -121,7 +121,7 @@ def test_a_run_goes_without_a_cache_whose_name_something_else_has(
     keeper.publish(fill)
     keeper.close()
     assert keeper.passes == ["uncached"]
-    assert said == [f"the cache {KEY} could not be opened in {store.folder}: {reason}; passes go without it"]
+    assert said == [f"the cache {KEY} could not be opened in {store.folder}: {reason}; passes run without it"]
     assert tree(store.folder.parent) == before
 
 
@@ -176,8 +176,8 @@ def test_the_home_of_nobody_is_told(capsys: Captured) -> None:
     with pytest.raises(SystemExit):
         cli.main(["cache", "ls", "--dir", "~nobody-of-this-name/caches"])
     assert capsys.readouterr().err == (
-        "etlrun: 1 fault\n  cache.dir: found ~nobody-of-this-name/caches, in the home of a user who is not there; "
-        "expected a folder that can be written to\n    -> write the whole path\n"
+        "etlrun: 1 fault\n  cache.dir: found ~nobody-of-this-name/caches, in the home of an unknown user; "
+        "expected a folder that can be written to\n    -> give the full path\n"
     )
 
 

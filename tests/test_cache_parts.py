@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture
 def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
-    """A cache with a part for each picture."""
+    """A cache with a part for each image."""
     monkeypatch.setattr(parts, "PART_BYTES", 1)
     store = Store(tmp_path)
     published(store, pictures=PICTURES)

@@ -71,16 +71,15 @@ REFUSED = {
     "a random step before it": (
         [FLIPPED],
         (
-            "cache.at: found transformed, which is after transform.random_flip; expected a place before the "
-            "first random "
-            "step, of which later epochs would repeat the first one's result\n    -> set cache.at=resize, or cache=none"
+            "cache.at: found transformed, which is after transform.random_flip; expected a point before the first "
+            "random step, whose first result all later epochs would repeat\n    -> set cache.at=resize, or cache=none"
         ),
     ),
     "a random first step": (
         ["transform.steps=[decode,random_flip,resize,scale_minus_one_one]", "cache.at=resize"],
         (
-            "cache.at: found resize, which is after transform.random_flip; expected a place before the first random "
-            "step, of which later epochs would repeat the first one's result\n    -> set cache.at=decoded, or "
+            "cache.at: found resize, which is after transform.random_flip; expected a point before the first random "
+            "step, whose first result all later epochs would repeat\n    -> set cache.at=decoded, or "
             "cache=none"
         ),
     ),
@@ -119,15 +118,14 @@ REFUSED = {
     "source with records to skip": (
         ["cache.at=source", "dataset.on_corrupt=skip"],
         (
-            "cache.at: found source, with dataset.on_corrupt=skip; expected a place after `decode`, which finds "
-            "the broken "
-            "images\n    -> set cache.at=decoded"
+            "cache.at: found source, with dataset.on_corrupt=skip; expected a point after `decode`, which detects "
+            "broken images\n    -> set cache.at=decoded"
         ),
     ),
     "features of a base that learns": (
         ["cache.at=features"],
         (
-            "cache.at: found features; expected a base that does not learn, so that its features stay what they are\n"
+            "cache.at: found features; expected a frozen base, so that its features stay the same\n"
             "    -> set model.trainable=false, or cache.at=transformed"
         ),
     ),
@@ -145,7 +143,7 @@ REFUSED = {
     "features with a digest": (
         ["cache.at=features", "model.trainable=false", "measure.digest=true"],
         (
-            "measure.digest: found true; expected false where cache.at=features, since steps see no examples then\n"
+            "measure.digest: found true; expected false with cache.at=features, since the steps then see no examples\n"
             "    -> set measure.digest=false, or cache.at=transformed"
         ),
     ),
@@ -159,8 +157,7 @@ def test_what_can_not_be_kept_is_refused(overrides: list[str], message: str) -> 
 
 def test_wrong_values_are_told_with_those_that_are_right() -> None:
     assert refusal_of_spec("cache=disk", "cache.when_busy=never", "cache.dtype=int8", "cache.at=''") == (
-        "cache.at: found ''; expected source, decoded, transformed, features, or the name of a step, after which it "
-        "stands\n"
+        "cache.at: found ''; expected source, decoded, transformed, features, or the name of a step\n"
         "cache.dtype: found 'int8'; expected auto or uint8\n"
         "cache.when_busy: found 'never'; expected wait or uncached"
     )
@@ -169,10 +166,10 @@ def test_wrong_values_are_told_with_those_that_are_right() -> None:
 @pytest.mark.parametrize(
     ("overrides", "remarks"),
     [
-        (["trainer.epochs=1"], ("cache.memory can't pay: with one epoch nothing reads what it keeps.",)),
+        (["trainer.epochs=1"], ("cache.memory has no effect: a single epoch never reads it back.",)),
         (
             ["trainer.epochs=1", "cache=disk"],
-            ("cache.disk can pay only in other runs: with one epoch this one reads nothing that it has kept.",),
+            ("cache.disk benefits only other runs: a single epoch never reads it back.",),
         ),
         (["trainer.epochs=1", "cache=none"], ()),
         (["trainer.epochs=2"], ()),

@@ -74,7 +74,7 @@ def test_a_flipped_byte_ends_the_run_and_the_next_one_fills_anew(tiny: Path, tmp
     found, expected = rest.split("; expected ")
     assert len(found) == 16
     assert expected[16:] == (
-        "\n    -> resume the run, or start it again: the cache has been removed, and is filled anew"
+        "\n    -> resume the run, or start it again: the cache has been removed and will be rebuilt"
     )
     assert not part.exists()
     status, summary = run_here(tmp_path / "anew", words)
@@ -94,7 +94,7 @@ def test_a_cache_that_was_cut_short_is_filled_anew(tiny: Path, tmp_path: Path) -
     assert passes(summary) == {"train": ["filled"], "validation": ["read"]}
     assert digests(summary) == digests(sound)
     key = summary["cache"]["pipelines"]["train"]["key"]
-    text = f"he cache {key} was broken, and is filled anew: {part}: found {size - 5} bytes; expected {size} bytes"
+    text = f"he cache {key} was broken and will be rebuilt: {part}: found {size - 5} bytes; expected {size} bytes"
     assert [event["text"] for event in events_of(tmp_path / "cut") if event["event"] == "cache"] == [f"t{text}"]
     assert f"T{text}." in summary["remarks"]
 
@@ -112,7 +112,7 @@ def test_a_full_disk_ends_the_cache_and_not_the_run(side: int, limit: int, tiny:
     assert passes(summary) == {"train": ["uncached", "uncached"], "validation": validation}
     key = summary["cache"]["pipelines"]["train"]["key"]
     assert (
-        f"The cache {key} could not be written in {tmp_path / 'caches'}: File too large; passes go without it."
+        f"The cache {key} could not be written in {tmp_path / 'caches'}: File too large; passes run without it."
         in summary["remarks"]
     )
     assert not list((tmp_path / "caches").glob(f"{key}*/part*"))
@@ -146,7 +146,7 @@ def test_a_pass_that_lost_an_example_is_not_published(tiny: Path, tmp_path: Path
     words = emulated(tmp_path / "data", *on_disk(tmp_path), "load.shuffle_buffer=64", "load.prefetch=8")
     status, summary = run_here(tmp_path / "run", words)
     assert status == 1
-    assert summary["error"].startswith(f"{broken}, record 5: found a picture that does not decode")
+    assert summary["error"].startswith(f"{broken}, record 5: found an image that can't be decoded")
     assert not list((tmp_path / "caches").glob("*/cache.json"))
     assert not list((tmp_path / "caches").glob("*.filling"))
 

@@ -94,16 +94,16 @@ def cut(path: Path) -> None:
     [
         ("part_00000.bin", cut, "{path}: found 475 bytes; expected 476 bytes"),
         ("part_00000.bin", Path.unlink, "{path}: found no file; expected 476 bytes"),
-        ("index.npz", flip, "{path}: found an index that was changed; expected the one that was written"),
+        ("index.npz", flip, "{path}: found a modified index; expected the index that was written"),
         (
             "cache.json",
             cut,
-            "{path}: found a manifest that was changed; expected what the run that filled the cache has written",
+            "{path}: found a modified manifest; expected the manifest that the run that filled the cache wrote",
         ),
         (
             "cache.json",
             lambda path: flip(path, path.read_text().index("pictures/1.0.0")),
-            "{path}: found a manifest that was changed; expected what the run that filled the cache has written",
+            "{path}: found a modified manifest; expected the manifest that the run that filled the cache wrote",
         ),
     ],
     ids=["a part cut short", "no part", "a flipped byte in the index", "a manifest cut short", "another manifest"],
@@ -123,7 +123,7 @@ def test_a_cache_under_the_wrong_key_is_not_opened(store: Store) -> None:
     with pytest.raises(BrokenError) as caught:
         store.open("another")
     assert str(caught.value) == (
-        f"{store.folder / 'another' / 'cache.json'}: found another cache's manifest; expected that of another"
+        f"{store.folder / 'another' / 'cache.json'}: found the manifest of another cache; expected that of another"
     )
 
 
@@ -146,7 +146,7 @@ def test_a_manifest_of_other_types_is_a_broken_one(changed: dict[str, Any], stor
     cache = {**json.loads(path.read_text())["cache"], **changed}
     path.write_text(json.dumps({"cache": cache, "checksum": checksum(json.dumps(cache, sort_keys=True).encode())}))
     assert [entry.manifest for entry in store.entries()] == [None]
-    with pytest.raises(BrokenError, match=f"^{re.escape(str(path))}: found a manifest that was changed; expected "):
+    with pytest.raises(BrokenError, match=f"^{re.escape(str(path))}: found a modified manifest; expected "):
         store.open(KEY)
 
 
@@ -155,7 +155,7 @@ def test_a_folder_without_a_manifest_is_a_broken_cache(store: Store) -> None:
     (store.folder / KEY / "cache.json").unlink()
     with pytest.raises(BrokenError) as caught:
         store.open(KEY)
-    assert str(caught.value).endswith("cache.json: found no manifest; expected the one that a complete cache has")
+    assert str(caught.value).endswith("cache.json: found no manifest; expected that of a complete cache")
     assert [entry.manifest for entry in store.entries()] == [None]
     assert store.remove(KEY, broken=caught.value.inode)
     assert store.open(KEY) is None
@@ -180,13 +180,13 @@ def test_a_cache_that_is_broken_when_it_is_published_does_not_end_the_run(tmp_pa
     keeper.close()
     assert keeper.passes == ["uncached", "uncached"]
     found = f"{tmp_path / KEY / 'part_00000.bin'}: found 67 bytes; expected 68 bytes"
-    assert said == [f"the cache {KEY} could not be written in {tmp_path}: {found}; passes go without it"]
+    assert said == [f"the cache {KEY} could not be written in {tmp_path}: {found}; passes run without it"]
     said.clear()
     after = keeper_of(Store(tmp_path), said.append)
     after.prepare()
     assert after.is_to_fill
     after.close()
-    assert said == [f"the cache {KEY} was broken, and is filled anew: {found}"]
+    assert said == [f"the cache {KEY} was broken and will be rebuilt: {found}"]
 
 
 def test_only_the_broken_folder_is_removed_and_not_what_has_taken_its_place(store: Store) -> None:

@@ -84,7 +84,7 @@ def test_users_fill_and_read_each_others_caches(mode: int, folder: Path) -> None
     )
     (folder / KEY / "part_00000.bin").write_bytes(b"cut short")
     said = done(ANNE, folder, RUN)  # who made it makes it anew, and the other one goes without it
-    assert said.startswith(f"the cache {KEY} was broken, and is filled anew: ")
+    assert said.startswith(f"the cache {KEY} was broken and will be rebuilt: ")
     assert said.endswith("['filling']\n")
 
 
@@ -102,7 +102,7 @@ def test_another_users_cache_is_not_removed(mode: int, folder: Path) -> None:
     part = folder / KEY / "part_00000.bin"
     part.write_bytes(b"cut short")
     assert done(BERT, folder, RUN) == (
-        f"the cache {KEY} could not be opened in {folder}: {folder / KEY}: Permission denied; passes go without it\n"
+        f"the cache {KEY} could not be opened in {folder}: {folder / KEY}: Permission denied; passes run without it\n"
         "['uncached']\n"
     )
     assert part.read_bytes() == b"cut short"
@@ -112,7 +112,7 @@ def test_another_users_cache_is_not_removed(mode: int, folder: Path) -> None:
 def test_a_cache_that_only_its_user_may_read_is_told_of(folder: Path) -> None:
     done(ANNE, folder, "published(store)", umask=0o077)
     assert done(BERT, folder, RUN) == (
-        f"the cache {KEY} could not be opened in {folder}: {folder / KEY}: Permission denied; passes go without it\n"
+        f"the cache {KEY} could not be opened in {folder}: {folder / KEY}: Permission denied; passes run without it\n"
         "['uncached']\n"
     )
     listed = done(BERT, folder, command("ls", "--dir", str(folder)))

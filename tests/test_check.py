@@ -99,9 +99,8 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             OTHER.replace("trainer:\n  epochs: 3", "transform: {" + STEPS.strip() + "}"),
             (
                 f"{CONF}/cache/memory.yaml:3: cache.at, in experiment=other: found transformed, which is after "
-                "transform.random_flip; expected a place before the first random step, of which later epochs would "
-                "repeat "
-                "the first one's result\n    -> set cache.at=resize, or cache=none"
+                "transform.random_flip; expected a point before the first random step, whose first result all later "
+                "epochs would repeat\n    -> set cache.at=resize, or cache=none"
             ),
         ),
         (
@@ -191,22 +190,21 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
         (
             "mine.yaml",
             "# Mine.\ndefaults: [config, _self_]\nload: {batch_size: 0}\n",
-            "mine/mine.yaml:3: load.batch_size, in --config-name=mine: found 0; expected an integer of at least 1",
+            "mine/mine.yaml:3: load.batch_size, in --config-name=mine: found 0; expected a positive integer",
         ),
         (
             "experiment/other.yaml",
             OTHER + "measure: {silence: {serial: no}}\n",
             (
                 "mine/experiment/other.yaml:6: measure.silence, in experiment=other: found {'serial': False}; "
-                "expected a "
-                "mapping from names of advice to reasons"
+                "expected a mapping from names of checks to reasons"
             ),
         ),
         (
             "experiment/other.yaml",
             OTHER + "measure: {silence: {serial: no reason}}\n",
             (
-                "mine/experiment/other.yaml:6: measure.silence.serial, in experiment=other: found an unknown advice; "
+                "mine/experiment/other.yaml:6: measure.silence.serial, in experiment=other: found an unknown check; "
                 "expected one of serial_map, no_prefetch, cache_early, cache_unread, cache_above_memory, "
                 "parallelism_above_cores\n    -> did you mean `serial_map`?"
             ),
@@ -217,7 +215,7 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             (
                 "mine/experiment/other.yaml:6: measure.silence.serial_map, in experiment=other: found no reason; "
                 "expected "
-                "the reason why the advice is not taken\n    -> say it in a few words"
+                "the reason for silencing the check\n    -> state it in a few words"
             ),
         ),
     ],

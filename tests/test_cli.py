@@ -24,7 +24,7 @@ REFUSED_CACHE = """\
 etlrun: 2 faults
   cache: found the unknown option 'disc'; expected one of disk, memory, none
     -> did you mean cache=disk?
-  load.batch_size: found 0; expected an integer of at least 1
+  load.batch_size: found 0; expected a positive integer
 """
 
 

@@ -59,7 +59,7 @@ def test_faults_of_groups_and_of_keys_are_told_together() -> None:
         "    -> did you mean model=mobilenet_v2?\n"
         "x: found an unknown key; expected one of the keys dataset, extract, transform, cache, load, model, trainer, "
         "profile, measure\n"
-        "load.batch_size: found 0; expected an integer of at least 1\n"
+        "load.batch_size: found 0; expected a positive integer\n"
         "trainer.epoch: found an unknown key; expected one of the keys epochs, steps_per_epoch, optimizer, "
         "learning_rate, seed, mixed_precision, jit_compile, device, tensorboard, resume, early_stopping\n"
         "    -> did you mean `trainer.epochs`?"
@@ -86,7 +86,7 @@ def test_adding_an_unknown_key_is_refused(prefix: str) -> None:
     ("override", "message"),
     [
         ("~cache", "cache: found nothing; expected one of none, memory, disk\n    -> choose cache=…"),
-        ("~trainer.epochs", "trainer.epochs: found nothing; expected an integer of at least 1"),
+        ("~trainer.epochs", "trainer.epochs: found nothing; expected a positive integer"),
     ],
 )
 def test_what_is_removed_is_missing(override: str, message: str) -> None:
@@ -138,15 +138,15 @@ def test_each_job_of_a_sweep_is_checked_and_each_fault_told_once() -> None:
     assert refusal_of_request("trainer.epochs=1,0,-1", "cache=none,memory,disc", "load.batch_size=8,16") == (
         "cache: found the unknown option 'disc'; expected one of disk, memory, none\n"
         "    -> did you mean cache=disk?\n"
-        "trainer.epochs: found 0; expected an integer of at least 1\n"
-        "trainer.epochs: found -1; expected an integer of at least 1"
+        "trainer.epochs: found 0; expected a positive integer\n"
+        "trainer.epochs: found -1; expected a positive integer"
     )
 
 
 def test_a_sweep_is_checked_in_its_combinations() -> None:
     assert refusal_of_request("transform=small_64,augmented_224", "cache=none,memory", "sweep.unfit=refuse") == (
-        "cache.at: found transformed, which is after transform.random_flip; expected a place before the first random "
-        "step, of which later epochs would repeat the first one's result\n    -> set cache.at=resize, or cache=none"
+        "cache.at: found transformed, which is after transform.random_flip; expected a point before the first random "
+        "step, whose first result all later epochs would repeat\n    -> set cache.at=resize, or cache=none"
     )
 
 
@@ -221,7 +221,7 @@ def test_a_dataset_with_a_name_is_planned() -> None:
 
 
 def test_a_dataset_without_a_name_is_refused() -> None:
-    assert refusal_of_request("dataset=tfds") == "dataset.name: found nothing; expected a text"
+    assert refusal_of_request("dataset=tfds") == "dataset.name: found nothing; expected a string"
 
 
 def test_a_key_that_hydra_would_refuse_is_refused_with_the_plus_that_it_needs() -> None:

@@ -13,8 +13,7 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
 from etlrun.record.record import Record
 from etlrun.run.session import at_work, opened, prepared
-from etlrun.sources.content import Content
-from etlrun.sources.tfds import Shard
+from etlrun.sources.content import Content, Shard
 from etlrun.stages import STAGES
 from tests import pictures
 from tests.runs import config_of, emulated, run_here
@@ -48,7 +47,7 @@ def relabelled(shard: Path) -> None:
 
 @pytest.fixture
 def data(tiny: Path, tmp_path: Path) -> Path:
-    """A copy of the pictures, whose features have an order that can be had again."""
+    """A copy of the images, whose features have an order that can be had again."""
     folder = tmp_path / "data"
     shutil.copytree(tiny, folder)
     for shard in shards_below(folder):
@@ -173,7 +172,7 @@ def test_what_is_exchanged_while_a_cache_is_filled_is_neither_kept_nor_claimed(d
         relabelled(shard)
         assert len(list(batches)) == 23
         assert len(list(work.train.dataset)) == 24
-    text = f"he cache {key} was not kept: {shard} has changed since the run began; passes go without it"
+    text = f"he cache {key} was discarded: {shard} has changed since the run began; passes run without it"
     assert record.summary.remarks == [
         f"T{text}.",
         f"{shard} changed during the run: it is unknown which of its records were read.",

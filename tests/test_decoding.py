@@ -24,12 +24,12 @@ KINDS: dict[str, tuple[type[np.number[Any]], tuple[int, int, int], bool]] = {
     "grey_of_16_bits": (np.uint16, (28, 30, 1), True),
     "of_floats": (np.float32, (28, 30, 1), False),
 }
-"""What each data set holds: dtype, shape, and whether its feature says the size."""
+"""What each dataset holds: dtype, shape, and whether its feature says the size."""
 
 
 @pytest.fixture(scope="module")
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data_dir of a data set of 12 random images for each kind."""
+    """The data_dir of a dataset of 12 random images for each kind."""
     data_dir, rng = tmp_path_factory.mktemp("kinds"), np.random.default_rng(0)
     for name, (dtype, shape, is_fixed) in KINDS.items():
         numbers = rng.integers(0, 256 ** np.dtype(dtype).itemsize, (12, *shape)).astype(dtype)

@@ -6,9 +6,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from etlrun.machine import cores
+from etlrun.machine import cores, rounded
 from etlrun.run import backend
-from etlrun.terminal import rounded
 from tests.drivers import with_gpus
 from tests.runs import emulated, finish, run_here, small, start
 from tests.test_backends import needs_jax

@@ -77,7 +77,7 @@ def test_a_composed_config_may_be_a_whole_one(told: Any, tmp_path: Path) -> None
 def test_wrong_overrides_are_refused() -> None:
     assert refusal_of_diff("", "load.batch_size=0 cache=disc") == (
         "cache: found the unknown option 'disc'; expected one of disk, memory, none\n    -> did you mean cache=disk?\n"
-        "load.batch_size: found 0; expected an integer of at least 1"
+        "load.batch_size: found 0; expected a positive integer"
     )
 
 

@@ -92,7 +92,7 @@ def test_each_call_starts_anew() -> None:
 
 
 class Slow:
-    """Pictures that can be read once they are let go."""
+    """Images that can be read once they are let go."""
 
     def __init__(self) -> None:
         self.is_free = threading.Event()
@@ -227,7 +227,7 @@ def test_a_random_step_after_a_cache_does_what_it_does_without_one(at: str, tiny
 
 def test_features_have_no_digest() -> None:
     assert refusal_of_plan("cache.at=features", "model.trainable=false", "measure.digest=true") == (
-        "measure.digest: found true; expected false where cache.at=features, since steps see no examples then\n"
+        "measure.digest: found true; expected false with cache.at=features, since the steps then see no examples\n"
         "    -> set measure.digest=false, or cache.at=transformed"
     )
 

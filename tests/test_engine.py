@@ -78,7 +78,7 @@ def test_what_can_not_win_is_left_out_with_the_reason(sweep: Sweep, tmp_path: Pa
 
 
 def test_a_long_validation_hides_no_config_that_can_win(sweep: Sweep, tmp_path: Path) -> None:
-    """The validation takes nearly all of a run's time, and the training of config 1 has no pictures to decode."""
+    """The validation takes nearly all of a run's time, and the training of config 1 has no images to decode."""
     words = ("cache=none,memory", "model.step_ms=1", "model.eval_step_ms=100", "transform.num_parallel_calls=1")
     assert sweep(*words, "transform.resize.size=[400,400]", "sweep.prune=true", base=["trainer.epochs=3"]) == 0
     assert {run["outcome"]["status"] for run in results_of(tmp_path)["runs"]} == {"completed"}

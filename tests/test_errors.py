@@ -2,12 +2,12 @@ import pytest
 
 from etlrun.errors import ConfigError, EtlrunError, Fault, WorldError, describe, did_you_mean, headline
 
-PLAIN = Fault(where="trainer.epochs", found="0", expected="an integer of at least 1")
+PLAIN = Fault(where="trainer.epochs", found="0", expected="a positive integer")
 WITH_REMEDY = Fault(where="cache.name", found="'disc'", expected="one of none, disk", remedy="did you mean `disk`?")
 
 
 def test_a_fault_says_where_what_was_found_and_what_was_expected() -> None:
-    assert str(PLAIN) == "trainer.epochs: found 0; expected an integer of at least 1"
+    assert str(PLAIN) == "trainer.epochs: found 0; expected a positive integer"
 
 
 def test_a_remedy_stands_on_a_line_of_its_own() -> None:

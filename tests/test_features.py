@@ -1,4 +1,4 @@
-"""The head alone, trained on what a frozen base makes of the pictures once."""
+"""The head alone, trained on what a frozen base makes of the images once."""
 
 from functools import cache
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_the_second_run_computes_no_features(runs: dict[str, tuple[Path, dict[st
     assert [pipeline["passes"] for pipeline in read.values()] == [["read", "read"]] * 2
     assert read["train"]["held_bytes"] == 38 * (1280 * 4 + 8)
     assert runs["memory"][1]["cache"]["pipelines"]["train"]["held_bytes"] == 38 * (1280 * 4 + 8)
-    remark = "cache.at = features: losses are those of a run without it within float tolerance, not to the bit."
+    remark = "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
     assert remark in runs["read"][1]["remarks"]
 
 

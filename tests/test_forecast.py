@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from etlrun.cache import limits
+from etlrun import machine
 from tests.runs import emulated, run_here
 
 PICTURE = 32 * 32 * 3 + 8 + 64
@@ -28,13 +28,13 @@ def test_what_memory_can_not_hold_is_refused_with_what_fits(
     size = 48 * (1024 * 1024 * 3 + 72)
     free = SimpleNamespace(available=100_000_000, total=200_000_000)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
-    monkeypatch.setattr(limits, "free_disk_bytes", lambda _folder: 2_000_000_000)
+    monkeypatch.setattr(machine, "free_disk_bytes", lambda _folder: 2_000_000_000)
     status, summary = run_here(tmp_path / "run", emulated(tiny, "cache=memory", "transform.resize.size=[1024,1024]"))
     assert status == 1
     assert size == 150_998_400
     assert summary["error"] == (
-        "cache.memory at transformed: found 151 MB to keep, with 100 MB free in memory; expected at most 80% (the "
-        "training needs some, too) of what is free\n"
+        "cache.memory at transformed: found 151 MB to cache, with 100 MB free in memory; expected at most 80% (the "
+        "training needs memory, too) of the free space\n"
         "    -> these fit: cache=memory cache.at=source (0 MB of 100 MB free); cache=memory cache.at=decoded (0 MB of "
         "100 MB free); cache=disk cache.at=transformed (151 MB of 2,000 MB free); cache=disk cache.at=source (0 MB of "
         "2,000 MB free); cache=disk cache.at=decoded (0 MB of 2,000 MB free)"
@@ -45,14 +45,14 @@ def test_what_the_disk_can_not_hold_is_refused_and_leaves_no_claim(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caches = tmp_path / "caches"
-    monkeypatch.setattr(limits, "free_disk_bytes", lambda _folder: 100_000)
-    monkeypatch.setattr(limits, "free_memory_bytes", lambda: 50_000)
+    monkeypatch.setattr(machine, "free_disk_bytes", lambda _folder: 100_000)
+    monkeypatch.setattr(machine, "free_memory_bytes", lambda: 50_000)
     words = emulated(tiny, "cache=disk", f"cache.dir={caches}")
     status, summary = run_here(tmp_path / "run", words)
     assert status == 1
     assert summary["error"] == (
-        f"cache.disk at transformed: found 0 MB to keep, with 0 MB free in {caches}; expected at most 95% of what is "
-        "free\n    -> set cache=none"
+        f"cache.disk at transformed: found 0 MB to cache, with 0 MB free in {caches}; expected at most 95% of the free "
+        "space\n    -> set cache=none"
     )
     monkeypatch.undo()
     status, summary = run_here(tmp_path / "again", words)
@@ -64,7 +64,7 @@ def test_what_the_disk_can_not_hold_is_refused_and_leaves_no_claim(
 def test_what_is_there_already_needs_no_space(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = emulated(tiny, "cache=disk", f"cache.dir={tmp_path / 'caches'}")
     assert run_here(tmp_path / "fills", words)[0] == 0
-    monkeypatch.setattr(limits, "free_disk_bytes", lambda _folder: 0)
+    monkeypatch.setattr(machine, "free_disk_bytes", lambda _folder: 0)
     status, summary = run_here(tmp_path / "reads", words)
     assert status == 0
     assert summary["cache"]["forecast_bytes"] == 0

@@ -45,7 +45,7 @@ def batches(dataset: tf.data.Dataset) -> Batches:
 
 
 def examples(dataset: tf.data.Dataset) -> list[bytes]:
-    """Each example, picture and label, as bytes that can be compared and sorted."""
+    """Each example, image and label, as bytes that can be compared and sorted."""
     return [
         image.tobytes() + bytes([label])
         for images, labels in batches(dataset)

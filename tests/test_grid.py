@@ -116,7 +116,7 @@ def test_the_grid_may_stand_in_a_config(tmp_path: Path) -> None:
         (
             ["sweep.repeats=0", "sweep.max_jobs_in_flight=0"],
             ("sweep.repeats: found 0; expected an integer from 1 to 1,000\n"
-            "sweep.max_jobs_in_flight: found 0; expected an integer of at least 1"),
+            "sweep.max_jobs_in_flight: found 0; expected a positive integer"),
         ),
         (
             ["sweep.repeats=1,2"],
@@ -184,5 +184,5 @@ def test_a_search_is_checked_value_by_value() -> None:
         ["load.prefetch=0", "load.batch_size=64"],
     ]
     assert refusal_of_request(*words, "trainer.epochs=choice(1,0)") == (
-        "trainer.epochs: found 0; expected an integer of at least 1"
+        "trainer.epochs: found 0; expected a positive integer"
     )

@@ -111,19 +111,19 @@ def test_a_run_trains_on_what_an_installed_step_gives_and_its_cache_has_its_code
     [
         (GREY, "greyed:Gray", "AttributeError: module 'greyed' has no attribute 'Gray'"),
         ("import nowhere\n", "greyed:Grey", "ModuleNotFoundError: No module named 'nowhere'"),
-        (GREY, "greyed", "<module 'greyed' from '{site}/greyed.py'>, which is no dataclass of a Step"),
+        (GREY, "greyed", "<module 'greyed' from '{site}/greyed.py'>, which is not a dataclass derived from Step"),
         (GREY.replace("transform.grey", "extract.grey"), "greyed:Grey", "the path 'extract.grey'"),
         (
             GREY.replace("transform.grey", "transform.resize"),
             "greyed:Grey",
-            "transform.resize, which etlrun.stages.image has already",
+            "transform.resize, which etlrun.stages.image already defines",
         ),
         (
             GREY.replace("op(image, *, strength)", "op(image, strength)"),
             "greyed:Grey",
             "Grey.op(image, strength), whose keyword-only parameters are not ['strength']",
         ),
-        (GREY.replace("* (tf.", "* HALF * (tf.") + "HALF = 0.5\n", "greyed:Grey", "Grey.op, which names HALF"),
+        (GREY.replace("* (tf.", "* HALF * (tf.") + "HALF = 0.5\n", "greyed:Grey", "Grey.op, which refers to HALF"),
         (
             GREY.replace("    @staticmethod\n    def op", "    @staticmethod\n    def act"),
             "greyed:Grey",
@@ -142,7 +142,7 @@ def test_a_package_whose_step_can_not_be_used_is_a_fault(
     assert registry == {group: dict(options) for group, options in STAGES.items()}
     text = str(faults[0])
     assert text.startswith(f"the package greyed, its entry point grey in {GROUP}: found {found.format(site=site)}")
-    assert text.endswith("\n    -> mend it, or uninstall greyed")
+    assert text.endswith("\n    -> fix it, or uninstall greyed")
 
 
 def test_the_steps_of_this_package_are_as_those_of_others_have_to_be() -> None:

@@ -101,9 +101,7 @@ def test_advice_is_silenced_with_a_reason() -> None:
 
 
 def test_a_silenced_advice_is_no_remark_of_the_plan_either() -> None:
-    assert plan_of("trainer.epochs=1").remarks == (
-        "cache.memory can't pay: with one epoch nothing reads what it keeps.",
-    )
+    assert plan_of("trainer.epochs=1").remarks == ("cache.memory has no effect: a single epoch never reads it back.",)
     assert plan_of("trainer.epochs=1", "+measure.silence.cache_unread='it is a test'").remarks == ()
 
 

@@ -20,15 +20,15 @@ from tests.configs import refusal_of_plan, refusal_of_spec
         (
             ["profile=trace", "profile.windows=[[5,5]]"],
             (
-                "profile.windows: found [[5, 5]]; expected windows [first step, end) that hold a step each, in order "
-                "and apart\n    -> write them as [[10, 20], [100, 110]]"
+                "profile.windows: found [[5, 5]]; expected windows [first step, end) of at least one step, ordered and "
+                "disjoint\n    -> write them as [[10, 20], [100, 110]]"
             ),
         ),
         (
             ["profile=trace", "profile.windows=[[5,8],[7,9]]"],
             (
-                "profile.windows: found [[5, 8], [7, 9]]; expected windows [first step, end) that hold a step each, in "
-                "order and apart\n    -> write them as [[10, 20], [100, 110]]"
+                "profile.windows: found [[5, 8], [7, 9]]; expected windows [first step, end) of at least one step, "
+                "ordered and disjoint\n    -> write them as [[10, 20], [100, 110]]"
             ),
         ),
         (
@@ -38,7 +38,7 @@ from tests.configs import refusal_of_plan, refusal_of_spec
                 "    -> set trainer.seconds or trainer.epochs"
             ),
         ),
-        (["trainer=drain", "trainer.seconds=0"], "trainer.seconds: found 0; expected a number above 0, or null"),
+        (["trainer=drain", "trainer.seconds=0"], "trainer.seconds: found 0; expected a positive number, or null"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -53,7 +53,7 @@ def test_wrong_measures_are_refused(overrides: list[str], message: str) -> None:
             ["profile=trace", "trainer.steps_per_epoch=5", "trainer.epochs=4"],
             (
                 "profile.windows: found [[20, 30]]; expected windows within the 20 steps of the run\n"
-                "    -> end the last one at 20 or before, or train for longer"
+                "    -> end the last one at step 20 or earlier, or train longer"
             ),
         ),
         (

@@ -232,6 +232,6 @@ def test_a_window_past_the_run_is_refused_before_training(tiny: Path, tmp_path: 
     assert status == 2
     assert summary["error"] == (
         "profile.windows: found [[18, 20]]; expected windows within the 19 steps of the run\n"
-        "    -> end the last one at 19 or before, or train for longer"
+        "    -> end the last one at step 19 or earlier, or train longer"
     )
     assert summary["epochs"] == []

@@ -26,7 +26,7 @@ EVIL = "<script>alert(1)</script>"
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Path:
-    """A sweep of three configs, three times each; the data set of one is not there, and has a name to be wary of."""
+    """A sweep of three configs, three times each; the dataset of one is not there, and has a name to be wary of."""
     folder = tmp_path_factory.mktemp("page") / "sweep"
     words = emulated(
         tiny,

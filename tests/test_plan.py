@@ -12,8 +12,8 @@ SHAPE = "float32 [64, 64, 3]"
 MODEL = "model.mobilenet_v2: found 32 x float32"
 SCALE_ADVICE = "end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)"
 NO_RANDOM_STEP = (
-    "cache.at: found transformed, which is after transform.random_flip; expected a place before the first random step, "
-    "of which later epochs would repeat the first one's result\n    -> set cache.at=resize, or cache=none"
+    "cache.at: found transformed, which is after transform.random_flip; expected a point before the first random step, "
+    "whose first result all later epochs would repeat\n    -> set cache.at=resize, or cache=none"
 )
 NOT_DECODED = (
     "found encoded image, label before it; expected a decoded image\n    -> put `decode` before it in the steps"
@@ -150,8 +150,8 @@ def test_stages_are_random_where_they_or_their_steps_are() -> None:
         (
             ["transform.eval_steps=[decode,resize,scale_zero_one]"],
             (
-                f"transform.eval_steps: found 32 x {SHAPE} in [0, 1], label; expected what the training steps give, "
-                f"32 x {SHAPE} in [-1, 1], label\n    -> make both lists end alike"
+                f"transform.eval_steps: found 32 x {SHAPE} in [0, 1], label; expected the output of the training "
+                f"steps, 32 x {SHAPE} in [-1, 1], label\n    -> end both lists with the same steps"
             ),
         ),
         (["transform=augmented_224"], NO_RANDOM_STEP),
@@ -165,8 +165,8 @@ def test_stages_are_random_where_they_or_their_steps_are() -> None:
         (
             ["dataset.on_corrupt=skip", "trainer.steps_per_epoch=3"],
             (
-                "trainer.steps_per_epoch: found 3; expected null where dataset.on_corrupt=skip, since a pass then has "
-                "an unknown length\n    -> set trainer.steps_per_epoch=null, or mend the data and set "
+                "trainer.steps_per_epoch: found 3; expected null with dataset.on_corrupt=skip, since the length of a "
+                "pass is then unknown\n    -> set trainer.steps_per_epoch=null, or repair the data and set "
                 "dataset.on_corrupt=raise"
             ),
         ),
@@ -198,17 +198,17 @@ def test_all_that_does_not_fit_is_told_at_once() -> None:
     )
     assert message.splitlines()[::2] == [
         (
-            "transform.eval_steps: found 32 x float32 [224, 224, 3] in [0, 1], label; expected what the training steps "
-            "give, 32 x float32 [224, 224, 3] in [-1, 1], label"
+            "transform.eval_steps: found 32 x float32 [224, 224, 3] in [0, 1], label; expected the output of the "
+            "training steps, 32 x float32 [224, 224, 3] in [-1, 1], label"
         ),
         (
-            "transform.eval_steps: found transform.random_flip; expected no random step, so that every epoch is "
-            "validated alike"
+            "transform.eval_steps: found transform.random_flip; expected no random step, so that all epochs are "
+            "validated on the same data"
         ),
         NO_RANDOM_STEP.splitlines()[0],
         (
-            "trainer.steps_per_epoch: found 3; expected null where dataset.on_corrupt=skip, since a pass then has an "
-            "unknown length"
+            "trainer.steps_per_epoch: found 3; expected null with dataset.on_corrupt=skip, since the length of a pass "
+            "is then unknown"
         ),
     ]
 

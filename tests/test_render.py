@@ -56,7 +56,10 @@ def test_remarks_are_the_last_lines_of_the_text() -> None:
     plan = plan_of("transform.deterministic=false")
     assert render.text(plan).splitlines()[-2:] == [
         f"fingerprint {plan.fingerprint}",
-        "remark: transform.deterministic = false: the order of examples, and so every number, differs from run to run.",
+        (
+            "note: transform.deterministic = false: the order of the examples, and so every result, differs from run "
+            "to run."
+        ),
     ]
 
 
@@ -95,7 +98,7 @@ def test_json_has_each_value_with_its_kind() -> None:
     assert document["trainer"]["parameters"]["device"] == {"value": "auto", "kind": "training"}
     assert document["trainer"]["early_stopping"]["monitor"] == {"value": "val_loss", "kind": "training"}
     assert document["remarks"] == [
-        "extract.deterministic = false: the order of examples, and so every number, differs from run to run."
+        "extract.deterministic = false: the order of the examples, and so every result, differs from run to run."
     ]
 
 

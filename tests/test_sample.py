@@ -20,11 +20,11 @@ from etlrun.stages import STAGES
 from tests.forked import Forked
 
 FEW = 160
-"""Pictures of a sample that is made more than once."""
+"""Images of a sample that is made more than once."""
 
 
 def prepare(data_dir: Path) -> Forked:
-    """A process that needs the sample data set, and so makes it, of fewer pictures."""
+    """A process that needs the sample dataset, and so makes it, of fewer images."""
     return Forked(partial(_prepare, data_dir), data_dir)
 
 
@@ -35,7 +35,7 @@ def _prepare(data_dir: Path) -> None:
 
 
 def files(data_dir: Path) -> dict[str, str]:
-    """For each shard a digest of its pictures and labels, in order; the proto's own bytes have no fixed order."""
+    """For each shard a digest of its images and labels, in order; the proto's own bytes have no fixed order."""
     digests = {}
     for path in (data_dir / "etlrun_sample" / "1.0.0").glob("*.tfrecord*"):
         digest = hashlib.sha256()

@@ -114,7 +114,7 @@ def test_a_file_that_can_not_be_loaded_is_told_once_and_all_others_are_checked(
     found = [text for text in faults() if "no comment" not in text]
     assert found[0].startswith(f"mine/experiment/wrong.yaml{fault}")
     assert found[1:] == [
-        "mine/experiment/other.yaml:5: trainer.epochs, in experiment=other: found 0; expected an integer of at least 1"
+        "mine/experiment/other.yaml:5: trainer.epochs, in experiment=other: found 0; expected a positive integer"
     ]
     with pytest.raises(ConfigError) as caught:
         resolve(Request(overrides=["experiment=wrong"], config_dir="mine"), STAGES)
@@ -158,20 +158,20 @@ HEAD = "# @package _global_\n# X.\n"
     [
         (
             "dataset: {name: !!binary aGVsbG8=}\n",
-            "mine/experiment/wrong.yaml:3: dataset.name, in experiment=wrong: found b'hello'; expected a text",
+            "mine/experiment/wrong.yaml:3: dataset.name, in experiment=wrong: found b'hello'; expected a string",
         ),
         (
             'dataset: {name: "\\ud800"}\n',
             (
-                "mine/experiment/wrong.yaml:3: dataset.name, in experiment=wrong: found a text with half a character "
-                "in it; expected a text in Unicode"
+                "mine/experiment/wrong.yaml:3: dataset.name, in experiment=wrong: found a string with an unpaired "
+                "surrogate; expected valid Unicode"
             ),
         ),
         (
             "measure: {silence: !!binary aGVsbG8=}\n",
             (
                 "mine/experiment/wrong.yaml:3: measure.silence, in experiment=wrong: found b'hello'; expected a "
-                "mapping from names of advice to reasons"
+                "mapping from names of checks to reasons"
             ),
         ),
         (

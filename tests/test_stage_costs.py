@@ -139,7 +139,7 @@ def test_a_last_batch_counts_as_many_examples_as_it_holds(
 def test_a_run_with_a_batch_for_more_examples_than_there_are_counts_those_that_there_are(
     tiny: Path, tmp_path: Path
 ) -> None:
-    # Its pictures are so large that it is looked at many times while it fills its only batch.
+    # Its images are so large that it is looked at many times while it fills its only batch.
     words = ("load.batch_size=1000000000000", "load.drop_remainder=false", "load.prefetch=1", "dataset.eval_split=null")
     large = ("transform.resize.size=[600,600]", "transform.num_parallel_calls=1", "trainer.epochs=1")
     status, summary = run_here(tmp_path, emulated(tiny, *words, *large, "cache=none"))

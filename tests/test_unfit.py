@@ -112,15 +112,15 @@ def test_zipped_keys_and_rules_of_ones_own_come_before() -> None:
         (
             ["profile=trace", "profile.windows=[[3,2]],[[2,3]]"],
             (
-                "profile.windows: found [[3, 2]]; expected windows [first step, end) that hold a step each, in order "
-                "and apart\n    -> write them as [[10, 20], [100, 110]]"
+                "profile.windows: found [[3, 2]]; expected windows [first step, end) of at least one step, ordered and "
+                "disjoint\n    -> write them as [[10, 20], [100, 110]]"
             ),
         ),
         (
             ["transform=augmented_224", "cache=memory", "load.prefetch=0,1"],
             (
-                "cache.at: found transformed, which is after transform.random_flip; expected a place before the first "
-                "random step, of which later epochs would repeat the first one's result\n"
+                "cache.at: found transformed, which is after transform.random_flip; expected a point before the first "
+                "random step, whose first result all later epochs would repeat\n"
                 "    -> set cache.at=resize, or cache=none"
             ),
         ),

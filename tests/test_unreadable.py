@@ -55,7 +55,7 @@ def to_a_dead_link(shard: Path) -> None:
 
 def told(shard: Path, found: str) -> str:
     if found == "no such file":
-        remedy = f"remove {shard.parent} and run again, so that the data set is prepared anew"
+        remedy = f"remove {shard.parent} and run again, so that the dataset is prepared again"
         return f"{shard}: found {found}; expected {SHARD}\n    -> {remedy}"
     return f"{shard}: found {found}; expected {SHARD} that can be read\n    -> {REMEDY}"
 
@@ -64,8 +64,8 @@ def told(shard: Path, found: str) -> str:
 @pytest.mark.parametrize(
     ("damage", "found"),
     [
-        (to_a_folder, "something that is no file"),
-        (to_a_pipe, "something that is no file"),
+        (to_a_folder, "not a regular file"),
+        (to_a_pipe, "not a regular file"),
         (to_a_dead_link, "no such file"),
         (to_what_can_not_be_read, "Input/output error"),
     ],
@@ -159,9 +159,9 @@ def test_nothing_but_broken_records_is_missing(kept: int, lost: int | None, tiny
         with pytest.raises(WorldError) as caught:
             losses.explain(source, split, kept)
         assert str(caught.value) == (
-            "dataset.on_corrupt: found 30 examples in a pass over 'train[:80%]', which has 38, 0 of them broken; "
-            "expected 38: nothing but broken records is left out\n"
-            "    -> look for errors of the storage; what a step can't take is told with dataset.on_corrupt=raise"
+            "dataset.on_corrupt: found 30 examples in a pass over 'train[:80%]', which has 38, 0 of them corrupt; "
+            "expected 38: only corrupt records may be missing\n"
+            "    -> check the storage for errors; dataset.on_corrupt=raise reports examples that a step can't process"
         )
         assert losses.failure is caught.value
     else:

@@ -10,8 +10,8 @@ from tests.runs import finish, small, summary_of
 from tests.sweeps import Sweep, results_of
 from tests.test_grid import grid_of, jobs_of
 
-FIT = "trainer=fit has it, trainer.drain has not"
-INTERLEAVE = "extract=interleave has it, extract.sequential has not"
+FIT = "trainer=fit has it, trainer.drain does not"
+INTERLEAVE = "extract=interleave has it, extract.sequential does not"
 
 
 def test_an_option_chosen_over_that_of_an_experiment_leaves_a_note() -> None:
@@ -22,7 +22,7 @@ def test_an_option_chosen_over_that_of_an_experiment_leaves_a_note() -> None:
         plan_of("trainer=drain", "experiment=cats_vs_dogs", *more) for more in ((), ("~trainer.learning_rate",))
     )
     assert noted.fingerprint == plain.fingerprint
-    assert (noted.remarks, plain.remarks) == ((f"trainer.learning_rate goes unused: {FIT}.",), ())
+    assert (noted.remarks, plain.remarks) == ((f"trainer.learning_rate is unused: {FIT}.",), ())
 
 
 def test_what_goes_unused_for_one_reason_is_one_note() -> None:
@@ -38,7 +38,7 @@ def test_what_goes_unused_for_one_reason_is_one_note() -> None:
     ]
     plan = plan_of("trainer=drain", "++trainer.early_stopping={patience: 3, monitor: loss}", "++trainer.device=cpu")
     keys = "trainer.early_stopping.patience, trainer.early_stopping.monitor, trainer.device"
-    assert plan.remarks[0] == f"{keys} go unused: {FIT}."
+    assert plan.remarks[0] == f"{keys} are unused: {FIT}."
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_values_that_go_unused_make_no_run_of_their_own(
         1: ["extract=interleave", "extract.cycle_length=1"],
         2: ["extract=interleave", "extract.cycle_length=4"],
     }
-    assert f"note      configs 0: extract.cycle_length goes unused: {INTERLEAVE}\n" in captured.out
+    assert f"note      configs 0: extract.cycle_length is unused: {INTERLEAVE}\n" in captured.out
 
 
 def test_a_run_of_an_experiment_with_another_trainer_says_what_goes_unused(tiny: Path, tmp_path: Path) -> None:
@@ -140,5 +140,5 @@ def test_a_run_of_an_experiment_with_another_trainer_says_what_goes_unused(tiny:
     words += [f"hydra.run.dir={tmp_path / 'run'}", "--config-dir", str(tmp_path / "mine")]
     status, out, err = finish(forked(words, tmp_path))
     assert status == 0, err
-    assert summary_of(tmp_path / "run")["remarks"][0] == f"trainer.learning_rate goes unused: {FIT}."
-    assert f"note      trainer.learning_rate goes unused: {FIT}.\n" in out
+    assert summary_of(tmp_path / "run")["remarks"][0] == f"trainer.learning_rate is unused: {FIT}."
+    assert f"note      trainer.learning_rate is unused: {FIT}.\n" in out

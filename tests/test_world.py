@@ -11,14 +11,14 @@ from tests.runs import emulated, events_of, finish, run_here, small, start
 BROKEN = {
     "truncated shard": (
         pictures.truncate,
-        ", record 5: found truncated record at {at}; expected 12 whole records: the shard is truncated or damaged",
+        ", record 5: found truncated record at {at}; expected 12 complete records: the shard is truncated or damaged",
     ),
-    "picture that does not decode": (
+    "image that can't be decoded": (
         pictures.with_feature("image", pictures.bytes_feature(b"no picture")),
         (
-            ", record 5: found a picture that does not decode: "
+            ", record 5: found an image that can't be decoded: "
             "Unknown image file format. One of JPEG, JPEG XL, PNG, GIF, BMP, WebP required.; "
-            "expected a whole picture file"
+            "expected a complete image file"
         ),
     ),
     "label outside the classes": (
@@ -33,7 +33,7 @@ BROKEN = {
         ),
     ),
 }
-REMEDY = "\n    -> prepare the data set anew, or set dataset.on_corrupt=skip to count such records and go on"
+REMEDY = "\n    -> prepare the dataset again, or set dataset.on_corrupt=skip to skip and count such records"
 
 
 @pytest.mark.parametrize("extract", ["tfds", "interleave"])
@@ -57,7 +57,7 @@ def test_a_broken_record_is_named(
     assert capsys.readouterr().err.endswith(f"etlrun: failed\n  {error}\n")
 
 
-@pytest.mark.parametrize(("damage", "left"), [(BROKEN["picture that does not decode"][0], 37), (pictures.truncate, 31)])
+@pytest.mark.parametrize(("damage", "left"), [(BROKEN["image that can't be decoded"][0], 37), (pictures.truncate, 31)])
 def test_skipping_counts_and_goes_on(damage: Callable[[Path], None], left: int, tiny: Path, tmp_path: Path) -> None:
     pictures.damaged(tiny, tmp_path / "data", damage)
     run_of = small if damage is pictures.truncate else emulated
@@ -124,7 +124,7 @@ def test_a_data_set_that_tfds_does_not_know(tmp_path: Path) -> None:
     assert status == 1
     assert summary["error"].startswith(f"dataset.name: found cats_and_dogs in {tmp_path}: ")
     assert summary["error"].endswith(
-        "; expected a data set that TFDS knows, or files of one in dataset.data_dir\n    -> did you mean cats_vs_dogs?"
+        "; expected a dataset known to TFDS, or its files in dataset.data_dir\n    -> did you mean cats_vs_dogs?"
     )
 
 
@@ -134,10 +134,10 @@ def test_a_data_set_that_is_not_prepared(tmp_path: Path) -> None:
     assert status == 1
     assert summary["error"] == (
         f"dataset.data_dir: found no cats_vs_dogs/4.0.1 in {tmp_path}/cats_vs_dogs/4.0.1, and dataset.download=false; "
-        "expected a data set that TFDS has prepared, or a network to download it from\n"
+        "expected a dataset prepared by TFDS, or a network to download it\n"
         '    -> on a machine with a network run `python -c "import tensorflow_datasets as tfds; '
         "tfds.builder('cats_vs_dogs').download_and_prepare()\"`, copy ~/tensorflow_datasets/cats_vs_dogs here "
-        "and give the folder above it as dataset.data_dir; or set dataset=sample, which needs no network"
+        "and set dataset.data_dir to the folder above it; or set dataset=sample, which needs no network"
     )
 
 
@@ -149,7 +149,7 @@ def test_a_home_of_data_sets_that_is_not_on_this_machine(tmp_path: Path) -> None
         [
             "etlrun: failed",
             "  TFDS_DATA_DIR: found gs://bucket; expected a folder on this machine",
-            "    -> mount it or copy it here, and give the folder as dataset.data_dir",
+            "    -> mount it or copy it here, and set dataset.data_dir to the folder",
         ],
     )
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
@@ -160,7 +160,7 @@ def test_a_shard_that_is_gone(tiny: Path, tmp_path: Path) -> None:
     _, summary = run_here(tmp_path / "run", emulated(tmp_path / "data"))
     assert summary["error"] == (
         f"{shard}: found no such file; expected a shard of tiny_pictures/1.2.0\n"
-        f"    -> remove {shard.parent} and run again, so that the data set is prepared anew"
+        f"    -> remove {shard.parent} and run again, so that the dataset is prepared again"
     )
 
 

@@ -1,6 +1,6 @@
-"""Caches on disk: files that one run fills, and that any run on the same data reads. Free of TensorFlow.
+"""Caches on disk: files that one run fills, and that any run on the same data reads. Does not import TensorFlow.
 
-`store` knows claims and publishing; `folders` which folders are caches at all; `locks` what one process keeps from
-others; `parts` the files of one cache; `entries` what is there; `keeper` what a pipeline does with its cache from pass
-to pass; `limits` what there is space for.
+`store` claims and publishes caches; `folders` identifies their folders; `locks` marks use by processes; `parts` reads
+and writes the files of a cache; `entries` describes published caches; `keeper` decides for each pass of a pipeline
+whether to fill or read its cache.
 """

@@ -1,4 +1,4 @@
-"""What is known of a published cache from outside, and which one comes nearest to what a config would read."""
+"""Published caches as listed, and the one that is most similar to a wanted one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Entry:
     """A published cache.
 
     Attributes:
-        key: Of its identity.
-        manifest: None for one that can't be read.
-        bytes: Of all its files.
-        used_s: When it was used last, in seconds since 1970.
-        in_use: Whether a run reads it now.
+        key: Key of its identity.
+        manifest: Manifest; None if it can't be read.
+        bytes: Size of all its files.
+        used_s: Time of the last use, in seconds since 1970.
+        in_use: Whether a run is reading it.
     """
 
     key: str
@@ -33,7 +33,7 @@ class Entry:
 
 
 def first_difference(wanted: Pairs, there: Pairs) -> tuple[str, Any, Any] | None:
-    """The first name whose values differ, with both; None where there is no difference."""
+    """Return the first name whose values differ, with both values; None if there is no difference."""
     others = dict(map(tuple, there))
     for name, value in wanted:
         if name not in others or others[name] != value:
@@ -43,7 +43,7 @@ def first_difference(wanted: Pairs, there: Pairs) -> tuple[str, Any, Any] | None
 
 
 def nearest(wanted: Pairs, entries: Sequence[Entry]) -> Entry | None:
-    """The entry that has most in common with `wanted`; of several the one that was used last."""
+    """Return the entry that has most in common with `wanted`; of several, the one used last."""
     readable = [entry for entry in entries if entry.manifest is not None]
     pairs = {json.dumps(pair) for pair in wanted}
     return max(

@@ -1,6 +1,6 @@
-"""Which folders below `cache.dir` are caches: those of a cache's name that hold nothing but a cache's files.
+"""Folders of caches below `cache.dir`: those with the name of a cache and only the files of a cache.
 
-Whatever else is there is somebody's own: it is neither read nor removed.
+Other files and folders are foreign: they are neither read nor removed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ PUBLISHED, FILLING, GONE = (
     re.compile(rf"{_KEY}\.filling"),
     re.compile(rf"{_KEY}\.gone\.[0-9a-f]{{8}}"),
 )
-"""Names of folders: a cache, one that a run fills, one that is being removed."""
+"""Names of folders: of a cache, of one being filled, of one being removed."""
 _FILE = re.compile(rf"{re.escape(MANIFEST)}|{re.escape(INDEX)}|part_[0-9]{{5,}}\.bin")
 
 
 def named(folder: Path, *names: re.Pattern[str]) -> list[Path]:
-    """What `folder` holds under such names, in their order; nothing where there is no such folder."""
+    """Return the sorted paths in `folder` with such names; none if the folder doesn't exist."""
     try:
         found = sorted(folder.iterdir())
     except FileNotFoundError:
@@ -34,7 +34,7 @@ def named(folder: Path, *names: re.Pattern[str]) -> list[Path]:
 
 
 def files_of(folder: Path) -> list[os.DirEntry[str]]:
-    """The files of a cache; `FileNotFoundError` where there is nothing, `FileExistsError` where it is no cache."""
+    """Return the files of a cache; raise `FileNotFoundError` if it is missing, `FileExistsError` if it is no cache."""
     found = "a link"
     if not folder.is_symlink():
         try:
@@ -47,7 +47,7 @@ def files_of(folder: Path) -> list[os.DirEntry[str]]:
             if not others:
                 return files
             found = f"a folder that holds {os.fsencode(min(others)).decode(errors='backslashreplace')}"
-    raise FileExistsError(errno.EEXIST, f"{found} has a cache's name", str(folder))
+    raise FileExistsError(errno.EEXIST, f"{found} has the name of a cache", str(folder))
 
 
 def _is_own(item: os.DirEntry[str]) -> bool:
@@ -55,7 +55,7 @@ def _is_own(item: os.DirEntry[str]) -> bool:
 
 
 def discard(folder: Path) -> None:
-    """Remove a cache; what is gone already is no fault. `OSError` where it can't be removed, or is none."""
+    """Remove a cache, if it exists; raise `OSError` if it can't be removed, or isn't a cache."""
     with contextlib.suppress(FileNotFoundError):
         for file in files_of(folder):
             Path(file).unlink(missing_ok=True)
@@ -63,7 +63,7 @@ def discard(folder: Path) -> None:
 
 
 def strangers(folder: Path) -> list[tuple[str, str]]:
-    """Names of caches that something else has, or that can't be looked at, each with a reason."""
+    """Return names of caches that belong to something else or can't be inspected, each with the reason."""
     found = []
     for path in named(folder, PUBLISHED, FILLING, GONE):
         try:
@@ -76,11 +76,11 @@ def strangers(folder: Path) -> list[tuple[str, str]]:
 
 
 def unusable(error: OSError, folder: Path, where: str, remedy: str) -> WorldError:
-    """What is told where a folder of caches can't be used; `remedy` is for one that can't be written to."""
+    """Return the error for a folder of caches that can't be used; `remedy` is for one that isn't writable."""
     found, expected = f"{error.filename or folder}: {error.strerror or error}", "a folder that can be written to"
     if isinstance(error, FileExistsError) and error.filename == str(folder):
-        found = f"{folder}: a file or a dead link has this name"
+        found = f"{folder}: a file or a broken link has this name"
     elif isinstance(error, TimeoutError):
-        found, expected = str(error.strerror), "a lock that is held for moments"
-        remedy = f"`fuser {error.filename}` names the process: let it go on, or end it"
+        found, expected = str(error.strerror), "a lock that is held only briefly"
+        remedy = f"`fuser {error.filename}` names the process: let it finish, or end it"
     return WorldError(where=where, found=found, expected=expected, remedy=remedy)

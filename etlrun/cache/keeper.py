@@ -1,4 +1,4 @@
-"""What one pipeline does with its cache on disk, from pass to pass: fill it, read it, or go without."""
+"""Use of a cache on disk by one pipeline: each pass fills it, reads it, or runs without it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from etlrun.cache.store import Claim, Identity, Opened, Store, key_of
 from etlrun.errors import WorldError
 
 READ, UNCACHED = 0, -1
-"""What a pass does; a number above 0 names the attempt to fill that it is."""
+"""Modes of a pass; a positive number is the number of an attempt to fill the cache."""
 _LOOKS_APART_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What a cache holds.
+    """Content of a cache.
 
     Attributes:
-        identity: Of the examples.
-        columns: The features of each, in their order.
-        made_by: For a reader of `cache ls`.
+        identity: Identity of the examples.
+        columns: Features of each example, in order.
+        made_by: Origin of the cache, as shown by `cache ls`.
     """
 
     identity: Identity
@@ -36,14 +36,14 @@ class Kept:
 
 
 class Keeper:
-    """Called by TensorFlow's threads and by the run's own; no two at once.
+    """Keeps the cache of a pipeline. TensorFlow's threads and the run's own call it, one at a time.
 
     Attributes:
-        key: Of the cache.
-        kept: What the cache holds.
-        store: Where it is.
-        passes: What each pass so far did: `filled`, `read`, `uncached`, or `filling` where it did not come to its end.
-        failure: Why reading had to end; None while all is well.
+        key: Key of the cache.
+        kept: Content of the cache.
+        store: Store of the cache.
+        passes: Mode of each pass so far: `filled`, `read`, `uncached`, or `filling` if it was not read to its end.
+        failure: Error that ended reading; None if there was none.
     """
 
     def __init__(
@@ -56,15 +56,15 @@ class Keeper:
         waits: bool,
         say: Callable[[str], None],
     ) -> None:
-        """A keeper that has opened nothing yet.
+        """Make a keeper that has not opened its cache yet.
 
         Args:
-            store: Where the cache is, or will be.
-            kept: What it holds.
-            count: How many examples a whole pass has; None where that is not known before.
-            changed: Tells which file does not hold any more what the identity says; None while all do.
-            waits: Whether to wait where another run fills the cache.
-            say: Tells what became of it.
+            store: Store of the cache.
+            kept: Content of the cache.
+            count: Number of examples of a whole pass; None if it is not known in advance.
+            changed: Returns a file that no longer matches the identity; None if all match.
+            waits: Whether to wait while another run is filling the cache.
+            say: Reports the state of the cache.
         """
         self.key, self.kept, self.store = key_of(kept.identity), kept, store
         self.passes: list[str] = []
@@ -78,36 +78,37 @@ class Keeper:
 
     @property
     def count(self) -> int:
-        """Examples that can be read; 0 where nothing is published."""
+        """Number of examples that can be read; 0 before the cache is published."""
         return self._opened.reader.manifest.count if self._opened else 0
 
     @property
     def held_bytes(self) -> int:
-        """Of the examples that can be read."""
+        """Size of the examples that can be read."""
         manifest = self._opened.reader.manifest if self._opened else None
         return manifest.payload_bytes if manifest else 0
 
     @property
     def is_to_fill(self) -> bool:
-        """Whether this run has the right to fill the cache, which is not there."""
+        """Whether this run has claimed the cache, which does not exist yet."""
         return self._claim is not None and self._opened is None
 
     def prepare(self) -> None:
-        """Open the cache or claim it; where another run fills it, wait if that is asked for.
+        """Open the cache or claim it; if another run fills it, wait for that if requested.
 
-        `WorldError` where there is none, and none can be made.
+        Raises:
+            WorldError: The cache doesn't exist and can't be made.
         """
         if not self.store.has(self.key):
             self.store.make()
         told = False
         while not self._open_or_claim() and self._waits and not self.store.is_claimed_here(self.key):
             if not told:
-                self._say(f"another run fills the cache {self.key}; waiting for it")
+                self._say(f"another run is filling the cache {self.key}; waiting for it")
                 told = True
             self.store.wait(self.key, _LOOKS_APART_S)
 
     def _open_or_claim(self) -> bool:
-        """Whether one of the two was possible, or will never be."""
+        """Open or claim the cache; return whether that succeeded, or can never succeed."""
         try:
             if not self._open() and self._claim is None and not self.store.is_claimed_here(self.key):
                 self._claim = self.store.claim(self.key)
@@ -123,7 +124,7 @@ class Keeper:
                 self._opened = self.store.open(self.key)
             except BrokenError as error:
                 self.store.remove(self.key, broken=error.inode)
-                self._say(f"the cache {self.key} was broken, and is filled anew: {error}")
+                self._say(f"the cache {self.key} was broken and will be rebuilt: {error}")
         return self._opened is not None
 
     def _release(self) -> None:
@@ -132,16 +133,16 @@ class Keeper:
             self._claim = None
 
     def _abandon(self) -> None:
-        """What is filled by now, if anything."""
+        """Discard what has been written so far, if anything."""
         if self._writer is not None:
             self._writer.abandon()
             self._writer = None
         self._release()
 
     def begin(self) -> np.int64:
-        """What the pass that begins now is to do."""
+        """Begin a pass and return its mode."""
         with self._lock:
-            if self._writer is not None:  # a pass that was not read to its end has filled nothing
+            if self._writer is not None:  # a pass that was not read to its end leaves an incomplete cache
                 self._abandon()
             if self._opened is None and not self._given_up:
                 self._start()
@@ -150,17 +151,17 @@ class Keeper:
             return np.int64({"filling": self._fill, "read": READ, "uncached": UNCACHED}[kind])
 
     def _start(self) -> None:
-        """A fill, if nobody else is at it."""
+        """Start to fill the cache, unless another pipeline or run is filling it."""
         self._open_or_claim()
         if self._claim is not None:
             self._writer = Writer(self._claim.folder)
             self._fill += 1
         elif not self._opened and not self._given_up:
             who = "this run" if self.store.is_claimed_here(self.key) else "another run"
-            self._say(f"{who} fills the cache {self.key}: this pass goes without it")
+            self._say(f"{who} is filling the cache {self.key}: this pass runs without it")
 
     def add(self, fill: np.int64, *features: Any) -> np.int64:
-        """Write an example of that fill; where the disk takes no more, go on without the cache, and say so."""
+        """Write an example of that fill; if the disk fails or is full, report that and continue without the cache."""
         with self._lock:
             if self._writer is not None and fill == self._fill:
                 try:
@@ -170,16 +171,16 @@ class Keeper:
         return np.int64(0)
 
     def publish(self, fill: np.int64) -> np.int64:
-        """That fill is complete."""
+        """Publish the cache after that fill."""
         with self._lock:
             if self._writer is None or self._claim is None or fill != self._fill:
                 return np.int64(0)
-            if self._whole is not None and self._writer.count != self._whole:  # an example failed, and others went on
+            if self._whole is not None and self._writer.count != self._whole:  # an example failed
                 self._abandon()
                 return np.int64(0)
-            path = self._changed()  # others would read what it holds now for what it held
+            path = self._changed()  # other runs would take the new content for the old
             if path is not None:
-                self._go_without(f"was not kept: {path} has changed since the run began")
+                self._go_without(f"was discarded: {path} has changed since the run began")
                 return np.int64(0)
             try:
                 self._opened = self.store.publish(self.key, self._claim, self._manifest(self._writer))
@@ -206,14 +207,14 @@ class Keeper:
         self._abandon()
         self._given_up = True
         self.passes[-1:] = ["uncached"] if self.passes else []
-        self._say(f"the cache {self.key} {why}; passes go without it")
+        self._say(f"the cache {self.key} {why}; passes run without it")
 
     def one(self, number: np.int64) -> tuple[Any, ...]:
-        """See `Reader.one`."""
+        """Return an example; see `Reader.one`."""
         return self._read(lambda opened: opened.reader.one(int(number)))  # type: ignore[no-any-return]
 
     def batch(self, numbers: npt.NDArray[np.int64]) -> tuple[Array, ...]:
-        """See `Reader.batch`."""
+        """Return a batch; see `Reader.batch`."""
         return self._read(lambda opened: opened.reader.batch(numbers))  # type: ignore[no-any-return]
 
     def _read(self, work: Callable[[Opened], Any]) -> Any:
@@ -232,7 +233,7 @@ class Keeper:
     def _fail(self, opened: Opened, where: str, found: str, expected: str) -> None:
         with self._lock:
             if self.failure is None:
-                remedy = "resume the run, or start it again: the cache has been removed, and is filled anew"
+                remedy = "resume the run, or start it again: the cache has been removed and will be rebuilt"
                 try:
                     self.store.remove(self.key, broken=opened.inode)
                 except OSError as error:
@@ -241,7 +242,7 @@ class Keeper:
                 self.failure = WorldError(where=where, found=found, expected=expected, remedy=remedy)
 
     def close(self) -> None:
-        """The run ends: what is not complete goes, what is stays for others."""
+        """Close the cache at the end of the run; discard it if it is incomplete."""
         with self._lock:
             self._given_up = True
             self._abandon()

@@ -1,6 +1,6 @@
-"""The files of one cache: examples one after the other in parts, and an index with a checksum for each.
+"""Files of one cache: parts with one example after the other, and an index with a checksum for each example.
 
-An example is its features one after the other, in the order of the cache's columns.
+An example is the sequence of its features, in the order of the cache's columns.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pydantic import Field, TypeAdapter
 
 MANIFEST, INDEX = "cache.json", "index.npz"
 PART_BYTES = 256 * 2**20
-"""Of a part, at least: another one is begun after that."""
+"""Least size of a part, after which another one is begun."""
 _MOST_OPEN = 64
-"""Parts of one cache that are kept open for reading: a process has a limit for all its files, often 1,024."""
+"""Limit of open parts per cache: a process may have only so many open files, often 1,024."""
 _ALIGNMENT = 64
-"""Bytes at which TensorFlow takes memory over instead of copying it."""
+"""Alignment in bytes with which TensorFlow uses memory without a copy."""
 
 Array = npt.NDArray[Any]
 
@@ -36,9 +36,9 @@ class Column:
     """A feature that a cache holds.
 
     Attributes:
-        name: The name of the feature.
-        dtype: The name of a NumPy dtype, or `bytes` for strings.
-        shape: Its shape in each example; None where examples differ.
+        name: Name of the feature.
+        dtype: NumPy's name, or `bytes` for strings.
+        shape: Shape in each example; None if examples differ.
     """
 
     name: str
@@ -47,11 +47,11 @@ class Column:
 
 
 class BrokenError(OSError):
-    """A cache whose files are not what was written.
+    """Error of a cache whose files differ from what was written.
 
     Attributes:
-        path: Of the file; `found` and `expected` are for a message.
-        inode: Of the cache's folder, by which it is told from one that has taken its place.
+        path: Path of the file; `found` and `expected` are for a message.
+        inode: Inode of the cache's folder, which distinguishes it from one that has replaced it.
     """
 
     def __init__(self, path: Path, found: str, expected: str) -> None:
@@ -61,7 +61,7 @@ class BrokenError(OSError):
 
 
 def checksum(*data: Any) -> int:
-    """Return the 64-bit XXH3 of all data in order: it guards against faults of a disk, not against an attacker."""
+    """Return the 64-bit XXH3 of the concatenation: protects against disk errors, not against attackers."""
     if len(data) == 1:
         return xxhash.xxh3_64_intdigest(data[0])
     whole = xxhash.xxh3_64()
@@ -75,11 +75,11 @@ def _part_name(part: int) -> str:
 
 
 class Writer:
-    """Writes examples into the parts below `folder`, in the order in which they come.
+    """Writes examples into parts in `folder`, in the order in which they are added.
 
     Attributes:
-        count: Examples so far.
-        payload_bytes: Of their features.
+        count: Number of examples so far.
+        payload_bytes: Size of their features.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -89,7 +89,7 @@ class Writer:
         self._part, self._offset = -1, 0
 
     def add(self, *features: Any) -> None:
-        """Add an example: of each feature bytes, or an array of any shape; `OSError` where it can't be written."""
+        """Add an example, with bytes or an array of any shape per feature; raise `OSError` if it can't be written."""
         arrays = [
             np.frombuffer(of, np.uint8) if isinstance(of, bytes) else np.asarray(of, order="C") for of in features
         ]
@@ -113,7 +113,7 @@ class Writer:
         self._file = (self.folder / _part_name(self._part)).open("wb")
 
     def close(self) -> dict[str, dict[str, int]]:
-        """Write the index; the files with their sizes and, for the index, its checksum."""
+        """Write the index; return the files with their sizes and, for the index, its checksum."""
         if self._file is not None:
             self._file.close()
         columns = {
@@ -126,7 +126,7 @@ class Writer:
         return {**sizes, INDEX: {"bytes": len(index), "checksum": checksum(index)}}
 
     def abandon(self) -> None:
-        """Close without an index; a full disk may refuse even that."""
+        """Close without an index; on a full disk even that may fail."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.close()
@@ -134,15 +134,15 @@ class Writer:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a cache's `cache.json` says.
+    """Content of a cache's `cache.json`.
 
     Attributes:
-        identity: What its examples are, in order: pairs of a name and a value.
-        count: Examples.
-        payload_bytes: Of all features.
-        files: By name, with their sizes.
-        made_by: For a reader: the run, its overrides, and when.
-        columns: The features of each example, in their order.
+        identity: Identity of its examples: pairs of a name and a value, in order.
+        count: Number of examples.
+        payload_bytes: Size of all features.
+        files: Files by name, with their sizes.
+        made_by: Origin, for display: the run, its overrides, and the time.
+        columns: Features of each example, in order.
     """
 
     identity: list[Annotated[list[Any], Field(min_length=2, max_length=2)]]
@@ -151,17 +151,17 @@ class Manifest:
     files: dict[str, dict[str, int]]
     made_by: dict[str, Any]
     columns: list[Column] = dataclasses.field(default_factory=list)
-    """Caches of an earlier format have none: no config reads them, and they are listed and removed as others."""
+    """Empty in caches of an earlier format, which no config reads, but which are listed and removed like others."""
 
     def text(self) -> str:
-        """As JSON, with a checksum over itself."""
+        """Return the manifest as JSON, with its own checksum."""
         values = dataclasses.asdict(self)
         body = json.dumps(values, sort_keys=True)
         return json.dumps({"checksum": checksum(body.encode()), "cache": values}, indent=1, sort_keys=True)
 
     @staticmethod
     def read(path: Path) -> Manifest:
-        """The manifest in `path`; `BrokenError` where it is not what was written."""
+        """Return the manifest in `path`; raise `BrokenError` if it differs from what was written."""
         try:
             outer = json.loads(path.read_text(encoding="utf-8"))
             body = json.dumps(outer["cache"], sort_keys=True)
@@ -169,17 +169,17 @@ class Manifest:
                 return _MANIFEST.validate_python(outer["cache"])
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
-        raise BrokenError(path, "a manifest that was changed", "what the run that filled the cache has written")
+        raise BrokenError(path, "a modified manifest", "the manifest that the run that filled the cache wrote")
 
 
 _MANIFEST = TypeAdapter(Manifest)
 
 
 class _OpenFile:
-    """A file to read from, closed with the last reference to it: never while a thread reads it."""
+    """A file for reading, closed with the last reference to it: never while a thread reads it."""
 
     def __init__(self, path: Path) -> None:
-        self.descriptor = -1  # for `__del__`, where there is no such file
+        self.descriptor = -1  # for `__del__`, if there is no such file
         self.descriptor = os.open(path, os.O_RDONLY)
 
     def __del__(self) -> None:
@@ -191,11 +191,11 @@ class Reader:
     """Reads a published cache; every example is compared with its checksum.
 
     Attributes:
-        manifest: Of the cache.
+        manifest: Manifest of the cache.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
-        """Open the files; `BrokenError` where one is missing, cut short, or not the index that was written."""
+        """Open the files; raise `BrokenError` if one is missing or truncated, or the index was modified."""
         self.folder, self.manifest = folder, manifest
         for name, wanted in manifest.files.items():
             path = folder / name
@@ -204,16 +204,16 @@ class Reader:
                 raise BrokenError(path, "no file" if size is None else f"{size} bytes", f"{wanted['bytes']} bytes")
         data = (folder / INDEX).read_bytes()
         if checksum(data) != manifest.files[INDEX]["checksum"]:
-            raise BrokenError(folder / INDEX, "an index that was changed", "the one that was written")
+            raise BrokenError(folder / INDEX, "a modified index", "the index that was written")
         with np.load(folder / INDEX) as index:
             self._index = {name: index[name] for name in index.files}
-        # Read, not mapped: what is mapped counts as memory of the process, up to the size of the data.
+        # Read, not mapped: mapped files count as memory of the process, up to the size of the data.
         self._opened = lru_cache(_MOST_OPEN)(lambda part: _OpenFile(folder / _part_name(part)))
-        for part in range(min(len(manifest.files) - 1, _MOST_OPEN)):  # which then outlast a removal of the cache
+        for part in range(min(len(manifest.files) - 1, _MOST_OPEN)):  # open files outlast a removal of the cache
             self._opened(part)
 
     def one(self, number: int) -> tuple[Any, ...]:
-        """An example as it was added: of each feature an array, or bytes."""
+        """Return an example as it was added: an array or bytes per feature."""
         found = []
         for place, column in enumerate(self.manifest.columns):
             dtype = np.dtype(np.uint8 if column.dtype == "bytes" else column.dtype)
@@ -223,7 +223,7 @@ class Reader:
         return tuple(array.tobytes() if of else array for array, of in zip(found, is_bytes, strict=True))
 
     def batch(self, numbers: npt.NDArray[np.int64]) -> tuple[Array, ...]:
-        """Of each feature an array (len(numbers), *shape), for features of one shape in all examples."""
+        """Return an array (len(numbers), *shape) per feature, for features with the same shape in all examples."""
         found = tuple(
             _aligned((len(numbers), *(column.shape or ())), np.dtype(column.dtype)) for column in self.manifest.columns
         )
@@ -232,7 +232,7 @@ class Reader:
         return found
 
     def _fill(self, number: int, arrays: Sequence[Array]) -> None:
-        """Read the features of an example into `arrays`, which have their sizes."""
+        """Read the features of an example into `arrays` of the same sizes."""
         part, data = int(self._index["part"][number]), [_bytes_of(array) for array in arrays]
         file = self._opened(part)
         count = os.preadv(file.descriptor, data, int(self._index["offset"][number]))
@@ -242,17 +242,17 @@ class Reader:
             raise BrokenError(self.folder / _part_name(part), found_there, f"{wanted:016x}")
 
     def close(self) -> None:
-        """Close the files, but those that a thread reads right now: these close when it is done."""
+        """Close the files; one that a thread is reading is closed afterwards."""
         self._opened.cache_clear()
 
 
 def _bytes_of(array: Array) -> memoryview:
-    """Return the bytes of a contiguous array."""
+    """Return the bytes of an array as one contiguous block."""
     return array.reshape(-1).view(np.uint8).data
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Uninitialised memory that TensorFlow takes without a copy."""
+    """Return an uninitialised array that TensorFlow uses without a copy."""
     size = int(np.prod(shape)) * dtype.itemsize
     memory = np.empty(size + _ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT

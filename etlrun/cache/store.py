@@ -1,14 +1,14 @@
-"""The folder of all caches: who fills which, what is published, what is in use.
+"""Store of all caches: a folder with claims, published caches, and marks of use.
 
-DIR/lock               held for moments: to open, publish or remove
+DIR/lock               held briefly to open, publish or remove a cache
 DIR/KEY/               a published cache: cache.json, index.npz, part_*.bin
-DIR/KEY.filling/       one that a run fills; worthless without its claim
-DIR/KEY.gone.*         one that is being removed
-DIR/KEY.claim          held by the run that fills it
-DIR/KEY.in_use.*       held by a run that reads it, if it may write to DIR
+DIR/KEY.filling/       a cache being filled; worthless without its claim
+DIR/KEY.gone.*         a cache being removed
+DIR/KEY.claim          held by the run that fills the cache
+DIR/KEY.in_use.*       held by a run that reads the cache, if it may write to DIR
 
-A lock of the operating system ends with the process that holds it, however that ends, so no claim outlives its filler.
-To look at what is there takes no lock. What else is in DIR is nobody's here.
+A lock of the operating system ends with the process that holds it in any case, so that no claim outlives its owner.
+Listing the caches takes no lock. All other files in DIR are ignored.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from etlrun.locks import alone, lock_of
 Identity = list[list[Any]]
 
 _claimed_here: set[Path] = set()
-"""Claims of this process, for which it must not wait."""
+"""Claims held by this process, for which it must not wait."""
 
 
 def key_of(identity: Identity) -> str:
-    """20 hex digits of a SHA-256 over the names and values of an identity."""
+    """Return the first 20 hex digits of a SHA-256 over the names and values of an identity."""
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:20]
 
 
@@ -55,14 +55,14 @@ def _refuse_unwritable(folder: Path) -> None:
 
 
 class Claim:
-    """The right to fill one cache; whoever holds it may write into `folder`."""
+    """The right to fill a cache, and to write into `folder`."""
 
     def __init__(self, lock: FileLock, folder: Path) -> None:
         self._lock, self.folder = lock, folder
         _claimed_here.add(folder)
 
     def release(self, *, keep: bool = False) -> None:
-        """Give it back; what was filled goes, unless it was published (`keep`)."""
+        """Release the claim; discard the folder unless it was published (`keep`)."""
         if not keep:
             with contextlib.suppress(OSError):
                 discard(self.folder)
@@ -71,39 +71,39 @@ class Claim:
 
 
 class Opened:
-    """A published cache in use, in a folder of that inode. `close` lets others remove it."""
+    """A published cache in use, in the folder with that inode. After `close` others may remove it."""
 
     def __init__(self, reader: Reader, mark: FileLock | None, inode: int) -> None:
         self.reader, self._mark, self.inode = reader, mark, inode
 
     def close(self) -> None:
-        """Use it no longer."""
+        """Close the cache, and end its use."""
         self.reader.close()
         if self._mark is not None:
             unmark(self._mark)
 
 
 def folder_of(cache_dir: str | Path | None) -> Path:
-    """Of all caches; the user's cache folder where `cache_dir` is None. `WorldError` for the home of nobody."""
+    """Return the folder of all caches, by default the user's cache folder; raise `WorldError` for an unknown home."""
     try:
         return Path(cache_dir).expanduser() if cache_dir else platformdirs.user_cache_path("etlrun")
     except RuntimeError as error:
         raise WorldError(
             where="cache.dir",
-            found=f"{cache_dir}, in the home of a user who is not there",
+            found=f"{cache_dir}, in the home of an unknown user",
             expected="a folder that can be written to",
-            remedy="write the whole path",
+            remedy="give the full path",
         ) from error
 
 
 class Store:
-    """The caches below a folder, which is made only by `make`."""
+    """Caches in a folder, which only `make` creates."""
 
     def __init__(self, cache_dir: str | Path | None) -> None:
         self.folder = folder_of(cache_dir)
 
     def make(self) -> None:
-        """The folder, where it is not there; `WorldError` where it can't be, or can't be written to."""
+        """Create the folder if it doesn't exist; raise `WorldError` if that fails, or it isn't writable."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with self._alone():
@@ -113,17 +113,19 @@ class Store:
             raise unusable(error, self.folder, "cache.dir", remedy) from error
 
     def has(self, key: str) -> bool:
-        """Whether there is something under the name of that cache."""
+        """Return whether there is something with the name of that cache."""
         return os.path.lexists(self.folder / key)
 
     def _alone(self) -> AbstractContextManager[None]:
-        """No other process opens, publishes or removes meanwhile; `OSError` where that can't be had."""
+        """Return the lock that keeps other processes from opening, publishing or removing; it may raise `OSError`."""
         return alone(self.folder / "lock")
 
     def open(self, key: str) -> Opened | None:
-        """The published cache of `key`, in use from now on, or None; `BrokenError` where it is broken.
+        """Return the published cache of `key`, now in use, or None. Without write access it is read without a mark.
 
-        `FileExistsError` where something else has its name. Who may not write to the folder reads without a mark.
+        Raises:
+            BrokenError: The cache is broken.
+            FileExistsError: Something else has its name.
         """
         if not _is_writable(self.folder):
             return self._opened(key, marks=False)
@@ -142,23 +144,24 @@ class Store:
         except BrokenError as error:
             error.inode = inode
             raise
-        with contextlib.suppress(OSError):  # of another user's cache the time stays
+        with contextlib.suppress(OSError):  # another user's cache keeps its time
             os.utime(folder / MANIFEST)
         return Opened(reader, mark(folder) if marks else None, inode)
 
     def _manifest(self, folder: Path) -> Manifest:
         path = folder / MANIFEST
         if not path.is_file():
-            raise BrokenError(path, "no manifest", "the one that a complete cache has")
+            raise BrokenError(path, "no manifest", "that of a complete cache")
         manifest = Manifest.read(path)
         if key_of(manifest.identity) != folder.name:
-            raise BrokenError(path, "another cache's manifest", f"that of {folder.name}")
+            raise BrokenError(path, "the manifest of another cache", f"that of {folder.name}")
         return manifest
 
     def claim(self, key: str) -> Claim | None:
-        """The right to fill the cache of `key`, with an empty folder; None while another run holds it.
+        """Return the claim of the cache of `key`, with an empty folder; None while another run holds it.
 
-        `FileExistsError` where something else has the name of that folder.
+        Raises:
+            FileExistsError: Something else has the name of that folder.
         """
         lock, folder = lock_of(self.folder / f"{key}.claim"), self.folder / f"{key}.filling"
         try:
@@ -166,7 +169,7 @@ class Store:
         except Timeout:
             return None
         try:
-            discard(folder)  # of a run that was killed
+            discard(folder)  # left by a run that was killed
             folder.mkdir()
         except OSError:
             lock.release()
@@ -174,11 +177,11 @@ class Store:
         return Claim(lock, folder)
 
     def is_claimed_here(self, key: str) -> bool:
-        """Whether this very process fills it."""
+        """Return whether this process is filling it."""
         return self.folder / f"{key}.filling" in _claimed_here
 
     def wait(self, key: str, seconds: float) -> None:
-        """Until whoever fills the cache of `key` is done or dead, or `seconds` have passed."""
+        """Wait until the run that fills the cache of `key` has ended, or for `seconds`."""
         lock = lock_of(self.folder / f"{key}.claim")
         try:
             lock.acquire(timeout=seconds)
@@ -187,7 +190,7 @@ class Store:
         lock.release()
 
     def publish(self, key: str, claim: Claim, manifest: Manifest) -> Opened | None:
-        """Make what was filled a cache that others trust, in one step; it is in use from then on."""
+        """Publish a filled cache atomically, and return it in use."""
         (claim.folder / MANIFEST).write_text(manifest.text(), encoding="utf-8")
         with self._alone():
             claim.folder.rename(self.folder / key)
@@ -196,10 +199,10 @@ class Store:
         return opened
 
     def entries(self) -> list[Entry]:
-        """All published caches, the one that was used last first."""
+        """Return all published caches, most recently used first."""
         found = []
         for folder in named(self.folder, PUBLISHED):
-            with contextlib.suppress(OSError):  # removed meanwhile, or one of which `strangers` tells
+            with contextlib.suppress(OSError):  # removed meanwhile, or reported by `strangers`
                 found.append(self._entry(folder))
         return sorted(found, key=lambda entry: -entry.used_s)
 
@@ -219,10 +222,13 @@ class Store:
         )
 
     def remove(self, key: str, *, broken: int | None = None) -> bool:
-        """Remove a published cache; False where it is in use. One that is gone already is no fault.
+        """Remove a published cache, if it exists; return False if it is in use.
 
-        `PermissionError` where it is another user's, `FileExistsError` where it is no cache.
-        `broken` is the inode of a folder that is to go even if it is in use, and only if it is still that folder.
+        `broken` is the inode of a folder to remove even if it is in use, but only if it is still the same folder.
+
+        Raises:
+            PermissionError: The cache belongs to another user.
+            FileExistsError: It isn't a cache.
         """
         folder = self.folder / key
         with self._alone():
@@ -241,12 +247,12 @@ class Store:
         return True
 
     def leftovers(self) -> Iterator[tuple[Path, str]]:
-        """What dead runs have left, removed one by one; with the reason where that is not possible."""
+        """Remove what dead runs have left, and yield each path with the reason if that fails."""
         for folder in named(self.folder, FILLING, GONE):
             try:
                 if not self._is_cleared(folder):
                     continue
-            except FileExistsError:  # of these, `strangers` tells
+            except FileExistsError:  # reported by `strangers`
                 continue
             except OSError as error:
                 yield folder, error.strerror or str(error)
@@ -254,7 +260,7 @@ class Store:
                 yield folder, ""
 
     def _is_cleared(self, folder: Path) -> bool:
-        """Whether it was left by a dead run, and is gone now."""
+        """Remove a folder if it was left by a dead run; return whether it was removed."""
         if GONE.fullmatch(folder.name):
             discard(folder)
             return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ from etlrun.results.collect import of_ledger
 from etlrun.run import run
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
-from etlrun.sweep.engine import run_all, unfinished
+from etlrun.sweep.engine import new_ledger, run_all, unfinished
 from etlrun.sweep.ledger import RESUME, SWEEP, Ledger
 from etlrun.sweep.preview import Preview, preview
 from etlrun.sweep.progress import Progress
@@ -72,18 +71,6 @@ def planned(request: Request) -> Preview:
         expected = "a grid, whose jobs are known before they run"
         raise ConfigError([Fault(where="hydra/sweeper", found=who, expected=expected, remedy="leave it out")])
     return preview(found)
-
-
-def new_ledger(request: Request, found: grid.Grid) -> Ledger:
-    """Create the ledger of a new sweep in its folder; `WorldError` if the folder can't be used."""
-    known = {
-        "overrides": request.overrides,
-        "config_dir": request.config_dir and str(Path(request.config_dir).resolve()),
-        "config_name": request.config_name,
-        "files": files_digest(request),
-        "multirun": dataclasses.asdict(found.multirun),
-    }
-    return Ledger.create(Path(found.multirun.dir), found.sweep, found.jobs, known, found.unfit)
 
 
 def _resume_folder(request: Request) -> Path | None:

@@ -1,4 +1,4 @@
-"""What each stage of a pipeline is in a program: an expression that makes a dataset of a dataset."""
+"""Text of the stages of a pipeline in a program: expressions from dataset to dataset."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from etlrun.stages.step import AfterCache, Map
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a stage stands in a program.
+    """A stage of a program.
 
     Attributes:
-        plan: Of the run.
+        plan: Plan of the run.
         pipeline: `train` or `validation`.
         planned: The stage with its steps.
-        incoming: What it is given.
-        dataset: The expression of what it is given.
+        incoming: Input of the stage.
+        dataset: Expression of the input.
     """
 
     plan: Plan
@@ -40,11 +40,11 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Expression:
-    """A stage in a program.
+    """Text of a stage in a program.
 
     Attributes:
-        text: Of the dataset.
-        functions: That the text needs, each a whole one.
+        text: Expression of the dataset.
+        functions: Functions that the expression needs.
     """
 
     text: str
@@ -52,24 +52,24 @@ class Expression:
 
 
 FIRST_SEED = "1 + SEED * 1_000_003"
-"""That of the first pass."""
+"""Seed of the first pass."""
 _READ = "read(split: str) -> tf.data.Dataset"
 _RECORDS = function(
     "records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset",
-    "`take` records of a shard, after the first `skip`; a `take` of -1 means all.",
+    "Read `take` records of a shard, after the first `skip`; a `take` of -1 means all.",
     "return tf.data.TFRecordDataset(path).skip(skip).take(take)",
 )
 
 
 _DECODE = function(
     "decode(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor",
-    "To three channels of uint8, whatever the feature says.",
+    "Decode to three channels of uint8, whatever the feature declares.",
     "return tf.io.decode_image(image, channels=3, expand_animations=False)",
 )
 
 
 def _read(place: Place, says: str, result: str) -> tuple[str, ...]:
-    """Of both pipelines, so that it stands in a program once; where one shuffles the shards, it gives a seed."""
+    """Return the function that reads both pipelines; a pipeline that shuffles the shards passes a seed."""
     is_shuffled = place.plan.spec.extract.random
     shuffled = (
         "if seed is not None:",
@@ -92,7 +92,7 @@ def _read(place: Place, says: str, result: str) -> tuple[str, ...]:
 
 
 def tfds(stage: Tfds, place: Place) -> Expression:
-    """Without TFDS's own cache."""
+    """Return the text of reading with TFDS, without its own cache."""
     dataset = place.plan.spec.dataset
     features = {key: dataset.examples.features[name] for name, key in dataset.keys.items()}
     decoder = "tfds.decode.make_decoder(tf.uint8)(decode)()" if stage.decode else "tfds.decode.SkipDecoding()"
@@ -105,14 +105,14 @@ def tfds(stage: Tfds, place: Place) -> Expression:
         "decoders=" + call("tfds.decode.PartialDecoding", *wanted),
         "read_config=tfds.ReadConfig(try_autocache=False, assert_cardinality=False)",
     )
-    pictures = f"; pictures are {'decoded' if stage.decode else 'still encoded'}" if decoders else ""
-    says = f"Features of the examples of `split`, as `tfds.load` reads them{pictures}."
+    images = f"; images are {'decoded' if stage.decode else 'still encoded'}" if decoders else ""
+    says = f"Read the features of the examples of `split`, as `tfds.load` does{images}."
     read = function(_READ, says, load)
     return Expression(text=_of_split(place), functions=(_DECODE, read) if stage.decode else (read,))
 
 
 def _of_split(place: Place) -> str:
-    """In the order of the shards' names, of the pass, or of the first pass where a cache keeps it."""
+    """Return the call that reads a split in the order of the shards' names, of the pass, or of a cache's first pass."""
     split = f"{place.pipeline.upper()}_SPLIT"
     if not place.planned.is_random:
         return f"read({split})"
@@ -124,16 +124,16 @@ def _in_order(place: Place) -> str:
 
 
 def sequential(_stage: Sequential, place: Place) -> Expression:
-    """Shard by shard."""
-    says = f"Serialised examples of `split`, one shard after the other{_in_order(place)}."
+    """Return the text of reading shard by shard."""
+    says = f"Read serialised examples, one shard after the other{_in_order(place)}."
     return Expression(text=_of_split(place), functions=_read(place, says, "shards.flat_map(records)"))
 
 
 def interleave(stage: Interleave, place: Place) -> Expression:
-    """Several shards in turn. After an error, tf.data goes on with another one where it has no calls of its own."""
+    """Return the text of reading shards in turn; after an error, the number of parallel calls decides which is next."""
     block = "one" if stage.block_length == 1 else str(stage.block_length)
     turns = f"{block} from each of {stage.cycle_length} shards in turn"
-    says = f"Serialised examples of `split`, {turns}{_in_order(place)}."
+    says = f"Read serialised examples, {turns}{_in_order(place)}."
     least = 1 if place.plan.spec.dataset.on_corrupt == "skip" else None
     cycle = "len(parts)" if stage.cycle_length == "all" else str(stage.cycle_length)
     calls = _calls(stage.num_parallel_calls or least, deterministic=stage.deterministic, most=cycle)
@@ -144,7 +144,7 @@ def interleave(stage: Interleave, place: Place) -> Expression:
 
 
 def _calls(num_parallel_calls: int | str | None, *, deterministic: bool, most: str = "") -> tuple[str, ...]:
-    """The arguments; `most` is what tf.data refuses more than, where the config's number may be more."""
+    """Return the arguments for parallel calls; `most` is tf.data's limit, if the config's number may exceed it."""
     if num_parallel_calls is None:
         return ()
     calls = parallel(num_parallel_calls)
@@ -154,7 +154,7 @@ def _calls(num_parallel_calls: int | str | None, *, deterministic: bool, most: s
 
 
 def map_steps(stage: Map, place: Place) -> Expression:
-    """All steps in one function, which also refuses a target that is no class."""
+    """Return the text of all steps in one function, which also raises on a target that is not a class."""
     name, dataset = _name(place), place.plan.spec.dataset
     flow, takes = dataset.examples, _taken(place)
     lines = [*(unpacked(dataset) if "features" in takes else ()), *(taken(flow) if "inputs" in takes else ())]
@@ -164,12 +164,12 @@ def map_steps(stage: Map, place: Place) -> Expression:
     target = variables(flow)[flow.target]
     if flow.features[flow.target].is_class and stage.scope is Scope.ONCE:
         checked = f"tf.gather(tf.range(num_classes(), dtype=tf.int64), {target})"
-        lines.append(f"{target} = {checked}  # an error for what is no class")
+        lines.append(f"{target} = {checked}  # an error unless it is a class")
     arguments = takes | ({"seed": "tf.Tensor"} if place.planned.is_random else {})
     typed = ", ".join(f"{argument}: {kind}" for argument, kind in arguments.items())
     mapped = name if arguments == takes else f"lambda {', '.join(takes)}: {name}({', '.join(arguments)})"
     inputs = "dict[str, tf.Tensor]" if len(flow.inputs) > 1 else "tf.Tensor"
-    says = f"From {place.incoming} to {place.planned.gives}."
+    says = f"Map {place.incoming} to {place.planned.gives}."
     calls = _calls(stage.num_parallel_calls, deterministic=stage.deterministic)
     return Expression(
         text=call(f"{place.dataset}.map", mapped, *calls),
@@ -181,7 +181,7 @@ def map_steps(stage: Map, place: Place) -> Expression:
 
 
 def _taken(place: Place) -> dict[str, str]:
-    """The arguments of the steps' function, with their types."""
+    """Return the arguments of the steps' function, with their types."""
     if place.planned.stage.scope is Scope.ONCE:
         return {"record": "tf.Tensor"} if place.incoming.is_serialised else {"features": "dict[str, tf.Tensor]"}
     flow, names = place.incoming, variables(place.incoming)
@@ -190,22 +190,22 @@ def _taken(place: Place) -> dict[str, str]:
 
 
 def _name(place: Place) -> str:
-    """One for both pipelines where they do the same."""
+    """Return the name of the steps' function: the same for both pipelines if their steps are the same."""
     name = "transform" if place.planned.stage.scope is Scope.ONCE else "transform_cached"
     same = not place.plan.evaluation or all(place.planned in stages for stages in place.plan.pipelines.values())
     return name if same else f"{name}_for_{place.pipeline}"
 
 
 def skip_corrupt(_stage: SkipCorrupt, place: Place) -> Expression:
-    """What raises is dropped; a file that can't be opened is an error at the end of a pass."""
+    """Return the text of dropping elements that raise; a file that can't be opened is an error at the end of a pass."""
     return Expression(
         text=f"without_broken({place.dataset}, {place.pipeline.upper()}_SPLIT)",
         functions=(
             function(
                 "without_broken(dataset: tf.data.Dataset, split: str) -> tf.data.Dataset",
-                "Elements that raise are left out; a file of `split` that can't be opened is an error at the end.",
+                "Drop elements that raise; a file of `split` that can't be opened is an error at the end.",
                 "part = builder().info.splits[split]",
-                "tries = tf.data.Dataset.range(part.num_examples)  # such a file raises whenever it is asked",
+                "tries = tf.data.Dataset.range(part.num_examples)  # such a file raises on every read",
                 "kept = tf.data.Dataset.zip((tries, dataset)).ignore_errors().map(lambda _, example: example)",
                 "paths = [str(instruction.filename) for instruction in part.file_instructions]",
                 "files = tf.data.Dataset.from_tensor_slices(paths)",
@@ -217,7 +217,7 @@ def skip_corrupt(_stage: SkipCorrupt, place: Place) -> Expression:
 
 
 def backbone(stage: Backbone, place: Place) -> Expression:
-    """Computed before the first epoch, and so in no need of a cache."""
+    """Return the text of computing features before the first epoch, which makes a cache unnecessary."""
     is_mixed = place.plan.spec.fit is not None and place.plan.spec.fit.mixed_precision is not None
     computed = "compute(images, training=False)"
     features = f"tf.cast({computed}, tf.float32)" if is_mixed else computed
@@ -225,10 +225,10 @@ def backbone(stage: Backbone, place: Place) -> Expression:
         text=f"features_of(base, {place.dataset})",
         functions=(
             function(
-                "features_of(base: keras.Model, pictures: tf.data.Dataset) -> tf.data.Dataset",
-                "(features, label) of each picture: what the frozen `base` makes of it, computed once, kept in memory.",
+                "features_of(base: keras.Model, dataset: tf.data.Dataset) -> tf.data.Dataset",
+                "Return (features, label) of each image: the output of the frozen `base`, computed once and in memory.",
                 "compute = tf.function(base, reduce_retracing=True)",
-                f"batches = [({features}, labels) for images, labels in pictures.batch({stage.pictures_at_once})]",
+                f"batches = [({features}, labels) for images, labels in dataset.batch({stage.pictures_at_once})]",
                 "kept, labels = (tf.concat(column, axis=0) for column in zip(*batches, strict=True))",
                 "return tf.data.Dataset.from_tensor_slices((kept, labels))",
             ),
@@ -237,7 +237,7 @@ def backbone(stage: Backbone, place: Place) -> Expression:
 
 
 def cache_disk(stage: DiskCache, place: Place) -> Expression:
-    """tf.data's, in a folder that no other program sees: it can't tell a cache that is stale, broken or in use."""
+    """Return the text of tf.data's cache, in a folder for one process: it can't tell if it is stale or in use."""
     own = ('folder = tempfile.mkdtemp(prefix="pipeline_")',)
     given = (
         "pathlib.Path(CACHE_DIR).mkdir(parents=True, exist_ok=True)",
@@ -245,7 +245,7 @@ def cache_disk(stage: DiskCache, place: Place) -> Expression:
     )
     folder = function(
         "cache_folder() -> str",
-        "For this process alone: tf.data can't tell when a cache on disk is stale, broken, or in use.",
+        "Make a folder for this process alone: tf.data can't tell if a cache is stale, broken or in use.",
         *(given if stage.dir else own),
         "atexit.register(shutil.rmtree, folder, ignore_errors=True)",
         "return folder",
@@ -264,7 +264,7 @@ DATASET_TEXTS: dict[type, Callable[[Any, Place], Expression]] = {
     Backbone: backbone,
     DiskCache: cache_disk,
 }
-"""The expression of each kind of stage that is no call."""
+"""Functions that return the text of stages that are not method calls, by type."""
 
 
 def expression(place: Place) -> Expression:

@@ -1,4 +1,4 @@
-"""The loop that reads the batches, in a program: Keras's, or one of the program's own."""
+"""Text of the loop over batches in a program: Keras's, or a plain one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OBJECTIVES: dict[bool, Lines] = {
     True: ('loss="sparse_categorical_crossentropy"', 'metrics=["accuracy"]'),
     False: ('loss="mean_squared_error"',),
 }
-"""The arguments of `compile` for a target that is a class, and for numbers."""
+"""Loss and metrics of a target that is a class, and of a numeric one."""
 
 _HEAD = (
     "top = classifier.layers[-1]",
@@ -29,13 +29,13 @@ _HEAD = (
     "head = keras.Sequential([keras.Input(top.input.shape[1:]), top])",
 )
 _QUIET = (
-    "# Keras can't know how long a pass of the validation is, and warns at its end as if it had run short.",
+    "# Keras doesn't know the length of a validation pass, and warns at its end as if data had run out.",
     'warnings.filterwarnings("ignore", message="Your input ran out of data")',
 )
 
 
 def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
-    """Keras's loop; an emulated model has one of its own."""
+    """Return the text of Keras's loop; an emulated model has a plain one."""
     if not plan.spec.model.learns:
         return ()
     model, base = ("head", "base") if reads_features(plan) else ("classifier", "")
@@ -45,7 +45,7 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
     body = (
         *_DEVICES[stage.device],
         *([policy] if stage.mixed_precision else []),
-        "builder()  # before the seeds are set: TFDS draws random numbers while it prepares a data set",
+        "builder()  # before the seeds are set: TFDS draws random numbers while it prepares a dataset",
         "keras.utils.set_random_seed(SEED)",
         *_seeded(plan),
         "classifier = model()",
@@ -70,14 +70,14 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
         'classifier.save("model.keras")',
         "return history",
     )
-    says = "Train, and leave the model as model.keras in the working directory."
+    says = "Train the model, and save it as model.keras in the working directory."
     return (function("train() -> keras.callbacks.History", says, *body),)
 
 
 def _seeded(plan: Plan) -> Lines:
     if not any(planned.stage.random for planned in plan.train):
         return ()
-    return ("tf.random.set_seed(SEED + 1)  # of shuffling; with 0, tf.data takes no seed that is a tensor",)
+    return ("tf.random.set_seed(SEED + 1)  # for shuffling; with 0, tf.data accepts no tensor as seed",)
 
 
 def _callbacks(stage: Trainer) -> Lines:
@@ -98,7 +98,7 @@ def _stopping(rule: EarlyStopping) -> str:
 
 
 def _steps(plan: Plan) -> str:
-    """Of an epoch: as many as are asked for, or those of a pass, which are counted where records are left out."""
+    """Return the steps of an epoch: the configured number, or those of a pass, counted first if records are skipped."""
     trainer = plan.spec.trainer
     if trainer.steps_per_epoch is not None:
         return str(trainer.steps_per_epoch)
@@ -109,12 +109,12 @@ def _steps(plan: Plan) -> str:
 
 
 def _rows(plan: Plan) -> tuple[str, str]:
-    """Return the variables of a batch, and the one that has a row for each example."""
+    """Return the variables of a batch, and the one of them that has a row per example."""
     return ("images, _", "images") if len(plan.spec.dataset.examples.inputs) == 1 else ("_, targets", "targets")
 
 
 def emulated(stage: Emulated, plan: Plan) -> tuple[str, ...]:
-    """A loop that sleeps."""
+    """Return the text of a loop that sleeps for each step."""
     fit, (batch, rows) = plan.spec.fit, _rows(plan)
     validation = ("    for _ in validation:", f"        time.sleep({stage.eval_step_ms / 1000})")
     body = (
@@ -132,12 +132,12 @@ def emulated(stage: Emulated, plan: Plan) -> tuple[str, ...]:
         *(validation if plan.evaluation else ()),
         '    print(f"epoch {epoch}: {wall_s:.2f} s, {examples / wall_s:.1f} examples/s")',
     )
-    says = "Take each batch for as long as the accelerator would, and tell how many examples a second that allows."
+    says = "Hold each batch for as long as the accelerator would, and print the throughput."
     return (function("train() -> None", says, *body),)
 
 
 def drain(stage: Drain, plan: Plan) -> tuple[str, ...]:
-    """A loop that only reads."""
+    """Return the text of a loop that only reads."""
     batch, rows = _rows(plan)
     is_late = () if stage.seconds is None else ("if time.perf_counter() > end_s:", "    break")
     body = (
@@ -155,4 +155,4 @@ def drain(stage: Drain, plan: Plan) -> tuple[str, ...]:
         '    print(f"pass {number}: {wall_s:.2f} s, {examples / wall_s:.1f} examples/s")',
         *(f"    {line}" for line in is_late),
     )
-    return (function("drain() -> None", "Read the batches, and tell how fast they come.", *body),)
+    return (function("drain() -> None", "Read the batches, and print the throughput.", *body),)

@@ -1,4 +1,4 @@
-"""What the parts of a run that are no pipeline are in a program: whole functions."""
+"""Text of the parts of a run that are not pipelines: functions of a program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Functions = tuple[str, ...]
 
 
 def dataset(stage: Dataset, _plan: Plan) -> Functions:
-    """The builder, and how many classes there are."""
+    """Return the functions of the builder and of the number of classes."""
     name = quoted(f"{stage.name}:{stage.version}" if stage.version else stage.name)
     where = [] if stage.data_dir is None else ["data_dir=DATA_DIR"]
     found = call("tfds.builder", name, *where)
@@ -31,9 +31,9 @@ def dataset(stage: Dataset, _plan: Plan) -> Functions:
         "return found",
     )
     is_sample = stage.name == SAMPLE_NAME
-    says = "Of the data set, which is downloaded and prepared where it is not there yet."
+    says = "Return the builder of the dataset, which is downloaded and prepared if it is missing."
     if is_sample or not stage.download:
-        says = f"Of the data set, whose files are there{', written by a run of etlrun' if is_sample else ''}."
+        says = f"Return the builder of the dataset, which is prepared{' by a run of etlrun' if is_sample else ''}."
     builder = function(
         "builder() -> tfds.core.DatasetBuilder",
         says,
@@ -43,14 +43,14 @@ def dataset(stage: Dataset, _plan: Plan) -> Functions:
     flow = stage.examples
     classes = function(
         "num_classes() -> int",
-        "Labels are integers from 0 to below it.",
+        "Return the number of classes; labels are integers from 0 to below it.",
         f"return int(builder().info.features[{quoted(stage.keys[flow.target])}].num_classes)",
     )
     return (builder, classes) if flow.features[flow.target].is_class else (builder,)
 
 
 def mobilenet_v2(stage: MobileNetV2, plan: Plan) -> Functions:
-    """With the scaling that the pipeline leaves to it."""
+    """Return the function of the model, with the scaling that the pipeline leaves to it."""
     flow = given_to_model(plan.train)
     image, target = flow.feature(flow.inputs[0]), flow.features[flow.target]
     momentum = (
@@ -78,7 +78,7 @@ def mobilenet_v2(stage: MobileNetV2, plan: Plan) -> Functions:
         "return keras.Model(inputs, dense(base(pixels)))",
     )
     what = "the probabilities of their classes" if target.is_class else flow.target
-    return (function("model() -> keras.Model", f"From pictures to {what}.", *body),)
+    return (function("model() -> keras.Model", f"Return a model from images to {what}.", *body),)
 
 
 def _head(target: Feature) -> str:
@@ -88,14 +88,14 @@ def _head(target: Feature) -> str:
 
 
 def _weights(stage: MobileNetV2) -> str:
-    """A name of Keras's, or a file of this machine or another."""
+    """Return the name of Keras's weights, or the path of a file."""
     if stage.weights in (None, "imagenet"):
         return "None" if stage.weights is None else quoted(stage.weights)
     return path(stage.weights)
 
 
 def _network(stage: Model, plan: Plan) -> Functions:
-    """Return the network of a model of another package, and the function that makes the model of it."""
+    """Return the function of a custom network, and of the model that it makes."""
     flow = given_to_model(plan.train)
     features = {name: flow.features[name] for name in flow.inputs}
     made = {name: f'keras.Input({of.shape}, dtype="{of.dtype}", name={quoted(name)})' for name, of in features.items()}
@@ -105,11 +105,11 @@ def _network(stage: Model, plan: Plan) -> Functions:
         inputs if len(made) > 1 else f"inputs = {made[flow.inputs[0]]}",
         "return keras.Model(inputs, network(inputs))",
     )
-    return source, function("model() -> keras.Model", f"From what the pipeline gives to {flow.target}.", *body)
+    return source, function("model() -> keras.Model", f"Return a model of {flow.target}.", *body)
 
 
 def left_out(_stage: NoProfile | Trace, _plan: Plan) -> Functions:
-    """A profile is no part of the program."""
+    """Return nothing: a profile is not part of the program."""
     return ()
 
 
@@ -122,7 +122,7 @@ PART_TEXTS: dict[type, Callable[[Any, Plan], Functions]] = {
     NoProfile: left_out,
     Trace: left_out,
 }
-"""The functions of each kind of part."""
+"""Functions that return the text of each kind of part."""
 
 
 def model(stage: Model, plan: Plan) -> Functions:

@@ -1,4 +1,4 @@
-"""A pipeline in a program: a function that makes a dataset, one line for each stage."""
+"""Text of a pipeline in a program: a function that makes a dataset, with a line for each stage."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from etlrun.stages.base import Scope
 
 
 def pipeline(plan: Plan, name: str) -> tuple[str, ...]:
-    """`train_dataset` or `validation_dataset`, after the functions that it needs."""
+    """Return `train_dataset` or `validation_dataset`, after the functions that it needs."""
     writer = _Writer(plan, name)
     body = writer.body(plan.pipelines[name])
     arguments = ["base: keras.Model"] if reads_features(plan) else []
     if name == "train":
-        gives = f"Batches of all epochs, one pass after the other: {writer.flow}."
+        gives = f"Return the batches of all epochs, pass by pass: {writer.flow}."
         if plan.spec.dataset.on_corrupt == "skip":
             arguments.append(f"passes: int = {_passes(plan) or -1}")
     else:
-        gives = f"Batches of a pass: {writer.flow}."
+        gives = f"Return the batches of a pass: {writer.flow}."
     made = function(f"{name}_dataset({', '.join(arguments)}) -> tf.data.Dataset", gives, *body)
     return (*writer.needed, made)
 
 
 def _passes(plan: Plan) -> str:
-    """How many there are; empty for passes without end."""
+    """Return the number of passes as text; an empty one for endless passes."""
     trainer = plan.spec.trainer
     is_endless = trainer.epochs is None or trainer.steps_per_epoch is not None
     return "" if is_endless else "EPOCHS"
@@ -35,12 +35,12 @@ def _passes(plan: Plan) -> str:
 class _Writer:
     """Writes stage after stage.
 
-    The training's passes follow each other in one dataset, and Keras reads so many steps of it in each epoch. Where it
+    All training passes are in one dataset, and Keras reads a fixed number of steps of it in each epoch. If it
     has to find the end of a pass by itself, it counts one step of the optimizer too many (Keras 3.15).
 
     Attributes:
-        flow: What comes out of the last one.
-        needed: The functions that the stages call.
+        flow: Output of the last stage.
+        needed: Functions that the stages call.
     """
 
     def __init__(self, plan: Plan, name: str) -> None:
@@ -49,10 +49,10 @@ class _Writer:
         self.needed: list[str] = []
 
     def body(self, stages: Sequence[PlannedStage]) -> list[str]:
-        """The lines of the function. What is random is made for each pass; prefetching goes on from pass to pass."""
+        """Return the lines of the function. Random stages are rebuilt for each pass; prefetching spans all passes."""
         ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
         in_pass = [planned for planned in stages if planned not in ahead]
-        kept = len(at_cache(in_pass)[0])  # which stays as it is in the first pass
+        kept = len(at_cache(in_pass)[0])  # these are fixed by the first pass
         place = next((place for place, planned in enumerate(in_pass) if planned.is_random and place >= kept), None)
         passes = "passes" if self.plan.spec.dataset.on_corrupt == "skip" else _passes(self.plan)
         if place is not None:
@@ -72,14 +72,14 @@ class _Writer:
         *lines, last = self._chain(stages, "examples", "dataset")
         return function(
             "one_pass(number: tf.Tensor) -> tf.data.Dataset",
-            "What is random in it follows from SEED and `number`, which counts from 1.",
+            "Return pass `number`, from 1; SEED and `number` determine its randomness.",
             "seed = number + SEED * 1_000_003",
             *lines,
             f"return {last.removeprefix('dataset = ')}",
         )
 
     def _chain(self, stages: Sequence[PlannedStage], dataset: str, name: str) -> list[str]:
-        """An assignment to `name` for each stage; the first one takes `dataset`."""
+        """Return an assignment to `name` for each stage; the first one takes `dataset`."""
         lines = []
         for planned in stages:
             place = Place(plan=self.plan, pipeline=self.name, planned=planned, incoming=self.flow, dataset=dataset)

@@ -1,4 +1,4 @@
-"""What each step is in a program: the source of its function, and the line that calls it."""
+"""Text of a step in a program: the source of its function, and the line that calls it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from etlrun.stages.step import Step
 Lines = tuple[str, ...]
 
 _TAKEN = re.compile(r"record|features|inputs|seed|tf|tfds|num_classes|feature_\d+")
-"""Other names in the functions of steps."""
+"""Names that are already used in the functions of steps."""
 
 
 def variables(flow: Flow) -> dict[str, str]:
-    """Return the variable of a program for each feature, by its name: the name itself where that is possible."""
+    """Return the variable of each feature, by name: the name itself if possible."""
     return {
         name: name if name.isidentifier() and not _is_taken(name) else f"feature_{place}"
         for place, name in enumerate(flow.columns)
@@ -33,7 +33,7 @@ def _is_taken(name: str) -> bool:
 
 
 def lines_of(step: Step, dataset: Dataset) -> Lines:
-    """Return the lines that apply a step, or that parse all features."""
+    """Return the lines that compute the feature of a step; for a step that parses, all features."""
     if step.parses:
         return _parsed(dataset)
     feature = variables(dataset.examples)[step.feature]
@@ -44,7 +44,7 @@ def lines_of(step: Step, dataset: Dataset) -> Lines:
 
 
 def source_of(step: Step) -> str:
-    """The function of a step, under the name of the step."""
+    """Return the source of a step's function, named like the step."""
     text = dedent(inspect.getsource(step.op)).rstrip()
     return text.removeprefix("@staticmethod\n").replace("def op(", f"def {_name(step)}(", 1)
 
@@ -69,20 +69,20 @@ def _parsed(dataset: Dataset) -> Lines:
 
 
 def unpacked(dataset: Dataset, casts: Mapping[str, str] | None = None) -> Lines:
-    """Return lines that take each feature from the dict `features`, some of them cast to another dtype."""
+    """Return the lines that take features from the dict `features` by their keys, with casts for some."""
     names, found = variables(dataset.examples), {key: f"features[{quoted(key)}]" for key in dataset.keys.values()}
     found |= {key: f"tf.cast({found[key]}, tf.{dtype})" for key, dtype in (casts or {}).items()}
     return tuple(f"{names[name]} = {found[key]}" for name, key in dataset.keys.items())
 
 
 def taken(flow: Flow) -> Lines:
-    """Return lines that take each of several inputs from the dict `inputs`."""
+    """Return the lines that take features from the inputs of a model."""
     names = variables(flow)
     return tuple(f"{names[name]} = inputs[{quoted(name)}]" for name in flow.inputs) if len(flow.inputs) > 1 else ()
 
 
 def given(flow: Flow) -> Lines:
-    """Return lines that return inputs and target."""
+    """Return the lines that return the inputs of a model and the target."""
     names = variables(flow)
     if len(flow.inputs) == 1:
         return (f"return {names[flow.inputs[0]]}, {names[flow.target]}",)

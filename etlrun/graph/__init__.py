@@ -1,6 +1,6 @@
-"""What a plan means in TensorFlow: tf.data, and nothing else of it.
+"""tf.data graphs of plans.
 
-`build.Pipeline` walks over a plan's stages: a stage that is a call of a method of `tf.data.Dataset` says which
-(`Stage.call`), any other has a function (dataset in, dataset out) in `DATASET_STAGES`. What works on one example is a
-function of its step.
+`build.Pipeline` walks over the stages of a plan: a stage that is a method call of `tf.data.Dataset` declares it
+(`Stage.call`), any other has a function from dataset to dataset in `DATASET_STAGES`. Per-example code is the `op`
+of a step.
 """

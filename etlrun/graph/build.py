@@ -1,4 +1,4 @@
-"""A planned pipeline as a tf.data.Dataset."""
+"""Graph of a planned pipeline as a `tf.data.Dataset`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from etlrun.cache.keeper import READ, Keeper
+from etlrun.errors import WorldError
 from etlrun.graph import disk
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import counted, staged
@@ -24,19 +25,19 @@ Stages = Sequence[PlannedStage]
 class Pipeline:
     """The stages of one split, as one graph.
 
-    Each iteration over `dataset` is the next pass over the data: it has an order and an augmentation of its own,
-    which follow from the seed and from how many iterations were begun before.
+    Each iteration over `dataset` is the next pass over the data, with its own order and augmentation, which are
+    determined by the seed and the number of iterations begun before.
 
     Attributes:
-        stages: As planned.
-        context: What its stages share.
-        keeper: Of its cache on disk; None where it has none.
-        dataset: Batches (inputs, target) of one pass. Its length is unknown to tf.data, so that Keras reads on
-            until it ends: a cache is complete only then.
+        stages: Stages of the plan.
+        context: State that the stages share.
+        keeper: Keeper of the cache on disk; None without one.
+        dataset: Batches (inputs, target) of one pass. Its length is unknown to tf.data, so that Keras reads it to
+            its end: only then is a cache complete.
     """
 
     def __init__(self, stages: Stages, context: Context, keeper: Keeper | None = None) -> None:
-        """Build the graph; a mismatch with what the plan says is a `TypeError`."""
+        """Build the graph; raise `TypeError` if it doesn't match the plan."""
         self.stages, self.context, self.keeper = tuple(stages), context, keeper
         self._ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
         before, cache, after = at_cache([planned for planned in stages if planned not in self._ahead])
@@ -49,7 +50,7 @@ class Pipeline:
         self._has_memory = cache is not None and keeper is None
         if cache is not None and keeper is None:
             self._before = staged(counted(self._before, context), cache, context)
-        self._before = self._before.with_options(_as_written())  # which hold for all that is built upon it
+        self._before = self._before.with_options(_as_written())  # which apply to all datasets derived from it
         self._number = 0
         batches = self._build(self._build(self._before, after), self._ahead)
         _check(batches, stages[-1].gives)
@@ -57,16 +58,26 @@ class Pipeline:
 
     @property
     def split(self) -> Split:
-        """The examples that it reads."""
+        """Examples that the pipeline reads."""
         return self.context.split
 
     @property
     def held_bytes(self) -> int:
-        """That its cache holds, in memory or on disk."""
+        """Size of its cache, in memory or on disk."""
         return self.keeper.held_bytes if self.keeper else int(self.context.held_bytes)
 
+    def empty(self, key: str) -> WorldError:
+        """Return the error of a pass without a batch; `key` is the config key of the split."""
+        return WorldError(
+            where=key,
+            found="an epoch without a batch",
+            expected="at least one batch: readable examples and, with load.drop_remainder=true, as many as the batch "
+            "size",
+            remedy=f"repair the data, choose a larger {key}, or set load.drop_remainder=false",
+        )
+
     def skip_passes(self, count: int) -> None:
-        """Let the next iteration be that of `count` passes later, as if they had been read; reads nothing."""
+        """Skip `count` passes, as if they had been read, without reading anything."""
         self._number += count
 
     def _next_pass(self) -> tf.data.Dataset:
@@ -82,7 +93,7 @@ class Pipeline:
         return self._build(self._build(dataset, self._after, context), self._ahead)
 
     def endless(self) -> tf.data.Dataset:
-        """Batches of the next pass and all later ones; prefetching goes on from pass to pass."""
+        """Return the batches of the next pass and all later ones; prefetching continues across passes."""
         self.context.passes_begun.assign(self._number)
         as_is = tf.autograph.experimental.do_not_convert
         begun = tf.data.Dataset.from_tensors(0).map(as_is(self._begin)).flat_map(as_is(self._pass))
@@ -101,7 +112,7 @@ class Pipeline:
         return disk.either(mode, filling, self._read(self._after, count, context))
 
     def _read(self, stages: Stages, count: Any, context: Context) -> tf.data.Dataset:
-        """`stages` over the numbers of the examples, which are read as late as can be."""
+        """Return `stages` applied to the numbers of the examples, which are read as late as possible."""
         numbers = tf.data.Dataset.range(count).with_options(_as_written())
         shuffling = [planned for planned in stages if planned.stage.only_reorders]
         ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
@@ -121,13 +132,13 @@ class Pipeline:
         return dataset
 
     def before(self, path: str) -> tf.data.Dataset:
-        """What the stage of that path is given in the first pass, in the order of the data."""
+        """Return the input of the stage of that path in the first pass, in the order of the data."""
         place = next(place for place, planned in enumerate(self.stages) if planned.stage.path == path)
         stages = [planned for planned in self.stages[:place] if not planned.stage.only_reorders]
         return self._build(None, [planned for planned in stages if not planned.stage.keeps])
 
     def alone(self, stages: Stages, *, from_cache: bool) -> tf.data.Dataset:
-        """`stages`, these or these with other speeds, without shuffling; from what the cache holds, or without it."""
+        """Return these stages, or the same at other speeds, without shuffling; read from the cache or without it."""
         unshuffled = [planned for planned in stages if not planned.stage.only_reorders]
         before, _, after = at_cache(unshuffled)
         if from_cache and self._has_memory:
@@ -138,10 +149,10 @@ class Pipeline:
 
 
 def _as_written() -> tf.data.Options:
-    """Without rewrites: they make serial maps parallel, fuse them into batches, or add a prefetch.
+    """Return options without graph rewrites, which make serial maps parallel, fuse them with batch, or add prefetch.
 
-    The config says which of these are wanted, and the measures tell the stages apart. AUTOTUNE is no rewrite. To look
-    for some would also take 8 ms of each pass.
+    The config decides about these, and measurements need separate stages. AUTOTUNE is not a rewrite. Searching for
+    rewrites would also take 8 ms of each pass.
     """
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
@@ -149,7 +160,7 @@ def _as_written() -> tf.data.Options:
 
 
 def _check(dataset: tf.data.Dataset, flow: Flow) -> None:
-    """Refuse a graph whose elements are not what the plan promised, before a byte is read."""
+    """Raise `TypeError` if the elements of the graph don't match the plan, before any data is read."""
     for name, spec in flow.named(*dataset.element_spec).items():
         feature, shape = flow.features[name], tuple(spec.shape)[1:]
         if (spec.dtype.name, shape) != (feature.dtype, feature.shape):

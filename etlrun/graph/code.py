@@ -1,12 +1,12 @@
-"""The code that makes the examples, as it is in memory: files may have been edited since they were imported.
+"""Hashes of the code that makes the examples, as it is in memory: files may have been edited since their import.
 
-What counts of a function is its bytecode, its constants, defaults and closure, and in turn everything that it names:
+The hash of a function includes its bytecode, constants, defaults and closure, and recursively everything it refers to:
 functions, classes with their methods, helpers in other modules, tables, modules that it imports when it is called.
-Folders, line numbers and comments don't count, so that another checkout of the same text has the same code.
+Folders, line numbers and comments are not included, so that another checkout of the same text has the same hashes.
 
-Only own code is looked into: of the packages of the functions asked for, and of all that is neither in the standard
-library nor beside installed libraries (in `site-packages`, or where a `*.dist-info` lies). Of libraries and of compiled
-code the names count that are used. A table that changes while a process runs makes other code each time.
+Only own code is inspected: that of the packages of the given functions, and of modules that are neither in the standard
+library nor installed (in `site-packages`, or beside a `*.dist-info`). Of libraries and compiled code only the names
+are included. A table that changes while a process runs gives different hashes each time.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _PLAIN = (bool, int, float, complex, str, type(None), type(Ellipsis), range)
 
 
 def code_of(roots: Iterable[Any]) -> dict[str, str]:
-    """For each module that functions and classes `roots` reach, 16 hex digits of a SHA-256 over what they reach in it.
+    """Return a hash of 16 hex digits for each module that `roots` reach, over all objects that they reach in it.
 
-    The same in each process that has imported the same text on the same Python (3.11, 3.12, …).
+    It is the same in all processes that have imported the same text with the same Python (3.11, 3.12, …).
     """
     roots, known = list(roots), set(sys.modules)
     found = _Reached(roots)
-    if sys.modules.keys() != known:  # a module that is imported late has become an attribute of its package
+    if sys.modules.keys() != known:  # a late import has made a module an attribute of its package
         found = _Reached(roots)
     return {
         module: hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()[:16]
@@ -43,16 +43,16 @@ def code_of(roots: Iterable[Any]) -> dict[str, str]:
 
 
 class _Reached:
-    """What some functions and classes reach.
+    """Objects that some functions and classes reach.
 
     Attributes:
-        texts: For each module, what each of its functions and classes does, by their names.
+        texts: Texts of the functions and classes of each module, by name.
     """
 
     def __init__(self, roots: Sequence[Any]) -> None:
         self.texts: dict[str, dict[str, str]] = {}
         self._own = {root.__module__.partition(".")[0]: True for root in roots if isinstance(root, FunctionType | type)}
-        self._told: dict[int, tuple[str, Any]] = {}  # with the objects, whose addresses are not to be used again
+        self._told: dict[int, tuple[str, Any]] = {}  # with the objects, so that their addresses are not reused
         for root in roots:
             self._text(root)
 
@@ -63,18 +63,18 @@ class _Reached:
         return self._own[top]
 
     def _text(self, value: Any) -> str:
-        """Of a value all that counts; of own functions and classes the name under which that stands in `texts`."""
+        """Return all of a value that is hashed; for own functions and classes their key in `texts`."""
         if isinstance(value, _PLAIN):
             return repr(value)
         if isinstance(value, bytes | bytearray):
             return f"bytes {hashlib.sha256(value).hexdigest()}"
-        if isinstance(value, tuple | frozenset):  # whether equal ones are one object is the compiler's business
+        if isinstance(value, tuple | frozenset):  # the compiler decides whether equal ones are one object
             texts = [self._text(of) for of in value]
             return f"{type(value).__name__} {texts if isinstance(value, tuple) else sorted(texts)}"
         if isinstance(value, CodeType):
             return self._code(value)
         if id(value) not in self._told:
-            self._told[id(value)] = f"within {type(value).__qualname__}", value  # where it holds itself
+            self._told[id(value)] = f"within {type(value).__qualname__}", value  # if it contains itself
             self._told[id(value)] = self._looked_into(value), value
         return self._told[id(value)][0]
 
@@ -110,7 +110,7 @@ class _Reached:
                 yield f"import {name}: {self._used(_imported(name), names, set())}"
 
     def _used(self, value: Any, names: list[str], seen: set[str]) -> str:
-        """Of an own module what is used of it, which can only be one of `names`; of anything else all of it."""
+        """Return the text of an own module, limited to its attributes in `names`; of any other value the whole text."""
         if not isinstance(value, ModuleType) or not self._is_own(value.__name__) or value.__name__ in seen:
             return self._text(value)
         seen.add(value.__name__)
@@ -134,7 +134,7 @@ class _Reached:
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    """What an object holds or wraps, or what it would be pickled as; of one that can't be pickled nothing."""
+    """Return what an object contains or wraps, or its pickled parts; nothing if it can't be pickled."""
     if isinstance(value, list):
         return value
     if isinstance(value, dict):
@@ -146,13 +146,13 @@ def _parts(value: Any) -> Iterable[Any]:
     wrapped = getattr(value, "func" if isinstance(value, functools.cached_property) else "__wrapped__", None)
     try:
         found = value.__reduce_ex__(4) if wrapped is None else [wrapped]
-    except Exception:  # noqa: BLE001 - any object's own
+    except Exception:  # noqa: BLE001 - the object's own code may raise anything
         return []
     return [found] if isinstance(found, str) else [list(of) if isinstance(of, Iterator) else of for of in found]
 
 
 def _is_installed(top: str) -> bool:
-    """Whether the module or package of that name is a library's. What can't be found is a script, or made by one."""
+    """Return whether the module or package belongs to a library. One that can't be found belongs to a script."""
     try:
         spec = getattr(sys.modules.get(top), "__spec__", None) or importlib.util.find_spec(top)
     except (ImportError, ValueError):
@@ -167,13 +167,13 @@ def _is_of_libraries(place: Path) -> bool:
 
 
 def _module_of(value: Any) -> str:
-    """In which it was written: a decorator may have given a function the module of another."""
+    """Return the module of its source: a decorator may have given a function the module of another."""
     of = value.__globals__.get("__name__") if isinstance(value, FunctionType) else value.__module__
     return str(of)
 
 
 def _held(function: FunctionType) -> tuple[Any, ...]:
-    """What the closure of a function holds; for what it does not hold yet the type of its cell."""
+    """Return the contents of a function's closure; for an empty cell the type of the cell."""
     found = []
     for cell in function.__closure__ or ():
         try:
@@ -184,7 +184,7 @@ def _held(function: FunctionType) -> tuple[Any, ...]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """The globals and attributes that `code` names, and the functions in it."""
+    """Yield the globals and attributes that `code` and the functions in it refer to."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -192,7 +192,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _imports(code: CodeType, package: str) -> Iterator[str]:
-    """What `code`, of a module in `package`, imports, and the functions in it; perhaps names that are no modules."""
+    """Yield what `code` of a module in `package`, and the functions in it, import; not all names are modules."""
     done = [instruction for instruction in dis.get_instructions(code) if instruction.opname != "EXTENDED_ARG"]
     for level, names, found in zip(done, done[1:], done[2:], strict=False):
         if found.opname == "IMPORT_NAME":
@@ -205,7 +205,7 @@ def _imports(code: CodeType, package: str) -> Iterator[str]:
 
 
 def _imported(name: str) -> ModuleType | None:
-    """The module of that name, where there is one."""
+    """Return the module of that name, if there is one."""
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -1,4 +1,4 @@
-"""What the functions of the stages share."""
+"""State shared by the functions of the stages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from etlrun.sources.corrupt import Losses
 from etlrun.sources.tfds import Source, Split
 
 _SEED_STRIDE = 1_000_003
-"""More than the passes of a run, so that runs with neighbouring seeds have no pass in common."""
+"""Larger than the number of passes of a run, so that runs with adjacent seeds share no pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +22,9 @@ class Backbone:
     """The frozen base of a model.
 
     Attributes:
-        features: A function of a batch of inputs, as the model takes them, to float32 (batch, features).
-        identity: Names and values of all that decides what it gives, but for its code.
-        makers: The functions that made it.
+        features: Function from a batch of inputs, as the model takes them, to float32 (batch, features).
+        identity: Names and values that determine its output, apart from its code.
+        makers: Functions that made it.
     """
 
     features: Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]]
@@ -34,17 +34,17 @@ class Backbone:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Where a pipeline stands.
+    """State of a pipeline.
 
     Attributes:
         source: The dataset.
-        split: The examples that are read.
-        seed: Of the run.
-        losses: Of its passes to broken records.
-        backbone: For stages that need a model; None where there is none.
-        pass_number: Of this pass over the data, from 1: an integer, or an int64 scalar. 0 outside of passes.
-        passes_begun: The same, for functions that outlive a pass; before a cache always 1, since it keeps the first.
-        held_bytes: That the cache in memory holds; int64 scalar.
+        split: Examples to read.
+        seed: Seed of the run.
+        losses: Examples lost to corrupt records.
+        backbone: Frozen base for stages that need a model; None if there is none.
+        pass_number: Number of this pass over the data, from 1: an integer or an int64 scalar. 0 outside of passes.
+        passes_begun: The same for functions that outlive a pass; before a cache always 1, since it keeps the first.
+        held_bytes: Size of the cache in memory; int64 scalar.
     """
 
     source: Source
@@ -57,5 +57,5 @@ class Context:
     held_bytes: tf.Variable = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
 
     def pass_seed(self, number: Any) -> Any:
-        """From which everything random of that pass follows; another one in each pass of each run."""
+        """Return the seed of that pass, which determines all its randomness and differs for each pass of each run."""
         return number + self.seed * _SEED_STRIDE

@@ -1,4 +1,4 @@
-"""What each stage does to a dataset."""
+"""Functions of the stages, from dataset to dataset."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from etlrun.stages.step import AfterCache, Map, Step
 
 
 def _autotuned(value: int | str | None) -> int | None:
-    """A config's number, `autotune`, `cores`, `cores-1` or null as tf.data takes it."""
+    """Return a config's number, `autotune`, `cores`, `cores-1` or null as tf.data takes it."""
     if value in CORES:
         return calls_here(str(value), cores())
     return tf.data.AUTOTUNE if value == "autotune" else value  # type: ignore[return-value]
 
 
 def _decode(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor:
-    """As the step `decode`: TFDS's own would keep the channels and the 16 bits of the feature."""
+    """Decode like the step `decode`: TFDS's decoder would keep the channels and the 16 bits of the feature."""
     return Decode.op(image)
 
 
 def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
-    """The features by their names, read by TFDS; encoded images as strings, or as uint8 (height, width, 3)."""
+    """Return the features by name, read by TFDS; images as encoded strings, or as uint8 (height, width, 3)."""
     keys, features = context.source.dataset.keys, context.source.dataset.examples.features
     decoder = tfds.decode.make_decoder(tf.uint8)(_decode)() if stage.decode else tfds.decode.SkipDecoding()
     decoders = {key: decoder for name, key in keys.items() if features[name].format == "image"}
@@ -53,7 +53,7 @@ def _read(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
 
 
 def _shards(stage: Shards, context: Context) -> tf.data.Dataset:
-    """Path, records to skip and records to take of each shard, in the order of the pass."""
+    """Return path, records to skip and records to take of each shard, in the order of the pass."""
     shards = context.split.shards
     columns = ([shard.path for shard in shards], [shard.skip for shard in shards], [shard.take for shard in shards])
     by_name = tf.data.Dataset.from_tensor_slices((columns[0], *(tf.constant(c, tf.int64) for c in columns[1:])))
@@ -67,14 +67,14 @@ def _shards(stage: Shards, context: Context) -> tf.data.Dataset:
 
 
 def sequential(_nothing: None, stage: Sequential, context: Context) -> tf.data.Dataset:
-    """Serialised examples (string scalars), one shard after the other."""
+    """Return serialised examples (string scalars), one shard after the other."""
     return _shards(stage, context).flat_map(_read)
 
 
 def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.Dataset:
-    """Serialised examples (string scalars) of several shards in turn.
+    """Return serialised examples (string scalars) of several shards in turn.
 
-    Without calls of its own, tf.data goes on with another shard after an error than with them.
+    After an error, tf.data continues with a different shard if it has no parallel calls.
     """
     skips = context.source.dataset.on_corrupt == "skip"
     calls, open_at_once = _autotuned(stage.num_parallel_calls), stage.at_once(len(context.split.shards))
@@ -89,7 +89,7 @@ def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.D
 
 
 def applied(step: Step, context: Context) -> Callable[[Any], Example]:
-    """Return the function of `step` on an example: on a serialised one if it parses, else on one of its features."""
+    """Return the function of `step` for an example: for a serialised one if it parses, else for one of its features."""
     if step.parses:
         parser: Callable[[Any], Example] = context.source.parser()
         return parser
@@ -102,7 +102,7 @@ def applied(step: Step, context: Context) -> Callable[[Any], Example]:
 
 
 def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data.Dataset:
-    """Apply all steps in one map and return (inputs, target); a target that is a class is checked."""
+    """Return (inputs, target) after all steps in one map; a target that is a class is checked against the classes."""
     functions, flow = [applied(step, context) for step in stage.steps], context.source.dataset.examples
     count = context.source.num_classes
     classes = None if count is None else tf.range(count, dtype=tf.int64)
@@ -113,7 +113,7 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
         for function in functions:
             example = function(example)
         inputs, found = flow.handed(example)
-        # The least costly check: to look up an index outside the classes is an error.
+        # The cheapest check: looking up an index outside the classes is an error.
         return inputs, found if classes is None else tf.gather(classes, found)
 
     return dataset.map(
@@ -124,7 +124,7 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
 
 
 def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.data.Dataset:
-    """(features, target), from inputs that the model's base is given in batches; their order stays."""
+    """Return (features, target) in the same order; the model's base processes the inputs in batches."""
     function = context.backbone.features if context.backbone else None
 
     def features(inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -135,7 +135,7 @@ def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.
 
 
 def counted(dataset: tf.data.Dataset, context: Context) -> tf.data.Dataset:
-    """Return the same examples; the bytes of a pass over them are counted in the context."""
+    """Return the same examples, and count the bytes of a pass over them."""
 
     def count(number: tf.Tensor, example: Any) -> Any:
         size = tf.add_n([_size(feature) for feature in tf.nest.flatten(example)])
@@ -147,7 +147,7 @@ def counted(dataset: tf.data.Dataset, context: Context) -> tf.data.Dataset:
 
 
 def _size(feature: tf.Tensor) -> tf.Tensor:
-    """Return the bytes of a feature as an int64 scalar."""
+    """Return the size in bytes; int64 scalar."""
     size = tf.strings.length(feature) if feature.dtype == tf.string else tf.size(feature) * feature.dtype.size
     return tf.cast(size, tf.int64)
 
@@ -161,11 +161,11 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     SkipCorrupt: skip_corrupt,
     Backbone: backbone,
 }
-"""The function that each kind of stage stands for that is no call. A cache on disk takes several: see `disk`."""
+"""Functions of the stages that are not method calls, by type. A cache on disk has several: see `disk`."""
 
 
 def staged(dataset: tf.data.Dataset | None, stage: Stage, context: Context) -> tf.data.Dataset:
-    """Return the dataset that `stage` makes of `dataset`."""
+    """Return `dataset` after `stage`."""
     call = stage.call()
     return DATASET_STAGES[type(stage)](dataset, stage, context) if call is None else _called(dataset, call, context)
 
@@ -182,7 +182,7 @@ def _argument(argument: Any, context: Context) -> Any:
             return argument.value
         case Parallel():
             return _autotuned(argument.value)
-        case UpToAll():  # a buffer for more would take memory, and change no order
+        case UpToAll():  # a larger buffer would take memory without changing the order
             return min(argument.value, context.split.num_examples)
         case PassSeed():
             return context.pass_seed(context.pass_number)

@@ -1,4 +1,4 @@
-"""A cache on disk in a graph: one pass fills it, others read it. What a pass does is decided when it begins."""
+"""Cache on disk in a graph: one pass fills it, others read it; each pass decides when it begins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from etlrun.stages.flow import Flow
 
 
 def decided(keeper: Keeper) -> tuple[tf.Tensor, tf.Tensor]:
-    """What a pass does, and how many examples it can read; int64 scalars."""
+    """Return what a pass does, and how many examples it can read; int64 scalars."""
 
     def begin() -> tuple[Any, Any]:
         mode = keeper.begin()
@@ -23,7 +23,7 @@ def decided(keeper: Keeper) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def either(mode: tf.Tensor, filling: tf.data.Dataset, reading: tf.data.Dataset) -> tf.data.Dataset:
-    """`reading` where `mode` is to read, `filling` otherwise; the other one is not begun."""
+    """Return `reading` if `mode` is to read, else `filling`; the other one is not started."""
     everything, nothing = tf.constant(-1, tf.int64), tf.constant(0, tf.int64)
     reads = tf.equal(mode, READ)
     return filling.take(tf.where(reads, nothing, everything)).concatenate(
@@ -32,7 +32,7 @@ def either(mode: tf.Tensor, filling: tf.data.Dataset, reading: tf.data.Dataset) 
 
 
 def written(dataset: tf.data.Dataset, keeper: Keeper, mode: tf.Tensor) -> tf.data.Dataset:
-    """The examples of `dataset`, written to the cache where `mode` is to fill it, which is complete at their end."""
+    """Return the examples of `dataset`; if `mode` is to fill the cache, write them, and publish it at their end."""
 
     def write(*example: Any) -> Any:
         done = tf.cond(
@@ -52,7 +52,7 @@ def written(dataset: tf.data.Dataset, keeper: Keeper, mode: tf.Tensor) -> tf.dat
 
 
 def columns(kept: Flow) -> list[Column]:
-    """Return the features that a cache holds, in the order of the tensors of an example."""
+    """Return the features that a cache holds, in the order of the components of an example."""
     found = []
     for name in kept.columns:
         feature = kept.features[name]
@@ -64,12 +64,12 @@ def columns(kept: Flow) -> list[Column]:
 
 
 def read_each(numbers: tf.data.Dataset, keeper: Keeper, kept: Flow) -> tf.data.Dataset:
-    """(inputs, target) for each number (int64 scalar)."""
+    """Return (inputs, target) for each number (int64 scalar)."""
     return _read(numbers, keeper.one, kept, ())
 
 
 def read_batches(numbers: tf.data.Dataset, keeper: Keeper, kept: Flow) -> tf.data.Dataset:
-    """(inputs, target) for each batch of numbers (int64 vector), each feature copied once."""
+    """Return (inputs, target) for each batch of numbers (int64 vector), with each feature copied once."""
     return _read(numbers, keeper.batch, kept, (None,))
 
 

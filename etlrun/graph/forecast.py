@@ -1,4 +1,4 @@
-"""What a cache will take, before it is filled; what does not fit is refused, with what would."""
+"""Forecast of the size of a cache before it is filled; one that doesn't fit is refused, with alternatives that do."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 
 import tensorflow as tf
 
-from etlrun.cache import limits
-from etlrun.cache.limits import kept_bytes, megabytes
+from etlrun import machine
 from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps
+from etlrun.machine import megabytes
 from etlrun.plan.plan import at_cache
-from etlrun.stages.cache import Cache
+from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE, Cache, kept_bytes
 from etlrun.stages.step import Map
 
 _SAMPLE = 64
-"""Examples from which the mean size is taken where sizes differ."""
+"""Number of examples that are sampled for the mean size if sizes differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Of one kind of cache.
+    """Space for one kind of cache.
 
     Attributes:
-        free_bytes: Now.
-        share: Of these that caches may take.
-        where: For a message.
+        free_bytes: Free bytes now.
+        share: Fraction of them that caches may take.
+        where: Description for a message.
     """
 
     free_bytes: int
@@ -36,32 +36,32 @@ class Space:
     where: str
 
     def takes(self, size: int) -> bool:
-        """Whether that fits."""
+        """Return whether a cache of this size fits."""
         return size <= self.share * self.free_bytes
 
 
 def fits(pipelines: Mapping[str, Pipeline], cache: Cache, folder: Any) -> int:
-    """The bytes that the caches of `pipelines` are going to take; `WorldError` where there is no space for them."""
+    """Return the size of the caches of `pipelines` in bytes; raise `WorldError` if there is no space for them."""
     size = sum(_bytes_at(pipeline, None) for pipeline in pipelines.values())
     spaces = {
-        "memory": Space(free_bytes=limits.free_memory_bytes(), share=limits.MEMORY_SHARE, where="memory"),
-        "disk": Space(free_bytes=limits.free_disk_bytes(folder), share=limits.DISK_SHARE, where=str(folder)),
+        "memory": Space(free_bytes=machine.free_memory_bytes(), share=MEMORY_SHARE, where="memory"),
+        "disk": Space(free_bytes=machine.free_disk_bytes(folder), share=DISK_SHARE, where=str(folder)),
     }
     space = spaces[cache.path.removeprefix("cache.")]
     if space.takes(size):
         return size
     others = list(_that_fit(pipelines, cache, size, spaces))
-    share = f"{space.share:.0%}" + (" (the training needs some, too)" if not cache.outlives_run else "")
+    share = f"{space.share:.0%}" + (" (the training needs memory, too)" if not cache.outlives_run else "")
     raise WorldError(
         where=f"{cache.path} at {cache.at}",
-        found=f"{megabytes(size)} to keep, with {megabytes(space.free_bytes)} free in {space.where}",
-        expected=f"at most {share} of what is free",
+        found=f"{megabytes(size)} to cache, with {megabytes(space.free_bytes)} free in {space.where}",
+        expected=f"at most {share} of the free space",
         remedy=f"these fit: {'; '.join(others)}" if others else "set cache=none",
     )
 
 
 def _that_fit(pipelines: Mapping[str, Pipeline], cache: Cache, size: int, spaces: Mapping[str, Space]) -> Iterator[str]:
-    """Other targets and points, with their sizes."""
+    """Yield other targets and points that fit, with their sizes."""
     points = {cache.at: size}
     for point in ("source", "decoded", "transformed"):
         if point not in points and all(_has(pipeline, point) for pipeline in pipelines.values()):
@@ -78,7 +78,7 @@ def _steps(pipeline: Pipeline) -> list[Any]:
 
 
 def _has(pipeline: Pipeline, point: str) -> bool:
-    """Whether a cache may stand there: the point exists, and nothing random comes before it."""
+    """Return whether a cache is possible there: the point exists, and no random step comes before it."""
     steps = _steps(pipeline)[: _count(pipeline, point)]
     if point == "source" and any(planned.stage.leaves_out for planned in pipeline.stages):
         return False
@@ -87,13 +87,13 @@ def _has(pipeline: Pipeline, point: str) -> bool:
 
 
 def _count(pipeline: Pipeline, point: str) -> int:
-    """Steps before a point."""
+    """Return the number of steps before a point."""
     steps = _steps(pipeline)
     return next((place for place, step in enumerate(steps, 1) if point in step.stage.points), len(steps))
 
 
 def _bytes_at(pipeline: Pipeline, point: str | None) -> int:
-    """Of all examples at a point of that name, or where the cache is."""
+    """Return the size of all examples at a point of that name, or at the point of the cache."""
     if point is None:
         before, _, _ = at_cache(pipeline.stages)
         count, flow = sum(len(planned.steps) for planned in before), before[-1].gives
@@ -105,7 +105,7 @@ def _bytes_at(pipeline: Pipeline, point: str | None) -> int:
 
 
 def _sampled_bytes(pipeline: Pipeline, count: int) -> float:
-    """The mean of the first examples, `count` steps applied."""
+    """Return the mean size of the first examples after `count` steps."""
     stage: Any = next(planned.stage for planned in pipeline.stages if planned.stage.path == Map.path)
     steps = tuple(step.stage for step in _steps(pipeline)[:count])
     sample = map_steps(
@@ -113,7 +113,7 @@ def _sampled_bytes(pipeline: Pipeline, count: int) -> float:
         Map(num_parallel_calls=2, deterministic=stage.deterministic, steps=steps),
         pipeline.context,
     )
-    tries = tf.data.Dataset.range(_SAMPLE)  # a file that can't be opened raises whenever it is asked
+    tries = tf.data.Dataset.range(_SAMPLE)  # a file that can't be opened raises on every read
     examples = tf.data.Dataset.zip((tries, sample)).ignore_errors().as_numpy_iterator()
     sizes = [sum(map(_size, tf.nest.flatten(example))) for _, example in examples]
     return sum(sizes) / max(len(sizes), 1)

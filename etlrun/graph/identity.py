@@ -1,7 +1,7 @@
-"""What the examples at a point of a pipeline are: the content of everything before it.
+"""Identity of the examples at a point of a pipeline: all that determines them.
 
-Two pipelines of one identity give the same examples in the same order. What only changes the speed is no part of it.
-The seed is one where the shards are shuffled: nothing else that is random may come before a cache.
+Two pipelines with the same identity give the same examples in the same order. Parameters of speed are not part of it.
+The seed is a part if the shards are shuffled: nothing else that is random may come before a cache.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from etlrun.plan.plan import PlannedStage, data_values
 from etlrun.sources.tfds import Source
 
 _FORMAT = 2
-"""Rises when files of a cache are written in another way."""
+"""Version of the file format of caches."""
 
 
 def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
-    """Pairs of a name and a value, for what the stages `before` give: data set, files, stages, code, versions."""
+    """Return the identity of the output of the stages `before`: pairs of a name and a value.
+
+    They describe dataset, files, stages, code and versions.
+    """
     builder, dataset = context.source.builder, context.source.dataset
     declared = dataset.examples.features
     pairs: Identity = [
@@ -41,7 +44,7 @@ def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
         pairs += [[name, _plain(value)] for name, value in values.items()]
     if _is_shuffled(before, context):
         pairs.append(["seed", context.seed])
-    # A damaged record is skipped, though its checksum says nothing of the damage.
+    # A damaged record is skipped, although its checksum doesn't show the damage.
     whole = any(planned.stage.leaves_out for planned in before)
     pairs += [[f"file {name}", held] for name, held in context.split.content.files(whole=whole)]
     if context.backbone is not None:
@@ -62,12 +65,12 @@ def _plain(value: Any) -> Any:
 
 
 def _makers(flat: Sequence[PlannedStage], context: Context, *, is_random: bool) -> Identity:
-    """The code that makes the examples. TensorFlow is a part of it only where it decodes, computes or shuffles."""
+    """Return the code that makes the examples. TensorFlow is included only if it decodes, computes or shuffles."""
     stages = [planned.stage for planned in flat]
     roots: list[Any] = [Source.parser, *(context.backbone.makers if context.backbone is not None else ())]
     roots += [made for stage in stages for made in stage.makers]
     roots += [DATASET_STAGES[type(stage)] for stage in stages if type(stage) in DATASET_STAGES]
-    code = [["python", "{}.{}".format(*sys.version_info)]]  # code is compiled otherwise by each
+    code = [["python", "{}.{}".format(*sys.version_info)]]  # each compiles code differently
     code += [[f"code {module}", digest] for module, digest in code_of(roots).items()]
     packages = {package for stage in stages for package in stage.rests_on} | ({"tensorflow"} if is_random else set())
     versions = {"tensorflow": tf.__version__, "tensorflow-datasets": tfds.__version__}

@@ -1,4 +1,4 @@
-"""Leaving out broken records, and nothing else."""
+"""Skipping of corrupt records, and of nothing else."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from etlrun.stages.skip import SkipCorrupt
 
 
 def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context) -> tf.data.Dataset:
-    """Elements that raise are dropped; what is missing at the end of a pass has to be broken records.
+    """Drop elements that raise; at the end of a pass, all missing examples have to be corrupt records.
 
-    An element is asked for as often as there are examples: a file that can't be opened raises whenever it is asked.
+    The number of reads is limited to that of examples, since a file that can't be opened raises on every read.
     """
     total = context.split.num_examples
     blank = tf.nest.map_structure(
@@ -22,7 +22,7 @@ def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context
 
     def checked(kept: np.int64) -> np.bool_:
         context.losses.explain(context.source, context.split, int(kept))
-        return np.bool_(False)  # noqa: FBT003 - the type that TensorFlow takes
+        return np.bool_(False)  # noqa: FBT003 - the type that TensorFlow requires
 
     def is_example(kept: tf.Tensor, numbered: tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]) -> tf.Tensor:
         return tf.cond(

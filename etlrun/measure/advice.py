@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etlrun.cache.limits import MEMORY_SHARE, free_memory_bytes, megabytes
-from etlrun.machine import CORES, calls_here
+from etlrun.machine import CORES, calls_here, free_memory_bytes, megabytes
 from etlrun.plan.plan import Plan, name_of_point, stage_of
 from etlrun.record.findings import StageCost
-from etlrun.stages.cache import DiskCache
+from etlrun.stages.cache import MEMORY_SHARE, DiskCache
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import Prefetch, Shuffle
 from etlrun.stages.model import Backbone

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from etlrun.errors import WorldError
 from etlrun.machine import cores
 from etlrun.measure.advice import advice
 from etlrun.measure.meter import Loop, spread_ms
@@ -68,7 +67,7 @@ class Assessment:
         watch = self.work.watches[name]
         loop, costs = watch.meter.end(), self._costs_of(name)
         if not loop.steps_s:
-            raise _empty_pass(name)
+            raise self.work.pipelines[name].empty(Dataset.key_of(name))
         if watch.pass_batches is None:
             watch.release()
         if costs is not None:
@@ -223,13 +222,3 @@ class Assessment:
             "cached_bytes": sum(self._cached_bytes(name) for name in self.work.pipelines),
             "epochs": len(self.loops["train"]),
         }
-
-
-def _empty_pass(name: str) -> WorldError:
-    key = Dataset.key_of(name)
-    return WorldError(
-        where=key,
-        found="an epoch without a batch",
-        expected="at least one batch: readable examples and, with load.drop_remainder=true, as many as the batch size",
-        remedy=f"repair the data, choose a larger {key}, or set load.drop_remainder=false",
-    )

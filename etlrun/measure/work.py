@@ -8,7 +8,6 @@ from etlrun.graph.build import Pipeline
 from etlrun.measure.watched import Watch
 from etlrun.plan.plan import Plan
 from etlrun.record.record import Record
-from etlrun.sources.tfds import Source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,14 +17,12 @@ class Work:
     Attributes:
         plan: Plan of the run.
         record: Record of the run.
-        source: The opened dataset.
         pipelines: Pipelines by name: `train` and, if there is validation, `validation`.
         watches: Measurements of each pipeline.
     """
 
     plan: Plan
     record: Record
-    source: Source
     pipelines: dict[str, Pipeline]
     watches: dict[str, Watch]
 

@@ -1,1 +1,1 @@
-"""A config parsed (`spec`), what will happen (`planner`), and how that is shown (`render`). Free of TensorFlow."""
+"""Config parsing (`spec`), planning (`planner`), and rendering of plans (`render`). Does not import TensorFlow."""

@@ -1,4 +1,4 @@
-"""What a person most likely meant by a key that no stage has."""
+"""Suggestions for unknown keys: the key that was probably meant."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
 
 _ALIKE_HERE, _ALIKE_ELSEWHERE = 0.5, 0.7
-"""From which on names are alike: in the block of the unknown key, and in the others."""
+"""Least similarity of a suggested name: in the block of the unknown key, and in other blocks."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Known:
     """A key that a config may have.
 
     Attributes:
-        path: With its dots.
-        takes: The type of its values; None for a block of keys.
-        needs: The choice of an option without which it is not there; empty for none.
+        path: Dotted path.
+        takes: Type of its values; None for a block of keys.
+        needs: Option that has to be chosen for the key to exist; empty if none.
     """
 
     path: str
@@ -40,11 +40,11 @@ class Known:
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """Last part of the path."""
         return self.path.rpartition(".")[2]
 
     def fits(self, value: object) -> bool:
-        """Whether `value` may be its value; a text chooses an option of a group."""
+        """Return whether the key accepts `value`; for a group, a string selects an option."""
         if self.takes is None:
             return isinstance(value, Mapping | str)
         try:
@@ -55,9 +55,9 @@ class Known:
 
 
 def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) -> str:
-    """A remedy that names the key, or the option, that was meant by the unknown key `path`; empty where none is alike.
+    """Return a remedy that names the key or the option that was probably meant by the unknown key `path`; else "".
 
-    A key of the same name counts before one that is alike, and one of the stages that `config` chooses before others.
+    A key with the same name is preferred to a similar one, and a key of the stages that `config` selects to others.
     """
     block, _, name = path.rpartition(".")
     if block != "transform" and isinstance(value, str) and value in stages.get(block, {}):
@@ -75,7 +75,7 @@ def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) ->
 
 
 def _alike(name: str, block: str, value: object, known: Sequence[Known]) -> list[Known]:
-    """The keys whose names are most like `name`, or that it abbreviates."""
+    """Return the keys whose names are most similar to `name`, or that it abbreviates."""
     found: list[tuple[tuple[float, bool], Known]] = []
     for key in known:
         is_here = key.path.rpartition(".")[0] == block
@@ -89,7 +89,7 @@ def _alike(name: str, block: str, value: object, known: Sequence[Known]) -> list
 
 
 def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
-    """All keys, in the order of the groups; those of a sweep as keys that need one."""
+    """Yield all keys in the order of the groups; those of a sweep need `-m`."""
     for group, fixed in (("dataset", Dataset), ("load", Load), ("measure", Measure)):
         yield from _fields(group, fixed)
     for group in (group for group in stages if group != "transform"):
@@ -109,7 +109,7 @@ def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
 
 
 def _fields(path: str, stage_type: type[Stage]) -> list[Known]:
-    """The block of a stage, and the keys in it."""
+    """Return the block of a stage and its keys."""
     found = [Known(path, None)]
     annotated = typing.get_type_hints(stage_type, include_extras=True)
     inner = typing.get_type_hints(stage_type)

@@ -1,4 +1,4 @@
-"""What will happen, and in which order: a `Plan`, free of TensorFlow. `etlrun.plan.planner` makes it of a `RunSpec`."""
+"""Plan of a run: its stages in order, without TensorFlow. `etlrun.plan.planner` makes it from a `RunSpec`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ StageT = TypeVar("StageT", bound=Stage)
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStage:
-    """A stage in its place.
+    """A stage of a planned pipeline.
 
     Attributes:
-        stage: With all its values.
-        gives: What flows out of it.
-        steps: For `transform.map`, its steps with what each gives.
+        stage: The stage with all its values.
+        gives: Its output.
+        steps: For `transform.map`, its steps with their outputs.
     """
 
     stage: Stage
@@ -34,13 +34,13 @@ class PlannedStage:
 
     @property
     def is_random(self) -> bool:
-        """Whether it does something else in each pass."""
+        """Whether its result differs from pass to pass."""
         return self.stage.random or any(step.is_random for step in self.steps)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStep(PlannedStage):
-    """A step in its place."""
+    """A step of a planned pipeline."""
 
     stage: Step
 
@@ -50,12 +50,12 @@ class Plan:
     """A run before it starts.
 
     Attributes:
-        spec: What was asked for.
-        train: The stages that training examples go through, in order.
-        evaluation: Those of validation examples; empty where there is no validation.
-        by_model: The scaling steps at the end of both that the model does, since the one input before them is uint8.
-        decisive: Everything that decides the run's numbers, by dotted path; speed, and so the cache, left out.
-        remarks: What a reader should know, one sentence each.
+        spec: The requested run.
+        train: Stages of the training pipeline, in order.
+        evaluation: Stages of the validation pipeline; empty without validation.
+        by_model: Scaling steps at the end of both pipelines that the model applies, because its one input is uint8.
+        decisive: All values that determine the results, by dotted path; without those that only change the speed.
+        remarks: Notes for the reader, one sentence each.
     """
 
     spec: RunSpec
@@ -67,33 +67,33 @@ class Plan:
 
     @property
     def pipelines(self) -> dict[str, tuple[PlannedStage, ...]]:
-        """The stages by the name of their pipeline."""
+        """Stages of both pipelines by name."""
         return {"train": self.train, "validation": self.evaluation}
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits of a SHA-256 over all that decides the numbers of a run, speed left out.
+        """First 16 hex digits of a SHA-256 over all values that determine the results of a run.
 
-        Two runs of one fingerprint, on the same data and the same machine, come to the same numbers
-        (unless a remark says otherwise).
+        Two runs with the same fingerprint, on the same data and machine, give the same results (unless a note says
+        otherwise).
         """
         text = json.dumps(self.decisive, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def given_to_model(stages: Sequence[PlannedStage]) -> Flow:
-    """Return the input of the whole model: the end of a pipeline, or of its part before the model's own base."""
+    """Return the input of the whole model: the output of a pipeline, or of its part before the model's base."""
     own = [place for place, planned in enumerate(stages) if planned.stage.path == Backbone.path]
     return stages[own[0] - 1 if own else -1].gives
 
 
 def reads_features(plan: Plan) -> bool:
-    """Whether the head of the model is trained alone, on what a cache keeps of its base."""
+    """Return whether only the head of the model is trained, on cached features of its base."""
     return plan.spec.cache.at == "features" and plan.spec.cache.keeps
 
 
 def sections(spec: RunSpec) -> Iterator[Stage]:
-    """The parts of a run that are no pipeline, in the order in which they are shown."""
+    """Yield the parts of a run that are not pipelines, in the order in which they are shown."""
     yield spec.model
     yield spec.trainer
     if spec.fit is not None:
@@ -103,7 +103,7 @@ def sections(spec: RunSpec) -> Iterator[Stage]:
 
 
 def at_cache(stages: Sequence[PlannedStage]) -> tuple[Sequence[PlannedStage], Cache | None, Sequence[PlannedStage]]:
-    """The stages before the cache, the cache, and those after it; where there is none, all stages are after it."""
+    """Return the stages before the cache, the cache, and the stages after it; without a cache, all stages are after."""
     for place, planned in enumerate(stages):
         if planned.stage.keeps:
             return stages[:place], cast("Cache", planned.stage), stages[place + 1 :]
@@ -111,24 +111,24 @@ def at_cache(stages: Sequence[PlannedStage]) -> tuple[Sequence[PlannedStage], Ca
 
 
 def place_of_point(point: str, steps: Sequence[Step]) -> int | None:
-    """Return how many of `steps` come before a point of that name; None where none of them leads there."""
+    """Return the number of `steps` before the point of that name; None if no step leads to it."""
     return next((place for place, step in enumerate(steps, 1) if point in step.points), None)
 
 
 def name_of_point(steps: Sequence[Step]) -> str:
-    """Return how `cache.at` calls the point after `steps`."""
+    """Return the value of `cache.at` for the point after `steps`."""
     return steps[-1].points[0] if steps else "source"
 
 
 def stage_of(stages: Iterable[PlannedStage], kind: type[StageT]) -> StageT | None:
-    """Return the stage of that type, of which a pipeline has one at most; None where it has none."""
+    """Return the only stage of that type; None if there is none."""
     return next((planned.stage for planned in stages if isinstance(planned.stage, kind)), None)
 
 
 def decisive_values(
     spec: RunSpec, train: Iterable[PlannedStage], evaluation: Iterable[PlannedStage], by_model: Iterable[PlannedStage]
 ) -> dict[str, Any]:
-    """Everything that decides the numbers of a run of these stages, by dotted path, speed left out."""
+    """Return all values that determine the results of a run, by dotted path; without those of speed."""
     values: dict[str, Any] = {}
     for stage in (spec.dataset, *sections(spec)):
         values |= data_values(stage, "")
@@ -143,12 +143,12 @@ def decisive_values(
 
 
 def keeps_file_order(spec: RunSpec) -> bool:
-    """Whether a cache keeps the order in which the first pass has read the shards, so that it changes the order."""
+    """Return whether a cache fixes the shard order of the first pass for all later ones."""
     return spec.extract.random and spec.cache.keeps
 
 
 def data_values(stage: Stage, prefix: str) -> dict[str, Any]:
-    """The parameters of `stage` that change more than the speed, by dotted path; of later ones those that are set."""
+    """Return the parameters of `stage` that change more than the speed, by dotted path; optional ones only if set."""
     return {
         f"{prefix}{stage.path}.{parameter.name}": parameter.value
         for parameter in parameters(stage)

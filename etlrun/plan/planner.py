@@ -1,4 +1,4 @@
-"""A `RunSpec` becomes a `Plan`."""
+"""Planner: makes a `Plan` from a `RunSpec`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from etlrun.stages.step import AfterCache, Map, Parse, Step
 
 
 def plan(spec: RunSpec) -> Plan:
-    """The plan of `spec`; `ConfigError` with every pair of stages that don't fit."""
+    """Return the plan of `spec`; raise `ConfigError` with all pairs of stages that don't fit together."""
     planner = _Planner(spec)
     train, evaluation, by_model = planner.pipelines()
     if not planner.faults and spec.fit is not None:
@@ -46,7 +46,7 @@ Stages = tuple[PlannedStage, ...]
 
 
 class _Planner:
-    """Collects faults while it goes on."""
+    """Makes the pipelines of a spec, and collects all faults on the way."""
 
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec
@@ -54,13 +54,13 @@ class _Planner:
         self.by_model = self._scaled_by_model()
 
     def pipelines(self) -> tuple[Stages, Stages, tuple[PlannedStep, ...]]:
-        """The stages of training and of validation, and the steps that the model does."""
+        """Return the stages of training and of validation, and the steps that the model applies."""
         train = self._pipeline(self.spec.transform, evaluation=False)
         evaluation = self._pipeline(self.spec.eval_transform, evaluation=True) if validates(self.spec) else ()
         return train, evaluation, self._steps(self.by_model, given_to_model(train))
 
     def model_sees(self, train: Stages, by_model: Stages) -> Flow:
-        """What the base of the model is given."""
+        """Return the input of the model's base."""
         return by_model[-1].gives if by_model else given_to_model(train)
 
     def _add(self, where: str, found: object, expected: str, remedy: str, *, is_rule: bool = True) -> None:
@@ -84,7 +84,7 @@ class _Planner:
         return tuple(planned)
 
     def _stages(self, transform: Map, *, evaluation: bool) -> Iterator[Stage]:
-        """The stages in order; random ones and the remainder rule are for training alone."""
+        """Yield the stages in order; random ones and `drop_remainder` apply to training only."""
         spec, load = self.spec, self.spec.load
         parse = () if spec.extract.parses else (Parse(),)
         steps = (*parse, *transform.steps[: len(transform.steps) - len(self.by_model)])
@@ -110,14 +110,14 @@ class _Planner:
             yield Prefetch(buffer_size=load.prefetch)
 
     def _place_of_cache(self, steps: tuple[Step, ...]) -> int:
-        """How many of the steps come before it."""
+        """Return the number of steps before the cache."""
         at, extract = self.spec.cache.at, self.spec.extract
         if not self.spec.cache.keeps or at in {"transformed", "features"}:
             return len(steps)
         place = place_of_point(at, steps)
         if place is not None:
             return place
-        if at == ("decoded" if extract.decodes else "source"):  # what is read is at that point already
+        if at == ("decoded" if extract.decodes else "source"):  # the examples are at that point when they are read
             return 0
         where, known = NoCache.key("at"), tuple(dict.fromkeys((*POINTS, *(step.points[-1] for step in steps))))
         if at == "source":
@@ -128,7 +128,7 @@ class _Planner:
         return len(steps)
 
     def _scaled_by_model(self) -> tuple[Step, ...]:
-        """The scaling steps at the end of both lists, where the one input before them is uint8 in both."""
+        """Return the scaling steps at the end of both lists, if the one input before them is uint8 in both."""
         spec = self.spec
         lists = [spec.transform.steps, *([spec.eval_transform.steps] if validates(spec) else [])]
         common = takewhile(
@@ -141,7 +141,7 @@ class _Planner:
         return tail if all(dtypes == ["uint8"] for dtypes in inputs) else ()
 
     def _quietly(self, steps: tuple[Step, ...]) -> Flow | None:
-        """What these steps give; None where they can't take what they are given."""
+        """Return the output of these steps; None if they don't accept their input."""
         stages = (self.spec.extract, *(() if self.spec.extract.parses else (Parse(),)), *steps)
         try:
             return reduce(lambda flow, stage: stage.flow(flow), stages, self.spec.dataset.examples)
@@ -149,7 +149,7 @@ class _Planner:
             return None
 
     def through(self, stage: Stage, flow: Flow) -> Flow:
-        """What `stage` makes of `flow`; a fault where it can't take it."""
+        """Return the output of `stage` for `flow`; add a fault if the stage doesn't accept it."""
         try:
             return stage.flow(flow)
         except UnfitError as unfit:

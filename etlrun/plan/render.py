@@ -1,4 +1,4 @@
-"""A plan as text for a pull request, as JSON for machines, as Mermaid for a picture."""
+"""Renderings of a plan: text for pull requests, JSON for machines, Mermaid for diagrams."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _STEP_WIDTH = 29
 
 
 def text(plan: Plan, cores: int | None = None) -> str:
-    """One line a stage and one a parameter, each with its kind, so that a diff shows just what changed.
+    """Return the plan with a line for each stage and each parameter with its kind, so that a diff shows what changed.
 
-    With `cores`, those of a machine, calls that follow them are told as numbers too; without, the text is for any.
+    With `cores`, values such as `cores-1` are also shown as numbers; without, the text holds for any machine.
     """
     lines = ["dataset", *_parameter_lines(plan.spec.dataset, _INDENT, cores)]
     for title, stages in (("train", plan.train), ("validation", plan.evaluation)):
@@ -30,12 +30,12 @@ def text(plan: Plan, cores: int | None = None) -> str:
         steps = _step_lines(plan.by_model, cores) if stage is plan.spec.model else ()
         lines += ["", stage.path, *steps, *_parameter_lines(stage, _INDENT, cores)]
     lines += ["", f"fingerprint {plan.fingerprint}"]
-    lines += [f"remark: {remark}" for remark in plan.remarks]
+    lines += [f"note: {remark}" for remark in plan.remarks]
     return "\n".join(lines) + "\n"
 
 
 def text_here(plan: Plan) -> str:
-    """The text for this machine."""
+    """Return the text of the plan for this machine."""
     return text(plan, machine.cores())
 
 
@@ -62,7 +62,7 @@ def _parameter_lines(stage: Stage, indent: str, cores: int | None) -> Iterator[s
 
 
 def as_dict(plan: Plan) -> dict[str, Any]:
-    """The plan as plain values; `format` rises when a reader would have to change."""
+    """Return the plan as plain values; `format` rises with each incompatible change."""
     trainer, fit = plan.spec.trainer, plan.spec.fit
     nested = {"early_stopping": _values(fit.early_stopping)} if fit is not None else {}
     return {
@@ -99,12 +99,12 @@ def _values(stage: Stage) -> dict[str, Any]:
 
 
 def as_json(plan: Plan) -> str:
-    """`as_dict` as indented JSON."""
+    """Return `as_dict` as indented JSON."""
     return json.dumps(as_dict(plan), indent=2) + "\n"
 
 
 def mermaid(plan: Plan) -> str:
-    """A flowchart that code hosts draw in a comment."""
+    """Return a Mermaid flowchart, which code hosts render in comments."""
     lines = ["flowchart LR"]
     for name, stages, split in (
         ("train", plan.train, plan.spec.dataset.split),

@@ -1,4 +1,4 @@
-"""What no stage can know by itself: rules between the parts of a run, and remarks on them."""
+"""Rules between the parts of a run, which no stage can check alone, and notes on valid runs."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ Stages = Sequence[PlannedStage]
 
 
 def validates(spec: RunSpec) -> bool:
-    """Whether there is validation."""
+    """Return whether the run validates."""
     return spec.dataset.eval_split is not None
 
 
 def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fault]) -> Iterator[Fault]:
-    """The faults of a run of these stages; `so_far` are those of single stages, after which flows mean nothing."""
+    """Yield the faults of a run of these stages; flows are only valid if `so_far`, the faults of stages, is empty."""
     given, eval_steps = train[-1].gives, f"{spec.transform.block}.eval_steps"
     if not so_far and evaluation and evaluation[-1].gives != given:
         yield _fault(
             eval_steps,
             evaluation[-1].gives,
-            f"what the training steps give, {given}",
-            "make both lists end alike",
+            f"the output of the training steps, {given}",
+            "end both lists with the same steps",
         )
     for step in spec.eval_transform.steps:
         if step.random:
             yield _fault(
                 eval_steps,
                 step.path,
-                "no random step, so that every epoch is validated alike",
-                "leave the step out",
+                "no random step, so that all epochs are validated on the same data",
+                "remove the step",
                 is_rule=False,
             )
     if spec.cache.keeps:
@@ -63,7 +63,7 @@ def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
             yield _fault(
                 cache.key("at"),
                 f"{cache.at}, which is after {step.path}",
-                "a place before the first random step, of which later epochs would repeat the first one's result",
+                "a point before the first random step, whose first result all later epochs would repeat",
                 f"set cache.at={name_of_point(steps[:place])}, or cache=none",
             )
             break
@@ -79,7 +79,7 @@ def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
         yield _fault(
             cache.key("at"),
             f"{cache.at}, with dataset.on_corrupt=skip",
-            "a place after `decode`, which finds the broken images",
+            "a point after `decode`, which detects broken images",
             "set cache.at=decoded",
         )
     if cache.at == "features":
@@ -101,14 +101,14 @@ def _features(spec: RunSpec) -> Iterator[Fault]:
         yield _fault(
             at,
             "features",
-            "a base that does not learn, so that its features stay what they are",
+            "a frozen base, so that its features stay the same",
             "set model.trainable=false, or cache.at=transformed",
         )
     if spec.measure.digest:
         yield _fault(
             spec.measure.key("digest"),
             "true",
-            "false where cache.at=features, since steps see no examples then",
+            "false with cache.at=features, since the steps then see no examples",
             "set measure.digest=false, or cache.at=transformed",
         )
 
@@ -120,7 +120,7 @@ def _fit(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
             yield _fault(
                 trainer.early_stopping.key("monitor"),
                 show(trainer.early_stopping.monitor),
-                f"loss or val_loss, since the target {flow.target} is no class",
+                f"loss or val_loss, since the target {flow.target} is not a class",
                 "set trainer.early_stopping.monitor=val_loss",
             )
         if not validates(spec) and trainer.early_stopping.monitor.startswith("val_"):
@@ -142,8 +142,8 @@ def _fit(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
         yield _fault(
             trainer.key("steps_per_epoch"),
             trainer.steps_per_epoch,
-            "null where dataset.on_corrupt=skip, since a pass then has an unknown length",
-            "set trainer.steps_per_epoch=null, or mend the data and set dataset.on_corrupt=raise",
+            "null with dataset.on_corrupt=skip, since the length of a pass is then unknown",
+            "set trainer.steps_per_epoch=null, or repair the data and set dataset.on_corrupt=raise",
         )
     if trainer.steps_per_epoch is not None:
         yield from windows_past(spec.profile.windows, trainer.steps_per_epoch * trainer.epochs)
@@ -167,37 +167,37 @@ def _drain(spec: RunSpec, given: Flow) -> Iterator[Fault]:
 
 
 def windows_past(windows: Sequence[Window], steps: int) -> Iterator[Fault]:
-    """The fault of windows to profile that reach past a run of `steps` training steps."""
+    """Yield the fault of profile windows that exceed a run of `steps` training steps."""
     if windows and windows[-1][1] > steps:
         yield _fault(
             Trace.key("windows"),
             show([list(window) for window in windows]),
             f"windows within the {steps} steps of the run",
-            f"end the last one at {steps} or before, or train for longer",
+            f"end the last one at step {steps} or earlier, or train longer",
         )
 
 
 def remarks(spec: RunSpec) -> Iterator[str]:
-    """What a reader should know of a run that is right, one sentence each."""
+    """Yield the notes on a valid run, one sentence each."""
     yield from (f"{sentence}." for sentence in told(spec.unused))
     ordered = {f"{spec.extract.block}.deterministic": spec.extract.is_ordered}
     ordered[spec.transform.key("deterministic")] = spec.transform.deterministic
     loose = [key for key, is_ordered in ordered.items() if not is_ordered]
     if loose:
-        yield f"{' and '.join(loose)} = false: the order of examples, and so every number, differs from run to run."
+        yield f"{' and '.join(loose)} = false: the order of the examples, and so every result, differs from run to run."
     if keeps_file_order(spec):
         yield "extract.shuffle_files = true: the cache keeps the order of the first pass for all later ones."
     unread = unread_cache(spec)
     if unread and "cache_unread" not in spec.measure.silence:
         yield unread
     if spec.cache.keeps and spec.cache.at == "features":
-        yield "cache.at = features: losses are those of a run without it within float tolerance, not to the bit."
+        yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
 
 
 def unread_cache(spec: RunSpec) -> str | None:
-    """Why the cache of a run can't pay; None where it can, or where there is none."""
+    """Return why the cache of a run has no benefit; None if it has one, or if there is no cache."""
     if spec.trainer.epochs != 1 or spec.trainer.steps_per_epoch is not None or not spec.cache.keeps:
         return None
     if spec.cache.outlives_run:
-        return f"{spec.cache.path} can pay only in other runs: with one epoch this one reads nothing that it has kept."
-    return f"{spec.cache.path} can't pay: with one epoch nothing reads what it keeps."
+        return f"{spec.cache.path} benefits only other runs: a single epoch never reads it back."
+    return f"{spec.cache.path} has no effect: a single epoch never reads it back."

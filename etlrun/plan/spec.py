@@ -1,7 +1,6 @@
-"""What a person asked for: a composed config, parsed strictly into a `RunSpec`.
+"""Parsing of a composed config into a `RunSpec`, strictly.
 
-Every fault is found in one go, each with its dotted path; nothing is filled in silently. A config
-names all its values (the files in `conf/` do), so that a reviewer sees them all.
+All faults are reported at once, each with its dotted path. There are no silent defaults: a config gives all values.
 """
 
 from __future__ import annotations
@@ -41,20 +40,20 @@ GROUPS = ("dataset", "extract", "transform", "cache", "load", "model", "trainer"
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """A valid request.
+    """A valid run.
 
     Attributes:
-        dataset: Which examples.
-        extract: How their records are read.
-        transform: What is done to a training example.
-        eval_transform: What is done to a validation example.
-        cache: Where examples are kept, and at which point.
-        load: How they become batches.
-        model: What is trained.
-        trainer: How.
-        profile: Which steps are profiled.
-        measure: What is measured beside the rest.
-        unused: What the config says to options that are not chosen. No part of the request: it changes nothing.
+        dataset: The dataset and its splits.
+        extract: How records are read.
+        transform: Steps for training examples.
+        eval_transform: Steps for validation examples.
+        cache: Where examples are cached, and at which point.
+        load: Shuffling, batching and prefetching.
+        model: The model to train.
+        trainer: How the model is trained.
+        profile: The steps to profile.
+        measure: Optional measurements.
+        unused: Values for options that are not selected; they have no effect.
     """
 
     dataset: Dataset
@@ -71,17 +70,17 @@ class RunSpec:
 
     @property
     def fit(self) -> Trainer | None:
-        """The trainer of a model; None where a run reads its examples and trains nothing."""
+        """The trainer of a model; None if the run only reads its examples."""
         return self.trainer if isinstance(self.trainer, Trainer) else None
 
     @property
     def has_order(self) -> bool:
-        """Whether each run has its examples in the same order."""
+        """Whether all runs read the examples in the same order."""
         return self.extract.is_ordered and self.transform.deterministic
 
 
 def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
-    """The `RunSpec` of a composed config; `ConfigError` with all its faults."""
+    """Return the `RunSpec` of a composed config; raise `ConfigError` with all its faults."""
     if UNUSABLE:
         raise ConfigError(list(UNUSABLE))
     idle = tuple(unused(config, stages))
@@ -93,7 +92,7 @@ def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
 
 
 def parse_sweep(block: object) -> Sweep:
-    """The `sweep` group of a composed config, which is no part of a run; `ConfigError` with all its faults."""
+    """Return the `sweep` group of a composed config, which no run contains; raise `ConfigError` with its faults."""
     parser = _Parser({"sweep": block}, {})
     sweep = parser.stage("sweep", parser.group("sweep"), Sweep)
     if parser.faults or sweep is None:
@@ -102,7 +101,7 @@ def parse_sweep(block: object) -> Sweep:
 
 
 class _Parser:
-    """Collects faults while it goes on."""
+    """Parses a config, and collects all faults on the way."""
 
     def __init__(self, config: Mapping[str, Any], stages: Stages) -> None:
         self.config = config
@@ -149,7 +148,7 @@ class _Parser:
         return None
 
     def named(self, group: str, block: dict[str, Any] | None) -> Any:
-        """The stage that a group's `name` names."""
+        """Return the stage that the `name` of a group selects; None if there is a fault."""
         if block is None:
             return None
         name, known = block.pop("name", None), self.stages[group]
@@ -167,8 +166,8 @@ class _Parser:
         except ValidationError as error:
             self.validation(path, block, stage_type, error)
             return None
-        except ValueError:  # of JSON: Python prints no integer of so many digits
-            self.add(path, "an integer of more than 4,300 digits", "numbers that mean something")
+        except ValueError:  # Python does not convert an integer of so many digits to JSON
+            self.add(path, "an integer of more than 4,300 digits", "a number with fewer digits")
             return None
         for faults, is_rule in ((stage.faults(), False), (stage.rules(), True)):
             for key, found, expected, remedy in faults:
@@ -176,12 +175,12 @@ class _Parser:
         return stage
 
     def validation(self, path: str, block: Mapping[str, Any], stage_type: type[Stage], error: ValidationError) -> None:
-        """A fault for each field that pydantic complains of, in our words."""
+        """Add a fault for each field that pydantic rejects, with the expectation of its type."""
         seen = set()
         for detail in error.errors(include_url=False):
-            if not detail["loc"]:  # it is no JSON
+            if not detail["loc"]:  # it is not valid JSON
                 halves = [key for key, value in block.items() if _has_half_a_character(value)]
-                self.add(".".join([path, *halves[:1]]), "a text with half a character in it", "a text in Unicode")
+                self.add(".".join([path, *halves[:1]]), "a string with an unpaired surrogate", "valid Unicode")
                 continue
             owner, keys = _owner(stage_type, [str(key) for key in detail["loc"]])
             where = ".".join([path, *keys])
@@ -246,7 +245,7 @@ def _adapter(stage_type: Any) -> TypeAdapter[Any]:
 
 
 def _has_half_a_character(value: object) -> bool:
-    """Whether a text in it holds one of the two halves in which UTF-16 writes some characters."""
+    """Return whether it contains an unpaired surrogate of UTF-16."""
     try:
         json.dumps(value, ensure_ascii=False, default=_nothing).encode()
     except UnicodeEncodeError:
@@ -255,12 +254,12 @@ def _has_half_a_character(value: object) -> bool:
 
 
 def _nothing(value: object) -> dict[str, None]:
-    """What no parameter takes, in place of a value that only YAML has, such as bytes."""
+    """Return a value that no parameter accepts, in place of one that only YAML has, such as bytes."""
     return {type(value).__name__: None}
 
 
 def show(value: object) -> str:
-    """A config's value as YAML would have it, for a message."""
+    """Return a config value as in YAML, for a message."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -273,7 +272,7 @@ def show(value: object) -> str:
 
 
 def bare(value: object) -> str:
-    """The same without the quotes that a message puts around texts."""
+    """Return the same without quotes around a string."""
     return value if isinstance(value, str) else show(value)
 
 
@@ -290,7 +289,7 @@ def _value(block: Mapping[str, Any], keys: list[str]) -> Any:
 
 
 def _owner(stage_type: type[Stage], location: list[str]) -> tuple[type[Stage], list[str]]:
-    """The stage type in which a fault lies, and the keys that lead to the field."""
+    """Return the stage type that has the fault, and the keys of the field."""
     keys = location[:1]
     nested = typing.get_type_hints(stage_type).get(keys[0])
     if len(location) > 1 and isinstance(nested, type) and issubclass(nested, Stage):

@@ -1,4 +1,4 @@
-"""What a config says to an option that is not chosen: an experiment's values for the one that it was made with, say."""
+"""Unused values of a config: those for options that are not selected, such as an experiment's for its own model."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ TRANSFORM = "transform"
 
 @dataclass(frozen=True, kw_only=True)
 class Unused:
-    """A value that goes unused.
+    """An unused value.
 
     Attributes:
-        key: Dotted.
-        value: Of it.
-        why: In words.
-        found: What it is, where nothing uses it.
-        expected: What could stand there instead.
-        remedy: What has to be chosen so that it is used.
+        key: Dotted key.
+        value: Its value.
+        why: The reason.
+        found: Description of the value for an error.
+        expected: What would be valid instead.
+        remedy: The option to choose so that the value is used.
     """
 
     key: str
@@ -35,14 +35,14 @@ class Unused:
     remedy: str
 
     def fault(self) -> Fault:
-        """Of a value that somebody has just asked for, or of a file that says it to no one."""
+        """Return the error for a value that was set explicitly, or by a file that has no other use."""
         return Fault(where=self.key, found=self.found, expected=self.expected, remedy=self.remedy)
 
 
 def unused(config: Mapping[str, Any], stages: Stages) -> Iterator[Unused]:
-    """The values of a composed config that only other options of their groups have, or steps that are not used.
+    """Yield the values of a composed config for options of its groups that are not selected, or for unused steps.
 
-    What no option has is not among them.
+    Keys that no option has are not included.
     """
     for group, options in stages.items():
         block = config.get(group)
@@ -51,23 +51,23 @@ def unused(config: Mapping[str, Any], stages: Stages) -> Iterator[Unused]:
 
 
 def told(values: Sequence[Unused]) -> Iterator[str]:
-    """A sentence without its stop for each reason, with all keys that go unused for it."""
+    """Yield a sentence without its period for each reason, with all keys that are unused for it."""
     keys: dict[str, list[str]] = {}
     for value in values:
         keys.setdefault(value.why, []).append(value.key)
     for why, of in keys.items():
-        yield f"{', '.join(of)} {'goes' if len(of) == 1 else 'go'} unused: {why}"
+        yield f"{', '.join(of)} {'is' if len(of) == 1 else 'are'} unused: {why}"
 
 
 def without(config: dict[str, Any], values: Iterable[Unused]) -> dict[str, Any]:
-    """`config` itself, after these values were taken out of it, with what they leave empty."""
+    """Remove these values from `config`, with mappings that become empty, and return it."""
     for value in values:
         _take_out(config, value.key.split("."))
     return config
 
 
 def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The innermost values of a mapping, by dotted keys; of another value itself."""
+    """Yield the innermost values of a mapping with their dotted keys; for another value, the value itself."""
     if isinstance(value, Mapping) and value:
         for name, item in value.items():
             yield from leaves(f"{key}.{name}", item)
@@ -87,7 +87,7 @@ def _of_options(group: str, block: Mapping[str, Any], options: Mapping[str, type
                 yield Unused(
                     key=f"{group}.{key}",
                     value=value,
-                    why=f"{' and '.join(owners)} {'has' if len(owners) == 1 else 'have'} it, {chosen.path} has not",
+                    why=f"{' and '.join(owners)} {'has' if len(owners) == 1 else 'have'} it, {chosen.path} does not",
                     found="an unknown key",
                     expected=f"one of the keys {', '.join(known)}" if known else "no key here",
                     remedy=f"choose {' or '.join(owners)}, which has it",
@@ -107,7 +107,7 @@ def _of_steps(block: Mapping[str, Any], steps: Mapping[str, type[Stage]]) -> Ite
                 yield Unused(
                     key=f"{TRANSFORM}.{key}",
                     value=value,
-                    why=f"{name} is none of the steps",
+                    why=f"{name} is not one of the steps",
                     found="a parameter of a step that is not used",
                     expected=f"`{name}` in transform.steps or transform.eval_steps",
                     remedy="add the step, or leave it out",
@@ -115,7 +115,7 @@ def _of_steps(block: Mapping[str, Any], steps: Mapping[str, type[Stage]]) -> Ite
 
 
 def _has(stage_type: type[Stage], keys: Sequence[str]) -> bool:
-    """Whether a config of this stage may have the key to which these lead."""
+    """Return whether this stage has the nested key."""
     if keys[0] not in field_metadata(stage_type):
         return False
     inner = typing.get_type_hints(stage_type).get(keys[0])

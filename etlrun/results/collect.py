@@ -30,6 +30,7 @@ from etlrun.results.results import (
     are_others,
 )  # fmt: skip
 from etlrun.review.difference import Comparison
+from etlrun.review.measured import compare_configs
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, own_overrides
 from etlrun.sweep.pruning import MARGIN
 from etlrun.sweep.unfit import left_out, unused
@@ -140,7 +141,7 @@ class _Collector:
 
     def _compared(self, number: int) -> Comparison | None:
         """Compare the plan of a config with the baseline's, as `etlrun diff` does."""
-        return data.compared(self.configs[BASELINE].values, self.configs[number].values)
+        return compare_configs(self.configs[BASELINE].values, self.configs[number].values)
 
     def _rates(self, number: int) -> Rates:
         """Return throughput by round; for the two runs of the baseline in a round, their mean."""

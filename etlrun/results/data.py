@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import yaml
-
-from etlrun.errors import EtlrunError
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse
 from etlrun.record.outcome import Outcome
 from etlrun.results.results import BASELINE, Run, are_others
-from etlrun.review.difference import Comparison, compare
-from etlrun.stages import STAGES
+from etlrun.review.measured import Values, compare_configs
 
 Completed = Mapping[int, Sequence[tuple[Run, Outcome]]]
 """Completed runs of each config, by its number."""
-Values = Callable[[], Mapping[str, Any]]
-"""Function that reads a composed config; `OSError` if it no longer exists."""
 Digests = Sequence[tuple[str, str]]
 """Training and validation digest of each epoch; empty strings for those not taken."""
-
-
-def compared(old: Values, new: Values) -> Comparison | None:
-    """Compare the plans of two configs, as `etlrun diff` does; None if they can't be planned."""
-    try:
-        one, other = (plan(parse(values() or {}, STAGES)) for values in (old, new))
-    except (EtlrunError, OSError, ValueError, yaml.YAMLError):  # of another version, or without its file
-        return None
-    return compare(one, other)
 
 
 def of_other_seeds(values: Values) -> str:
@@ -39,7 +22,7 @@ def of_other_seeds(values: Values) -> str:
         config = values()
         return {**config, "trainer": {**config["trainer"], "seed": config["trainer"]["seed"] ^ 1}}
 
-    found = compared(values, reseeded)
+    found = compare_configs(values, reseeded)
     return (
         "" if found is None or not found.doubts else f"{found.doubts[0][:1].lower()}{found.doubts[0][1:].rstrip('.')}"
     )

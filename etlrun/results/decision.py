@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from etlrun.measure.compare import BETTER, FEWEST_ROUNDS, TIED, UNTOLD, WORSE, Gain, Noise, Rates, gains
 from etlrun.results.results import BASELINE, ConfigResult, Decision, are_others
 from etlrun.review.difference import Comparison
-from etlrun.stages.base import DATA, TRAINING
 
 _ALIKE = 1.02
 """Ratio below which memory counts as equal; cores are compared in tenths. Equal costs are no reason for a change."""
@@ -141,7 +140,7 @@ def _same_data(chosen: ConfigResult, baseline: ConfigResult, compared: Compared)
     source = "the digests of their common epochs" if have_digests else "its plan and the records read"
     is_reordered = found is not None and found.is_reordered
     same = "same examples as the baseline in another order" if is_reordered else "same data as the baseline"
-    if found is not None and TRAINING in found.kinds:
+    if found is not None and "training" in found.kinds:
         return f"{same}, by {source}; the training differs"
     is_only_faster = not have_digests and not is_reordered and chosen.fingerprint == baseline.fingerprint
     return f"{same}, by {source}" + ("; only the speed differs" if is_only_faster else "")
@@ -154,7 +153,7 @@ def _doubt(found: Comparison | None, *, is_read: bool) -> str:
     """
     if found is None:
         return "their configs can no longer be planned, and measure.digest was not set"
-    if DATA in found.kinds and not found.is_unsure:
+    if found.changes_data:
         return f"its plan changes the data from {found.since} on, and measure.digest was not set"
     if found.doubts:
         return f"{found.doubts[0][:1].lower()}{found.doubts[0][1:].rstrip('.')}; measure.digest was not set"

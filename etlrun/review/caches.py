@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.cache.limits import kept_bytes, megabytes
+from etlrun.machine import megabytes
 from etlrun.plan.plan import Plan, at_cache, data_values
 from etlrun.plan.spec import RunSpec
 from etlrun.sources.on_disk import examples
-from etlrun.stages.cache import Cache
+from etlrun.stages.cache import Cache, kept_bytes
 from etlrun.stages.model import Backbone
 from etlrun.stages.trainer import Trainer
 

@@ -68,6 +68,11 @@ class Comparison:
         return DATA in self.kinds and all(difference.kind != DATA for difference in self.differences)
 
     @property
+    def changes_data(self) -> bool:
+        """Whether a value changes the data, whatever the order of the examples."""
+        return DATA in self.kinds and not self.is_unsure
+
+    @property
     def headline(self) -> str:
         """Summary of the changes in one line."""
         if self.kinds == (SPEED,):

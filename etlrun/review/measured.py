@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from etlrun.errors import ConfigError, WorldError
+import yaml
+
+from etlrun.errors import ConfigError, EtlrunError, WorldError
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
 from etlrun.record import record as records
 from etlrun.record.outcome import records_read
 from etlrun.record.summary import COMPLETED, SUMMARY, Summary, read_summary
+from etlrun.review.difference import Comparison, compare
 from etlrun.stages import STAGES
 
 MEASURES = {"examples_per_s": "examples/s", "au": "au", "input_wait_share": "input wait share"}
 """Keys of a run's summary that are compared, with their names in messages."""
+
+
+Values = Callable[[], Mapping[str, Any]]
+"""Function that reads a composed config; `OSError` if it no longer exists."""
+
+
+def compare_configs(old: Values, new: Values) -> Comparison | None:
+    """Compare the plans of the configs of two runs; None if they can't be planned."""
+    try:
+        one, other = (plan(parse(values() or {}, STAGES)) for values in (old, new))
+    except (EtlrunError, OSError, ValueError, yaml.YAMLError):  # of another version, or without its file
+        return None
+    return compare(one, other)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 
-from etlrun.config.request import RESUME
 from etlrun.errors import ConfigError, Fault, WorldError, headline
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
@@ -89,14 +88,14 @@ def _left_in(folder: Path) -> PreviousRun:
         found = "no run"
     elif not done:
         found, before = "no checkpoint", summary.resumed_from
-        remedy = f"resume the run that this one resumed: {RESUME}{before}" if before else remedy
+        remedy = f"resume the run that this one resumed: {Trainer.key('resume')}={before}" if before else remedy
     elif done > len(epochs):
         found = f"a checkpoint of epoch {done}, and {len(epochs)} epochs in {SUMMARY}"
         expected = f"all {done} epochs in {SUMMARY}, which a run writes before its checkpoint"
         remedy = f"copy the whole folder again after the run has ended, or {_START_NEW}"
     else:
         return PreviousRun(folder=folder, checkpoint=checkpoint_path(folder, done), epochs=epochs[:done])
-    raise WorldError(where=f"{RESUME}{folder}", found=found, expected=expected, remedy=remedy)
+    raise WorldError(where=f"{Trainer.key('resume')}={folder}", found=found, expected=expected, remedy=remedy)
 
 
 def _config_in(folder: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 from rich.console import Console
 
 from etlrun.errors import EtlrunError, Fault, headline, of_system
+from etlrun.machine import rounded
 from etlrun.plan import render
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
@@ -29,7 +30,6 @@ from etlrun.run import checkpoint
 from etlrun.run.backend import Backend
 from etlrun.run.interrupts import interrupts
 from etlrun.stages import STAGES, Stages
-from etlrun.terminal import rounded
 
 OK, FAILED, TOO_SLOW, INTERRUPTED = 0, 1, 3, 130
 TRACEBACK = "traceback.txt"

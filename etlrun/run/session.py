@@ -14,6 +14,7 @@ from rich.console import Console
 from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Backbone, Context
+from etlrun.machine import rounded
 from etlrun.measure.watched import Watch
 from etlrun.measure.work import Work
 from etlrun.plan.plan import Plan, stage_of
@@ -24,7 +25,6 @@ from etlrun.run.checkpoint import PreviousRun, has_read_the_same
 from etlrun.sources.corrupt import corrupt_records, reason_of
 from etlrun.sources.tfds import Source
 from etlrun.stages.extract import Interleave
-from etlrun.terminal import rounded
 
 MOST_CORRUPT_NAMED = 20
 
@@ -67,7 +67,7 @@ def prepared(
     record.event("dataset", **data)
     record.update(dataset={**data, "digest": digests})
     watches = {name: Watch(with_digest=plan.spec.measure.digest) for name in pipelines}
-    return Work(plan=plan, record=record, source=source, pipelines=pipelines, watches=watches)
+    return Work(plan=plan, record=record, pipelines=pipelines, watches=watches)
 
 
 def contexts_of(
@@ -157,13 +157,13 @@ def _explain(work: Work, error: Exception) -> None:
             raise pipeline.context.losses.failure from error
         for shard in pipeline.split.shards:
             if reason := reason_of(error, shard.path):
-                raise work.source.unreadable(shard.path, reason) from error
+                raise pipeline.context.source.unreadable(shard.path, reason) from error
     if not isinstance(error, tf.errors.DataLossError | tf.errors.InvalidArgumentError):
         return
     if work.plan.spec.dataset.on_corrupt == "skip":
         return
     for pipeline in work.pipelines.values():
-        for corrupt in corrupt_records(work.source, pipeline.split):
+        for corrupt in corrupt_records(pipeline.context.source, pipeline.split):
             raise corrupt.error() from error
 
 
@@ -184,7 +184,7 @@ def _report_skipped(work: Work) -> None:
     skipped: dict[str, Any] = {}
     for name, pipeline in work.pipelines.items():
         records = pipeline.context.losses.records
-        found = list(corrupt_records(work.source, pipeline.split)) if records is None else records
+        found = list(corrupt_records(pipeline.context.source, pipeline.split)) if records is None else records
         skipped[name] = sum(corrupt.lost for corrupt in found)
         for corrupt in found[:MOST_CORRUPT_NAMED]:
             work.record.event("skipped", where=f"{corrupt.path}, record {corrupt.record}", reason=corrupt.reason)

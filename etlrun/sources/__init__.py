@@ -1,1 +1,1 @@
-"""Where examples come from: data sets that TFDS has prepared, or that are drawn here."""
+"""Sources of examples: datasets prepared by TFDS, or generated here."""

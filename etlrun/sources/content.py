@@ -1,4 +1,4 @@
-"""What the shards of a split hold, by the checksums of their records, and whether they still hold it."""
+"""Content of the shards of a split, by the checksums of their records, and detection of changes."""
 
 from __future__ import annotations
 
@@ -8,27 +8,39 @@ import os
 import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from etlrun.errors import WorldError
 
-if TYPE_CHECKING:
-    from etlrun.sources.tfds import Shard
-
 _HEAD, _FOOT = 12, 4
-"""Bytes around the data of a record: its length with a checksum before it, its own checksum (CRC-32C) after it."""
+"""Bytes around the data of a record: its length with a checksum before, its own checksum (CRC-32C) after."""
 _READERS = 16
-"""Files that are read at a time: on a disk behind a network most of the time is waiting."""
+"""Number of files read in parallel, since network storage has a high latency."""
 Stamp = tuple[int, ...]
 
 
-class Content:
-    """Of some shards, as they were when this was made: a file that is written to from then on is a changed one.
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A part of one file.
 
-    A record whose data have changed and whose checksum has not can't be read, so that checksums tell records apart.
-    They also tell apart what TFDS has written twice, of the same examples: each time in another order of features.
+    Attributes:
+        path: Of the TFRecord file.
+        skip: Records to leave out at the start.
+        take: Records to read after that.
+    """
+
+    path: str
+    skip: int
+    take: int
+
+
+class Content:
+    """Content of some shards at the time of construction: a file that is modified later counts as changed.
+
+    A record whose data have changed but whose checksum has not can't be read, so that checksums identify records.
+    They differ if TFDS prepares the same examples twice, since it writes their features in a different order.
     """
 
     def __init__(self, shards: Sequence[Shard]) -> None:
@@ -38,21 +50,21 @@ class Content:
 
     @cached_property
     def digest(self) -> str | None:
-        """16 hex digits of a SHA-256 over the records that are read: their files' names, places and checksums.
+        """First 16 hex digits of a SHA-256 over the records that are read: file names, positions and checksums.
 
-        None where a file is no TFRecord, is damaged or can't be read: none is read as a whole for it.
+        None if a file is not a TFRecord, is damaged or can't be read: no whole file is read for the digest.
         """
         try:
             found = self._all(whole=False)
-        except OSError:  # which reading the examples tells of
+        except OSError:  # reading the examples reports it
             return None
         places = [[Path(shard.path).name, shard.skip, shard.take, digest] for shard, digest in found]
         return None if None in dict(found).values() else hashlib.sha256(json.dumps(places).encode()).hexdigest()[:16]
 
     def files(self, *, whole: bool) -> list[list[object]]:
-        """For each shard its file's name, and which records are read with a hash over their checksums.
+        """Return for each shard its file name and the records that are read, with a hash over their checksums.
 
-        The hash is over the whole file where that is asked for, and where its records can't be told apart.
+        The hash is over the whole file if that is requested, or if its records can't be separated.
 
         Raises:
             WorldError: A file can't be read.
@@ -71,9 +83,9 @@ class Content:
         return [[Path(shard.path).name, [shard.skip, shard.take, found[shard]]] for shard in self._shards]
 
     def changed(self) -> str | None:
-        """The path of a file whose records are not those that were hashed; None where all are.
+        """Return the path of a file whose records differ from those that were hashed; None if there is none.
 
-        What a copy, a link or other permissions change of a file is no change.
+        A copy, a link or other permissions of a file are no change.
         """
         for (shard, whole), digest in self._found.items():
             try:
@@ -94,13 +106,13 @@ class Content:
 
 
 def _stamp(path: str) -> Stamp:
-    """What changes with a file: another one in its place, its size, its times."""
+    """Return what changes with a file: its inode, size and times."""
     of = Path(path).stat()
     return of.st_dev, of.st_ino, of.st_size, of.st_mtime_ns, of.st_ctime_ns
 
 
 def _digest(shard: Shard, stamp: Stamp, whole: bool) -> str | None:  # noqa: FBT001 - see `Content._all`
-    """Of a file as it was at `stamp`; None for one whose records can't be told apart."""
+    """Return the digest of a file as it was at `stamp`; None if its records can't be separated."""
     if whole:
         return _of_all(shard.path, stamp)
     records = _records(shard.path, stamp)
@@ -117,9 +129,9 @@ def _of_all(path: str, _stamp: Stamp) -> str:
 
 @cache
 def _records(path: str, _stamp: Stamp) -> bytes | None:
-    """What stands around the data of each record; None where the file does not consist of records.
+    """Return the bytes around the data of each record; None if the file does not consist of records.
 
-    Once for the splits that share a file, as long as it is the same.
+    They are read once for all splits that share a file, unless it changes.
     """
     if ".tfrecord" not in Path(path).name:
         return None

@@ -1,4 +1,4 @@
-"""Finding the record that broke a pipeline: which file, which record, and why."""
+"""Diagnosis of corrupt records: file, record and reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from etlrun.errors import WorldError, headline
-from etlrun.sources.tfds import Shard, Source, Split
+from etlrun.sources.content import Shard
+from etlrun.sources.tfds import Source, Split
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.image import Decode
 
@@ -19,11 +20,11 @@ class CorruptRecord:
     """A record that can't be used.
 
     Attributes:
-        path: Of the shard.
-        record: Its number in the shard, from 0.
-        reason: What is wrong with it.
-        expected: What should be there.
-        lost: Records that can't be read because of it, itself included.
+        path: Path of the shard.
+        record: Number of the record in the shard, from 0.
+        reason: Description of the fault.
+        expected: What would be valid.
+        lost: Number of records that can't be read because of it, including itself.
     """
 
     path: str
@@ -33,29 +34,29 @@ class CorruptRecord:
     lost: int = 1
 
     def error(self) -> WorldError:
-        """The message that ends a run."""
+        """Return the error that ends a run."""
         return WorldError(
             where=f"{self.path}, record {self.record}",
             found=self.reason,
             expected=self.expected,
-            remedy="prepare the data set anew, or set dataset.on_corrupt=skip to count such records and go on",
+            remedy="prepare the dataset again, or set dataset.on_corrupt=skip to skip and count such records",
         )
 
 
 @dataclass
 class Losses:
-    """What passes lose to broken records. The same in each: whatever else is missing is an error.
+    """Examples that passes lose to corrupt records. All passes lose the same: any other missing example is an error.
 
     Attributes:
-        records: The broken ones; None as long as no pass was short of examples.
-        failure: Of a pass that has lost more than these; None for no such pass.
+        records: The corrupt records; None until a pass has missing examples.
+        failure: Error of a pass that has lost more than these; None if there is none.
     """
 
     records: list[CorruptRecord] | None = None
     failure: WorldError | None = None
 
     def explain(self, source: Source, split: Split, kept: int) -> None:
-        """A pass has ended with `kept` examples; `WorldError` where others than broken records are missing."""
+        """Check a pass that ended with `kept` examples; raise `WorldError` if more than corrupt records are missing."""
         if kept + self._lost == split.num_examples:
             return
         try:
@@ -74,22 +75,23 @@ class Losses:
 def _unexplained(split: Split, kept: int, lost: int) -> WorldError:
     return WorldError(
         where=Dataset.key("on_corrupt"),
-        found=f"{kept} examples in a pass over '{split.name}', which has {split.num_examples}, {lost} of them broken",
-        expected=f"{split.num_examples - lost}: nothing but broken records is left out",
-        remedy="look for errors of the storage; what a step can't take is told with dataset.on_corrupt=raise",
+        found=f"{kept} examples in a pass over '{split.name}', which has {split.num_examples}, {lost} of them corrupt",
+        expected=f"{split.num_examples - lost}: only corrupt records may be missing",
+        remedy="check the storage for errors; dataset.on_corrupt=raise reports examples that a step can't process",
     )
 
 
 def reason_of(error: Exception, path: str) -> str:
-    """Why TensorFlow could not open or read that file, as the system says it; empty where that was not the error."""
+    """Return the system's reason why TensorFlow could not open or read that file; empty for any other error."""
     found = re.search(re.escape(path) + r"; ([^\[\n]+)", str(error))
     return found[1].strip() if found else ""
 
 
 def corrupt_records(source: Source, split: Split) -> Iterator[CorruptRecord]:
-    """The broken records of `split`, in order. Reads and decodes every record before it in turn.
+    """Yield the corrupt records of `split`, in order. Reads and decodes all records.
 
-    A file that can't be opened or read is a `WorldError`.
+    Raises:
+        WorldError: A file can't be opened or read.
     """
     for shard in split.shards:
         yield from _in_shard(source, shard)
@@ -107,7 +109,7 @@ def _in_shard(source: Source, shard: Shard) -> Iterator[CorruptRecord]:
                 path=shard.path,
                 record=number,
                 reason=reason,
-                expected=f"{shard.skip + shard.take} whole records: the shard is truncated or damaged",
+                expected=f"{shard.skip + shard.take} complete records: the shard is truncated or damaged",
                 lost=shard.skip + shard.take - number,
             )
             return
@@ -130,5 +132,5 @@ def _problem(source: Source, parse: object, record: tf.Tensor) -> tuple[str, str
         try:
             Decode.op(example[name])
         except tf.errors.InvalidArgumentError as error:
-            return f"a picture that does not decode: {headline(error)}", "a whole picture file"
+            return f"an image that can't be decoded: {headline(error)}", "a complete image file"
     return None

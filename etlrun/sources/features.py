@@ -9,10 +9,10 @@ import tensorflow_datasets as tfds
 
 from etlrun.errors import WorldError, did_you_mean
 from etlrun.stages.dataset import IMAGE, LABEL, Dataset
-from etlrun.stages.flow import Feature
+from etlrun.stages.flow import ITEM_BYTES, Feature
 
 _KEYS = {IMAGE: Dataset.key("image_key"), LABEL: Dataset.key("label_key")}
-"""Of a config, for the features that have names of their own."""
+"""Config keys of the features with default names."""
 
 
 def checked(info: Any, dataset: Dataset) -> int | None:
@@ -45,7 +45,7 @@ def _where(dataset: Dataset, name: str) -> str:
 
 def _image(info: Any, key: str, where: str) -> None:
     _typed(info, key, tfds.features.Image, where)
-    if info.features[key].np_dtype == np.float32:  # whose bytes TFDS keeps as those of four channels
+    if info.features[key].np_dtype == np.float32:  # TFDS stores their bytes as four channels
         raise WorldError(
             where=where,
             found=f"'{key}', which is {info.features[key]}, in {info.full_name}",
@@ -76,20 +76,29 @@ def _plain(info: Any, key: str, feature: Feature, where: str) -> None:
             where=where,
             found=f"no feature '{key}' in {info.full_name}",
             expected=f"one of {', '.join(known)}",
-            remedy=did_you_mean(key, known, otherwise="name the features that the dataset has"),
+            remedy=did_you_mean(key, known, otherwise="name features of the dataset"),
         )
-    stored = info.features[key].get_serialized_info()
-    dtype, shape = (_name_of(stored.np_dtype), stored.shape) if hasattr(stored, "np_dtype") else ("", ())
-    if (dtype, tuple(shape)) != (feature.dtype, feature.shape):
-        shown = " ".join([{"string": "text"}.get(dtype, dtype), *(["x".join(map(str, shape))] if shape else [])])
+    has = info.features[key]
+    stored = has.get_serialized_info()
+    dtype, shape = (_name_of(stored.np_dtype), tuple(stored.shape)) if hasattr(stored, "np_dtype") else ("", ())
+    if (dtype, shape) != (feature.dtype, feature.shape):
+        found = {tfds.features.Image: "image", tfds.features.Text: "text"}.get(type(has), _type_of(dtype, shape))
         raise WorldError(
             where=where,
-            found=f"{key}: {feature}, and '{key}' is {info.features[key]} in {info.full_name}",
-            expected="the dtype and the shape that the dataset has",
-            remedy=f"write {key}: {shown}" if dtype and None not in shape else "choose another feature",
+            found=f"{key}: {feature}, and '{key}' is {has} in {info.full_name}",
+            expected="the dtype and shape of the dataset",
+            remedy=f"write {key}: {found}" if found else "choose another feature",
         )
 
 
 def _name_of(dtype: Any) -> str:
     found = np.dtype(dtype)
     return "string" if found == np.dtype(object) or found.kind in "SU" else found.name
+
+
+def _type_of(dtype: str, shape: tuple[int | None, ...]) -> str:
+    """Return how a config writes the type of numbers; empty for what no config can declare."""
+    sides = [str(side) for side in shape if side]
+    if dtype not in ITEM_BYTES or len(sides) < len(shape):
+        return ""
+    return f"{dtype} {'x'.join(sides)}" if sides else dtype

@@ -1,4 +1,4 @@
-"""How many examples a split has, from what TFDS has left on disk; without TFDS, so that it answers at once."""
+"""Number of examples of a split, from TFDS's metadata on disk, without the slow import of TFDS."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _PART = re.compile(r"(?P<name>\w+)(?:\[(?P<start>-?\d+%?)?:(?P<end>-?\d+%?)?\])?
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
-    """Of a split.
+    """Examples of a split.
 
     Attributes:
-        count: How many there are.
-        encoded_bytes: Of one, in its file, in the mean.
+        count: Number of examples.
+        encoded_bytes: Mean size of an example in its file.
     """
 
     count: int
@@ -30,7 +30,7 @@ class Examples:
 
 
 def examples(dataset: Dataset, split: str) -> Examples | None:
-    """Of `split`; None where the data set is not on this disk, or the split is written in another way."""
+    """Return the examples of `split`; None if the dataset is not on this disk, or the split is not a simple slice."""
     info = _info(dataset)
     if info is None:
         return None
@@ -48,7 +48,7 @@ def examples(dataset: Dataset, split: str) -> Examples | None:
 
 
 def _bound(text: str | None, whole: int, otherwise: int) -> int:
-    """A bound of a slice in examples; TFDS rounds percents to the nearest."""
+    """Return a bound of a slice in examples; TFDS rounds percentages to the nearest example."""
     if text is None:
         return otherwise
     number = round(int(text[:-1]) * whole / 100) if text.endswith("%") else int(text)
@@ -56,7 +56,7 @@ def _bound(text: str | None, whole: int, otherwise: int) -> int:
 
 
 def _info(dataset: Dataset) -> Mapping[str, Any] | None:
-    """What TFDS wrote down of the newest version that fits."""
+    """Return TFDS's metadata of the newest version that matches."""
     home = dataset.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     folder = Path(home).expanduser() / dataset.name
     try:
@@ -66,6 +66,6 @@ def _info(dataset: Dataset) -> Mapping[str, Any] | None:
             if re.fullmatch(r"\d+\.\d+\.\d+", path.parent.name) and fnmatch(path.parent.name, dataset.version or "*")
         }
         info: Mapping[str, Any] = json.loads(versions[max(versions)].read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # also of no version at all
+    except (OSError, ValueError):  # also if there is no version at all
         return None
     return info

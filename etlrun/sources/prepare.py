@@ -1,4 +1,4 @@
-"""Making a data set that is not there yet: once, even when two runs start together or an earlier one was killed."""
+"""Preparation of a missing dataset: once, even if two runs start together or an earlier one was killed."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from etlrun.stages.dataset import SAMPLE_NAME, Dataset
 
 SAMPLE_SHARDS = 8
 _INCOMPLETE = re.compile(r"incomplete\.[A-Z0-9]{6}_.+")
-"""Folders in which TFDS writes."""
+"""Names of folders in which TFDS writes."""
 
 
 def prepare(builder: Any, dataset: Dataset) -> None:
-    """Have TFDS write the data set of `builder`; `WorldError` where that can't be done.
+    """Prepare the dataset of `builder` with TFDS; raise `WorldError` if that fails.
 
-    One process writes at a time; the others wait and find the result. TFDS writes into a folder of
-    its own and renames it at the end, so that a kill leaves at most such a folder, which is removed here.
+    One process writes at a time; the others wait for the result. TFDS writes into a temporary folder
+    and renames it at the end, so that a kill leaves at most such a folder, which is removed here.
     """
     if not dataset.download:
         raise _missing(builder, dataset, "and dataset.download=false")
     family = Path(builder.data_dir).parent
     try:
         family.mkdir(parents=True, exist_ok=True)
-        told = "another run prepares the data set; waiting for it"
+        told = "another run is preparing the dataset; waiting for it"
         with alone(family / ".etlrun.lock", longest_s=math.inf, waiting=told):
             if is_prepared(builder):
                 return
@@ -51,7 +51,7 @@ def prepare(builder: Any, dataset: Dataset) -> None:
 
 
 def is_prepared(builder: Any) -> bool:
-    """Whether TFDS has written the data set of `builder`."""
+    """Return whether TFDS has prepared the dataset of `builder`."""
     return (Path(builder.data_dir) / "dataset_info.json").is_file()
 
 
@@ -68,8 +68,8 @@ def _missing(builder: Any, dataset: Dataset, why: str) -> WorldError:
     return WorldError(
         where=dataset.key("data_dir"),
         found=f"no {builder.info.full_name} in {builder.data_dir}, {' '.join(why.split())}",
-        expected="a data set that TFDS has prepared, or a network to download it from",
+        expected="a dataset prepared by TFDS, or a network to download it",
         remedy='on a machine with a network run `python -c "import tensorflow_datasets as tfds; '
         f"tfds.builder('{dataset.name}').download_and_prepare()\"`, copy ~/tensorflow_datasets/{dataset.name} here "
-        "and give the folder above it as dataset.data_dir; or set dataset=sample, which needs no network",
+        "and set dataset.data_dir to the folder above it; or set dataset=sample, which needs no network",
     )

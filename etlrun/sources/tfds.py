@@ -1,4 +1,4 @@
-"""A TFDS data set on disk: its shards, its features, and what is wrong when it is not there."""
+"""TFDS dataset on disk: its shards and features, and errors if it is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from etlrun.errors import WorldError, did_you_mean, headline
-from etlrun.sources.content import Content
+from etlrun.sources.content import Content, Shard
 from etlrun.sources.features import checked
 from etlrun.sources.prepare import is_prepared, prepare
 from etlrun.stages.base import is_remote
@@ -24,28 +24,13 @@ Example = dict[str, tf.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shard:
-    """A part of one file.
-
-    Attributes:
-        path: Of the TFRecord file.
-        skip: Records to leave out at the start.
-        take: Records to read after that.
-    """
-
-    path: str
-    skip: int
-    take: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Split:
-    """Some examples of a data set.
+    """A subset of the examples of a dataset.
 
     Attributes:
-        name: In TFDS's slicing language.
-        shards: In the order of their names.
-        num_examples: In all shards.
+        name: Name in TFDS's slicing language.
+        shards: Shards in the order of their names.
+        num_examples: Number of examples in all shards.
     """
 
     name: str
@@ -54,29 +39,29 @@ class Split:
 
     @cached_property
     def content(self) -> Content:
-        """What the shards hold, as of the first time that it is asked for."""
+        """Content of the shards at the time of the first access."""
         return Content(self.shards)
 
 
 class Source:
-    """A prepared data set.
+    """A prepared dataset.
 
     Attributes:
-        builder: TFDS's.
-        num_classes: Of a target that is a class, an integer in [0, num_classes); None of any other.
+        builder: TFDS's builder.
+        num_classes: Number of classes of a class target, an integer in [0, num_classes); None for other targets.
     """
 
     def __init__(self, dataset: Dataset) -> None:
-        """Find the data set, and prepare it where that is allowed; `WorldError` where it can't be had."""
+        """Find the dataset, and prepare it if that is allowed; raise `WorldError` if it isn't available."""
         self.dataset = dataset
         self.builder = open_builder(dataset)
         if not is_prepared(self.builder):
             prepare(self.builder, dataset)
-            self.builder = open_builder(dataset)  # what another process has prepared, this builder doesn't know
+            self.builder = open_builder(dataset)  # this builder doesn't know what another process has prepared
         self.num_classes = checked(self.builder.info, dataset)
 
     def split(self, name: str, where: str) -> Split:
-        """The examples that `name` means; `where` is the config's path, for messages."""
+        """Return the examples of the split `name`; `where` is the config key for messages."""
         known = self.builder.info.splits
         try:
             instructions = known[name].file_instructions
@@ -110,27 +95,27 @@ class Source:
     def _all_there(self, split: Split) -> None:
         for path in (Path(shard.path) for shard in split.shards):
             try:
-                if path.exists() and not path.is_file():  # to open a pipe is to wait for its writer
-                    raise self.unreadable(str(path), "something that is no file")
+                if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
+                    raise self.unreadable(str(path), "not a regular file")
                 with path.open("rb") as file:
                     file.read(1)
             except OSError as error:
                 raise self.unreadable(str(path), error.strerror or str(error)) from error
 
     def unreadable(self, path: str, reason: str) -> WorldError:
-        """The message for a shard that can't be opened or read, for a reason in the system's words."""
+        """Return the error for a shard that can't be opened or read, with the system's reason."""
         shard, is_gone = f"a shard of {self.builder.info.full_name}", reason == os.strerror(errno.ENOENT)
         return WorldError(
             where=path,
             found="no such file" if is_gone else reason,
             expected=shard if is_gone else f"{shard} that can be read",
-            remedy=f"remove {Path(path).parent} and run again, so that the data set is prepared anew"
+            remedy=f"remove {Path(path).parent} and run again, so that the dataset is prepared again"
             if is_gone
             else "check the file's permissions and its storage",
         )
 
     def parser(self) -> Callable[[tf.Tensor], Example]:
-        """A function from a serialised example (string scalar) to its features, by their names."""
+        """Return a function from a serialised example (string scalar) to its features by name."""
         keys, features = self.dataset.keys, self.dataset.examples.features
         specs = {
             key: tf.io.FixedLenFeature(features[name].shape, tf.as_dtype(features[name].stored))
@@ -147,9 +132,9 @@ class Source:
 
 
 def open_builder(dataset: Dataset) -> Any:
-    """TFDS's builder of `dataset`; `WorldError` where TFDS knows none."""
+    """Return TFDS's builder of `dataset`; raise `WorldError` if there is none."""
     if dataset.name == SAMPLE_NAME:
-        import etlrun.sources.sample.builder  # noqa: F401 - registers the data set with TFDS
+        import etlrun.sources.sample.builder  # noqa: F401 - registers the dataset with TFDS
     name = f"{dataset.name}:{dataset.version}" if dataset.version else dataset.name
     data_dir = str(Path(dataset.data_dir).expanduser()) if dataset.data_dir else None
     if data_dir is None and is_remote(str(tfds.core.constants.DATA_DIR)):
@@ -157,7 +142,7 @@ def open_builder(dataset: Dataset) -> Any:
             where="TFDS_DATA_DIR",
             found=str(tfds.core.constants.DATA_DIR),
             expected="a folder on this machine",
-            remedy="mount it or copy it here, and give the folder as dataset.data_dir",
+            remedy="mount it or copy it here, and set dataset.data_dir to the folder",
         )
     try:
         return tfds.builder(name, data_dir=data_dir)
@@ -169,6 +154,6 @@ def open_builder(dataset: Dataset) -> Any:
         raise WorldError(
             where=dataset.key("name"),
             found=f"{name} in {data_dir or tfds.core.constants.DATA_DIR}: {headline(error)}",
-            expected="a data set that TFDS knows, or files of one in dataset.data_dir",
+            expected="a dataset known to TFDS, or its files in dataset.data_dir",
             remedy=did_you_mean(dataset.name, known, "{}", otherwise=f"check {check}"),
         ) from error

@@ -1,8 +1,8 @@
-"""The stages: what they are called, what they take, and what flows between them.
+"""Stages: their names, their parameters, and the flow between them.
 
-`STAGES` is the one registry. A config names a stage by its key; nothing else can be named.
-Steps of other installed packages are found through their entry points in the group `etlrun.stages`: each names a class
-with a `path` such as `transform.grey`. A stage for whole datasets says which call it is (`Stage.call`), or has
+`STAGES` is the only registry: a config selects a stage by its key.
+Steps of other installed packages are found through entry points in the group `etlrun.stages`, which name classes
+with a `path` such as `transform.grey`. A dataset-level stage declares a method call (`Stage.call`), or has
 functions in `etlrun.graph` and `etlrun.eject`.
 """
 
@@ -38,4 +38,4 @@ _OWN: Stages = {
     "profile": {"none": NoProfile, "trace": Trace},
 }
 STAGES, UNUSABLE = with_installed(_OWN)
-"""The registry, and the faults of installed packages whose stages can't be used: with any, no config is right."""
+"""The registry, and the faults of installed packages whose stages can't be used, which make every config invalid."""

@@ -1,4 +1,4 @@
-"""What every stage is made of: typed fields that say whether they change the data or only the speed."""
+"""Base of all stages: typed fields, each marked by what it can change, such as the data or only the speed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from etlrun.stages.flow import Flow
 
 
 class Kind(StrEnum):
-    """What a parameter can change. Each field of a stage carries exactly one."""
+    """What a parameter can change. Each field of a stage has exactly one kind."""
 
     DATA = "data"
-    """Which examples there are, and what is in them."""
+    """The set of examples, or their content."""
     ORDER = "order"
-    """The order of the examples, or which of them share a batch; not the set."""
+    """The order of the examples, or their assignment to batches; not the set."""
     TRAINING = "training"
-    """The model, or how it is fitted."""
+    """The model, or its training."""
     SPEED = "speed"
-    """How fast it goes and what is kept; never a number that comes out."""
+    """Speed, or which files are kept; never the results."""
 
 
 DATA, ORDER, TRAINING, SPEED = Kind.DATA, Kind.ORDER, Kind.TRAINING, Kind.SPEED
@@ -32,13 +32,13 @@ DATA, ORDER, TRAINING, SPEED = Kind.DATA, Kind.ORDER, Kind.TRAINING, Kind.SPEED
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-    """The words that an error message uses for the values of a type."""
+    """Description of the valid values of a type for error messages."""
 
     text: str
 
 
 def is_remote(path: str) -> bool:
-    """Whether `path` is a URL, of which the file system here would make a folder named as its scheme."""
+    """Return whether `path` is a URL, for which the local file system would create a folder named like its scheme."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
 
 
@@ -56,17 +56,15 @@ OptionalPath = Annotated[
 AUTOTUNE: Literal["autotune"] = "autotune"
 
 Flag = Annotated[bool, Expected("true or false")]
-Text = Annotated[str, Field(min_length=1), Expected("a text")]
-OptionalText = Annotated[str | None, Expected("a text or null")]
+Text = Annotated[str, Field(min_length=1), Expected("a string")]
+OptionalText = Annotated[str | None, Expected("a string or null")]
 _LARGEST = 2**63 - 1
 
-Natural = Annotated[int, Field(ge=0, le=_LARGEST), Expected("an integer of at least 0")]
+Natural = Annotated[int, Field(ge=0, le=_LARGEST), Expected("a non-negative integer")]
 Seed = Annotated[int, Field(ge=0, lt=2**32), Expected("an integer from 0 to 2**32 - 1")]
-Positive = Annotated[int, Field(ge=1, le=_LARGEST), Expected("an integer of at least 1")]
-OptionalPositive = Annotated[
-    Annotated[int, Field(ge=1, le=_LARGEST)] | None, Expected("an integer of at least 1, or null")
-]
-PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False), Expected("a number above 0")]
+Positive = Annotated[int, Field(ge=1, le=_LARGEST), Expected("a positive integer")]
+OptionalPositive = Annotated[Annotated[int, Field(ge=1, le=_LARGEST)] | None, Expected("a positive integer, or null")]
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False), Expected("a positive number")]
 Number = Annotated[float, Field(allow_inf_nan=False), Expected("a finite number")]
 Parallelism = Annotated[
     Annotated[int, Field(ge=1, le=10_000)] | Literal["autotune", "cores", "cores-1"] | None,
@@ -84,17 +82,17 @@ Size = Annotated[
 
 
 BATCHES = ("Batch", "ParallelBatch")
-"""How the names of nodes that make batches begin."""
+"""Name prefixes of nodes that make batches."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Nodes:
-    """Nodes of one stage in the model of the graph that tf.data keeps for AUTOTUNE.
+    """Nodes of one stage in the graph model that tf.data keeps for AUTOTUNE.
 
     Attributes:
-        names: How the names of the nodes begin; empty for all that no other stage claims.
-        is_single: Whether it is one node, so that the next node of that name belongs to the next stage.
-        examples: The examples in an element, where the stage makes batches of its own; None for those of its place.
+        names: Prefixes of the node names; empty for all nodes that no other stage claims.
+        is_single: Whether it is a single node, so that the next node of that name belongs to the next stage.
+        examples: Examples per element, if the stage makes batches of its own; None for those of its input.
     """
 
     names: tuple[str, ...] = ()
@@ -107,9 +105,9 @@ class Tuned:
     """A parameter that AUTOTUNE sets.
 
     Attributes:
-        field: The field of the stage.
-        setting: The name under which the measured costs of a stage give its value.
-        key: Its key in a config.
+        field: Field of the stage.
+        setting: Name of its value in the measured costs of a stage.
+        key: Key in a config.
     """
 
     field: str
@@ -118,29 +116,29 @@ class Tuned:
 
 
 class Scope(StrEnum):
-    """The passes over the data that one dataset of a stage serves."""
+    """Lifetime of a stage in a graph."""
 
     ONCE = "once"
-    """The dataset is made once, and all passes read it."""
+    """Built once and read by all passes."""
     EACH = "each"
-    """Each pass has a dataset of its own, which ends with the pass."""
+    """Rebuilt for each pass, with a state that ends with the pass."""
     AROUND = "around"
-    """The dataset goes on from one pass to the next."""
+    """Built around all passes, with a state that continues from one to the next."""
 
 
 class Stage:
     """A frozen, keyword-only dataclass of parameters.
 
     Attributes:
-        path: The group and the name by which configs and plans call it: `extract.interleave`.
-        block: The block of a config that holds its fields, where that is not `path`.
-        changes_data: Whether its mere presence changes the numbers of a run.
-        keeps: Whether later passes read what it holds instead of what comes before it.
-        scope: The passes that one dataset of it serves.
-        only_reorders: Whether it changes nothing but the order of examples, whatever they are.
-        leaves_out: Whether it skips examples that can't be read.
-        nodes: Its nodes in the model of tf.data's graph, from the end of the graph to its source.
-        tuned: The parameter that AUTOTUNE sets where the config says `autotune`.
+        path: Group and name in configs and plans, such as `extract.interleave`.
+        block: Block of a config that holds its fields, if that is not `path`.
+        changes_data: Whether its mere presence changes the results of a run.
+        keeps: Whether later passes read what it has stored instead of its input.
+        scope: Its lifetime in a graph.
+        only_reorders: Whether it changes only the order of examples.
+        leaves_out: Whether it drops examples that can't be read.
+        nodes: Its nodes in tf.data's graph model, from the end of the graph to its source.
+        tuned: The parameter that AUTOTUNE sets if its value is `autotune`.
     """
 
     path: ClassVar[str]
@@ -156,63 +154,63 @@ class Stage:
 
     @classmethod
     def key(cls, name: str) -> str:
-        """Return the dotted key of the field `name` in a config; `AttributeError` where there is no such field."""
+        """Return the dotted key of the field `name` in a config; raise `AttributeError` if there is no such field."""
         if name not in field_metadata(cls):
             raise AttributeError(f"{cls.__name__} has no field {name}")
         return f"{cls.block or cls.path}.{name}"
 
     @property
     def random(self) -> bool:
-        """Whether each pass over the data gives another result."""
+        """Whether its result differs from pass to pass."""
         return False
 
     def flow(self, incoming: Flow) -> Flow:
-        """What goes out when `incoming` comes in; `UnfitError` where it can't take that."""
+        """Return its output for `incoming`; raise `UnfitError` if it doesn't accept that."""
         return incoming
 
     def call(self) -> Call | None:
-        """Return the call that the stage is; None where a graph and a program have functions for its type."""
+        """Return its method call; None if graphs and programs have functions of their own for its type."""
         return None
 
     def canonical(self, shards: int) -> Self:
-        """Return one and the same stage for all that mean the same if a split has so many shards."""
+        """Return the same stage for all values that are equivalent for this number of shards."""
         return self
 
     @property
     def makers(self) -> tuple[object, ...]:
-        """The code of the stage that the key of a cache covers."""
+        """Objects whose code is part of a cache's key."""
         return (type(self),)
 
     @property
     def rests_on(self) -> tuple[str, ...]:
-        """The packages whose version may change the output of the stage."""
+        """Packages whose version may change its output."""
         return ()
 
     def faults(self) -> typing.Iterator[tuple[str, str, str, str]]:
-        """Faults of single fields that their types can't tell: (field, found, expected, remedy)."""
+        """Yield faults of single fields that their types don't check: (field, found, expected, remedy)."""
         yield from ()
 
     def rules(self) -> typing.Iterator[tuple[str, str, str, str]]:
-        """Faults between valid fields: (field, found, expected, remedy)."""
+        """Yield faults between valid fields: (field, found, expected, remedy)."""
         yield from ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """One field of a stage as a reader sees it."""
+    """A field of a stage, as it is shown."""
 
     name: str
     value: object
     kind: Kind
     is_default: bool = False
-    """Whether it is the default of its field: only fields that were added later have one, which changes nothing."""
+    """Whether a config may omit this value: fields that were added later have a default that changes nothing."""
 
 
 _METADATA: dict[type[Any], dict[str, tuple[object, ...]]] = {}
 
 
 def field_metadata(stage_type: type[Any]) -> dict[str, tuple[object, ...]]:
-    """For each field of a stage type what its annotation carries: `Kind`, `Expected` and limits."""
+    """Return the metadata of the annotation of each field of a stage type: `Kind`, `Expected` and limits."""
     if stage_type not in _METADATA:
         hints = typing.get_type_hints(stage_type, include_extras=True)
         _METADATA[stage_type] = {
@@ -223,7 +221,7 @@ def field_metadata(stage_type: type[Any]) -> dict[str, tuple[object, ...]]:
 
 
 def parameters(stage: object) -> list[Parameter]:
-    """The fields of `stage` that carry a kind, in order of definition, with their values."""
+    """Return the fields of `stage` that have a kind, in order of definition, with their values."""
     defaults = {field.name: field.default for field in dataclasses.fields(stage)}  # type: ignore[arg-type]
     return [
         Parameter(name, getattr(stage, name), kind, is_default=getattr(stage, name) == defaults[name])
@@ -234,6 +232,6 @@ def parameters(stage: object) -> list[Parameter]:
 
 
 def expectation(stage_type: type, field: str) -> str:
-    """The words for the values that `field` of `stage_type` takes."""
+    """Return the description of the valid values of `field` of `stage_type`."""
     texts = [item.text for item in field_metadata(stage_type)[field] if isinstance(item, Expected)]
     return texts[0]

@@ -1,4 +1,4 @@
-"""Calls of methods of `tf.data.Dataset` as values: a graph makes the call, and an ejected program contains its text."""
+"""Method calls of `tf.data.Dataset` as values: a graph makes the call, an ejected program contains its text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a method of a dataset.
+    """Method call that a stage makes on a dataset.
 
     Attributes:
-        method: The name of a method of `tf.data.Dataset`.
-        arguments: The positional arguments: plain values, or those below, which graphs and programs write differently.
-        keywords: The keyword arguments, of the same kinds.
+        method: Name of a method of `tf.data.Dataset`.
+        arguments: Positional arguments: plain values, or those below, which graphs and programs resolve differently.
+        keywords: Keyword arguments.
     """
 
     method: str
@@ -23,14 +23,14 @@ class Call:
 
     @property
     def constants(self) -> dict[str, Any]:
-        """The named constants among its arguments."""
+        """Arguments that are constants of a program, by name."""
         arguments = (*self.arguments, *self.keywords.values())
         return {argument.name: argument.value for argument in arguments if isinstance(argument, Constant)}
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A value that a program defines at its top, under a name."""
+    """A value that is a named constant of a program."""
 
     name: str
     value: Any
@@ -38,18 +38,18 @@ class Constant:
 
 @dataclass(frozen=True)
 class Parallel:
-    """A number of calls or elements as a config has it, which AUTOTUNE or the number of cores may set."""
+    """A number of calls or elements, which may be left to AUTOTUNE or to the number of cores."""
 
     value: int | Literal["autotune", "cores", "cores-1"] | None
 
 
 @dataclass(frozen=True)
 class UpToAll:
-    """A number of examples, which a graph limits to the size of its split."""
+    """A number of examples, which a graph limits to those of its split."""
 
     value: int
 
 
 @dataclass(frozen=True)
 class PassSeed:
-    """The seed of everything random in a pass; it differs between the passes of a run."""
+    """The seed of a pass, which determines all randomness in it and differs for each pass of each run."""

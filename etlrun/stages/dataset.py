@@ -1,4 +1,4 @@
-"""Which data set, and which part of it."""
+"""Dataset, its splits and its features."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from etlrun.stages.flow import ITEM_BYTES, Feature, Flow
 SAMPLE_NAME = "etlrun_sample"
 """The dataset that etlrun draws by itself."""
 IMAGE, LABEL = "image", "label"
-"""The names of the features of an example, where a config names no others."""
+"""Names of the features of an example, unless a config names others."""
 
 _VERSION = r"^((\d+|\*)\.(\d+|\*)\.(\d+|\*)|experimental_latest)$"
 _VERSION_EXPECTED = "a version such as 4.0.1 or 4.*.*, or null"
@@ -29,7 +29,7 @@ _TYPES = "types such as float32, uint8 28x28, class, image or text"
 Declared = dict[
     Annotated[str, Field(min_length=1)], Annotated[str, Field(pattern=rf"^({'|'.join(_STRINGS)}|{_NUMBERS})$")]
 ]
-"""Names of features with what each is; of an array also its shape: `float32 28x28`."""
+"""Names of features with their types; for an array also its shape: `float32 28x28`."""
 
 
 def _feature(declared: str) -> Feature:
@@ -41,21 +41,21 @@ def _feature(declared: str) -> Feature:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(Stage):
-    """A TFDS dataset: of images with one label each, or of the features that are named.
+    """A TFDS dataset of images with one label each, or of declared features.
 
     Attributes:
-        name: As TFDS calls it, or `etlrun_sample`.
-        version: `4.0.1`, or with wildcards `4.*.*`; null for the newest that there is.
-        data_dir: Where TFDS keeps data; null for TFDS's own default.
-        split: The training examples, in TFDS's slicing language.
-        eval_split: The validation examples; null for no validation.
-        download: Whether to download and prepare what is not there.
-        image_key: The feature that holds the image, unless `features` names others.
-        label_key: The feature that holds its class, unless `target` names another.
-        on_corrupt: `raise` ends the run at the first broken record, `skip` counts them and goes on.
-        features: The inputs of a model, as names of features with their types, such as `{width: float32}`; null for the
-            image alone.
-        target: The feature that a model predicts, with its type, such as `{price: float32}`; null for the class.
+        name: Name in TFDS, or `etlrun_sample`.
+        version: Version such as `4.0.1`, or with wildcards `4.*.*`; null for the newest.
+        data_dir: Data folder of TFDS; null for TFDS's default.
+        split: Training examples, in TFDS's slicing language.
+        eval_split: Validation examples; null for no validation.
+        download: Whether to download and prepare a missing dataset.
+        image_key: Feature that holds the image, unless `features` names others.
+        label_key: Feature that holds the class, unless `target` names another.
+        on_corrupt: `raise` ends the run at the first corrupt record, `skip` skips and counts them.
+        features: Inputs of the model: names of features with their types, such as `{width: float32}`; null for
+            the image alone.
+        target: Feature to predict, with its type, such as `{price: float32}`; null for the class.
     """
 
     path: ClassVar[str] = "dataset"
@@ -91,13 +91,13 @@ class Dataset(Stage):
 
     @property
     def keys(self) -> dict[str, str]:
-        """The key of each feature in the dataset, by the name of the feature."""
+        """Keys of the features in the dataset, by name."""
         inputs = {IMAGE: self.image_key} if self.features is None else {name: name for name in self.features}
         return inputs | ({LABEL: self.label_key} if self.target is None else {name: name for name in self.target})
 
     @property
     def examples(self) -> Flow:
-        """The serialised examples of the dataset, before anything is read from them."""
+        """The flow before anything is read: serialised examples with these features."""
         target = {LABEL: "class"} if self.target is None else self.target
         declared = ({IMAGE: "image"} if self.features is None else self.features) | target
         features = {name: _feature(text) for name, text in declared.items()}

@@ -1,4 +1,4 @@
-"""How records are read from the shards of a split."""
+"""Reading of records from the shards of a split."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Extract(Stage):
     """A way of reading records.
 
     Attributes:
-        parses: Whether it gives features instead of serialised examples.
+        parses: Whether it outputs features instead of serialised examples.
     """
 
     block: ClassVar[str] = "extract"
@@ -30,25 +30,25 @@ class Extract(Stage):
 
     @property
     def decodes(self) -> bool:
-        """Whether it gives decoded images."""
+        """Whether it outputs decoded images."""
         return False
 
     @property
     def is_ordered(self) -> bool:
-        """Whether each run reads the records in the same order."""
+        """Whether all runs read the records in the same order."""
         return True
 
     def for_evaluation(self) -> Self:
-        """Return the same stage as validation has it: in the order of the shards' names."""
+        """Return the same stage for validation: in the order of the shards' names."""
         return self
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tfds(Extract):
-    """Reads as `tfds.load` reads, but keeps nothing in memory by itself.
+    """Reads like `tfds.load`, but without its automatic caching in memory.
 
     Attributes:
-        decode: Whether images are decoded in TFDS's own parallel map, as `decode` does; if not, it is a step.
+        decode: Whether images are decoded in TFDS's own parallel map; if not, `decode` is a step.
     """
 
     path: ClassVar[str] = "extract.tfds"
@@ -62,7 +62,7 @@ class Tfds(Extract):
 
     @property
     def rests_on(self) -> tuple[str, ...]:
-        """The order of its records is that library's."""
+        """Packages that determine the order of its records."""
         return ("tensorflow-datasets", *(("tensorflow",) if self.decode else ()))
 
     def flow(self, incoming: Flow) -> Flow:
@@ -77,10 +77,10 @@ class Tfds(Extract):
 
 @dataclass(frozen=True, kw_only=True)
 class Shards(Extract):
-    """What all that reads the shards by itself has in common.
+    """Base of the stages that read shards directly.
 
     Attributes:
-        shuffle_files: Whether each training pass reads the shards in another order, which follows from the seed. A
+        shuffle_files: Whether each training pass reads the shards in a different order, determined by the seed. A
             cache keeps the order of the first pass. false reads them in the order of their names, as validation does.
     """
 
@@ -94,7 +94,7 @@ class Shards(Extract):
         return dataclasses.replace(self, shuffle_files=False)
 
     def canonical(self, shards: int) -> Self:
-        """One shard has one order."""
+        """Return the same stage for all orders of a single shard."""
         return dataclasses.replace(self, shuffle_files=False) if shards == 1 else self
 
 
@@ -110,12 +110,12 @@ class Interleave(Shards):
     """Reads several shards at once and takes records from them in turn.
 
     Attributes:
-        cycle_length: Shards that are open at once; `all` those of the split.
-        block_length: Records taken from one shard before the next has its turn.
-        num_parallel_calls: Shards read in parallel, at most `cycle_length`, to which `cores` and `cores-1` are cut;
-            null reads in the consumer's thread, or, where broken records are skipped, as 1 does: the order after an
-            error would be another.
-        deterministic: false gives records as they come, so that no run can be repeated exactly.
+        cycle_length: Shards that are open at once; `all` for those of the split.
+        block_length: Records taken from one shard before the next.
+        num_parallel_calls: Shards read in parallel, at most `cycle_length`, to which `cores` and `cores-1` are limited;
+            null reads in the consumer's thread, except that it means 1 if corrupt records are skipped, since the order
+            after an error would differ.
+        deterministic: false outputs records as they arrive, so that no run can be repeated exactly.
     """
 
     path: ClassVar[str] = "extract.interleave"
@@ -131,7 +131,7 @@ class Interleave(Shards):
         return self.deterministic
 
     def canonical(self, shards: int) -> Self:
-        """No more shards are open than there are."""
+        """Return the same stage for all values that open the same number of shards."""
         cycle_length = self.at_once(shards)
         return dataclasses.replace(
             super().canonical(shards),
@@ -141,7 +141,7 @@ class Interleave(Shards):
         )
 
     def at_once(self, shards: int) -> int:
-        """How many of so many shards are open at once."""
+        """Return how many of the shards are open at once."""
         return shards if self.cycle_length == "all" else min(self.cycle_length, shards)
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:

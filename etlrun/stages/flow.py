@@ -1,11 +1,11 @@
-"""Examples and their features between two stages, as far as they are known before TensorFlow is imported."""
+"""Flow between stages, known without TensorFlow: examples and their features."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ SERIALISED: Literal["tf.train.Example"] = "tf.train.Example"
 
 
 class UnfitError(Exception):
-    """A stage can't take what the stage before it gives."""
+    """Error of a stage that doesn't accept the output of the stage before it."""
 
     def __init__(self, *, expected: str, remedy: str) -> None:
         self.expected = expected
@@ -26,11 +26,10 @@ class Feature:
     """One feature of an example.
 
     Attributes:
-        dtype: The name of a NumPy dtype, or `string` for bytes.
-        shape: The size of each dimension; None for one in which examples differ.
-        format: What a string holds: an encoded `image`, a serialised `tf.train.Example`, or plain `text`.
-        low: The smallest possible value; None where it is not known.
-        high: The largest possible value; None where it is not known.
+        dtype: NumPy's name; `string` for bytes.
+        shape: Shape; None for sides that differ between examples.
+        format: Format of a string: an encoded `image`, a serialised `tf.train.Example`, or plain `text`.
+        low: Smallest possible value; None if unknown. `high` is the largest.
         is_class: Whether it is the index of a class, from 0.
     """
 
@@ -47,7 +46,7 @@ class Feature:
 
     @property
     def bytes(self) -> int | None:
-        """The size of the feature in one example; None where examples differ."""
+        """Size of the feature in an example; None if examples differ."""
         sides = [side for side in self.shape if side is not None]
         if self.dtype == "string" or len(sides) < len(self.shape):
             return None
@@ -55,7 +54,7 @@ class Feature:
 
     @property
     def stored(self) -> str:
-        """The dtype in which a serialised example stores it, one of three."""
+        """Dtype in a serialised example, which has only three."""
         return self.dtype if self.dtype == "string" else "float32" if self.dtype.startswith("float") else "int64"
 
     def __str__(self) -> str:
@@ -77,7 +76,7 @@ ITEM_BYTES = {
     "float32": 4,
     "float64": 8,
 }
-"""The dtypes of features that are numbers, with their sizes."""
+"""Dtypes of numeric features, with their sizes in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,13 +84,13 @@ class Flow:
     """The examples at one point of a pipeline.
 
     Attributes:
-        features: The features of each example, by name.
-        target: The name of the feature that a model predicts; all others are its inputs.
-        is_serialised: Whether all features are still in one string, a serialised example.
-        batch_size: The number of examples in an element; None before batching.
+        features: Features of each example, by name.
+        target: Name of the feature to predict; all others are inputs.
+        is_serialised: Whether the features are still in one string, a serialised example.
+        batch_size: Examples per element; None before batching.
     """
 
-    features: Mapping[str, Feature]
+    features: Mapping[str, Feature] = field(hash=False)
     target: str
     is_serialised: bool = False
     batch_size: int | None = None
@@ -102,16 +101,16 @@ class Flow:
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """The names of the inputs of a model, sorted."""
+        """Names of the model's inputs, in order."""
         return tuple(sorted(name for name in self.features if name != self.target))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of all features: the inputs and then the target."""
+        """Names of all features: the inputs and the target."""
         return (*self.inputs, self.target)
 
     def feature(self, name: str) -> Feature:
-        """Return the feature of that name; raise `UnfitError` with the known ones where there is none."""
+        """Return the feature of that name; if there is none, raise `UnfitError` with the known ones."""
         if name not in self.features:
             raise UnfitError(
                 expected=f"a feature {name!r}; known are {', '.join(sorted(self.features))}",
@@ -124,28 +123,28 @@ class Flow:
         return self.replace(features={**self.features, name: feature})
 
     def handed(self, example: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return inputs and target as a model takes them: one input as it is, several by their names."""
+        """Return inputs and target as a model takes them: a single input as it is, several by name."""
         inputs = {name: example[name] for name in self.inputs}
         return (inputs if len(inputs) > 1 else inputs[self.inputs[0]]), example[self.target]
 
     def named(self, inputs: Any, target: Any) -> dict[str, Any]:
-        """Return the features by their names, of what `handed` returns."""
+        """Return the features by name, from the output of `handed`."""
         return {**(inputs if len(self.inputs) > 1 else {self.inputs[0]: inputs}), self.target: target}
 
     @property
     def fixed_bytes(self) -> int:
-        """The size of those features of an example whose size is the same in all examples."""
+        """Size of the features that have the same size in all examples."""
         return sum(self.features[name].bytes or 0 for name in self.columns)
 
     @property
     def example_bytes(self) -> int | None:
-        """The size of an example with all its features; None where examples differ in size."""
+        """Size of an example with all its features; None if examples differ."""
         is_fixed = not self.is_serialised and all(feature.bytes is not None for feature in self.features.values())
         return self.fixed_bytes if is_fixed else None
 
     @property
     def inputs_bytes(self) -> int | None:
-        """The size of the inputs of an example; None where examples differ in size."""
+        """Size of the inputs of an example; None if examples differ."""
         whole = self.example_bytes
         return None if whole is None else whole - (self.features[self.target].bytes or 0)
 

@@ -1,4 +1,4 @@
-"""The steps for images: (height, width, 3), uint8 in [0, 255] or float32."""
+"""Steps for images: (height, width, 3), uint8 in [0, 255] or float32."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _RANK = 3
 
 
 def require_decoded(incoming: Feature) -> None:
-    """Raise `UnfitError` unless this is a decoded image."""
+    """Raise `UnfitError` unless the feature is a decoded image."""
     if incoming.dtype == "string" or len(incoming.shape) != _RANK:
         raise UnfitError(expected="a decoded image", remedy="put `decode` before it in the steps")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decode(Step):
-    """JPEG, PNG, BMP or the first frame of a GIF to uint8 pixels in [0, 255], three channels.
+    """Decodes JPEG, PNG, BMP or the first frame of a GIF to uint8 pixels in [0, 255] with three channels.
 
-    Grey is repeated, transparency is dropped, and of 16 bits the upper 8 stay.
+    Grey is repeated, transparency is dropped, and 16 bits are reduced to the upper 8.
     """
 
     path: ClassVar[str] = "transform.decode"
     changes_data: ClassVar[bool] = False
-    """TFDS decodes to the same pixels."""
+    """False, because TFDS decodes to the same pixels."""
     is_costly: ClassVar[bool] = True
     points: ClassVar[tuple[str, ...]] = ("decoded", "decode")
 
@@ -53,13 +53,13 @@ class Decode(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Resize(Step):
-    """To one size, without keeping the aspect ratio, as `tf.image.resize` does; same range.
+    """Resizes to one size without keeping the aspect ratio, as `tf.image.resize` does; same range.
 
     Attributes:
         size: [height, width] in pixels.
-        method: Of interpolation.
-        antialias: Whether to filter before making an image smaller.
-        dtype: `uint8` rounds to whole numbers, which take a quarter of the space of `float32`.
+        method: Interpolation method.
+        antialias: Whether to filter before downscaling.
+        dtype: `uint8` rounds to integers, which take a quarter of the space of `float32`.
     """
 
     path: ClassVar[str] = "transform.resize"
@@ -89,7 +89,7 @@ class Resize(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class CenterCrop(Step):
-    """The largest centred square of an image."""
+    """Crops an image to its largest centred square."""
 
     path: ClassVar[str] = "transform.center_crop"
 
@@ -109,10 +109,10 @@ class CenterCrop(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomFlip(Step):
-    """Left and right exchanged in half of the images; another half in each pass.
+    """Flips half of the images horizontally; a different half in each pass.
 
-    Which images those are follows from the seed, the pass and the image itself, so that no
-    parameter that changes the speed or the order can change it.
+    Whether an image is flipped depends only on the seed, the pass and the image itself, so that no
+    parameter of speed or order can change it.
     """
 
     path: ClassVar[str] = "transform.random_flip"
@@ -131,22 +131,22 @@ class RandomFlip(Step):
 
 
 class Scaling(Step):
-    """`image * scale + offset`, which the model can do as well as the pipeline."""
+    """Scaling `image * scale + offset`, which the model can apply instead of the pipeline."""
 
     @property
     def factors(self) -> tuple[float, float]:
-        """Scale and offset."""
+        """Scale and offset of the scaling."""
         raise NotImplementedError
 
     @property
     def written(self) -> str:
-        """Scale and offset as a program writes them."""
+        """Scale and offset as text for a program."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rescale(Scaling):
-    """`image * scale + offset`, as float32."""
+    """Computes `image * scale + offset` as float32."""
 
     path: ClassVar[str] = "transform.rescale"
 
@@ -183,7 +183,7 @@ def _scaled(incoming: Feature, low: float) -> Feature:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleZeroOne(Scaling):
-    """[0, 255] to [0, 1]: the scaling of TensorFlow Hub's MobileNetV2."""
+    """Scales [0, 255] to [0, 1], as TensorFlow Hub's MobileNetV2 requires."""
 
     path: ClassVar[str] = "transform.scale_zero_one"
     factors: ClassVar[tuple[float, float]] = (1 / 255.0, 0.0)
@@ -200,7 +200,7 @@ class ScaleZeroOne(Scaling):
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleMinusOneOne(Scaling):
-    """[0, 255] to [-1, 1]: the scaling of Keras's MobileNetV2."""
+    """Scales [0, 255] to [-1, 1], as Keras's MobileNetV2 requires."""
 
     path: ClassVar[str] = "transform.scale_minus_one_one"
     factors: ClassVar[tuple[float, float]] = (1 / 127.5, -1.0)

@@ -1,4 +1,4 @@
-"""Steps of other packages: classes that their entry points in the group `etlrun.stages` name."""
+"""Steps of other installed packages: classes named by their entry points in the group `etlrun.stages`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Registry = dict[str, dict[str, type[Stage]]]
 def with_installed(
     own: Mapping[str, Mapping[str, type[Stage]]], entries: Iterable[EntryPoint] | None = None
 ) -> tuple[Registry, tuple[Fault, ...]]:
-    """`own` with the steps of installed packages, and the faults of those that can't be used."""
+    """Return `own` with the steps of installed packages, and the faults of those that can't be used."""
     registry = {group: dict(options) for group, options in own.items()}
     faults = []
     for entry in entry_points(group=GROUP) if entries is None else entries:
         try:
             step = entry.load()
-        except Exception as error:  # noqa: BLE001 - whatever another package raises as it is imported
+        except Exception as error:  # noqa: BLE001 - importing another package may raise anything
             faults.append(_fault(entry, f"{type(error).__name__}: {error}"))
             continue
         wrong = breach(step) or _misplaced(step, registry)
@@ -37,9 +37,9 @@ def with_installed(
 
 
 def breach(step: object) -> str | None:
-    """What of a class is not as a graph, a program and a cache's key need a step; None where all is."""
+    """Return why a class can't be a step of graphs, programs and cache keys; None if it can."""
     if not isinstance(step, type) or not issubclass(step, Step) or not is_dataclass(step):
-        return f"{step!r}, which is no dataclass of a Step"
+        return f"{step!r}, which is not a dataclass derived from Step"
     if not inspect.isfunction(getattr(step, "op", None)):
         return f"{step.__name__} without a static function `op`"
     names = [field.name for field in fields(step)] + (["seed"] if step.random is True else [])
@@ -48,7 +48,7 @@ def breach(step: object) -> str | None:
         return f"{step.__name__}.op{inspect.signature(step.op)}, whose keyword-only parameters are not {names}"
     outside = inspect.getclosurevars(step.op)
     foreign = sorted((outside.globals.keys() | outside.nonlocals.keys()) - {"tf"})
-    return f"{step.__name__}.op, which names {', '.join(foreign)}" if foreign else None
+    return f"{step.__name__}.op, which refers to {', '.join(foreign)}" if foreign else None
 
 
 def _misplaced(step: type[Step], registry: Registry) -> str | None:
@@ -56,7 +56,7 @@ def _misplaced(step: type[Step], registry: Registry) -> str | None:
     if group != "transform" or not name.isidentifier():
         return f"the path {step.path!r}"
     if name in registry[group]:
-        return f"{step.path}, which {registry[group][name].__module__} has already"
+        return f"{step.path}, which {registry[group][name].__module__} already defines"
     return None
 
 
@@ -65,7 +65,7 @@ def _fault(entry: EntryPoint, found: str) -> Fault:
     return Fault(
         where=f"the package {package}, its entry point {entry.name} in {GROUP}",
         found=found,
-        expected="a dataclass of a Step with a path of its own such as transform.grey, whose `op` takes a feature and, "
-        "by its name, each field (and `seed`, where it is random), and names nothing else but tf",
-        remedy=f"mend it, or uninstall {package}",
+        expected="a dataclass derived from Step with a unique path such as transform.grey, whose `op` takes a feature "
+        "and, by name, each field (and `seed` if it is random), and refers to nothing else but tf",
+        remedy=f"fix it, or uninstall {package}",
     )

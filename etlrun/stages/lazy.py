@@ -1,4 +1,4 @@
-"""TensorFlow and Keras, imported when they are first used: configs and plans have no need to wait for them."""
+"""Lazy imports of TensorFlow and Keras, so that configs and plans don't wait for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class _Lazy(ModuleType):
-    """Stands for the module of its name."""
+    """Placeholder of a module, which imports it on first use."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(importlib.import_module(self.__name__), name)

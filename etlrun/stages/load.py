@@ -1,4 +1,4 @@
-"""How examples become the batches that the model waits for."""
+"""Shuffling, batching and prefetching."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ ShuffleBuffer = Annotated[int, Field(ge=0, le=100_000_000), Expected("an integer
 
 @dataclass(frozen=True, kw_only=True)
 class Shuffle(Stage):
-    """Gives a random one of the next `buffer_size` examples; another order in each pass, fixed by the seed.
+    """Draws each example at random from a buffer; a different order in each pass, determined by the seed.
 
     Attributes:
-        buffer_size: In examples.
-        seed: The trainer's.
+        buffer_size: Buffer size in examples.
+        seed: Seed of the trainer.
     """
 
     path: ClassVar[str] = "load.shuffle"
@@ -52,11 +52,11 @@ class Shuffle(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Batch(Stage):
-    """Puts examples together.
+    """Combines examples into batches.
 
     Attributes:
-        batch_size: In examples.
-        drop_remainder: Whether a last, smaller batch is left out.
+        batch_size: Examples per batch.
+        drop_remainder: Whether to drop a last, smaller batch.
     """
 
     path: ClassVar[str] = "load.batch"
@@ -76,10 +76,10 @@ class Batch(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Prefetch(Stage):
-    """Prepares batches while the model works on an earlier one.
+    """Prepares batches while the model processes an earlier one.
 
     Attributes:
-        buffer_size: In batches.
+        buffer_size: Buffer size in batches.
     """
 
     path: ClassVar[str] = "load.prefetch"
@@ -96,13 +96,13 @@ class Prefetch(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Load(Stage):
-    """The `load` group of a config; a plan makes the stages shuffle, batch and prefetch of it.
+    """The `load` group of a config, from which a plan makes the stages shuffle, batch and prefetch.
 
     Attributes:
-        shuffle_buffer: In examples; 0 for no shuffling.
-        batch_size: In examples.
-        drop_remainder: Whether a last, smaller batch of a training pass is left out.
-        prefetch: In batches; 0 for none.
+        shuffle_buffer: Buffer size in examples; 0 for no shuffling.
+        batch_size: Examples per batch.
+        drop_remainder: Whether to drop a last, smaller batch of a training pass.
+        prefetch: Batches to prefetch; 0 for none.
     """
 
     path: ClassVar[str] = "load"

@@ -1,4 +1,4 @@
-"""What is measured beside what every run measures."""
+"""Optional measurements and profiles."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from etlrun.errors import did_you_mean
 from etlrun.stages.base import SPEED, Expected, Flag, Stage
 
 ADVICE = {
-    "serial_map": "the steps run one example at a time, beside idle cores",
-    "no_prefetch": "no batch is prepared while the model works on another",
-    "cache_early": "steps after the cache are done again in each epoch, though they could be kept",
-    "cache_unread": "a cache that nothing reads",
-    "cache_above_memory": "a cache in memory that memory can't hold",
+    "serial_map": "the steps run serially while other cores are idle",
+    "no_prefetch": "no batch is prepared while the model processes another",
+    "cache_early": "steps after the cache are repeated in each epoch, though their output could be cached",
+    "cache_unread": "a cache that is never read",
+    "cache_above_memory": "a memory cache that does not fit into memory",
     "parallelism_above_cores": "more parallel calls than cores",
 }
-"""What `etlrun check` looks for in slow configs, by the names with which a config silences it."""
+"""Performance checks of `etlrun check`, by the names with which a config silences them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +27,10 @@ class Measure(Stage):
     """The `measure` group.
 
     Attributes:
-        au_min: The least utilization (AU) of what computes with which a run passes, from 0 to 1; below it the exit
-            status is 3. null for no such mark. MLPerf Storage asks for 0.9 with ResNet-50.
-        digest: Whether to prove which examples each epoch has seen: a digest that their order does not change.
-        silence: Advice of `etlrun check` that is not to be given, each with the reason; it changes nothing else.
+        au_min: Least accelerator utilization (AU) of a passing run, from 0 to 1; below it the exit status is 3.
+            null for no limit. MLPerf Storage requires 0.9 for ResNet-50.
+        digest: Whether to compute a digest of the examples of each epoch, independent of their order.
+        silence: Checks of `etlrun check` to silence, each with the reason; it changes nothing else.
     """
 
     path: ClassVar[str] = "measure"
@@ -41,16 +41,16 @@ class Measure(Stage):
         SPEED,
     ]
     digest: Annotated[Flag, SPEED]
-    silence: Annotated[dict[str, str], Expected("a mapping from names of advice to reasons")] = field(
+    silence: Annotated[dict[str, str], Expected("a mapping from names of checks to reasons")] = field(
         default_factory=dict, compare=False
     )
 
     def faults(self) -> Iterator[tuple[str, str, str, str]]:
         for name, reason in self.silence.items():
             if name not in ADVICE:
-                yield f"silence.{name}", "an unknown advice", f"one of {', '.join(ADVICE)}", did_you_mean(name, ADVICE)
+                yield f"silence.{name}", "an unknown check", f"one of {', '.join(ADVICE)}", did_you_mean(name, ADVICE)
             elif not reason.strip():
-                yield f"silence.{name}", "no reason", "the reason why the advice is not taken", "say it in a few words"
+                yield f"silence.{name}", "no reason", "the reason for silencing the check", "state it in a few words"
 
 
 Window = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
@@ -67,10 +67,10 @@ class NoProfile(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Trace(Stage):
-    """Records a TensorBoard profile of some windows of the training, into the run's folder.
+    """Records a TensorBoard profile of some windows of the training into the run's folder.
 
     Attributes:
-        windows: [first, end) of each, in training steps counted from 0 over all epochs; in order, and apart.
+        windows: [first, end) of each window, in training steps counted from 0 over all epochs; ordered and disjoint.
     """
 
     path: ClassVar[str] = "profile.trace"
@@ -89,7 +89,7 @@ class Trace(Stage):
                 yield (
                     "windows",
                     str([list(window) for window in self.windows]),
-                    "windows [first step, end) that hold a step each, in order and apart",
+                    "windows [first step, end) of at least one step, ordered and disjoint",
                     "write them as [[10, 20], [100, 110]]",
                 )
                 return

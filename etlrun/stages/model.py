@@ -1,4 +1,4 @@
-"""The model that is trained."""
+"""Models: networks to train, and an emulated accelerator."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from etlrun.stages.flow import SERIALISED, Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 
 SMALLEST_INPUT = 32
-"""Pixels a side that Keras's MobileNetV2 takes at least."""
+"""Least side in pixels that Keras's MobileNetV2 accepts."""
 
 Duration = Annotated[
     float, Field(ge=0, le=86_400_000, allow_inf_nan=False), Expected("a number from 0 to 86,400,000, which is a day")
 ]
-Width = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False), Expected("a number above 0, and 10 at most")]
+Width = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False), Expected("a positive number, at most 10")]
 
 
 def require_one_size(incoming: Flow) -> None:
-    """Raise `UnfitError` unless these are examples that can stand in one batch."""
+    """Raise `UnfitError` unless all examples have the same size and can share a batch."""
     for feature in map(incoming.feature, incoming.inputs):
         if feature.format in ("image", SERIALISED):
             require_decoded(feature)
@@ -31,13 +31,13 @@ def require_one_size(incoming: Flow) -> None:
 
 
 class Model(Stage):
-    """A model that is trained, or emulated.
+    """A model to train, or to emulate.
 
     Attributes:
-        learns: Whether it has weights that are trained, or is only emulated.
-        network: From Keras's inputs, one tensor or several by their names, to the prediction of the target: a static
-            function that names nothing but `keras` of `etlrun.stages.lazy`. A run calls it, an ejected program holds
-            its source. None where etlrun makes the model.
+        learns: Whether it computes at all.
+        network: Static function from Keras inputs (one tensor, or several by name) to the prediction of the target. It
+            refers to nothing but `keras` of `etlrun.stages.lazy`. A run calls it, an ejected program contains its
+            source. None if etlrun makes the model.
     """
 
     learns: ClassVar[bool] = True
@@ -45,7 +45,7 @@ class Model(Stage):
 
     @property
     def features(self) -> int | None:
-        """The number of features that its base computes for each example; None where it has no base."""
+        """Features per example that its base outputs; None if it has no base."""
         return None
 
     def flow(self, incoming: Flow) -> Flow:
@@ -60,11 +60,11 @@ class MobileNetV2(Model):
     Source: Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018.
 
     Attributes:
-        alpha: Width of the layers, relative to the paper's.
+        alpha: Width of the layers, relative to the paper.
         weights: `imagenet`, the path of a weights file, or null for a random start.
-        trainable: Whether the base learns too; if not, only the dense layer does.
-        batch_norm_momentum: Of the base's moving averages; null keeps Keras's 0.999, which needs
-            thousands of steps before validation can be trusted.
+        trainable: Whether the base is trained, too; if not, only the dense layer is.
+        batch_norm_momentum: Momentum of the base's moving averages; null keeps Keras's 0.999, which needs
+            thousands of steps before validation is reliable.
     """
 
     path: ClassVar[str] = "model.mobilenet_v2"
@@ -76,18 +76,18 @@ class MobileNetV2(Model):
     trainable: Annotated[Flag, TRAINING]
     batch_norm_momentum: Annotated[
         Annotated[float, Field(ge=0, lt=1)] | None,
-        Expected("a number from 0 to below 1, or null"),
+        Expected("a number in [0, 1), or null"),
         TRAINING,
     ]
 
     @property
     def features(self) -> int:
-        """Of the pooled base for each image: 1280, and more for an alpha above 1, a multiple of 8."""
+        """Features per image of the pooled base: 1280, or more for an alpha above 1; a multiple of 8."""
         return max(1280, int(1280 * self.alpha + 4) // 8 * 8)
 
     def flow(self, incoming: Flow) -> Flow:
         if len(incoming.inputs) > 1:
-            raise UnfitError(expected="an image and nothing else", remedy="name no more in dataset.features")
+            raise UnfitError(expected="a single image", remedy="name no other input in dataset.features")
         image = incoming.feature(incoming.inputs[0])
         require_decoded(image)
         require_one_size(incoming)
@@ -106,10 +106,10 @@ class MobileNetV2(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class Backbone(Stage):
-    """The frozen base of a model, run over each example; a plan puts it before a cache of features.
+    """The frozen base of a model, applied to each example; a plan puts it before a cache of features.
 
     Attributes:
-        features: Numbers that it gives for an example.
+        features: Features per example.
     """
 
     path: ClassVar[str] = "model.backbone"
@@ -128,11 +128,11 @@ class Backbone(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Emulated(Model):
-    """Stands in for an accelerator: computes nothing, and takes a batch for as long as the accelerator would.
+    """Emulates an accelerator: computes nothing, and holds each batch for as long as the accelerator would.
 
     Attributes:
-        step_ms: A training step, in milliseconds.
-        eval_step_ms: A validation step, in milliseconds.
+        step_ms: Duration of a training step in milliseconds.
+        eval_step_ms: Duration of a validation step in milliseconds.
     """
 
     path: ClassVar[str] = "model.emulated"

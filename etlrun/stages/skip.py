@@ -1,4 +1,4 @@
-"""What happens to a record that can't be read."""
+"""Skipping of records that can't be read."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from etlrun.stages.base import Nodes, Stage
 
 @dataclass(frozen=True, kw_only=True)
 class SkipCorrupt(Stage):
-    """Leaves out records that can't be read, parsed or decoded, and counts those that are left."""
+    """Skips records that can't be read, parsed or decoded, and counts the remaining ones."""
 
     path: ClassVar[str] = "dataset.skip_corrupt"
     nodes: ClassVar[tuple[Nodes, ...]] = (
-        Nodes(("Map",), is_single=True),  # which takes the numbers off
+        Nodes(("Map",), is_single=True),  # removes the numbers
         Nodes(("Filter", "Concatenate", "IgnoreErrors")),
     )
     leaves_out: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""What is done to each example, one step after the other."""
+"""Steps, which transform one example at a time."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from etlrun.stages.flow import Feature, Flow
 class Step(Stage):
     """A stage that works on one feature of each example.
 
-    A graph calls `op`, an ejected program holds its source, and a cache's key its code: it names nothing but its
-    arguments and `tf`. `gives` says the same of what goes out, for configs and plans.
+    A graph calls `op`, an ejected program contains its source, and a cache's key its code: it refers to nothing but
+    its arguments and `tf`. `gives` describes its output for configs and plans.
 
     Attributes:
-        feature: The name of the feature that it works on.
-        parses: Whether it works on the serialised example instead, and reads all features from it.
-        op: From a feature to a feature. It takes the fields of its class by their names, and where the step is random
-            `seed`, the int64 scalar of the pass.
+        feature: Name of the feature.
+        parses: Whether it works on the serialised example instead, from which it parses all features.
+        op: Function from a feature to a feature. It takes the fields of its class by name, and if the step is random
+            also `seed`, the int64 scalar of the pass.
     """
 
     feature: ClassVar[str] = "image"
     parses: ClassVar[bool] = False
     op: ClassVar[Callable[..., Any]]
     is_costly: ClassVar[bool] = False
-    """Whether it takes so long that reading its result from a cache is faster."""
+    """Whether reading its result from a cache is faster."""
 
     @property
     def points(self) -> tuple[str, ...]:
-        """The names of the point after it, as `cache.at` takes them; the first one is that of messages."""
+        """Names of the point after it for `cache.at`; messages use the first one."""
         return (self.path.partition(".")[2],)
 
     @property
     def factors(self) -> tuple[float, float] | None:
-        """Scale and offset of a step that a model can do as well; None for any other."""
+        """Scale and offset of a step that a model can apply instead; None for any other step."""
         return None
 
     def gives(self, incoming: Feature) -> Feature:
-        """Return what the step makes of its feature; raise `UnfitError` where it can't take that feature."""
+        """Return its output for a feature; raise `UnfitError` if it doesn't accept that."""
         return incoming
 
     def flow(self, incoming: Flow) -> Flow:
@@ -57,13 +57,13 @@ class Step(Stage):
 
     @property
     def values(self) -> dict[str, Any]:
-        """The fields by their names, as `op` takes them."""
+        """Fields by name, as `op` takes them."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parse(Step):
-    """Parse a serialised example into its features; a plan puts it before the first step."""
+    """Parses the features of a serialised example; a plan puts it before the first step."""
 
     path: ClassVar[str] = "transform.parse"
     parses: ClassVar[bool] = True
@@ -78,13 +78,13 @@ class Parse(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Map(Stage):
-    """The steps, applied to one example after the other or to several at once.
+    """Applies the steps to one example after the other, or to several in parallel.
 
     Attributes:
-        num_parallel_calls: Examples worked on at once; `cores` as many as this process may use cores, `cores-1` leaves
-            one to the training; null works in the consumer's thread.
-        deterministic: false gives examples as they get ready, so that no run can be repeated exactly.
-        steps: In the order in which they are applied.
+        num_parallel_calls: Examples processed in parallel; `cores` for the cores available to this process, `cores-1`
+            to leave one to the training; null runs in the consumer's thread.
+        deterministic: false outputs examples as they are ready, so that no run can be repeated exactly.
+        steps: Steps in the order in which they are applied.
     """
 
     path: ClassVar[str] = "transform.map"
@@ -99,7 +99,7 @@ class Map(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class AfterCache(Map):
-    """Those steps that come after a cache, done again in each pass."""
+    """Applies the steps after a cache, which are repeated in each pass."""
 
     path: ClassVar[str] = "transform.after_cache"
     nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Map", "ParallelMap"), is_single=True),)

@@ -1,4 +1,4 @@
-"""How the jobs of a multirun are made, ordered and run. No part of a job's own config."""
+"""The `sweep` group: how the jobs of a multirun are made, ordered and run. It is not part of a job's config."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from etlrun.stages.base import Expected, Flag, Natural, OptionalPath, Positive, 
 
 Objective = Literal["throughput", "utilisation", "peak_memory"]
 FEWEST_REPEATS = 3
-"""From which on configs are compared, and the baseline runs in pairs."""
+"""Least number of repeats with which configs are compared, and the baseline runs in pairs."""
 _OBJECTIVES = "a list of throughput, utilisation, peak_memory"
 
 
@@ -21,22 +21,22 @@ class Sweep(Stage):
     """The `sweep` group.
 
     Attributes:
-        repeats: Runs of each config. From 3 on configs are compared, and the first one runs twice as often: its
-            pairs tell the noise of the machine.
-        seed: Of the order in which repeated runs are shuffled.
-        vary_seed: Whether each round trains with a seed of its own, the config's plus the round, so that accuracies and
+        repeats: Runs of each config. With 3 or more, configs are compared, and the first one runs twice as often: its
+            pairs show the noise of the machine.
+        seed: Seed of the order in which repeated runs are shuffled.
+        vary_seed: Whether each round trains with its own seed, the config's plus the round, so that accuracies and
             losses are compared, too.
-        prune: Whether to leave out configs that the verdicts so far show can't win.
-        resume: The folder of a sweep to go on with; null for a new one.
-        on_error: Whether the other jobs run when one has failed.
+        prune: Whether to skip configs that, by the verdicts so far, can't win.
+        resume: Folder of a sweep to resume; null for a new one.
+        on_error: Whether the other jobs run after one has failed.
         retries: Further attempts of a job that failed.
-        timeout_s: Seconds after which a job has failed; null for no limit.
-        max_jobs_in_flight: Jobs at a time. Timings want the machine alone.
-        unfit: Combinations of values that are right each by itself and don't fit together: `skip` leaves them out, and
-            says which rule each breaks; `refuse` refuses the sweep. A search refuses them in any case.
-        exclude: Rules such as `cache!=disk cache.dir!=null`: combinations of which all terms are true are left out.
-        zip: Lists of keys whose values go together, the first with the first.
-        objectives: What a search (`hydra/sweeper=optuna`) is given of each job, in the order of its directions.
+        timeout_s: Seconds after which a job fails; null for no limit.
+        max_jobs_in_flight: Jobs that run at once. Timings need an otherwise idle machine.
+        unfit: Combinations of values that are valid by themselves and don't fit together: `skip` skips them and
+            reports the rule that each breaks; `refuse` refuses the sweep. A search always refuses them.
+        exclude: Rules such as `cache!=disk cache.dir!=null`: combinations for which all terms are true are skipped.
+        zip: Lists of keys whose values are paired, the first with the first.
+        objectives: Results of each job for a search (`hydra/sweeper=optuna`), in the order of its directions.
     """
 
     path: ClassVar[str] = "sweep"
@@ -48,7 +48,7 @@ class Sweep(Stage):
     resume: OptionalPath
     on_error: Annotated[Literal["continue", "stop"], Expected("continue or stop")]
     retries: Natural
-    timeout_s: Annotated[PositiveNumber | None, Expected("a number of seconds above 0, or null")]
+    timeout_s: Annotated[PositiveNumber | None, Expected("a positive number of seconds, or null")]
     max_jobs_in_flight: Positive
     unfit: Annotated[Literal["skip", "refuse"], Expected("skip or refuse")]
     exclude: Annotated[tuple[Text, ...], Expected("a list of rules, for example ['cache!=disk cache.dir!=null']")]

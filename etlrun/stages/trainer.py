@@ -1,4 +1,4 @@
-"""How the model is fitted."""
+"""Training of a model, and runs of a pipeline alone."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Monitored = Literal["loss", "accuracy", "val_loss", "val_accuracy"]
 
 @dataclass(frozen=True, kw_only=True)
 class EarlyStopping(Stage):
-    """Ends the training when a measure has stopped to improve.
+    """Ends the training when a metric has stopped improving.
 
     Attributes:
         patience: Epochs without improvement after which to end; null trains all epochs.
-        monitor: The measure.
-        min_delta: What counts as an improvement at least.
+        monitor: The metric.
+        min_delta: Least change that counts as an improvement.
     """
 
     path: ClassVar[str] = "trainer.early_stopping"
@@ -44,27 +44,26 @@ class EarlyStopping(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer(Stage):
-    """Keras's `fit`.
+    """Trains with Keras's `fit`.
 
     Attributes:
         epochs: Passes over the training examples, or spans of `steps_per_epoch` steps.
-        steps_per_epoch: null makes an epoch one pass; a number cuts the endless sequence of passes
-            into epochs of so many steps.
-        optimizer: As Keras calls it.
-        learning_rate: Of the optimizer.
-        seed: Of everything random: weights, shuffling, augmentation.
+        steps_per_epoch: Steps of an epoch, which are taken from the endless sequence of passes; null for one pass.
+        optimizer: Keras's name of the optimizer.
+        learning_rate: Learning rate of the optimizer.
+        seed: Seed of all randomness: weights, shuffling, augmentation.
         mixed_precision: Keras's dtype policy for the layers; null for float32.
         jit_compile: Whether XLA compiles the steps; `auto` leaves it to Keras.
-        device: `auto` takes an accelerator where there is one, `gpu` fails where there is none.
+        device: `auto` uses an accelerator if there is one, `gpu` fails if there is none.
         tensorboard: Whether to write TensorBoard logs into the run's folder.
-        resume: The folder of an interrupted run of the same config, to go on from its last epoch.
+        resume: Folder of an interrupted run of the same config, to resume from its last epoch.
         early_stopping: When to end before the last epoch.
     """
 
     path: ClassVar[str] = "trainer.fit"
     block: ClassVar[str] = "trainer"
     seconds: ClassVar[None] = None
-    """It ends with an epoch, never within one."""
+    """None, because it ends only with an epoch."""
 
     epochs: Annotated[Positive, TRAINING]
     steps_per_epoch: Annotated[OptionalPositive, TRAINING]
@@ -89,22 +88,22 @@ class Trainer(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Drain(Stage):
-    """Runs the training pipeline alone, without a model. It ends with whichever limit is reached first.
+    """Runs the training pipeline alone, without a model. It ends when the first limit is reached.
 
     Attributes:
-        seconds: After which to end; null for no such limit.
+        seconds: Seconds after which to end; null for no such limit.
         epochs: Passes after which to end; null for no such limit.
-        seed: Of shuffling and augmentation.
+        seed: Seed of shuffling and augmentation.
     """
 
     path: ClassVar[str] = "trainer.drain"
     block: ClassVar[str] = "trainer"
     steps_per_epoch: ClassVar[None] = None
-    """Its epochs are passes."""
+    """None, because its epochs are passes."""
 
     seconds: Annotated[
         Annotated[float, Field(gt=0, allow_inf_nan=False)] | None,
-        Expected("a number above 0, or null"),
+        Expected("a positive number, or null"),
         TRAINING,
     ]
     epochs: Annotated[OptionalPositive, TRAINING]

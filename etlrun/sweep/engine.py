@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import signal
 import time
@@ -13,6 +14,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 
+from etlrun.config.grid import Grid
+from etlrun.config.request import Request, files_digest
 from etlrun.errors import Fault, WorldError
 from etlrun.record import record as records
 from etlrun.record.locks import nobodys
@@ -35,6 +38,18 @@ _GRACE_S, _REPEAT_S = 30.0, 1.0
 
 Outcomes = Mapping[RunKey, Outcome | None]
 """Outcomes of all runs of a sweep in execution order; None for a run that has not started."""
+
+
+def new_ledger(request: Request, found: Grid) -> Ledger:
+    """Create the ledger of a new sweep in its folder; `WorldError` if the folder can't be used."""
+    known = {
+        "overrides": request.overrides,
+        "config_dir": request.config_dir and str(Path(request.config_dir).resolve()),
+        "config_name": request.config_name,
+        "files": files_digest(request),
+        "multirun": dataclasses.asdict(found.multirun),
+    }
+    return Ledger.create(Path(found.multirun.dir), found.sweep, found.jobs, known, found.unfit)
 
 
 def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:

@@ -1,4 +1,4 @@
-"""Pictures of discs and of crosses, drawn with integers alone so that every machine draws the same."""
+"""Images of discs and crosses, drawn with integers only, so that all machines draw the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 CLASSES = ("disc", "cross")
 SHAPES = 25
-"""In each picture; both classes have the same sizes, places and colours of shapes."""
+"""Number of shapes per image; their sizes, positions and colours are the same in both classes."""
 
 _SIDES = (300, 501)
 _RADII = (20, 40)
@@ -21,7 +21,7 @@ Pixels = npt.NDArray[np.uint8]
 
 
 def picture(number: int) -> Pixels:
-    """Picture `number` as uint8 (height, width, 3), 300 to 500 pixels a side; its class is `number % 2`."""
+    """Return image `number` as uint8 (height, width, 3) with sides of 300 to 500 pixels; its class is `number % 2`."""
     random = _random(number)
     height, width = (int(side) for side in random(*_SIDES, 2))
     top, left = (int(place) for place in random(0, _TEXTURE_SIDE - _SIDES[1], 2))
@@ -37,9 +37,9 @@ def picture(number: int) -> Pixels:
 
 
 def _random(seed: int) -> Callable[[int, int, int], npt.NDArray[np.int16]]:
-    """A function of (low, high, count) that draws integers in [low, high), the same ones in every NumPy.
+    """Return a function of (low, high, count) that draws integers in [low, high), the same in all versions of NumPy.
 
-    Only `RandomState` promises that (NumPy's NEP 19), and only for a fixed dtype.
+    Only `RandomState` guarantees that (NEP 19), and only for a fixed dtype.
     """
     state = np.random.RandomState(seed)
 
@@ -51,7 +51,7 @@ def _random(seed: int) -> Callable[[int, int, int], npt.NDArray[np.int16]]:
 
 @functools.cache
 def _shape(kind: str, radius: int) -> npt.NDArray[np.bool_]:
-    """The pixels of a disc or a cross in a square of 2 * radius + 1 pixels a side."""
+    """Return the pixels of a disc or a cross in a square with sides of 2 * radius + 1 pixels."""
     y, x = np.ogrid[-radius : radius + 1, -radius : radius + 1]
     disc: npt.NDArray[np.bool_] = y * y + x * x <= radius * radius
     arm = radius // 8
@@ -61,7 +61,7 @@ def _shape(kind: str, radius: int) -> npt.NDArray[np.bool_]:
 
 @functools.cache
 def _texture() -> npt.NDArray[np.int16]:
-    """Value noise at four scales, int16 (side, side, 3): it makes a JPEG as large as a photo's.
+    """Return value noise at four scales, int16 (side, side, 3), with which a JPEG is as large as that of a photo.
 
     Source: value noise as in Perlin, "An Image Synthesizer", SIGGRAPH 1985, on a lattice and in integers.
     """
@@ -80,6 +80,6 @@ def _texture() -> npt.NDArray[np.int16]:
 def _between(
     first: npt.NDArray[np.int16], second: npt.NDArray[np.int16], part: npt.NDArray[np.int16], whole: int
 ) -> npt.NDArray[np.int16]:
-    """`part / whole` of the way from `first` to `second`, rounded down."""
+    """Interpolate from `first` to `second` by `part / whole`, rounded down."""
     mixed: npt.NDArray[np.int16] = (first * (np.int16(whole) - part) + second * part) // np.int16(whole)
     return mixed
