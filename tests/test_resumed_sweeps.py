@@ -27,7 +27,7 @@ def test_a_sweep_grows_and_what_is_done_stays(sweep: Sweep, tmp_path: Path, caps
     assert str(caught.value).startswith(f"sweep.resume={tmp_path / 'sweep'}: found another sweep: dataset=tfds ")
     assert str(caught.value).endswith(
         "; expected a sweep with at least one job of this command line\n"
-        "    -> leave out all overrides but those of `sweep`, or start a new sweep without sweep.resume"
+        "    -> keep only the overrides of `sweep`, or start a new sweep without sweep.resume"
     )
 
 

@@ -151,7 +151,7 @@ def test_they_stand_in_every_report(tmp_path: Path) -> None:
     assert f"| {cell} |" in markdown
     assert f'data-value="{better.mean}">{cell}</td>' in page
     assert HOW.removeprefix("each") in html.unescape(page)
-    assert "accuracies and losses means with their 95&nbsp;% interval" in page
+    assert "accuracies and losses are means with their 95&nbsp;% intervals" in page
     (found,) = [
         one for one in json.loads((ledger.folder / "results.json").read_text())["configs"] if one["number"] == 1
     ]

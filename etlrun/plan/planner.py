@@ -130,6 +130,8 @@ class _Planner:
     def _scaled_by_model(self) -> tuple[Step, ...]:
         """Return the scaling steps at the end of both lists, if the one input before them is uint8 in both."""
         spec = self.spec
+        if spec.model.network is not None:
+            return ()
         lists = [spec.transform.steps, *([spec.eval_transform.steps] if validates(spec) else [])]
         common = takewhile(
             lambda ends: ends[0].factors is not None and all(end == ends[0] for end in ends),
