@@ -42,7 +42,8 @@ def write_photos(data_dir: Path) -> None:
 def fenced(page: str, part: str) -> str:
     """The fenced text of a page in docs/ that has `part` in it."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    return next(block for block in re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL) if part in block)
+    blocks: list[str] = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return next(block for block in blocks if part in block)
 
 
 def write_configs(folder: Path) -> None:

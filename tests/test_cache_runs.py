@@ -69,7 +69,7 @@ def test_a_flipped_byte_ends_the_run_and_the_next_one_fills_anew(tiny: Path, tmp
     part.write_bytes(data)
     status, summary = run_here(tmp_path / "flipped", words)
     assert status == 1
-    where, rest = summary["error"].split(": found example 13 with checksum ")
+    where, rest = summary["error"].split(": found example 12 with checksum ")
     assert where == str(part)
     found, expected = rest.split("; expected ")
     assert len(found) == 16
