@@ -136,7 +136,7 @@ def test_mixed_precision_and_a_trainable_base_train(tiny: Path, tmp_path: Path) 
 
 
 def test_numbers_that_json_lacks_are_named(tiny: Path, tmp_path: Path) -> None:
-    words = small(tiny, "trainer.optimizer=sgd", "trainer.learning_rate=1.0e+38")
+    words = small(tiny, "trainer.optimizer=sgd", "trainer.learning_rate=1.0e+38", "model.trainable=true")
     _, summary = run_here(tmp_path, words)
     assert summary["epochs"][0]["loss"] == "NaN"
     assert next(event for event in events_of(tmp_path) if event["event"] == "epoch")["loss"] == "NaN"
