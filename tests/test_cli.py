@@ -16,7 +16,7 @@ from etlrun.stages import STAGES
 from tests.configs import composed, plan_of
 from tests.disks import fill, mounted
 from tests.forked import forked
-from tests.runs import finish
+from tests.runs import emulated, finish, summary_of
 
 FRAMEWORKS = {"tensorflow", "keras", "tensorflow_datasets"}
 IMPORTED = re.compile(r"^import time:[ \d]+\|[ \d]+\| +(\S+)$", re.MULTILINE)
@@ -216,6 +216,15 @@ def test_the_command_is_installed(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("etlrun")), "plan", "cache=disc", "load.batch_size=0"]
     answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stdout, answer.stderr) == (2, "", REFUSED_CACHE)
+
+
+def test_a_report_that_can_not_be_printed_fails_the_command_of_its_run(tiny: Path, tmp_path: Path) -> None:
+    words = emulated(tiny, "model.step_ms=0", "cache=none", "trainer.epochs=1", "hydra.run.dir=run")
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "etlrun", *words]
+        ended = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, summary_of(tmp_path / "run")["status"]) == (1, "completed")
+    assert "[Errno 28] No space left on device" in ended.stderr
 
 
 def test_a_full_disk_is_refused_before_a_run_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,8 @@ def start(request: Request, planned: Job) -> None:
         _freeze(folder, planned.config)
         raise SystemExit(run.run(folder, planned=planned.plan))
 
-    run_job(run_planned, config, job_dir_key="hydra.run.dir", job_subdir_key=None, hydra_context=context)
+    ended = run_job(run_planned, config, job_dir_key="hydra.run.dir", job_subdir_key=None, hydra_context=context)
+    _ = ended.return_value  # raises what was raised in the job, which Hydra has caught
 
 
 def _freeze(folder: Path, config: Mapping[str, Any]) -> None:

@@ -66,7 +66,7 @@ def _refuse_late_command(arguments: list[str]) -> None:
 
 
 def _cache(arguments: list[str]) -> None:
-    from etlrun.cli import cache as caches  # imports NumPy, which the other commands don't need
+    from etlrun.cli import cache as caches  # imports the files of caches, which the other commands don't need
 
     caches.main(arguments)
 
@@ -82,7 +82,8 @@ def _run(arguments: list[str]) -> None:
     job = grid.resolve(request, STAGES)
     if request.unknown:  # options of Hydra's own, which it heeds or refuses
         launch.launch(request.arguments)
-    launch.start(request, job)
+    else:
+        launch.start(request, job)
 
 
 def _plan(arguments: list[str]) -> None:
