@@ -14,7 +14,7 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
 from etlrun.run.backend import seed_all
 from etlrun.stages import STAGES
-from tests.boxes import DRAINED, plan_with, ran, words_of
+from tests.boxes import DRAINED, MINE, plan_with, ran, words_of
 from tests.configs import composed, plan_of, refusal_of_plan, refusal_of_spec
 from tests.pictures import damaged, with_feature
 from tests.pipelines import training_pipeline
@@ -60,6 +60,16 @@ def test_a_config_that_names_no_features_is_that_of_an_image_and_its_class() -> 
     planned = plan(parse(config, STAGES))
     assert planned == plan_of()
     assert planned.fingerprint == "0920c5171ba574bc"
+
+
+def test_a_network_of_another_package_is_given_scaled_images() -> None:
+    """Only the models of etlrun scale images themselves."""
+    planned = plan(parse(composed() | {"model": {"name": "linear"}}, MINE))
+    assert ([step.stage.path for step in plan_of().by_model], planned.by_model) == (
+        ["transform.scale_minus_one_one"],
+        (),
+    )
+    assert str(planned.train[-1].gives) == "32 x float32 [64, 64, 3] in [-1, 1], label"
 
 
 VARIANTS: Mapping[str, tuple[str, ...]] = {
