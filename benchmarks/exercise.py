@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import statistics
 import subprocess
@@ -31,6 +30,7 @@ from typing import Any
 
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
+from etlrun.machine import cores
 from etlrun.stages import STAGES
 from etlrun.stages.model import Emulated
 
@@ -105,7 +105,7 @@ def main() -> None:
     for part in known.parts:
         for turn, costs in enumerate(measured(part, known.data_dir, known.turns), 1):
             command = f"`python -m benchmarks.exercise --parts {part} --turns {turn}`"
-            text = f"{command} on {len(os.sched_getaffinity(0))} cores\n\n{table(costs)}"
+            text = f"{command} on {cores()} cores\n\n{table(costs)}"
             print(text, flush=True)
             if known.output:
                 known.output.write_text(f"{before}{text}", encoding="utf-8")

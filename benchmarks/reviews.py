@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from etlrun.machine import cores
+
 ROOT = Path(__file__).resolve().parents[1]
 EXPERIMENTS = 20
 EXPERIMENT = """\
@@ -92,7 +94,7 @@ def main() -> None:
                     timed(folder, "diff", *pair)
                 )
             taken.setdefault("`check`, the project's own configs", []).append(timed(ROOT, "check"))
-    lines = [f"{known.turns} turns on {len(os.sched_getaffinity(0))} cores, process start included, in seconds", ""]
+    lines = [f"{known.turns} turns on {cores()} cores, process start included, in seconds", ""]
     lines += ["| command | fastest | median | slowest | CPU, median |", "|---|---|---|---|---|"]
     for what, times in taken.items():
         wall, cpu = zip(*times, strict=True)

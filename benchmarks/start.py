@@ -24,6 +24,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from etlrun.machine import cores
+
 ROOT = Path(__file__).resolve().parents[1]
 MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
 Times = dict[str, list[tuple[float, float]]]
@@ -102,7 +104,7 @@ def main() -> None:
     for turn, times in enumerate(measured(packages, configs, known.turns), 1):
         text = (
             f"`python -m benchmarks.start --before DIR --data-dir DIR --turns {turn}` on "
-            f"{len(os.sched_getaffinity(0))} cores, before: "
+            f"{cores()} cores, before: "
             f"{commit_of(packages['before'])}\n\nSeconds from the start of the process to the end of the second "
             "training step. Losses and accuracies are the same to the bit, in every turn, before and after.\n\n"
             f"{table(times)}"

@@ -66,7 +66,7 @@ class Pipeline:
         """Size of its cache, in memory or on disk."""
         return self.keeper.held_bytes if self.keeper else int(self.context.held_bytes)
 
-    def empty(self, key: str) -> WorldError:
+    def empty_pass(self, key: str) -> WorldError:
         """Return the error of a pass without a batch; `key` is the config key of the split."""
         return WorldError(
             where=key,

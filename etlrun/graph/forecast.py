@@ -13,7 +13,7 @@ from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps
 from etlrun.machine import megabytes
-from etlrun.plan.plan import at_cache
+from etlrun.plan.plan import PlannedStep, at_cache, place_of_point
 from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE, Cache, kept_bytes
 from etlrun.stages.step import Map
 
@@ -73,32 +73,31 @@ def _that_fit(pipelines: Mapping[str, Pipeline], cache: Cache, size: int, spaces
                 yield f"cache={target} cache.at={point} ({free})"
 
 
-def _steps(pipeline: Pipeline) -> list[Any]:
+def _steps(pipeline: Pipeline) -> list[PlannedStep]:
     return [step for planned in pipeline.stages for step in planned.steps]
 
 
 def _has(pipeline: Pipeline, point: str) -> bool:
     """Return whether a cache is possible there: the point exists, and no random step comes before it."""
-    steps = _steps(pipeline)[: _count(pipeline, point)]
     if point == "source" and any(planned.stage.leaves_out for planned in pipeline.stages):
         return False
-    is_there = point == "transformed" or any(point in step.stage.points for step in steps)
-    return is_there and not any(step.is_random for step in steps)
+    count = _count(pipeline, point)
+    return count is not None and not any(step.is_random for step in _steps(pipeline)[:count])
 
 
-def _count(pipeline: Pipeline, point: str) -> int:
-    """Return the number of steps before a point."""
-    steps = _steps(pipeline)
-    return next((place for place, step in enumerate(steps, 1) if point in step.stage.points), len(steps))
+def _count(pipeline: Pipeline, point: str) -> int | None:
+    """Return the number of steps before a point; None if the pipeline has no such point."""
+    steps = [step.stage for step in _steps(pipeline)]
+    return len(steps) if point == "transformed" else place_of_point(point, steps)
 
 
 def _bytes_at(pipeline: Pipeline, point: str | None) -> int:
     """Return the size of all examples at a point of that name, or at the point of the cache."""
-    if point is None:
+    count = None if point is None else _count(pipeline, point)
+    if count is None:
         before, _, _ = at_cache(pipeline.stages)
         count, flow = sum(len(planned.steps) for planned in before), before[-1].gives
     else:
-        count = _count(pipeline, point)
         flow = _steps(pipeline)[count - 1].gives
     each = flow.example_bytes
     return kept_bytes(pipeline.split.num_examples, _sampled_bytes(pipeline, count) if each is None else each)

@@ -67,7 +67,7 @@ class Assessment:
         watch = self.work.watches[name]
         loop, costs = watch.meter.end(), self._costs_of(name)
         if not loop.steps_s:
-            raise self.work.pipelines[name].empty(Dataset.key_of(name))
+            raise self.work.pipelines[name].empty_pass(Dataset.key_of(name))
         if watch.pass_batches is None:
             watch.release()
         if costs is not None:

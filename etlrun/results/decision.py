@@ -140,7 +140,7 @@ def _same_data(chosen: ConfigResult, baseline: ConfigResult, compared: Compared)
     source = "the digests of their common epochs" if have_digests else "its plan and the records read"
     is_reordered = found is not None and found.is_reordered
     same = "same examples as the baseline in another order" if is_reordered else "same data as the baseline"
-    if found is not None and "training" in found.kinds:
+    if found is not None and found.changes_training:
         return f"{same}, by {source}; the training differs"
     is_only_faster = not have_digests and not is_reordered and chosen.fingerprint == baseline.fingerprint
     return f"{same}, by {source}" + ("; only the speed differs" if is_only_faster else "")

@@ -109,9 +109,9 @@ def _content(plan: Plan, name: str) -> tuple[Cache | None, dict[str, Any]]:
     before, cache, _ = at_cache(plan.pipelines[name])
     if cache is None:
         return None, {}
-    dataset, split = plan.spec.dataset, "split" if name == "train" else "eval_split"
-    keys = ("name", "version", "image_key", "label_key", "features", "target", "on_corrupt", split)
-    decides = {f"dataset.{key}": getattr(dataset, key) for key in keys}
+    dataset = plan.spec.dataset
+    keys = ("name", "version", "image_key", "label_key", "features", "target", "on_corrupt")
+    decides = {dataset.key(key): getattr(dataset, key) for key in keys} | {dataset.key_of(name): dataset.split_of(name)}
     flat = [inner.stage for outer in before for inner in (outer, *outer.steps)]
     decides["the steps before it"] = [stage.path for stage in flat if stage.changes_data]
     for stage in flat:

@@ -73,6 +73,11 @@ class Comparison:
         return DATA in self.kinds and not self.is_unsure
 
     @property
+    def changes_training(self) -> bool:
+        """Whether a value changes the model, or how it is fitted."""
+        return TRAINING in self.kinds
+
+    @property
     def headline(self) -> str:
         """Summary of the changes in one line."""
         if self.kinds == (SPEED,):
@@ -218,13 +223,9 @@ def _in(stages: Iterable[PlannedStage], step: Stage) -> bool:
 
 def _reported_otherwise(old: RunSpec, new: RunSpec) -> set[str]:
     """Return the keys whose differences are reported as other stages."""
-    names = ["steps"] if None in _evaluated(old, new) else ["steps", "eval_steps"]
+    names = ["steps"] if None in (old.dataset.eval_split, new.dataset.eval_split) else ["steps", "eval_steps"]
     lists = {f"{new.transform.block}.{name}" for name in names}
     return {f"{group}.name" for group, _ in _BY_NAME} | lists
-
-
-def _evaluated(*specs: RunSpec) -> list[str | None]:
-    return [spec.dataset.eval_split for spec in specs]
 
 
 def _uncounted(old: Mapping[str, Any], new: Mapping[str, Any], reported: set[str]) -> Iterator[Difference]:
