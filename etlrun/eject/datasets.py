@@ -14,6 +14,7 @@ from etlrun.stages.cache import DiskCache
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.flow import Flow
+from etlrun.stages.image import Decode
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, Map
@@ -61,10 +62,10 @@ _RECORDS = function(
 )
 
 
-_DECODE = function(
-    "decode(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor",
+_DECODED = function(
+    "decoded(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor",
     "Decode to three channels of uint8, whatever the feature declares.",
-    "return tf.io.decode_image(image, channels=3, expand_animations=False)",
+    "return decode(image)",
 )
 
 
@@ -95,7 +96,7 @@ def tfds(stage: Tfds, place: Place) -> Expression:
     """Return the text of reading with TFDS, without its own cache."""
     dataset = place.plan.spec.dataset
     features = {key: dataset.examples.features[name] for name, key in dataset.keys.items()}
-    decoder = "tfds.decode.make_decoder(tf.uint8)(decode)()" if stage.decode else "tfds.decode.SkipDecoding()"
+    decoder = "tfds.decode.make_decoder(tf.uint8)(decoded)()" if stage.decode else "tfds.decode.SkipDecoding()"
     decoders = [f"{quoted(key)}: {decoder}" for key, feature in features.items() if feature.format == "image"]
     wanted = [mapping("", {quoted(key): "True" for key in features})]
     wanted += [f"decoders={{{', '.join(decoders)}}}"] if decoders else []
@@ -108,7 +109,9 @@ def tfds(stage: Tfds, place: Place) -> Expression:
     images = f"; images are {'decoded' if stage.decode else 'still encoded'}" if decoders else ""
     says = f"Read the features of the examples of `split`, as `tfds.load` does{images}."
     read = function(_READ, says, load)
-    return Expression(text=_of_split(place), functions=(_DECODE, read) if stage.decode else (read,))
+    return Expression(
+        text=_of_split(place), functions=(source_of(Decode()), _DECODED, read) if stage.decode else (read,)
+    )
 
 
 def _of_split(place: Place) -> str:

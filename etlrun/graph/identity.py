@@ -17,7 +17,7 @@ from etlrun.cache.store import Identity
 from etlrun.graph.code import code_of
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import DATASET_STAGES
-from etlrun.plan.plan import PlannedStage, data_values
+from etlrun.plan.plan import PlannedStage, values_of
 from etlrun.sources.tfds import Source
 
 _FORMAT = 2
@@ -37,11 +37,8 @@ def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
         *([f"dataset.features.{name}", [key, str(declared[name])]] for name, key in dataset.keys.items()),
         ["dataset.classes", context.source.num_classes],
     ]
-    flat = [inner for outer in before for inner in (outer, *outer.steps)]
-    pairs.append(["stages", [planned.stage.path for planned in flat if planned.stage.changes_data]])
-    for planned in flat:
-        values = data_values(planned.stage.canonical(len(context.split.shards)), "")
-        pairs += [[name, _plain(value)] for name, value in values.items()]
+    values = values_of(before, shards=len(context.split.shards))
+    pairs += [[name, _plain(value)] for name, value in values.items()]
     if _is_shuffled(before, context):
         pairs.append(["seed", context.seed])
     # A damaged record is skipped, although its checksum doesn't show the damage.
@@ -52,7 +49,7 @@ def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
     return [
         *pairs,
         ["kept", str(before[-1].gives)],
-        *_makers(flat, context, is_random=_is_shuffled(before, context)),
+        *_makers(before, context, is_random=_is_shuffled(before, context)),
     ]
 
 
@@ -64,9 +61,9 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _makers(flat: Sequence[PlannedStage], context: Context, *, is_random: bool) -> Identity:
+def _makers(before: Sequence[PlannedStage], context: Context, *, is_random: bool) -> Identity:
     """Return the code that makes the examples. TensorFlow is included only if it decodes, computes or shuffles."""
-    stages = [planned.stage for planned in flat]
+    stages = [inner.stage for outer in before for inner in (outer, *outer.steps)]
     roots: list[Any] = [Source.parser, *(context.backbone.makers if context.backbone is not None else ())]
     roots += [made for stage in stages for made in stage.makers]
     roots += [DATASET_STAGES[type(stage)] for stage in stages if type(stage) in DATASET_STAGES]

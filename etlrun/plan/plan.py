@@ -133,12 +133,21 @@ def decisive_values(
     for stage in (spec.dataset, *sections(spec)):
         values |= data_values(stage, "")
     for prefix, stages in (("train/", train), ("eval/", evaluation), ("model/", by_model)):
-        flat = [inner for outer in stages for inner in (outer, *outer.steps)]
-        values[f"{prefix}stages"] = [planned.stage.path for planned in flat if planned.stage.changes_data]
-        for planned in flat:
-            values |= data_values(planned.stage, prefix)
+        values |= values_of(stages, prefix)
     if keeps_file_order(spec):
         values[f"train/{spec.extract.path}.shuffle_files"] = "in the first pass, whose order the cache keeps"
+    return values
+
+
+def values_of(stages: Iterable[PlannedStage], prefix: str = "", shards: int | None = None) -> dict[str, Any]:
+    """Return the values that determine the output of `stages`: their order, as `stages`, and their parameters.
+
+    With a number of `shards`, values that are equivalent for that number are equal.
+    """
+    flat = [inner.stage for outer in stages for inner in (outer, *outer.steps)]
+    values: dict[str, Any] = {f"{prefix}stages": [stage.path for stage in flat if stage.changes_data]}
+    for stage in flat:
+        values |= data_values(stage if shards is None else stage.canonical(shards), prefix)
     return values
 
 

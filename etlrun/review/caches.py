@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from etlrun.machine import megabytes
-from etlrun.plan.plan import Plan, at_cache, data_values
+from etlrun.plan.plan import Plan, at_cache, data_values, values_of
 from etlrun.plan.spec import RunSpec
 from etlrun.sources.on_disk import examples
 from etlrun.stages.cache import Cache, kept_bytes
@@ -112,12 +112,10 @@ def _content(plan: Plan, name: str) -> tuple[Cache | None, dict[str, Any]]:
     dataset = plan.spec.dataset
     keys = ("name", "version", "image_key", "label_key", "features", "target", "on_corrupt")
     decides = {dataset.key(key): getattr(dataset, key) for key in keys} | {dataset.key_of(name): dataset.split_of(name)}
-    flat = [inner.stage for outer in before for inner in (outer, *outer.steps)]
-    decides["the steps before it"] = [stage.path for stage in flat if stage.changes_data]
-    for stage in flat:
-        decides |= data_values(stage, "")
+    values = values_of(before)
+    decides |= {"the steps before it": values.pop("stages"), **values}
     decides[cache.key("at")] = str(before[-1].gives)  # decoding changes no data, but its output is cached
-    if any(stage.path == Backbone.path for stage in flat):
+    if any(planned.stage.path == Backbone.path for planned in before):
         decides |= data_values(plan.spec.model, "") | _features(plan.spec)
     return cache, decides
 
