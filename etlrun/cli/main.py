@@ -20,6 +20,7 @@ from etlrun.record import autotune, report
 from etlrun.record.summary import read_summary
 from etlrun.results import report as sweep_report
 from etlrun.run import run
+from etlrun.sources.on_disk import read_bytes
 from etlrun.stages import STAGES
 from etlrun.sweep import preview
 
@@ -92,7 +93,8 @@ def _plan(arguments: list[str]) -> None:
     parser.add_argument("--multirun", "-m", action="store_true", help="preview all combinations that `etlrun -m` runs")
     known, request = _parsed(parser, arguments)
     if not known.multirun:
-        sys.stdout.write(render.FORMATS[known.format](grid.resolve(request, STAGES).plan))
+        plan = grid.resolve(request, STAGES).plan
+        sys.stdout.write(render.FORMATS[known.format](plan, read_bytes(plan.spec.dataset)))
     elif known.format in MULTIRUN_FORMATS:
         sys.stdout.write(MULTIRUN_FORMATS[known.format](multirun.planned(request)))
     else:

@@ -20,7 +20,8 @@ from etlrun.measure.work import Work
 from etlrun.plan.plan import PlannedStage, stage_of
 from etlrun.record.findings import StageCost, StageRow
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.load import Batch, Shuffle
+from etlrun.stages.load import Batch
+from etlrun.stages.step import Map
 
 _PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
 """Duration of a probe after the training: a fraction of the training time, between a minimum and a maximum."""
@@ -73,7 +74,7 @@ class Assessment:
         if costs is not None:
             self.work.record.event("stages", pipeline=name, stages=[dataclasses.asdict(row) for row in costs.rows])
             if not self.loops[name]:
-                loop.split_fill(self._first_examples(name, costs) * costs.periods.slowest.period_ms / 1000)
+                loop.split_fill(self._first_ms(name, costs) / 1000)
         self.loops[name].append(loop)
         self._costs[name].append(costs)
         return loop
@@ -100,11 +101,18 @@ class Assessment:
             return num_examples
         return num_examples // batch.batch_size * batch.batch_size
 
-    def _first_examples(self, name: str, costs: StageCosts) -> int:
-        """Return the number of examples needed before the first batch; a disk cache is shuffled by index."""
-        shuffle = stage_of(self._stages(name), Shuffle)
-        buffered = 0 if costs.reads_disk or shuffle is None else shuffle.buffer_size
-        return int(min(self._batch_size + buffered, self.work.pipelines[name].split.num_examples))
+    def _first_ms(self, name: str, costs: StageCosts) -> float:
+        """Return the time that the first batch takes, with the examples that go through the stages of the buffer."""
+        stages, costs_ms = [planned.stage for planned in self._stages(name)], costs.periods.slowest.period_ms
+        count = int(self.work.pipelines[name].split.num_examples)
+        place = next((place for place, stage in enumerate(stages) if stage.holds), None)
+        if place is None or costs.reads_disk:  # a disk cache is shuffled by number
+            return min(self._batch_size, count) * costs_ms
+        before = {stage.path for stage in stages[: place + 1]}
+        if Map.path in before:
+            return min(self._batch_size + stages[place].holds, count) * costs_ms
+        read_ms = sum(row.cost_ms for row in costs.rows if row.stage in before)
+        return min(stages[place].holds, count) * read_ms + min(self._batch_size, count) * costs_ms
 
     def probe_s(self) -> float:
         """Return the duration of a probe in seconds."""

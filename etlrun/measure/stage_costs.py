@@ -157,7 +157,8 @@ class StageCosts:
         examples = self._examples(node, position)
         begins_pass = node.name in _WRAPPERS and self._places[position].per_element > 1
         own_ms = float(node.processing_time) / 1e6 / examples if examples and not begins_pass else 0.0
-        before = self._before(node, last if stage == Map.path else position, position)
+        is_first = stage == Map.path if self.reads_disk else position == last - 1  # all nodes before it read
+        before = self._before(node, last if is_first else position, position)
         work = before.work.plus(stage, own_ms)
         parallelism = max(1, min(_setting(node, "parallelism") or 1, self._threads))
         if node.name.startswith(("ParallelMap", "ParallelBatch")):

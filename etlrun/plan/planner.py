@@ -31,13 +31,13 @@ def plan(spec: RunSpec) -> Plan:
     if planner.faults:
         raise ConfigError(planner.faults)
     no_cache = NoCache(at="transformed", dtype="auto", dir=None, when_busy="uncached")
-    uncached = _Planner(dataclasses.replace(spec, cache=no_cache)).pipelines()
+    plainly = dataclasses.replace(spec, cache=no_cache, load=dataclasses.replace(spec.load, shuffle_at="before_batch"))
     return Plan(
         spec=spec,
         train=train,
         evaluation=evaluation,
         by_model=by_model,
-        decisive=decisive_values(spec, *uncached),
+        decisive=decisive_values(spec, *_Planner(plainly).pipelines()),
         remarks=tuple(remarks(spec)),
     )
 
@@ -89,7 +89,11 @@ class _Planner:
         parse = () if spec.extract.parses else (Parse(),)
         steps = (*parse, *transform.steps[: len(transform.steps) - len(self.by_model)])
         place = self._place_of_cache(steps)
+        has_shuffle = bool(load.shuffle_buffer) and not evaluation
+        shuffle = [Shuffle(buffer_size=load.shuffle_buffer, seed=spec.trainer.seed)] if has_shuffle else []
+        is_early = self._shuffles_as_read(transform)
         yield spec.extract.for_evaluation() if evaluation else spec.extract
+        yield from shuffle if is_early else ()
         yield dataclasses.replace(transform, steps=steps[:place])
         if spec.dataset.on_corrupt == "skip":
             yield SkipCorrupt()
@@ -97,8 +101,7 @@ class _Planner:
             if spec.cache.at == "features" and spec.model.features is not None:
                 yield Backbone(features=spec.model.features)
             yield spec.cache
-        if load.shuffle_buffer and not evaluation:
-            yield Shuffle(buffer_size=load.shuffle_buffer, seed=spec.trainer.seed)
+        yield from () if is_early else shuffle
         if steps[place:]:
             yield AfterCache(
                 num_parallel_calls=transform.num_parallel_calls,
@@ -108,6 +111,15 @@ class _Planner:
         yield Batch(batch_size=load.batch_size, drop_remainder=load.drop_remainder and not evaluation)
         if load.prefetch:
             yield Prefetch(buffer_size=load.prefetch)
+
+    def _shuffles_as_read(self, transform: Map) -> bool:
+        """Return whether examples can be shuffled before the steps: same order, and no larger ones in the buffer.
+
+        A cache stores examples in the order of the data, and an example that is skipped shifts those behind it.
+        """
+        spec = self.spec
+        keeps_order = transform.deterministic and spec.dataset.on_corrupt == "raise" and not spec.cache.keeps
+        return spec.load.shuffle_at == "auto" and keeps_order and not spec.extract.decodes
 
     def _place_of_cache(self, steps: tuple[Step, ...]) -> int:
         """Return the number of steps before the cache."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from etlrun import machine
-from etlrun.machine import CORES, calls_here
+from etlrun.machine import CORES, calls_here, rounded
 from etlrun.plan.plan import Plan, PlannedStage, sections
 from etlrun.plan.spec import bare
 from etlrun.stages.base import Stage, parameters
@@ -18,14 +19,15 @@ _WIDTHS = (22, 20)
 _STEP_WIDTH = 29
 
 
-def text(plan: Plan, cores: int | None = None) -> str:
+def text(plan: Plan, cores: int | None = None, read_bytes: float | None = None) -> str:
     """Return the plan with a line for each stage and each parameter with its kind, so that a diff shows what changed.
 
-    With `cores`, values such as `cores-1` are also shown as numbers; without, the text holds for any machine.
+    With `cores`, values such as `cores-1` are also shown as numbers; with `read_bytes`, the mean size of an example in
+    its file, also the size of a buffer of such examples. Without, the text holds for any machine.
     """
     lines = ["dataset", *_parameter_lines(plan.spec.dataset, _INDENT, cores)]
     for title, stages in (("train", plan.train), ("validation", plan.evaluation)):
-        lines += ["", title, *(_stage_lines(stages, cores) if stages else [f"{_INDENT}none"])]
+        lines += ["", title, *(_stage_lines(stages, cores, read_bytes) if stages else [f"{_INDENT}none"])]
     for stage in sections(plan.spec):
         steps = _step_lines(plan.by_model, cores) if stage is plan.spec.model else ()
         lines += ["", stage.path, *steps, *_parameter_lines(stage, _INDENT, cores)]
@@ -34,16 +36,26 @@ def text(plan: Plan, cores: int | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def text_here(plan: Plan) -> str:
+def text_here(plan: Plan, read_bytes: float | None = None) -> str:
     """Return the text of the plan for this machine."""
-    return text(plan, machine.cores())
+    return text(plan, machine.cores(), read_bytes)
 
 
-def _stage_lines(stages: tuple[PlannedStage, ...], cores: int | None) -> Iterator[str]:
+def _stage_lines(stages: tuple[PlannedStage, ...], cores: int | None, read_bytes: float | None) -> Iterator[str]:
     for number, planned in enumerate(stages, 1):
         yield f"{number:3}. {planned.stage.path:<{_STEP_WIDTH}} -> {planned.gives}"
-        yield from _parameter_lines(planned.stage, _INDENT + "  ", cores)
+        size = _buffer(planned, read_bytes) if planned.stage.holds else ""
+        yield from _parameter_lines(planned.stage, _INDENT + "  ", cores, {"buffer_size": size})
         yield from _step_lines(planned.steps, cores)
+
+
+def _buffer(planned: PlannedStage, read_bytes: float | None) -> str:
+    """Return the memory of a full buffer of examples; an empty string if nothing is known of their size."""
+    each = planned.gives.example_bytes
+    if each is None and read_bytes is None:
+        return ""
+    size = planned.stage.holds * (read_bytes or 0 if each is None else each)
+    return f" ({'' if each is not None else 'about '}{rounded(size)})"
 
 
 def _step_lines(steps: tuple[PlannedStage, ...], cores: int | None) -> Iterator[str]:
@@ -52,12 +64,15 @@ def _step_lines(steps: tuple[PlannedStage, ...], cores: int | None) -> Iterator[
         yield from _parameter_lines(step.stage, _INDENT + "     ", cores)
 
 
-def _parameter_lines(stage: Stage, indent: str, cores: int | None) -> Iterator[str]:
+def _parameter_lines(
+    stage: Stage, indent: str, cores: int | None, more: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[str]:
     for parameter in parameters(stage):
         value = bare(parameter.value)
         if value in CORES and cores is not None:
             calls, most = calls_here(value, cores), getattr(stage, "cycle_length", "all")
             value = f"{value} ({calls if most == 'all' else min(calls, most)})"
+        value = f"{value}{more.get(parameter.name, '')}"
         yield f"{indent}{parameter.name:<{_WIDTHS[0]}}{value:<{_WIDTHS[1]}} {parameter.kind}"
 
 
@@ -132,4 +147,8 @@ def _label(*lines: str | None) -> str:
     return "<br/>".join(" ".join(str(line).split()).translate(escaped) for line in lines)
 
 
-FORMATS = {"text": text_here, "json": as_json, "mermaid": mermaid}
+FORMATS: Mapping[str, Callable[[Plan, float | None], str]] = {
+    "text": text_here,
+    "json": lambda plan, _: as_json(plan),
+    "mermaid": lambda plan, _: mermaid(plan),
+}

@@ -29,6 +29,7 @@ from etlrun.record.record import Record
 from etlrun.run import checkpoint
 from etlrun.run.backend import Backend
 from etlrun.run.interrupts import interrupts
+from etlrun.sources.on_disk import read_bytes
 from etlrun.stages import STAGES, Stages
 
 OK, FAILED, TOO_SLOW, INTERRUPTED = 0, 1, 3, 130
@@ -108,7 +109,9 @@ def _work(record: Record, stages: Stages, planned: Plan) -> None:
     record.update(au_min=spec.measure.au_min)
     record.event("planned", fingerprint=planned.fingerprint)
     with record.writing():
-        records.write_atomically(record.folder / "plan.txt", render.text_here(planned))
+        records.write_atomically(
+            record.folder / "plan.txt", render.text_here(planned, read_bytes(planned.spec.dataset))
+        )
         records.write_atomically(record.folder / "plan.json", render.as_json(planned))
     record.update(plan_fingerprint=planned.fingerprint, remarks=list(planned.remarks))
     previous = checkpoint.previous_run(planned, stages)

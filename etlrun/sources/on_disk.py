@@ -47,6 +47,12 @@ def examples(dataset: Dataset, split: str) -> Examples | None:
     return Examples(count=count, encoded_bytes=size / max(count, 1))
 
 
+def read_bytes(dataset: Dataset) -> float | None:
+    """Return the mean size of a training example in its file; None if the dataset is not on this disk."""
+    known = examples(dataset, dataset.split)
+    return None if known is None else known.encoded_bytes
+
+
 def _bound(text: str | None, whole: int, otherwise: int) -> int:
     """Return a bound of a slice in examples; TFDS rounds percentages to the nearest example."""
     if text is None:

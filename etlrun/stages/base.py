@@ -164,6 +164,11 @@ class Stage:
         """Whether its result differs from pass to pass."""
         return False
 
+    @property
+    def holds(self) -> int:
+        """Number of examples that it collects before its first output."""
+        return 0
+
     def flow(self, incoming: Flow) -> Flow:
         """Return its output for `incoming`; raise `UnfitError` if it doesn't accept that."""
         return incoming

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -44,6 +44,10 @@ class Shuffle(Stage):
 
     buffer_size: Annotated[Positive, ORDER]
     seed: Annotated[Natural, ORDER]
+
+    @property
+    def holds(self) -> int:
+        return self.buffer_size
 
     def call(self) -> Call:
         keywords = {"seed": PassSeed(), "reshuffle_each_iteration": False}
@@ -103,6 +107,9 @@ class Load(Stage):
         batch_size: Examples per batch.
         drop_remainder: Whether to drop a last, smaller batch of a training pass.
         prefetch: Batches to prefetch; 0 for none.
+        shuffle_at: `auto` shuffles examples as they are read where the steps after that change neither their number nor
+            their order, so that the buffer holds encoded images and a pass starts at once; the examples and their order
+            are the same. `before_batch` shuffles after all steps.
     """
 
     path: ClassVar[str] = "load"
@@ -111,3 +118,4 @@ class Load(Stage):
     batch_size: Annotated[Positive, ORDER]
     drop_remainder: Annotated[Flag, ORDER]
     prefetch: Annotated[Buffer, SPEED]
+    shuffle_at: Annotated[Literal["auto", "before_batch"], Expected("auto or before_batch"), SPEED] = "auto"
