@@ -23,6 +23,11 @@ LONGEST = (
 """Modules of half a minute and more, the longest first: one that is begun last is waited for by a single core."""
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: many tests wait for processes of their own, and for accelerators."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put these modules before all others, which stay as pytest-randomly has shuffled them."""
     place = {name: number for number, name in enumerate(LONGEST)}

@@ -57,14 +57,19 @@ def config_of(overrides: list[str]) -> dict[str, Any]:
 
 
 def run_here(folder: Path, overrides: list[str]) -> tuple[int, dict[str, Any]]:
-    """Run in this process; the exit status and the summary. Each probe after the training takes 0.05 s, and not 0.3."""
-    from etlrun.measure import assessment  # imports TensorFlow
-
+    """Run in this process; the exit status and the summary."""
     run.freeze(folder, config_of(overrides), overrides)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assessment, "_PROBE_LEAST_S", 0.05)
+        quick_probes(patch)
         status = run.run(folder)
     return status, summary_of(folder)
+
+
+def quick_probes(patch: pytest.MonkeyPatch) -> None:
+    """Let each probe after the training take 0.05 s, and not 0.3."""
+    from etlrun.measure import assessment  # imports TensorFlow
+
+    patch.setattr(assessment, "_PROBE_LEAST_S", 0.05)
 
 
 def summary_of(folder: Path) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.forked import forked
-from tests.runs import emulated, events_of, finish, losses_of, run_here, small, summary_of
+from tests.networks import trained_here
+from tests.runs import emulated, events_of, finish, losses_of, run_here, summary_of
 
 
 def passes(summary: dict[str, Any]) -> dict[str, list[str]]:
@@ -25,12 +26,12 @@ def digests(summary: dict[str, Any]) -> list[list[str]]:
 
 
 def test_one_run_fills_what_the_next_one_reads(tiny: Path, tmp_path: Path) -> None:
-    words = small(tiny, "trainer.epochs=2", "trainer.learning_rate=0.1")
+    words = ("trainer.epochs=2", "trainer.learning_rate=0.1")
     runs = {
-        "none": run_here(tmp_path / "none", [*words, "cache=none"]),
-        "filled": run_here(tmp_path / "filled", [*words, *on_disk(tmp_path)]),
-        "read": run_here(tmp_path / "read", [*words, *on_disk(tmp_path)]),
-        "source": run_here(tmp_path / "source", [*words, "cache=memory", "cache.at=source"]),
+        "none": trained_here(tmp_path / "none", tiny, *words, "cache=none"),
+        "filled": trained_here(tmp_path / "filled", tiny, *words, *on_disk(tmp_path)),
+        "read": trained_here(tmp_path / "read", tiny, *words, *on_disk(tmp_path)),
+        "source": trained_here(tmp_path / "source", tiny, *words, "cache=memory", "cache.at=source"),
     }
     assert [status for status, _ in runs.values()] == [0] * 4
     assert passes(runs["filled"][1]) == {"train": ["filled", "read"], "validation": ["filled", "read"]}
@@ -38,18 +39,18 @@ def test_one_run_fills_what_the_next_one_reads(tiny: Path, tmp_path: Path) -> No
     for _, summary in runs.values():
         assert losses_of(summary) == losses_of(runs["none"][1])
     assert losses_of(runs["none"][1])[0] != losses_of(runs["none"][1])[1]
-    held = 38 * (32 * 32 * 3 + 8)
+    held = 38 * (32 * 32 * 3 * 4 + 8)
     assert runs["read"][1]["cache"]["pipelines"]["train"]["held_bytes"] == held
     assert (
-        "- cache     disk, transformed: train 0.1 MB (2 read); validation 0.0 MB (2 read)"
+        "- cache     disk, transformed: train 0.5 MB (2 read); validation 0.1 MB (2 read)"
         in (tmp_path / "read" / "report.md").read_text()
     )
 
 
 def test_steps_without_end_fill_and_read_a_cache_as_well(tiny: Path, tmp_path: Path) -> None:
-    words = small(tiny, "trainer.epochs=3", "trainer.steps_per_epoch=4")
-    _, without = run_here(tmp_path / "none", [*words, "cache=none"])
-    status, summary = run_here(tmp_path / "disk", [*words, *on_disk(tmp_path)])
+    words = ("trainer.epochs=3", "trainer.steps_per_epoch=4")
+    _, without = trained_here(tmp_path / "none", tiny, *words, "cache=none")
+    status, summary = trained_here(tmp_path / "disk", tiny, *words, *on_disk(tmp_path))
     assert status == 0
     assert passes(summary)["train"][:2] == ["filled", "read"]
     assert losses_of(summary) == losses_of(without)

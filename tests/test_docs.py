@@ -57,7 +57,7 @@ class Way:
     status: int = 0
 
 
-BUSY = ("model=emulated", "model.step_ms=200", "model.eval_step_ms=50", "transform.resize.size=[32,32]")
+BUSY = ("model=emulated", "model.step_ms=400", "model.eval_step_ms=50", "trainer.epochs=1", "load.shuffle_buffer=1")
 """An accelerator that is slower than the pipeline of any machine."""
 BRIEF = ("model=emulated", "model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1")
 RUN = "model=emulated model.step_ms=12 cache=none load.shuffle_buffer=64 transform.num_parallel_calls=1"
@@ -85,7 +85,7 @@ LONG = f"dataset.split={'+'.join(6 * ['train'])}"
 WAYS = {
     "": Way(
         more=("model.trainable=false", "transform.resize.size=[32,32]", "load.batch_size=16"),
-        settled=(*BUSY, "load.shuffle_buffer=1"),
+        settled=BUSY,
     ),
     RUN: Way(more=("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=8")),
     DISK: Way(again=("", "cache.at=decoded")),

@@ -17,6 +17,7 @@ from etlrun.run.callbacks import EarlyStopping
 from etlrun.stages import STAGES
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
+from tests.networks import trained_here
 from tests.runs import are_equal, events_of, losses_of, run_here, small, variables_of
 
 
@@ -110,8 +111,8 @@ def test_another_seed_gives_other_numbers(done: tuple[Path, dict[str, Any]], tin
 
 
 def test_steps_per_epoch_go_on_through_the_passes(tiny: Path, tmp_path: Path) -> None:
-    words = small(tiny, "trainer.epochs=3", "trainer.steps_per_epoch=3", "dataset.eval_split=null")
-    status, summary = run_here(tmp_path, words)
+    words = ("trainer.epochs=3", "trainer.steps_per_epoch=3", "dataset.eval_split=null")
+    status, summary = trained_here(tmp_path, tiny, *words)
     assert status == 0
     # Passes of 8, 8, 8, 8 and 6 examples, cut into epochs of three steps.
     assert [epoch["examples"] for epoch in summary["epochs"]] == [24, 22, 24]
@@ -120,7 +121,7 @@ def test_steps_per_epoch_go_on_through_the_passes(tiny: Path, tmp_path: Path) ->
 
 def test_early_stopping_ends_a_training_that_does_not_improve(tiny: Path, tmp_path: Path) -> None:
     rule = ("trainer.early_stopping.patience=1", "trainer.early_stopping.min_delta=1000.0")
-    _, summary = run_here(tmp_path, small(tiny, "trainer.epochs=5", "trainer.early_stopping.monitor=loss", *rule))
+    _, summary = trained_here(tmp_path, tiny, "trainer.epochs=5", "trainer.early_stopping.monitor=loss", *rule)
     assert summary["status"] == "completed"
     assert len(summary["epochs"]) == 2
 
@@ -136,8 +137,7 @@ def test_mixed_precision_and_a_trainable_base_train(tiny: Path, tmp_path: Path) 
 
 
 def test_numbers_that_json_lacks_are_named(tiny: Path, tmp_path: Path) -> None:
-    words = small(tiny, "trainer.optimizer=sgd", "trainer.learning_rate=1.0e+38", "model.trainable=true")
-    _, summary = run_here(tmp_path, words)
+    _, summary = trained_here(tmp_path, tiny, "trainer.optimizer=sgd", "trainer.learning_rate=1.0e+38")
     assert summary["epochs"][0]["loss"] == "NaN"
     assert next(event for event in events_of(tmp_path) if event["event"] == "epoch")["loss"] == "NaN"
     row = (tmp_path / "report.md").read_text().splitlines()[4]

@@ -3,54 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from etlrun.eject.steps import given, lines_of, source_of, taken, unpacked, variables
+from etlrun.eject.maps import map_steps, turbo
+from etlrun.eject.place import Expression, Place, calls_of
+from etlrun.eject.steps import source_of
 from etlrun.eject.text import call, function, literal, mapping, parallel, quoted
-from etlrun.plan.plan import Plan, PlannedStage, keeps_file_order, reads_features
-from etlrun.stages.base import Scope
+from etlrun.plan.plan import keeps_file_order, reads_features
 from etlrun.stages.cache import DiskCache
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.extract import Interleave, Sequential, Tfds
-from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
-from etlrun.stages.step import AfterCache, Map
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """A stage of a program.
-
-    Attributes:
-        plan: Plan of the run.
-        pipeline: `train` or `validation`.
-        planned: The stage with its steps.
-        incoming: Input of the stage.
-        dataset: Expression of the input.
-    """
-
-    plan: Plan
-    pipeline: str
-    planned: PlannedStage
-    incoming: Flow
-    dataset: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Expression:
-    """Text of a stage in a program.
-
-    Attributes:
-        text: Expression of the dataset.
-        functions: Functions that the expression needs.
-    """
-
-    text: str
-    functions: tuple[str, ...] = ()
-
+from etlrun.stages.step import AfterCache, AfterTurbo, Map
+from etlrun.stages.turbo import Turbo, TurboChunks, TurboSingly
 
 FIRST_SEED = "1 + SEED * 1_000_003"
 """Seed of the first pass."""
@@ -139,64 +106,11 @@ def interleave(stage: Interleave, place: Place) -> Expression:
     says = f"Read serialised examples, {turns}{_in_order(place)}."
     least = 1 if place.plan.spec.dataset.on_corrupt == "skip" else None
     cycle = "len(parts)" if stage.cycle_length == "all" else str(stage.cycle_length)
-    calls = _calls(stage.num_parallel_calls or least, deterministic=stage.deterministic, most=cycle)
+    calls = calls_of(stage.num_parallel_calls or least, deterministic=stage.deterministic, most=cycle)
     sizes = f"cycle_length={cycle}", f"block_length={stage.block_length}"
     return Expression(
         text=_of_split(place), functions=_read(place, says, call("shards.interleave", "records", *sizes, *calls))
     )
-
-
-def _calls(num_parallel_calls: int | str | None, *, deterministic: bool, most: str = "") -> tuple[str, ...]:
-    """Return the arguments for parallel calls; `most` is tf.data's limit, if the config's number may exceed it."""
-    if num_parallel_calls is None:
-        return ()
-    calls = parallel(num_parallel_calls)
-    if most and num_parallel_calls != "autotune" and not (calls.isdigit() and most.isdigit()):
-        calls = f"min({calls}, {most})"
-    return f"num_parallel_calls={calls}", f"deterministic={deterministic}"
-
-
-def map_steps(stage: Map, place: Place) -> Expression:
-    """Return the text of all steps in one function, which also raises on a target that is not a class."""
-    name, dataset = _name(place), place.plan.spec.dataset
-    flow, takes = dataset.examples, _taken(place)
-    lines = [*(unpacked(dataset) if "features" in takes else ()), *(taken(flow) if "inputs" in takes else ())]
-    for step in stage.steps:
-        lines += lines_of(step, dataset)
-    ops = dict.fromkeys(source_of(step) for step in stage.steps if not step.parses)
-    target = variables(flow)[flow.target]
-    if flow.features[flow.target].is_class and stage.scope is Scope.ONCE:
-        checked = f"tf.gather(tf.range(num_classes(), dtype=tf.int64), {target})"
-        lines.append(f"{target} = {checked}  # an error unless it is a class")
-    arguments = takes | ({"seed": "tf.Tensor"} if place.planned.is_random else {})
-    typed = ", ".join(f"{argument}: {kind}" for argument, kind in arguments.items())
-    mapped = name if arguments == takes else f"lambda {', '.join(takes)}: {name}({', '.join(arguments)})"
-    inputs = "dict[str, tf.Tensor]" if len(flow.inputs) > 1 else "tf.Tensor"
-    says = f"Map {place.incoming} to {place.planned.gives}."
-    calls = _calls(stage.num_parallel_calls, deterministic=stage.deterministic)
-    return Expression(
-        text=call(f"{place.dataset}.map", mapped, *calls),
-        functions=(
-            *ops,
-            function(f"{name}({typed}) -> tuple[{inputs}, tf.Tensor]", says, *lines, *given(flow)),
-        ),
-    )
-
-
-def _taken(place: Place) -> dict[str, str]:
-    """Return the arguments of the steps' function, with their types."""
-    if place.planned.stage.scope is Scope.ONCE:
-        return {"record": "tf.Tensor"} if place.incoming.is_serialised else {"features": "dict[str, tf.Tensor]"}
-    flow, names = place.incoming, variables(place.incoming)
-    inputs = {"inputs": "dict[str, tf.Tensor]"} if len(flow.inputs) > 1 else {names[flow.inputs[0]]: "tf.Tensor"}
-    return inputs | {names[flow.target]: "tf.Tensor"}
-
-
-def _name(place: Place) -> str:
-    """Return the name of the steps' function: the same for both pipelines if their steps are the same."""
-    name = "transform" if place.planned.stage.scope is Scope.ONCE else "transform_cached"
-    same = not place.plan.evaluation or all(place.planned in stages for stages in place.plan.pipelines.values())
-    return name if same else f"{name}_for_{place.pipeline}"
 
 
 def skip_corrupt(_stage: SkipCorrupt, place: Place) -> Expression:
@@ -263,6 +177,10 @@ DATASET_TEXTS: dict[type, Callable[[Any, Place], Expression]] = {
     Interleave: interleave,
     Map: map_steps,
     AfterCache: map_steps,
+    AfterTurbo: map_steps,
+    Turbo: turbo,
+    TurboChunks: turbo,
+    TurboSingly: turbo,
     SkipCorrupt: skip_corrupt,
     Backbone: backbone,
     DiskCache: cache_disk,

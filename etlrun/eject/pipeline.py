@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from etlrun.eject.datasets import Place, expression
+from etlrun.eject.datasets import expression
+from etlrun.eject.place import Place
 from etlrun.eject.text import function
 from etlrun.plan.plan import Plan, PlannedStage, at_cache, reads_features
 from etlrun.stages.base import Scope

@@ -27,7 +27,10 @@ _IMPORTS = {
     "time": "import time",
     "warnings": "import warnings",
     "": "",
+    "cv2": "import cv2",
     "keras": "import keras",
+    "np": "import numpy as np",
+    "simplejpeg": "import simplejpeg",
     "tf": "import tensorflow as tf",
     "tfds": "import tensorflow_datasets as tfds",
 }

@@ -13,6 +13,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
 from etlrun.stages.step import Step
+from etlrun.stages.turbo import Turbo
 
 Lines = tuple[str, ...]
 
@@ -32,10 +33,10 @@ def _is_taken(name: str) -> bool:
     return keyword.iskeyword(name) or name in STAGES["transform"] or _TAKEN.fullmatch(name) is not None
 
 
-def lines_of(step: Step, dataset: Dataset) -> Lines:
+def lines_of(step: Step, dataset: Dataset, *, is_batched: bool) -> Lines:
     """Return the lines that compute the feature of a step; for a step that parses, all features."""
     if step.parses:
-        return _parsed(dataset)
+        return _parsed(dataset, "parse_example" if is_batched else "parse_single_example")
     feature = variables(dataset.examples)[step.feature]
     values = {name: literal(value) for name, value in step.values.items()}
     seed = {"seed": "seed"} if step.random else {}
@@ -43,22 +44,22 @@ def lines_of(step: Step, dataset: Dataset) -> Lines:
     return (call(f"{feature} = {_name(step)}", feature, *arguments),)
 
 
-def source_of(step: Step) -> str:
+def source_of(step: Step | Turbo) -> str:
     """Return the source of a step's function, named like the step."""
     text = dedent(inspect.getsource(step.op)).rstrip()
     return text.removeprefix("@staticmethod\n").replace("def op(", f"def {_name(step)}(", 1)
 
 
-def _name(step: Step) -> str:
+def _name(step: Step | Turbo) -> str:
     return step.path.rpartition(".")[2]
 
 
-def _parsed(dataset: Dataset) -> Lines:
+def _parsed(dataset: Dataset, parse: str) -> Lines:
     features = {key: dataset.examples.features[name] for name, key in dataset.keys.items()}
     specs = [f"{quoted(key)}: tf.io.FixedLenFeature({of.shape}, tf.{of.stored})," for key, of in features.items()]
     casts = {key: of.dtype for key, of in features.items() if of.dtype != of.stored}
     return (
-        "features = tf.io.parse_single_example(",
+        f"features = tf.io.{parse}(",
         "    record,",
         "    {",
         *(f"        {spec}" for spec in specs),

@@ -134,8 +134,11 @@ class Pipeline:
     def before(self, path: str) -> tf.data.Dataset:
         """Return the input of the stage of that path in the first pass, in the order of the data."""
         place = next(place for place, planned in enumerate(self.stages) if planned.stage.path == path)
-        stages = [planned for planned in self.stages[:place] if not planned.stage.only_reorders]
-        return self._build(None, [planned for planned in stages if not planned.stage.keeps])
+        return self.uncached(self.stages[:place])
+
+    def uncached(self, stages: Stages) -> tf.data.Dataset:
+        """Return the output of these stages in the first pass, in the order of the data, without a cache."""
+        return self._build(None, [of for of in stages if not of.stage.only_reorders and not of.stage.keeps])
 
     def alone(self, stages: Stages, *, from_cache: bool) -> tf.data.Dataset:
         """Return these stages, or the same at other speeds, without shuffling; read from the cache or without it."""

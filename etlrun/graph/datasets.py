@@ -9,8 +9,9 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from etlrun.graph.context import Context
+from etlrun.graph.parallel import autotuned, parallel_map
 from etlrun.graph.skip import skip_corrupt
-from etlrun.machine import CORES, calls_here, cores
+from etlrun.graph.turbo import turbo
 from etlrun.sources.tfds import Example
 from etlrun.stages.base import Stage
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
@@ -18,14 +19,8 @@ from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
 from etlrun.stages.image import Decode
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
-from etlrun.stages.step import AfterCache, Map, Step
-
-
-def _autotuned(value: int | str | None) -> int | None:
-    """Return a config's number, `autotune`, `cores`, `cores-1` or null as tf.data takes it."""
-    if value in CORES:
-        return calls_here(str(value), cores())
-    return tf.data.AUTOTUNE if value == "autotune" else value  # type: ignore[return-value]
+from etlrun.stages.step import AfterCache, AfterTurbo, Map, Step
+from etlrun.stages.turbo import Turbo, TurboChunks, TurboSingly
 
 
 def _decode(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor:
@@ -77,7 +72,7 @@ def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.D
     After an error, tf.data continues with a different shard if it has no parallel calls.
     """
     skips = context.source.dataset.on_corrupt == "skip"
-    calls, open_at_once = _autotuned(stage.num_parallel_calls), stage.at_once(len(context.split.shards))
+    calls, open_at_once = autotuned(stage.num_parallel_calls), stage.at_once(len(context.split.shards))
     calls = (1 if skips else None) if calls is None else min(calls, open_at_once)  # AUTOTUNE is -1
     return _shards(stage, context).interleave(
         _read,
@@ -116,11 +111,7 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
         # The cheapest check: looking up an index outside the classes is an error.
         return inputs, found if classes is None else tf.gather(classes, found)
 
-    return dataset.map(
-        tf.autograph.experimental.do_not_convert(apply),
-        num_parallel_calls=_autotuned(stage.num_parallel_calls),
-        deterministic=stage.deterministic if stage.num_parallel_calls else None,
-    )
+    return parallel_map(dataset, apply, stage)
 
 
 def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.data.Dataset:
@@ -158,6 +149,10 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     Interleave: interleave,
     Map: map_steps,
     AfterCache: map_steps,
+    AfterTurbo: map_steps,
+    Turbo: turbo,
+    TurboChunks: turbo,
+    TurboSingly: turbo,
     SkipCorrupt: skip_corrupt,
     Backbone: backbone,
 }
@@ -181,7 +176,7 @@ def _argument(argument: Any, context: Context) -> Any:
         case Constant():
             return argument.value
         case Parallel():
-            return _autotuned(argument.value)
+            return autotuned(argument.value)
         case UpToAll():  # a larger buffer would take memory without changing the order
             return min(argument.value, context.split.num_examples)
         case PassSeed():

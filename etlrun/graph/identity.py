@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Any
 
 import tensorflow as tf
@@ -70,5 +71,5 @@ def _makers(before: Sequence[PlannedStage], context: Context, *, is_random: bool
     code = [["python", "{}.{}".format(*sys.version_info)]]  # each compiles code differently
     code += [[f"code {module}", digest] for module, digest in code_of(roots).items()]
     packages = {package for stage in stages for package in stage.rests_on} | ({"tensorflow"} if is_random else set())
-    versions = {"tensorflow": tf.__version__, "tensorflow-datasets": tfds.__version__}
-    return [*code, *([package, versions[package]] for package in sorted(packages))]
+    imported = {"tensorflow": tf.__version__, "tensorflow-datasets": tfds.__version__}
+    return [*code, *([package, imported.get(package) or metadata.version(package)] for package in sorted(packages))]

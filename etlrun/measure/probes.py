@@ -39,9 +39,12 @@ def ceiling_per_s(pipeline: Pipeline, rows: Sequence[StageCost], *, from_cache: 
 def step_costs_ms(pipeline: Pipeline, path: str, *, seconds: float) -> dict[str, float]:
     """Return the milliseconds per example of each step of the map `path`, in one thread, on a sample in memory.
 
-    Empty if the sample holds a record that the run has skipped.
+    Empty if the stage is no map of steps, or if the sample holds a record that the run has skipped.
     """
-    stage: Any = next(planned.stage for planned in pipeline.stages if planned.stage.path == path)
+    planned = next(planned for planned in pipeline.stages if planned.stage.path == path)
+    stage: Any = planned.stage
+    if not planned.steps:
+        return {}
     sample = pipeline.before(path).take(_SAMPLE).cache().repeat()
     budget_s = seconds / (1 + len(stage.steps))
     # A parallel map with one call: tf.data's serial map polls blocking functions at intervals of 2**n milliseconds.

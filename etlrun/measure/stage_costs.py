@@ -19,6 +19,7 @@ from etlrun.stages.base import BATCHES, Nodes, Stage
 from etlrun.stages.cache import DiskCache
 from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.step import AfterCache, Map
+from etlrun.stages.turbo import Turbo
 
 _WRAPPERS = ("FlatMap", "Concatenate", "FiniteTake")
 """Nodes that start a pass if they wrap batches: their time counts per pass, not per example."""
@@ -49,7 +50,8 @@ def _places(stages: Sequence[type[Stage]], batch_size: int, *, reads_disk: bool)
 def _in_order_of_reading(stages: Sequence[type[Stage]]) -> list[type[Stage]]:
     """Return the stages of a pass that reads a disk cache: indices are shuffled, and examples are read late."""
     after = [stage for stage in stages[stages.index(DiskCache) + 1 :] if stage is not Prefetch]
-    place = after.index(AfterCache) if AfterCache in after else len(after)
+    of_images = any(issubclass(stage, AfterCache | Turbo) for stage in after)  # else whole batches are read
+    place = next(at for at, stage in enumerate(after) if not stage.only_reorders) if of_images else len(after)
     return [*after[:place], DiskCache, *after[place:], *(stage for stage in stages if stage is Prefetch)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import takewhile
 
@@ -18,7 +18,8 @@ from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
-from etlrun.stages.step import AfterCache, Map, Parse, Step
+from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, Step
+from etlrun.stages.turbo import TurboChunks, turbo_of, turbo_steps
 
 
 def plan(spec: RunSpec) -> Plan:
@@ -84,7 +85,23 @@ class _Planner:
         return tuple(planned)
 
     def _stages(self, transform: Map, *, evaluation: bool) -> Iterator[Stage]:
-        """Yield the stages in order; random ones and `drop_remainder` apply to training only."""
+        """Yield the stages in order; `drop_remainder` applies to training only."""
+        load = self.spec.load
+        stages = list(self._before_batch(transform, evaluation=evaluation))
+        batch = Batch(batch_size=load.batch_size, drop_remainder=load.drop_remainder and not evaluation)
+        of_batches: list[Stage] = []
+        last = stages[-1]
+        if isinstance(last, TurboChunks):
+            of_batches = [last.of_batches()]
+            stages.pop()
+            if isinstance(stages[-1], Map) and all(step.parses for step in stages[-1].steps):
+                of_batches.insert(0, stages.pop())
+        yield from (*stages, batch, *of_batches)
+        if load.prefetch:
+            yield Prefetch(buffer_size=load.prefetch)
+
+    def _before_batch(self, transform: Map, *, evaluation: bool) -> Iterator[Stage]:
+        """Yield the stages that work on single examples; random ones apply to training only."""
         spec, load = self.spec, self.spec.load
         parse = () if spec.extract.parses else (Parse(),)
         steps = (*parse, *transform.steps[: len(transform.steps) - len(self.by_model)])
@@ -94,7 +111,8 @@ class _Planner:
         is_early = self._shuffles_as_read(transform)
         yield spec.extract.for_evaluation() if evaluation else spec.extract
         yield from shuffle if is_early else ()
-        yield dataclasses.replace(transform, steps=steps[:place])
+        turbo = turbo_steps(steps)
+        yield from self._maps(dataclasses.replace(transform, steps=steps[:place]), turbo[:place])
         if spec.dataset.on_corrupt == "skip":
             yield SkipCorrupt()
         if spec.cache.keeps:
@@ -103,14 +121,21 @@ class _Planner:
             yield spec.cache
         yield from () if is_early else shuffle
         if steps[place:]:
-            yield AfterCache(
-                num_parallel_calls=transform.num_parallel_calls,
-                deterministic=transform.deterministic,
-                steps=steps[place:],
-            )
-        yield Batch(batch_size=load.batch_size, drop_remainder=load.drop_remainder and not evaluation)
-        if load.prefetch:
-            yield Prefetch(buffer_size=load.prefetch)
+            yield from self._maps(AfterCache.like(transform, steps[place:]), turbo[place:])
+
+    def _maps(self, whole: Map, is_turbo: Sequence[bool]) -> Iterator[Stage]:
+        """Yield the stages of these steps: one, or up to three if `turbo` does the work of some."""
+        part = [step for step, fits in zip(whole.steps, is_turbo, strict=True) if fits]
+        if not part:
+            yield whole
+            return
+        place = whole.steps.index(part[0])
+        before, after = whole.steps[:place], whole.steps[place + len(part) :]
+        if before or whole.is_first:
+            yield dataclasses.replace(whole, steps=before)
+        yield turbo_of(part, whole, singly=self.spec.dataset.on_corrupt == "skip")
+        if after:
+            yield AfterTurbo.like(whole, after)
 
     def _shuffles_as_read(self, transform: Map) -> bool:
         """Return whether examples can be shuffled before the steps: same order, and no larger ones in the buffer.

@@ -66,7 +66,7 @@ def open_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline]) -
             for name, pipeline in pipelines.items()
             if pipeline.keeper is None or pipeline.keeper.is_to_fill
         }
-        forecast = fits(to_fill, cache, folder_of(cache.dir))
+        forecast = fits(plan, to_fill, folder_of(cache.dir))
     except BaseException:
         for keeper in keepers.values():
             keeper.close()

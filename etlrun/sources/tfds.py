@@ -115,7 +115,7 @@ class Source:
         )
 
     def parser(self) -> Callable[[tf.Tensor], Example]:
-        """Return a function from a serialised example (string scalar) to its features by name."""
+        """Return a function from a serialised example (string scalar), or a batch of them, to its features by name."""
         keys, features = self.dataset.keys, self.dataset.examples.features
         specs = {
             key: tf.io.FixedLenFeature(features[name].shape, tf.as_dtype(features[name].stored))
@@ -124,7 +124,8 @@ class Source:
         casts = {name: of.dtype for name, of in features.items() if of.dtype != of.stored}
 
         def parse(record: tf.Tensor) -> Example:
-            found = tf.io.parse_single_example(record, specs)
+            read = tf.io.parse_example if record.shape.rank else tf.io.parse_single_example
+            found = read(record, specs)
             example = {name: found[key] for name, key in keys.items()}
             return {name: tf.cast(of, casts[name]) if name in casts else of for name, of in example.items()}
 

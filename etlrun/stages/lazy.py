@@ -1,4 +1,4 @@
-"""Lazy imports of TensorFlow and Keras, so that configs and plans don't wait for them."""
+"""Lazy imports of TensorFlow, Keras, NumPy and decoders, so that configs and plans don't wait for them."""
 
 from __future__ import annotations
 
@@ -16,3 +16,6 @@ class _Lazy(ModuleType):
 
 tf: Any = _Lazy("tensorflow")
 keras: Any = _Lazy("keras")
+simplejpeg: Any = _Lazy("simplejpeg")
+cv2: Any = _Lazy("cv2")
+np: Any = _Lazy("numpy")

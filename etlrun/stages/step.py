@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from etlrun.stages.base import ORDER, SPEED, Flag, Nodes, Parallelism, Scope, Stage, Tuned
 from etlrun.stages.flow import Feature, Flow
@@ -34,6 +34,11 @@ class Step(Stage):
     def points(self) -> tuple[str, ...]:
         """Names of the point after it for `cache.at`; messages use the first one."""
         return (self.path.partition(".")[2],)
+
+    @property
+    def uses_turbo(self) -> bool:
+        """Whether libjpeg-turbo does its work, for whole batches."""
+        return False
 
     @property
     def factors(self) -> tuple[float, float] | None:
@@ -91,6 +96,8 @@ class Map(Stage):
     block: ClassVar[str] = "transform"
     nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Map", "ParallelMap")),)
     tuned: ClassVar[Tuned | None] = Tuned("num_parallel_calls", "parallelism", "transform.num_parallel_calls")
+    is_first: ClassVar[bool] = True
+    """Whether its input is as it was read."""
 
     num_parallel_calls: Annotated[Parallelism, SPEED]
     deterministic: Annotated[Flag, ORDER]
@@ -98,9 +105,28 @@ class Map(Stage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AfterCache(Map):
+class _Later(Map):
+    """Base of the maps behind another stage of the same pipeline."""
+
+    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Map", "ParallelMap"), is_single=True),)
+    is_first: ClassVar[bool] = False
+
+    @classmethod
+    def like(cls, other: Map, steps: tuple[Step, ...]) -> Self:
+        """Return the map of `steps` with the parallelism of another one."""
+        return cls(num_parallel_calls=other.num_parallel_calls, deterministic=other.deterministic, steps=steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AfterCache(_Later):
     """Applies the steps after a cache, which are repeated in each pass."""
 
     path: ClassVar[str] = "transform.after_cache"
-    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Map", "ParallelMap"), is_single=True),)
     scope: ClassVar[Scope] = Scope.EACH
+
+
+@dataclass(frozen=True, kw_only=True)
+class AfterTurbo(_Later):
+    """Applies the steps after `transform.turbo`."""
+
+    path: ClassVar[str] = "transform.after_turbo"

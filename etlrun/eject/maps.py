@@ -1,0 +1,87 @@
+"""Text of the maps in a program: the steps of a map in one function, and the decoding of whole batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from etlrun.eject.place import Expression, Place, calls_of
+from etlrun.eject.steps import given, lines_of, source_of, taken, unpacked, variables
+from etlrun.eject.text import call, function, literal
+from etlrun.stages.flow import Flow
+from etlrun.stages.image import Decode
+from etlrun.stages.step import Map
+from etlrun.stages.turbo import Turbo
+
+
+def map_steps(stage: Map, place: Place) -> Expression:
+    """Return the text of all steps in one function, which also raises on a target that is not a class."""
+    name, dataset = (
+        _name(place, "transform" if stage.is_first else stage.path.replace(".", "_")),
+        place.plan.spec.dataset,
+    )
+    flow, takes = dataset.examples, _as_read(place.incoming) if stage.is_first else _handed(place.incoming)
+    lines = [*(unpacked(dataset) if "features" in takes else ()), *(taken(flow) if "inputs" in takes else ())]
+    for step in stage.steps:
+        lines += lines_of(step, dataset, is_batched=place.incoming.batch_size is not None)
+    ops = dict.fromkeys(source_of(step) for step in stage.steps if not step.parses)
+    target = variables(flow)[flow.target]
+    if flow.features[flow.target].is_class and stage.is_first:
+        checked = f"tf.gather(tf.range(num_classes(), dtype=tf.int64), {target})"
+        lines.append(f"{target} = {checked}  # an error unless it is a class")
+    arguments = takes | ({"seed": "tf.Tensor"} if place.planned.is_random else {})
+    mapped = name if arguments == takes else f"lambda {', '.join(takes)}: {name}({', '.join(arguments)})"
+    says = f"Map {place.incoming} to {place.planned.gives}."
+    calls = calls_of(stage.num_parallel_calls, deterministic=stage.deterministic)
+    return Expression(
+        text=call(f"{place.dataset}.map", mapped, *calls),
+        functions=(
+            *ops,
+            function(_signature(name, arguments, flow), says, *lines, *given(flow)),
+        ),
+    )
+
+
+def _as_read(flow: Flow) -> dict[str, str]:
+    """Return the argument of a function of examples as they are read, with its type."""
+    return {"record": "tf.Tensor"} if flow.is_serialised else {"features": "dict[str, tf.Tensor]"}
+
+
+def _handed(flow: Flow) -> dict[str, str]:
+    """Return the arguments of a function of inputs and a target, with their types."""
+    names = variables(flow)
+    inputs = {"inputs": "dict[str, tf.Tensor]"} if len(flow.inputs) > 1 else {names[flow.inputs[0]]: "tf.Tensor"}
+    return inputs | {names[flow.target]: "tf.Tensor"}
+
+
+def _name(place: Place, name: str) -> str:
+    """Return the name of a stage's function: the same for both pipelines if their stages are the same."""
+    same = not place.plan.evaluation or all(place.planned in stages for stages in place.plan.pipelines.values())
+    return name if same else f"{name}_for_{place.pipeline}"
+
+
+def turbo(stage: Turbo, place: Place) -> Expression:
+    """Return the text of decoding batches of images: those of the model, or batches of its own."""
+    flow, names = place.incoming, variables(place.incoming)
+    image, takes = names[Decode.feature], _handed(flow)
+    values = ", ".join(f"{name}={literal(value)}" for name, value in stage.values.items())
+    shape = f"(None, {', '.join(map(str, stage.size or (None, None)))}, 3)"
+    lines = (
+        *taken(flow),
+        f"{image} = tf.numpy_function(functools.partial(turbo, {values}), [{image}], tf.uint8)",
+        f"{image} = tf.ensure_shape({image}, {shape})",
+        *given(flow),
+    )
+    name, says = _name(place, "decode_batch"), f"Decode a batch: {flow} to {place.planned.gives}."
+    calls = calls_of(stage.num_parallel_calls, deterministic=stage.deterministic)
+    dataset = f"{place.dataset}.batch({stage.at_once})" if stage.at_once else place.dataset
+    text = call(f"{dataset}.map", name, *calls)
+    return Expression(
+        text=f"{text}.unbatch()" if stage.at_once else text,
+        functions=(source_of(stage), function(_signature(name, takes, flow), says, *lines)),
+    )
+
+
+def _signature(name: str, takes: Mapping[str, str], flow: Flow) -> str:
+    """Return the signature of a function that returns inputs and a target."""
+    typed = ", ".join(f"{argument}: {kind}" for argument, kind in takes.items())
+    return f"{name}({typed}) -> tuple[{'dict[str, tf.Tensor]' if len(flow.inputs) > 1 else 'tf.Tensor'}, tf.Tensor]"

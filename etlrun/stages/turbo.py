@@ -1,0 +1,161 @@
+"""Decoding of whole batches of images with libjpeg-turbo and OpenCV, which leave Python's lock to other threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from etlrun.stages.base import BATCHES, DATA, ORDER, SPEED, Flag, Nodes, Parallelism, Scope, Size, Stage, Tuned
+from etlrun.stages.flow import Flow, UnfitError
+from etlrun.stages.image import CenterCrop, Decode, Resize
+from etlrun.stages.step import Map, Step
+
+if TYPE_CHECKING:
+    import cv2
+    import numpy as np
+    import simplejpeg
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import cv2, np, simplejpeg, tf
+
+MODULES = {"simplejpeg": "simplejpeg", "cv2": "opencv-python-headless"}
+"""Modules that decode and resize, with the packages of the extra `turbo` that hold them."""
+_MAPS = Nodes(("Map", "ParallelMap"), is_single=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turbo(Stage):
+    """Decodes, crops and resizes the images of a batch in one call, with simplejpeg (libjpeg-turbo) and OpenCV.
+
+    Attributes:
+        num_parallel_calls: Batches processed in parallel, as those of `transform.map`.
+        deterministic: false outputs batches as they are ready.
+        center_crop: Whether images are cropped to their largest centred square first.
+        size: [height, width] in pixels, with bilinear interpolation; null keeps the size of each image.
+        scaled: Whether JPEGs are decoded at a half, a quarter or an eighth if both sides then are at least `size`.
+    """
+
+    path: ClassVar[str] = "transform.turbo"
+    block: ClassVar[str] = "transform"
+    scope: ClassVar[Scope] = Scope.ONCE
+    nodes: ClassVar[tuple[Nodes, ...]] = (_MAPS,)
+    tuned: ClassVar[Tuned | None] = Map.tuned
+    at_once: ClassVar[int] = 0
+    """Images of the batches that it makes itself; 0 if its input is in batches."""
+
+    num_parallel_calls: Annotated[Parallelism, SPEED]
+    deterministic: Annotated[Flag, ORDER]
+    center_crop: Annotated[Flag, DATA]
+    size: Annotated[Size | None, DATA]
+    scaled: Annotated[Flag, DATA]
+
+    def flow(self, incoming: Flow) -> Flow:
+        image = incoming.feature(Decode.feature)
+        image = Decode().gives(image) if image.dtype == "string" else image
+        if self.scaled and not (self.size and incoming.feature(Decode.feature).format):
+            raise UnfitError(
+                expected="`decode` and `resize` together, since the size decides how far an image is scaled",
+                remedy="set transform.decode.scaled=false, or no cache and no step between the two",
+            )
+        return incoming.with_feature(Decode.feature, image.replace(shape=(*(self.size or (None, None)), 3)))
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Parameters by name, as `op` takes them."""
+        return {"center_crop": self.center_crop, "size": self.size, "scaled": self.scaled}
+
+    @property
+    def makers(self) -> tuple[object, ...]:
+        return (self.op,)
+
+    @property
+    def rests_on(self) -> tuple[str, ...]:
+        return ("tensorflow", *MODULES.values())
+
+    @staticmethod
+    def op(
+        encoded: list[bytes], *, center_crop: bool, size: tuple[int, int] | None, scaled: bool
+    ) -> np.typing.NDArray[np.uint8]:
+        """Encoded images (batch,) -> uint8 (batch, *size, 3); a JPEG has the pixels that TensorFlow decodes.
+
+        TensorFlow decodes what simplejpeg refuses. A batch without a size, or of decoded images, is a single image.
+        """
+        images, buffer = np.empty(0, np.uint8), np.empty(0, np.uint8)
+        for place, data in enumerate(encoded):
+            try:
+                height, width, *_ = simplejpeg.decode_jpeg_header(data if isinstance(data, bytes) else b"")
+                smallest: dict[str, int] = {}
+                if scaled and size:
+                    shown = (min(height, width),) * 2 if center_crop else (height, width)
+                    fits = min(shown[0] / size[0], shown[1] / size[1])
+                    factor = max(of for of in (1, 2, 4, 8) if of <= max(fits, 1))
+                    height, width = -(-height // factor), -(-width // factor)
+                    smallest = {"min_height": height, "min_width": width} if factor > 1 else {}
+                if buffer.size < 3 * height * width:
+                    buffer = np.empty(3 * height * width, np.uint8)
+                pixels = simplejpeg.decode_jpeg(data, "RGB", fastdct=True, buffer=buffer, **smallest)
+            except ValueError:
+                is_pixels = not isinstance(data, bytes)
+                pixels = data if is_pixels else tf.io.decode_image(data, channels=3, expand_animations=False).numpy()
+            if center_crop:
+                side = min(pixels.shape[:2])
+                top, left = ((length - side) // 2 for length in pixels.shape[:2])
+                pixels = pixels[top : top + side, left : left + side]
+            if not place:
+                shape = (len(encoded), *(size or pixels.shape[:2]), 3)
+                memory = np.empty(int(np.prod(shape)) + 64, np.uint8)
+                start = -memory.ctypes.data % 64  # TensorFlow uses such memory without a copy
+                images = memory[start : start + np.prod(shape)].reshape(shape)
+            cv2.resize(pixels, images.shape[2:0:-1], dst=images[place], interpolation=cv2.INTER_LINEAR)
+        return images
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurboChunks(Turbo):
+    """The same for single images, of which it makes batches for itself."""
+
+    at_once: ClassVar[int] = 32
+    nodes: ClassVar[tuple[Nodes, ...]] = (
+        Nodes(("Unbatch",), is_single=True),
+        Nodes(("Map", "ParallelMap"), is_single=True, examples=at_once),
+        Nodes(BATCHES, examples=at_once),
+    )
+
+    def of_batches(self) -> Turbo:
+        """Return the same for the batches of the model."""
+        return Turbo(**{field.name: getattr(self, field.name) for field in fields(self)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurboSingly(Turbo):
+    """The same for one image after the other, where their sizes differ, or one that is broken is skipped."""
+
+    at_once: ClassVar[int] = 1
+    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Unbatch",), is_single=True), _MAPS, Nodes(BATCHES))
+
+
+def turbo_steps(steps: Sequence[Step]) -> tuple[bool, ...]:
+    """Return for each step whether `turbo` does its work: the decoding, and the resizing behind it if it can."""
+    place = next((place for place, step in enumerate(steps) if step.uses_turbo), None)
+    if place is None:
+        return (False,) * len(steps)
+    crops = any(step.path == CenterCrop.path for step in steps[place + 1 : place + 2])
+    resizes = any(
+        isinstance(step, Resize) and step.joins_turbo for step in steps[place + 1 + crops : place + 2 + crops]
+    )
+    end = place + 2 + crops if resizes else place + 1
+    return tuple(place <= number < end for number in range(len(steps)))
+
+
+def turbo_of(steps: Sequence[Step], whole: Map, *, singly: bool) -> Turbo:
+    """Return the stage that does the work of `steps`, some of those of `whole`."""
+    decodes = [step.scaled for step in steps if isinstance(step, Decode)]
+    sizes = [step.size for step in steps if isinstance(step, Resize)]
+    return (TurboChunks if decodes and sizes and not singly else TurboSingly)(
+        num_parallel_calls=whole.num_parallel_calls,
+        deterministic=whole.deterministic,
+        center_crop=any(isinstance(step, CenterCrop) for step in steps),
+        size=sizes[0] if sizes else None,
+        scaled=any(decodes),
+    )
