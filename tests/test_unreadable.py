@@ -23,7 +23,6 @@ from etlrun.run.session import at_work, contexts_of, opened, prepared
 from etlrun.sources.corrupt import Losses
 from etlrun.sources.tfds import Source
 from etlrun.stages import STAGES
-from etlrun.stages.cache import MemoryCache
 from tests import pictures
 from tests.runs import config_of, emulated, run_here, summary_of
 from tests.test_eject import of_tiny
@@ -176,11 +175,9 @@ def test_a_forecast_ends_where_a_file_can_not_be_opened(tiny: Path, tmp_path: Pa
     plan = resolve(Request(overrides=words), STAGES).plan
     contexts = contexts_of(plan, Source(plan.spec.dataset))
     pipelines = {name: Pipeline(plan.pipelines[name], context) for name, context in contexts.items()}
-    cache = plan.spec.cache
-    assert isinstance(cache, MemoryCache)
-    whole = fits(pipelines, cache, folder_of(None))
+    whole = fits(plan, pipelines, folder_of(None))
     min((tmp_path / "data").rglob("*.tfrecord-*")).unlink()
-    assert fits(pipelines, cache, folder_of(None)) < whole
+    assert fits(plan, pipelines, folder_of(None)) < whole
 
 
 @pytest.mark.parametrize("reader", ["sequential", "interleave, serial", "tfds"])

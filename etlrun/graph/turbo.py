@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -29,7 +28,15 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
             expected="the packages that decode, since transform.decode.library=turbo",
             remedy="pip install 'etlrun[turbo]', or set transform.decode.library=tensorflow",
         )
-    flow, compute = context.source.dataset.examples, partial(stage.op, **stage.values)
+    flow = context.source.dataset.examples
+
+    def compute(encoded: Any) -> Any:
+        try:
+            return stage.op(encoded, **stage.values)
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(
+                error.message
+            ) from error  # of all Python's errors the one that TensorFlow hands on as that
 
     def apply(inputs: Any, targets: tf.Tensor) -> tuple[Any, tf.Tensor]:
         example = flow.named(inputs, targets)

@@ -84,7 +84,9 @@ class Turbo(Stage):
         images, buffer = np.empty(0, np.uint8), np.empty(0, np.uint8)
         for place, data in enumerate(encoded):
             try:
-                height, width, *_ = simplejpeg.decode_jpeg_header(data if isinstance(data, bytes) else b"")
+                height, width, colors, _ = simplejpeg.decode_jpeg_header(data if isinstance(data, bytes) else b"")
+                if colors in {"CMYK", "YCCK"}:  # which it would convert otherwise than TensorFlow
+                    raise ValueError(colors)  # noqa: TRY301
                 smallest: dict[str, int] = {}
                 if scaled and size:
                     shown = (min(height, width),) * 2 if center_crop else (height, width)

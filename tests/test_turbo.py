@@ -1,0 +1,235 @@
+"""Whole batches decoded by libjpeg-turbo and resized by OpenCV: pixels, places in a pipeline, and odd images."""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from etlrun.graph.build import Pipeline
+from etlrun.graph.identity import identity
+from etlrun.plan.plan import Plan, at_cache
+from etlrun.run.session import contexts_of
+from etlrun.sources.tfds import Source
+from etlrun.stages.image import CenterCrop, Decode, Resize
+from etlrun.stages.turbo import Turbo
+from tests import pictures
+from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.pipelines import training_pipeline
+from tests.runs import emulated, run_here, small
+from tests.test_eject import as_bytes, of_tiny
+
+pytest.importorskip("simplejpeg", reason="the extra turbo is not installed")
+pytest.importorskip("cv2", reason="the extra turbo is not installed")
+TURBO = "transform.decode.library=turbo"
+SIZE = (32, 40)
+
+
+def encoded(pixels: Any, style: str, **options: Any) -> bytes:
+    """An image as Pillow writes it."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).convert(options.pop("mode", "RGB")).save(file, style, **options)
+    return file.getvalue()
+
+
+def noise(height: int, width: int) -> Any:
+    """Blobs of random colours."""
+    rng = np.random.default_rng(height * width)
+    coarse = rng.integers(0, 256, (height // 8 + 1, width // 8 + 1, 3), np.uint8)
+    return np.repeat(np.repeat(coarse, 8, axis=0), 8, axis=1)[:height, :width]
+
+
+ODD: Mapping[str, bytes] = {
+    "progressive": encoded(noise(60, 50), "JPEG", progressive=True),
+    "grey": encoded(noise(60, 50), "JPEG", mode="L"),
+    "CMYK": encoded(noise(60, 50), "JPEG", mode="CMYK"),
+    "4:4:4": encoded(noise(61, 51), "JPEG", subsampling=0),
+    "one pixel": encoded(noise(1, 1), "JPEG"),
+    "65,500 pixels wide": encoded(noise(3, 65_500), "JPEG"),
+    "of its size": encoded(noise(*SIZE), "JPEG"),
+    "PNG": encoded(noise(60, 50), "PNG"),
+    "PNG of 16 bits": bytes(tf.io.encode_png(noise(60, 50).astype(np.uint16) * 257).numpy()),
+    "GIF": encoded(noise(60, 50), "GIF"),
+    "BMP": encoded(noise(60, 50), "BMP"),
+}
+
+
+def by_tensorflow(data: bytes, *, size: tuple[int, int] | None, crop: bool = False) -> Any:
+    image = Decode.op(data)
+    image = CenterCrop.op(image) if crop else image
+    if size is None:
+        return image.numpy()
+    return Resize.op(image, size=size, method="bilinear", antialias=False, dtype="uint8").numpy()
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_any_image_is_that_of_tensorflow_but_for_the_rounding_of_its_resize(name: str) -> None:
+    (whole,) = Turbo.op([ODD[name]], center_crop=False, size=None, scaled=False)
+    np.testing.assert_array_equal(whole, by_tensorflow(ODD[name], size=None))
+    for crop in (False, True):
+        (found,) = Turbo.op([ODD[name]], center_crop=crop, size=SIZE, scaled=False)
+        np.testing.assert_allclose(found, by_tensorflow(ODD[name], size=SIZE, crop=crop).astype(int), atol=1)
+
+
+def test_a_batch_has_each_image_at_its_place_in_aligned_memory() -> None:
+    images = Turbo.op([*ODD.values()], center_crop=False, size=SIZE, scaled=False)
+    assert images.ctypes.data % 64 == 0
+    for image, data in zip(images, ODD.values(), strict=True):
+        np.testing.assert_array_equal(image, Turbo.op([data], center_crop=False, size=SIZE, scaled=False)[0])
+
+
+@pytest.mark.parametrize(("height", "width", "factor"), [(600, 800, 8), (350, 290, 4), (150, 140, 2), (100, 70, 1)])
+@pytest.mark.parametrize("crop", [False, True])
+def test_a_large_jpeg_is_decoded_at_a_fraction_that_is_no_smaller_than_its_size(
+    height: int, width: int, factor: int, *, crop: bool
+) -> None:
+    import simplejpeg
+
+    data, size = encoded(noise(height, width), "JPEG", quality=95), (64, 32)
+    least = {"min_height": -(-height // factor), "min_width": -(-width // factor)}
+    smaller = simplejpeg.decode_jpeg(data, fastdct=True, **least)
+    assert smaller.shape == (*least.values(), 3)
+    (found,) = Turbo.op([data], center_crop=crop, size=size, scaled=True)
+    expected = by_tensorflow(encoded(smaller, "PNG"), size=size, crop=crop)
+    np.testing.assert_allclose(found, expected.astype(int), atol=1)
+    (small_one,) = Turbo.op([ODD["grey"]], center_crop=crop, size=size, scaled=True)
+    np.testing.assert_array_equal(small_one, Turbo.op([ODD["grey"]], center_crop=crop, size=size, scaled=False)[0])
+
+
+def stages_of(*overrides: str) -> list[str]:
+    return [planned.stage.path.partition(".")[2] for planned in plan_of(TURBO, *overrides).train]
+
+
+def test_it_takes_the_batches_of_the_model_where_nothing_is_between() -> None:
+    read = ["interleave", "shuffle", "batch", "map", "turbo", "prefetch"]
+    assert stages_of("cache=none") == read
+    assert stages_of("cache=none", "load.shuffle_at=before_batch")[1:4] == ["map", "turbo", "shuffle"]
+    flipped = stages_of("cache=none", "transform=augmented_224")
+    assert flipped == ["interleave", "shuffle", "map", "turbo", "after_turbo", "batch", "prefetch"]
+    assert stages_of("cache=memory")[1:4] == ["map", "turbo", "memory"]
+    assert stages_of("cache=disk", "cache.at=source")[1:] == ["map", "disk", "shuffle", "batch", "turbo", "prefetch"]
+    decoded = ["map", "turbo", "memory", "shuffle", "turbo", "batch", "prefetch"]
+    assert stages_of("cache.at=decoded")[1:] == decoded
+    assert stages_of("cache=none", "transform.resize.antialias=true")[2:5] == ["map", "turbo", "after_turbo"]
+
+
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "batches": ("cache=none",),
+    "serial": ("cache=none", "transform.num_parallel_calls=null", "extract=sequential"),
+    "read by tfds": ("cache=none", "extract=tfds"),
+    "shuffled late": ("cache=none", "load.shuffle_at=before_batch"),
+    "in memory": ("cache=memory",),
+    "in memory as read": ("cache=memory", "cache.at=source"),
+    "in memory, decoded": ("cache=memory", "cache.at=decoded"),
+    "on disk": ("cache=disk",),
+    "on disk as read": ("cache=disk", "cache.at=source"),
+    "on disk, decoded": ("cache=disk", "cache.at=decoded"),
+}
+CROPPED = "[decode,center_crop,resize,scale_minus_one_one]"
+STEPS: Mapping[str, tuple[str, ...]] = {
+    "resized": (),
+    "cropped": (f"transform.steps={CROPPED}", f"transform.eval_steps={CROPPED}"),
+    "flipped": ("transform.steps=[decode,resize,random_flip,scale_minus_one_one]",),
+    "antialiased": ("transform.resize.antialias=true",),
+}  # fmt: skip
+
+
+def passes_of(plan: Plan) -> list[Any]:
+    with training_pipeline(plan) as pipeline:
+        return [as_bytes(pipeline.dataset) for _ in range(2)]
+
+
+@pytest.mark.parametrize("steps", STEPS)
+def test_the_examples_are_the_same_at_every_point(steps: str, tiny: Path, tmp_path: Path) -> None:
+    plans = []
+    for name in VARIANTS.keys() - {"serial", "read by tfds"}:  # which read in another order
+        before_flip = ("cache.at=resize",) if steps == "flipped" and name in ("in memory", "on disk") else ()
+        words = small(tiny, TURBO, f"cache.dir={tmp_path}", *STEPS[steps], *VARIANTS[name], *before_flip)
+        plans.append(plan_of(*words))
+    found = [passes_of(plan) for plan in plans]
+    assert all(passes == found[0] for passes in found)
+    assert len({plan.fingerprint for plan in plans}) == 1
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_program_decodes_the_same_batches(name: str, tiny: Path, tmp_path: Path) -> None:
+    plan, module = of_tiny(tiny, tmp_path, TURBO, *VARIANTS[name], f"cache.dir={tmp_path / 'caches'}")
+    passes = passes_of(plan)
+    assert as_bytes(module.train_dataset())[: 2 * len(passes[0])] == [*passes[0], *passes[1]]
+    plain = plan_of(*small(tiny, TURBO, *VARIANTS[name], "cache=none"))
+    validation = Pipeline(plain.evaluation, contexts_of(plain, Source(plain.spec.dataset))["validation"])
+    assert as_bytes(module.validation_dataset()) == as_bytes(validation.dataset)
+
+
+def test_a_cache_of_it_is_another_one(tiny: Path) -> None:
+    def key(*overrides: str) -> list[Any]:
+        plan = plan_of(*small(tiny, "cache=disk", *overrides))
+        context = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)["train"]
+        return identity(at_cache(plan.train)[0], context)
+
+    plain, turbo = key(), key(TURBO)
+    assert plain != turbo
+    assert {"simplejpeg", "opencv-python-headless"} <= {name for name, _ in turbo} - {name for name, _ in plain}
+    assert key(TURBO, "transform.num_parallel_calls=1") == turbo
+    assert key(TURBO, "transform.decode.scaled=true") != turbo
+
+
+@pytest.mark.parametrize("on_corrupt", ["raise", "skip"])
+def test_a_broken_image_is_named_or_skipped(on_corrupt: str, tiny: Path, tmp_path: Path) -> None:
+    for name, data in (("text", b"no picture"), ("cut", pictures.jpeg(5)[:700])):
+        damage = pictures.with_feature("image", pictures.bytes_feature(data))
+        shard = pictures.damaged(tiny, tmp_path / name, damage)
+        words = emulated(tmp_path / name, f"dataset.on_corrupt={on_corrupt}", "load.drop_remainder=false")
+        errors: list[Any] = []
+        for library in ("tensorflow", "turbo"):
+            folder = tmp_path / f"{name}_{library}"
+            status, summary = run_here(folder, [*words, "cache=none", f"transform.decode.library={library}"])
+            assert status == (1 if on_corrupt == "raise" else 0)
+            errors.append(summary.get("error") or [summary["skipped"], summary["epochs"][0]["examples"]])
+        assert errors[0] == errors[1]
+        if on_corrupt == "raise":
+            assert errors[0].startswith(f"{shard}, record 5: found an image that can't be decoded")
+        else:
+            assert errors[0] == [{"train": 1, "validation": 0}, 37]
+
+
+def test_a_run_measures_it_as_a_stage(tiny: Path, tmp_path: Path) -> None:
+    words = emulated(
+        tiny, TURBO, "cache=none", "transform.resize.size=[256,256]", "model.step_ms=0.1", "trainer.epochs=3"
+    )
+    status, summary = run_here(tmp_path, [*words, "dataset.eval_split=null", "load.shuffle_buffer=0"])
+    assert status == 0
+    rows = {row["stage"]: row for row in summary["stages"]}
+    assert list(rows) == ["extract.interleave", "load.batch", "transform.map", "transform.turbo", "load.prefetch"]
+    assert rows["transform.turbo"]["cost_ms"] > 0
+    assert rows["transform.turbo"]["examples"] > 0
+
+
+def test_without_the_extra_a_run_is_refused(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib import util
+
+    find = util.find_spec
+    monkeypatch.setattr(util, "find_spec", lambda name, *of: None if name == "cv2" else find(name, *of))
+    status, summary = run_here(tmp_path, emulated(tiny, TURBO, "cache=none"))
+    assert status == 1
+    assert summary["error"] == (
+        "transform.decode.library: found no package opencv-python-headless; expected the packages that decode, since "
+        "transform.decode.library=turbo\n"
+        "    -> pip install 'etlrun[turbo]', or set transform.decode.library=tensorflow"
+    )
+
+
+def test_values_that_do_not_fit_are_refused() -> None:
+    assert refusal_of_spec("transform.decode.scaled=true") == (
+        "transform.decode.scaled: found true; expected false with library=tensorflow\n"
+        "    -> set transform.decode.library=turbo"
+    )
+    refused = refusal_of_plan(TURBO, "transform.decode.scaled=true", "cache.at=decoded")
+    assert refused.splitlines()[0] == (
+        "transform.turbo: found encoded image, label before it; expected `decode` and `resize` together, since the "
+        "size decides how far an image is scaled"
+    )
