@@ -111,8 +111,15 @@ def test_it_takes_the_batches_of_the_model_where_nothing_is_between() -> None:
     flipped = stages_of("cache=none", "transform=augmented_224")
     assert flipped == ["interleave", "shuffle", "map", "turbo", "after_turbo", "batch", "prefetch"]
     assert stages_of("cache=memory")[1:4] == ["map", "turbo", "memory"]
-    assert stages_of("cache=disk", "cache.at=source")[1:] == ["map", "disk", "shuffle", "batch", "turbo", "prefetch"]
-    decoded = ["map", "turbo", "memory", "shuffle", "turbo", "batch", "prefetch"]
+    assert stages_of("cache=disk", "cache.at=source")[1:] == [
+        "map",
+        "disk",
+        "shuffle",
+        "batch",
+        "turbo_after_cache",
+        "prefetch",
+    ]
+    decoded = ["map", "turbo", "memory", "shuffle", "turbo_after_cache", "batch", "prefetch"]
     assert stages_of("cache.at=decoded")[1:] == decoded
     assert stages_of("cache=none", "transform.resize.antialias=true")[2:5] == ["map", "turbo", "after_turbo"]
 

@@ -223,7 +223,9 @@ class Reader:
         return tuple(array.tobytes() if of else array for array, of in zip(found, is_bytes, strict=True))
 
     def batch(self, numbers: npt.NDArray[np.int64]) -> tuple[Array, ...]:
-        """Return an array (len(numbers), *shape) per feature, for features with the same shape in all examples."""
+        """Return an array (len(numbers), *shape) per feature; bytes as objects, others of one shape in all examples."""
+        if any(column.dtype == "bytes" for column in self.manifest.columns):
+            return tuple(map(_stacked, zip(*(self.one(int(number)) for number in numbers), strict=True)))
         found = tuple(
             _aligned((len(numbers), *(column.shape or ())), np.dtype(column.dtype)) for column in self.manifest.columns
         )
@@ -249,6 +251,11 @@ class Reader:
 def _bytes_of(array: Array) -> memoryview:
     """Return the bytes of an array as one contiguous block."""
     return array.reshape(-1).view(np.uint8).data
+
+
+def _stacked(values: Sequence[Any]) -> Array:
+    """Return the values of a feature in a batch as one array."""
+    return np.array(values, object) if isinstance(values[0], bytes) else np.stack(values)
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

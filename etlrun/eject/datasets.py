@@ -17,7 +17,7 @@ from etlrun.stages.image import Decode
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map
-from etlrun.stages.turbo import Turbo, TurboChunks, TurboSingly
+from etlrun.stages.turbo import Turbo, TurboAfterCache
 
 FIRST_SEED = "1 + SEED * 1_000_003"
 """Seed of the first pass."""
@@ -179,8 +179,7 @@ DATASET_TEXTS: dict[type, Callable[[Any, Place], Expression]] = {
     AfterCache: map_steps,
     AfterTurbo: map_steps,
     Turbo: turbo,
-    TurboChunks: turbo,
-    TurboSingly: turbo,
+    TurboAfterCache: turbo,
     SkipCorrupt: skip_corrupt,
     Backbone: backbone,
     DiskCache: cache_disk,

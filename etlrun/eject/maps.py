@@ -71,7 +71,8 @@ def turbo(stage: Turbo, place: Place) -> Expression:
         f"{image} = tf.ensure_shape({image}, {shape})",
         *given(flow),
     )
-    name, says = _name(place, "decode_batch"), f"Decode a batch: {flow} to {place.planned.gives}."
+    name = _name(place, "decode_batch" if stage.path == Turbo.path else "decode_cached")
+    says = f"Decode a batch: {flow} to {place.planned.gives}."
     calls = calls_of(stage.num_parallel_calls, deterministic=stage.deterministic)
     dataset = f"{place.dataset}.batch({stage.at_once})" if stage.at_once else place.dataset
     text = call(f"{dataset}.map", name, *calls)

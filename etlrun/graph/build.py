@@ -118,10 +118,11 @@ class Pipeline:
         ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
         others = [planned for planned in stages if planned not in (*shuffling, *ahead)]
         numbers, kept = self._build(numbers, shuffling, context), self._kept
-        if any(planned.steps for planned in others) or kept.example_bytes is None:
+        if others[0].gives.batch_size is None:
             batches = self._build(disk.read_each(numbers, self.keeper, kept), others, context)  # type: ignore[arg-type]
         else:
-            batches = disk.read_batches(self._build(numbers, others, context), self.keeper, kept)  # type: ignore[arg-type]
+            read = disk.read_batches(self._build(numbers, others[:1], context), self.keeper, kept)  # type: ignore[arg-type]
+            batches = self._build(read, others[1:], context)
         return self._build(batches, ahead)
 
     def _build(

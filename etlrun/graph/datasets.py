@@ -20,7 +20,7 @@ from etlrun.stages.image import Decode
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, Step
-from etlrun.stages.turbo import Turbo, TurboChunks, TurboSingly
+from etlrun.stages.turbo import Turbo, TurboAfterCache
 
 
 def _decode(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor:
@@ -151,8 +151,7 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     AfterCache: map_steps,
     AfterTurbo: map_steps,
     Turbo: turbo,
-    TurboChunks: turbo,
-    TurboSingly: turbo,
+    TurboAfterCache: turbo,
     SkipCorrupt: skip_corrupt,
     Backbone: backbone,
 }

@@ -81,7 +81,7 @@ class Assessment:
 
     def _costs_of(self, name: str) -> StageCosts | None:
         """Return the stage costs of the last pass; None if it was too short to be sampled."""
-        stages = [type(planned.stage) for planned in self._stages(name)]
+        stages = [planned.stage for planned in self._stages(name)]
         keeper = self.work.pipelines[name].keeper
         reads = keeper is not None and keeper.passes[-1:] == ["read"]
         seen = [

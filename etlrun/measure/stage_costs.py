@@ -17,9 +17,8 @@ from typing import Any
 from etlrun.record.findings import StageCost
 from etlrun.stages.base import BATCHES, Nodes, Stage
 from etlrun.stages.cache import DiskCache
-from etlrun.stages.load import Batch, Prefetch, Shuffle
-from etlrun.stages.step import AfterCache, Map
-from etlrun.stages.turbo import Turbo
+from etlrun.stages.load import Batch, Shuffle
+from etlrun.stages.step import Map
 
 _WRAPPERS = ("FlatMap", "Concatenate", "FiniteTake")
 """Nodes that start a pass if they wrap batches: their time counts per pass, not per example."""
@@ -36,23 +35,24 @@ class _Place:
     nodes: Nodes
 
 
-def _places(stages: Sequence[type[Stage]], batch_size: int, *, reads_disk: bool) -> list[_Place]:
+def _places(stages: Sequence[Stage | type[Stage]], batch_size: int, *, reads_disk: bool) -> list[_Place]:
     """Return the nodes of all stages from the end of the graph to its source."""
     places, is_batched = [], True
     for stage in reversed(_in_order_of_reading(stages) if reads_disk else stages):
         per_element = batch_size if is_batched else 1
-        of = DiskCache.nodes_of_reading if reads_disk and stage is DiskCache else stage.nodes
+        of = DiskCache.nodes_of_reading if reads_disk and stage.path == DiskCache.path else stage.nodes
         places += [_Place(stage.path, nodes.examples or per_element, nodes) for nodes in of]
-        is_batched = is_batched and stage is not Batch
+        is_batched = is_batched and stage.path != Batch.path
     return [*places, _Place(DiskCache.path, 1, Nodes())] if reads_disk else places
 
 
-def _in_order_of_reading(stages: Sequence[type[Stage]]) -> list[type[Stage]]:
+def _in_order_of_reading(stages: Sequence[Stage | type[Stage]]) -> list[Stage | type[Stage]]:
     """Return the stages of a pass that reads a disk cache: indices are shuffled, and examples are read late."""
-    after = [stage for stage in stages[stages.index(DiskCache) + 1 :] if stage is not Prefetch]
-    of_images = any(issubclass(stage, AfterCache | Turbo) for stage in after)  # else whole batches are read
-    place = next(at for at, stage in enumerate(after) if not stage.only_reorders) if of_images else len(after)
-    return [*after[:place], DiskCache, *after[place:], *(stage for stage in stages if stage is Prefetch)]
+    place = next(place for place, stage in enumerate(stages) if stage.path == DiskCache.path)
+    after = stages[place + 1 :]
+    first = next(at for at, stage in enumerate(after) if not stage.only_reorders)
+    first += after[first].path == Batch.path  # whole batches are read where nothing works on single examples
+    return [*after[:first], stages[place], *after[first:]]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class StageCosts:
     def __init__(
         self,
         proto: Any,
-        stages: Sequence[type[Stage]],
+        stages: Sequence[Stage | type[Stage]],
         batch_size: int,
         threads: int,
         *,

@@ -15,11 +15,12 @@ from etlrun.stages import STAGES
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
 from etlrun.stages.flow import Flow, UnfitError
+from etlrun.stages.image import DecodeJpeg, EncodeJpeg
 from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, Step
-from etlrun.stages.turbo import TurboChunks, turbo_of, turbo_steps
+from etlrun.stages.turbo import Turbo, turbo_of, turbo_steps
 
 
 def plan(spec: RunSpec) -> Plan:
@@ -31,14 +32,12 @@ def plan(spec: RunSpec) -> Plan:
     planner.faults += [fault for fault in rules(spec, train, evaluation, planner.faults) if fault not in planner.faults]
     if planner.faults:
         raise ConfigError(planner.faults)
-    no_cache = NoCache(at="transformed", dtype="auto", dir=None, when_busy="uncached")
-    plainly = dataclasses.replace(spec, cache=no_cache, load=dataclasses.replace(spec.load, shuffle_at="before_batch"))
     return Plan(
         spec=spec,
         train=train,
         evaluation=evaluation,
         by_model=by_model,
-        decisive=decisive_values(spec, *_Planner(plainly).pipelines()),
+        decisive=decisive_values(spec, *_Planner(planner.plainly()).pipelines()),
         remarks=tuple(remarks(spec)),
     )
 
@@ -91,8 +90,8 @@ class _Planner:
         batch = Batch(batch_size=load.batch_size, drop_remainder=load.drop_remainder and not evaluation)
         of_batches: list[Stage] = []
         last = stages[-1]
-        if isinstance(last, TurboChunks):
-            of_batches = [last.of_batches()]
+        if isinstance(last, Turbo) and last.at_once > 1:
+            of_batches = [dataclasses.replace(last, at_once=0)]
             stages.pop()
             if isinstance(stages[-1], Map) and all(step.parses for step in stages[-1].steps):
                 of_batches.insert(0, stages.pop())
@@ -111,8 +110,9 @@ class _Planner:
         is_early = self._shuffles_as_read(transform)
         yield spec.extract.for_evaluation() if evaluation else spec.extract
         yield from shuffle if is_early else ()
-        turbo = turbo_steps(steps)
-        yield from self._maps(dataclasses.replace(transform, steps=steps[:place]), turbo[:place])
+        turbo, codec = turbo_steps(steps), self._codec(steps[:place])
+        held, again = (*steps[:place], *codec[:1]), (*codec[1:], *steps[place:])
+        yield from self._maps(dataclasses.replace(transform, steps=held), (*turbo[:place], *(False for _ in codec[:1])))
         if spec.dataset.on_corrupt == "skip":
             yield SkipCorrupt()
         if spec.cache.keeps:
@@ -120,8 +120,19 @@ class _Planner:
                 yield Backbone(features=spec.model.features)
             yield spec.cache
         yield from () if is_early else shuffle
-        if steps[place:]:
-            yield from self._maps(AfterCache.like(transform, steps[place:]), turbo[place:])
+        if again:
+            decodes = (step.uses_turbo for step in codec[1:])
+            yield from self._maps(AfterCache.like(transform, again), (*decodes, *turbo[place:]))
+
+    def _codec(self, held: tuple[Step, ...]) -> tuple[Step, ...]:
+        """Return the steps that encode and decode what a cache holds after these steps; none if it holds it raw."""
+        quality, flow = self.spec.cache.quality, self._quietly(held)
+        if quality is None or flow is None:
+            return ()
+        encode, image = EncodeJpeg(quality=quality), flow.features.get(EncodeJpeg.feature)
+        is_turbo = any(step.uses_turbo for step in held)
+        height, width = image.shape[:2] if image and image.bytes is not None and len(image.shape) > 1 else (1, 1)
+        return encode, DecodeJpeg(size=(height or 1, width or 1), library="turbo" if is_turbo else "tensorflow")
 
     def _maps(self, whole: Map, is_turbo: Sequence[bool]) -> Iterator[Stage]:
         """Yield the stages of these steps: one, or up to three if `turbo` does the work of some."""
@@ -135,7 +146,7 @@ class _Planner:
             yield dataclasses.replace(whole, steps=before)
         yield turbo_of(part, whole, singly=self.spec.dataset.on_corrupt == "skip")
         if after:
-            yield AfterTurbo.like(whole, after)
+            yield (AfterTurbo if whole.is_first else AfterCache).like(whole, after)
 
     def _shuffles_as_read(self, transform: Map) -> bool:
         """Return whether examples can be shuffled before the steps: same order, and no larger ones in the buffer.
@@ -178,6 +189,26 @@ class _Planner:
         flows = [self._quietly(steps[: len(steps) - len(tail)]) for steps in lists]
         inputs = [[flow.feature(name).dtype for name in flow.inputs] if flow else [] for flow in flows]
         return tail if all(dtypes == ["uint8"] for dtypes in inputs) else ()
+
+    def plainly(self) -> RunSpec:
+        """Return the same run without a cache, and with all that changes nothing but its speed as it was first."""
+        spec, no_cache = self.spec, NoCache(at="transformed", dtype="auto", dir=None, when_busy="uncached")
+
+        def with_codec(transform: Map) -> Map:
+            parse = () if spec.extract.parses else (Parse(),)
+            steps = (*parse, *transform.steps)
+            place = self._place_of_cache(steps[: len(steps) - len(self.by_model)])
+            held, later = steps[len(parse) : place], steps[place:]
+            codec = self._codec(steps[:place])
+            return dataclasses.replace(transform, steps=(*held, *codec, *later))
+
+        return dataclasses.replace(
+            spec,
+            cache=no_cache,
+            load=dataclasses.replace(spec.load, shuffle_at="before_batch"),
+            transform=with_codec(spec.transform),
+            eval_transform=with_codec(spec.eval_transform),
+        )
 
     def _quietly(self, steps: tuple[Step, ...]) -> Flow | None:
         """Return the output of these steps; None if they don't accept their input."""

@@ -70,7 +70,7 @@ def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the innermost values of a mapping with their dotted keys; for another value, the value itself."""
     if isinstance(value, Mapping) and value:
         for name, item in value.items():
-            yield from leaves(f"{key}.{name}", item)
+            yield from leaves(f"{key}.{name}" if key else str(name), item)
     else:
         yield key, value
 

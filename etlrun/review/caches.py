@@ -133,7 +133,7 @@ def size_of(plan: Plan, name: str) -> tuple[int | None, str]:
     flow, dataset = before[-1].gives, plan.spec.dataset
     known = examples(dataset, dataset.split_of(name) or "")
     each = flow.example_bytes
-    is_encoded = any(feature.format == "image" for feature in flow.features.values())
+    is_encoded = plan.spec.cache.quality is None and any(of.format == "image" for of in flow.features.values())
     if each is None and known is not None and is_encoded:
         each = int(known.encoded_bytes) + flow.fixed_bytes
     if each is None:

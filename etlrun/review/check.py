@@ -12,7 +12,7 @@ from etlrun.config.composer import MISSING, Composer
 from etlrun.config.files import config_files, unloadable
 from etlrun.errors import ConfigError, Fault
 from etlrun.plan.plan import Plan
-from etlrun.review.difference import leaves
+from etlrun.plan.unused import leaves
 from etlrun.review.folders import Folders
 from etlrun.review.lines import Entry, entries, located
 from etlrun.review.sides import DEFAULT, Variant, composed, hidden, named_default
@@ -88,7 +88,7 @@ def _primaries(folders: Folders) -> list[str]:
 
 def _compose_all(checked: Checked, files: Composer, folders: Folders, own: list[str]) -> None:
     default = composed([], files, folders)
-    given = leaves(default.config or {})
+    given = dict(leaves("", default.config or {}))
     named = {Path(name).with_suffix("").as_posix() for name in own}
     shown = folders.shown[folders.own or folders.base]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from etlrun.plan.plan import Plan, PlannedStage, keeps_file_order, reads_features
 from etlrun.plan.spec import RunSpec, bare
+from etlrun.plan.unused import leaves
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.extract import Shards
@@ -17,7 +18,7 @@ from etlrun.stages.load import Batch, Load, Shuffle
 PIPELINES = ("train", "validation")
 _BY_NAME = (("extract", ORDER), ("cache", SPEED), ("model", TRAINING), ("trainer", TRAINING), ("profile", SPEED))
 """Groups that select a stage by name, with the kind of change that another selection makes."""
-_ABSENT = object()
+_ABSENT, _CACHE = object(), "the cache"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +123,11 @@ def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
     for group, kind in _BY_NAME:
         names = [getattr(spec, group).path.split(".")[1] for spec in (old, new)]
         if names[0] != names[1]:
+            is_lossy = group == "cache" and old.cache.quality != new.cache.quality
             is_order = group == "cache" and keeps_file_order(old) != keeps_file_order(new)
-            yield Difference(path=group, old=names[0], new=names[1], kind=ORDER if is_order else kind)
+            changes = DATA if is_lossy else ORDER if is_order else kind
+            since = _CACHE if is_lossy else ""
+            yield Difference(path=group, old=names[0], new=names[1], kind=changes, since=since)
     if old.extract.random and new.extract.random and old.trainer.seed != new.trainer.seed:
         yield _difference(f"{Shards.key('shuffle_files')}.seed", old.trainer.seed, new.trainer.seed, ORDER)
     if old.load.shuffle_buffer and new.load.shuffle_buffer and old.trainer.seed != new.trainer.seed:
@@ -142,7 +146,8 @@ def _difference(path: str, old: Any, new: Any, kind: Kind) -> Difference:
     elif path == Dataset.key("data_dir"):
         note = "if it holds the same files"
     elif kind == DATA:
-        since = path.rpartition(".")[0]
+        group = path.rpartition(".")[0]
+        since = _CACHE if group == "cache" else group
     return Difference(path=path, old=bare(old), new=bare(new), kind=kind, since=since, pipelines=pipelines, note=note)
 
 
@@ -230,20 +235,12 @@ def _reported_otherwise(old: RunSpec, new: RunSpec) -> set[str]:
 
 def _uncounted(old: Mapping[str, Any], new: Mapping[str, Any], reported: set[str]) -> Iterator[Difference]:
     """Yield the values that differ in the configs and that neither plan uses."""
-    before, after, inner = leaves(old), leaves(new), tuple(f"{path}." for path in reported)
+    before, after, inner = dict(leaves("", old)), dict(leaves("", new)), tuple(f"{path}." for path in reported)
     for path in sorted(path for path in (before.keys() | after.keys()) - reported if not path.startswith(inner)):
         values = before.get(path, _ABSENT), after.get(path, _ABSENT)
         if values[0] != values[1]:
             shown = [None if value is _ABSENT else bare(value) for value in values]
             yield Difference(path=path, old=shown[0], new=shown[1], kind=None)
-
-
-def leaves(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of a config by dotted key."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        found |= leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
-    return found
 
 
 def _unrepeatable(spec: RunSpec) -> bool:
@@ -294,6 +291,6 @@ def _notes(old: Plan, new: Plan, *, is_unordered: bool) -> Iterator[str]:
 def _first(old: Plan, new: Plan, found: Sequence[Difference]) -> str:
     """Return the first stage, in pipeline order, whose examples differ."""
     paths = [step.path for plan in (new, old) for steps in _lists(plan.spec).values() for step in steps]
-    order = ["the dataset", *dict.fromkeys(paths), Batch.path]
+    order = ["the dataset", *dict.fromkeys(paths), _CACHE, Batch.path]
     since = [difference.since for difference in found if difference.kind == DATA] or [Batch.path]
     return min(since, key=order.index)

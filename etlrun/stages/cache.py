@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import SPEED, Expected, Nodes, OptionalPath, Stage
+from etlrun.stages.base import DATA, SPEED, Expected, Nodes, OptionalPath, Stage
 from etlrun.stages.call import Call
 
 POINTS = ("source", "decoded", "transformed", "features")
@@ -46,6 +46,8 @@ class _Cache(Stage):
         dtype: `uint8` refuses a point where inputs are float32, which takes four times the space.
         dir: Folder of caches on disk; null for the user's cache folder.
         when_busy: While another run fills the same cache on disk, `wait` for it or run `uncached`.
+        codec: `jpeg90` and `jpeg95` cache uint8 images of one size as JPEGs of that quality, which take a tenth of the
+            space, and lose details. All passes read them, the first one, too.
     """
 
     block: ClassVar[str] = "cache"
@@ -56,6 +58,12 @@ class _Cache(Stage):
     dtype: Annotated[Dtype, SPEED]
     dir: Annotated[OptionalPath, SPEED]
     when_busy: Annotated[Literal["wait", "uncached"], Expected("wait or uncached"), SPEED]
+    codec: Annotated[Literal["raw", "jpeg90", "jpeg95"], Expected("raw, jpeg90 or jpeg95"), DATA] = "raw"
+
+    @property
+    def quality(self) -> int | None:
+        """Quality of the JPEGs that it holds; None if it holds the examples as they are."""
+        return int(self.codec.removeprefix("jpeg")) if self.keeps and self.codec != "raw" else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from etlrun.stages.base import DATA, Expected, Flag, Number, Size
+from etlrun.stages.base import DATA, SPEED, Expected, Flag, Number, Size
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.step import Step
 
@@ -113,6 +113,64 @@ class Resize(Step):
         image = tf.image.resize(image, size, method=method, antialias=antialias)
         image = tf.round(image) if dtype == "uint8" else image
         return tf.ensure_shape(tf.saturate_cast(image, dtype), (*size, 3))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeJpeg(Step):
+    """Encodes images of one size as JPEGs with 4:2:0 chroma subsampling, for a cache with `cache.codec`.
+
+    Attributes:
+        quality: Quality from 1 to 100.
+    """
+
+    path: ClassVar[str] = "cache.encode_jpeg"
+
+    quality: Annotated[int, DATA]
+
+    def gives(self, incoming: Feature) -> Feature:
+        if incoming.dtype != "uint8" or incoming.bytes is None or (incoming.low, incoming.high) != (0.0, 255.0):
+            raise UnfitError(
+                expected="uint8 images of one size, which JPEGs can hold",
+                remedy="set cache.codec=raw, or cache.at=resize with transform.resize.dtype=uint8",
+            )
+        return Feature(dtype="string", format="image")
+
+    @staticmethod
+    def op(image: tf.Tensor, *, quality: int) -> tf.Tensor:
+        """uint8 (height, width, 3) -> string scalar."""
+        return tf.io.encode_jpeg(image, quality=quality, chroma_downsampling=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeJpeg(Step):
+    """Decodes the JPEGs of a cache to the size that all of them have.
+
+    Attributes:
+        size: [height, width] in pixels.
+        library: `turbo` gives the same pixels in less time.
+    """
+
+    path: ClassVar[str] = "cache.decode_jpeg"
+    is_costly: ClassVar[bool] = True
+
+    size: Annotated[Size, DATA]
+    library: Annotated[Literal["tensorflow", "turbo"], SPEED]
+
+    @property
+    def uses_turbo(self) -> bool:
+        return self.library == "turbo"
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {"size": self.size}
+
+    def gives(self, incoming: Feature) -> Feature:
+        return Feature(dtype="uint8", shape=(*self.size, 3), low=0.0, high=255.0)
+
+    @staticmethod
+    def op(image: tf.Tensor, *, size: tuple[int, int]) -> tf.Tensor:
+        """String scalar -> uint8 (*size, 3)."""
+        return tf.ensure_shape(tf.io.decode_jpeg(image, channels=3), (*size, 3))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from etlrun.stages.base import BATCHES, DATA, ORDER, SPEED, Flag, Nodes, Parallelism, Scope, Size, Stage, Tuned
+from etlrun.stages.base import BATCHES, DATA, ORDER, SPEED, Flag, Nodes, Parallelism, Size, Stage, Tuned
 from etlrun.stages.flow import Flow, UnfitError
-from etlrun.stages.image import CenterCrop, Decode, Resize
+from etlrun.stages.image import CenterCrop, Decode, DecodeJpeg, Resize
 from etlrun.stages.step import Map, Step
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ else:
 
 MODULES = {"simplejpeg": "simplejpeg", "cv2": "opencv-python-headless"}
 """Modules that decode and resize, with the packages of the extra `turbo` that hold them."""
-_MAPS = Nodes(("Map", "ParallelMap"), is_single=True)
+_CHUNK = 32
+"""Images of a batch that no model takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,21 +35,26 @@ class Turbo(Stage):
         center_crop: Whether images are cropped to their largest centred square first.
         size: [height, width] in pixels, with bilinear interpolation; null keeps the size of each image.
         scaled: Whether JPEGs are decoded at a half, a quarter or an eighth if both sides then are at least `size`.
+        at_once: Images of the batches that it makes for itself; 0 if its input is in batches.
     """
 
     path: ClassVar[str] = "transform.turbo"
     block: ClassVar[str] = "transform"
-    scope: ClassVar[Scope] = Scope.ONCE
-    nodes: ClassVar[tuple[Nodes, ...]] = (_MAPS,)
     tuned: ClassVar[Tuned | None] = Map.tuned
-    at_once: ClassVar[int] = 0
-    """Images of the batches that it makes itself; 0 if its input is in batches."""
 
     num_parallel_calls: Annotated[Parallelism, SPEED]
     deterministic: Annotated[Flag, ORDER]
     center_crop: Annotated[Flag, DATA]
     size: Annotated[Size | None, DATA]
     scaled: Annotated[Flag, DATA]
+    at_once: int = 0
+
+    @property
+    def nodes(self) -> tuple[Nodes, ...]:  # type: ignore[override] # of other stages all instances have the same
+        maps = Nodes(("Map", "ParallelMap"), is_single=True, examples=self.at_once or None)
+        if not self.at_once:
+            return (maps,)
+        return Nodes(("Unbatch",), is_single=True), maps, Nodes(BATCHES, examples=self.at_once)
 
     def flow(self, incoming: Flow) -> Flow:
         image = incoming.feature(Decode.feature)
@@ -114,31 +120,14 @@ class Turbo(Stage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurboChunks(Turbo):
-    """The same for single images, of which it makes batches for itself."""
+class TurboAfterCache(Turbo):
+    """The same after a cache, for its JPEGs, or for decoded images, which it crops and resizes."""
 
-    at_once: ClassVar[int] = 32
-    nodes: ClassVar[tuple[Nodes, ...]] = (
-        Nodes(("Unbatch",), is_single=True),
-        Nodes(("Map", "ParallelMap"), is_single=True, examples=at_once),
-        Nodes(BATCHES, examples=at_once),
-    )
-
-    def of_batches(self) -> Turbo:
-        """Return the same for the batches of the model."""
-        return Turbo(**{field.name: getattr(self, field.name) for field in fields(self)})
-
-
-@dataclass(frozen=True, kw_only=True)
-class TurboSingly(Turbo):
-    """The same for one image after the other, where their sizes differ, or one that is broken is skipped."""
-
-    at_once: ClassVar[int] = 1
-    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Unbatch",), is_single=True), _MAPS, Nodes(BATCHES))
+    path: ClassVar[str] = "transform.turbo_after_cache"
 
 
 def turbo_steps(steps: Sequence[Step]) -> tuple[bool, ...]:
-    """Return for each step whether `turbo` does its work: the decoding, and the resizing behind it if it can."""
+    """Return for each step whether `turbo` does its work: the first decoding, and the resizing behind it if it can."""
     place = next((place for place, step in enumerate(steps) if step.uses_turbo), None)
     if place is None:
         return (False,) * len(steps)
@@ -152,12 +141,12 @@ def turbo_steps(steps: Sequence[Step]) -> tuple[bool, ...]:
 
 def turbo_of(steps: Sequence[Step], whole: Map, *, singly: bool) -> Turbo:
     """Return the stage that does the work of `steps`, some of those of `whole`."""
-    decodes = [step.scaled for step in steps if isinstance(step, Decode)]
-    sizes = [step.size for step in steps if isinstance(step, Resize)]
-    return (TurboChunks if decodes and sizes and not singly else TurboSingly)(
+    sizes = [step.size for step in steps if isinstance(step, Resize | DecodeJpeg)]
+    return (Turbo if whole.is_first else TurboAfterCache)(
         num_parallel_calls=whole.num_parallel_calls,
         deterministic=whole.deterministic,
         center_crop=any(isinstance(step, CenterCrop) for step in steps),
         size=sizes[0] if sizes else None,
-        scaled=any(decodes),
+        scaled=any(isinstance(step, Decode) and step.scaled for step in steps),
+        at_once=_CHUNK if steps[0].uses_turbo and sizes and not singly else 1,
     )
