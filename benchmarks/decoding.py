@@ -20,6 +20,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ def passes(data_dir: str, turns: int) -> str:
     examples = int(next(iter(pipelines.values())).split.num_examples)
     batches = {"by hand": iter(by_hand(data_dir).repeat())}
     batches |= {name: iter(pipeline.endless()) for name, pipeline in pipelines.items()}
-    sides = {name: (lambda of=of: read(of, examples)) for name, of in batches.items()}
+    sides = {name: partial(read, of, examples) for name, of in batches.items()}
     return table(in_turns(sides, turns), examples, "by hand")
 
 
@@ -152,7 +153,7 @@ def first_batches(data_dir: str, turns: int) -> str:
     found: dict[str, list[float]] = {name: [] for name in pipelines}
     for turn in range(turns + 1):
         for name in random.sample([*pipelines], len(pipelines)):
-            wall_s, _ = timed(lambda name=name: begin(pipelines[name]))  # type: ignore[misc]
+            wall_s, _ = timed(partial(begin, pipelines[name]))
             found[name] += [wall_s] if turn else []
             begun.clear()  # which stops what goes on behind
     late, early = (statistics.median(costs) for costs in found.values())
@@ -188,7 +189,7 @@ def large(data_dir: str, turns: int) -> str:
         named = ("dataset.name=large_photos", "dataset.version=null")
         pipelines = {name: pipeline_of(folder, *named, *of) for name, of in LIBRARIES.items()}
         batches = {name: iter(pipeline.endless()) for name, pipeline in pipelines.items()}
-        sides = {name: (lambda of=of: read(of, LARGE)) for name, of in batches.items()}
+        sides = {name: partial(read, of, LARGE) for name, of in batches.items()}
         return table(in_turns(sides, turns), LARGE, "tensorflow")
 
 

@@ -37,11 +37,14 @@ AXES: dict[str, list[Any]] = {
     ],
     "transform.num_parallel_calls": ["autotune", None, 3],
     "transform.deterministic": [True, True, False],
+    "transform.decode.library": ["tensorflow", "turbo"],
     "transform.resize.dtype": ["uint8", "float32"],
     "transform.resize.antialias": [True, False],
     "cache.name": ["none", "memory", "disk"],
     "cache.at": ["source", "decoded", "resize", "transformed"],
+    "cache.codec": ["raw", "raw", "jpeg90"],
     "load.shuffle_buffer": [0, 16],
+    "load.shuffle_at": ["auto", "before_batch"],
     "load.batch_size": [8, 7],
     "load.drop_remainder": [False, True],
     "load.prefetch": [0, 1, "autotune"],
@@ -50,14 +53,17 @@ AXES: dict[str, list[Any]] = {
 }
 
 
-SPEEDS = ("transform.num_parallel_calls", "cache.name", "cache.at", "load.prefetch", "measure.digest")
-"""Those that should change only the speed."""
+SPEEDS = (
+    "transform.num_parallel_calls", "cache.name", "cache.at", "load.shuffle_at", "load.prefetch", "measure.digest"
+)  # fmt: skip
+"""Those that should change only the speed, unless a cache holds JPEGs."""
 
 
 def random_config(base: dict[str, Any], rng: random.Random, keys: Sequence[str]) -> dict[str, Any]:
     """Other values for some keys of a config."""
     config = {group: dict(block) for group, block in base.items()}
-    config["transform"]["resize"] = dict(base["transform"]["resize"])
+    for step in ("decode", "resize"):
+        config["transform"][step] = dict(base["transform"][step])
     for key in keys:
         value, path = rng.choice(AXES[key]), key.split(".")
         block: Any = config

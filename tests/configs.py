@@ -124,6 +124,8 @@ OTHER_VALUES: dict[str, str] = {
     "extract.deterministic": "false",
     "transform.num_parallel_calls": "null",
     "transform.deterministic": "false",
+    "transform.decode.library": "turbo",
+    "transform.decode.scaled": "true",
     "transform.resize.size": "[64,65]",
     "transform.resize.method": "area",
     "transform.resize.antialias": "true",
@@ -134,10 +136,12 @@ OTHER_VALUES: dict[str, str] = {
     "cache.dtype": "uint8",
     "cache.dir": "/caches",
     "cache.when_busy": "wait",
+    "cache.codec": "jpeg95",
     "load.shuffle_buffer": "1023",
     "load.batch_size": "33",
     "load.drop_remainder": "true",
     "load.prefetch": "1",
+    "load.shuffle_at": "before_batch",
     "model.alpha": "0.5",
     "model.weights": "imagenet",
     "model.trainable": "false",
@@ -166,4 +170,5 @@ def beside(parameter: str) -> tuple[str, ...]:
     if parameter.startswith("transform.rescale"):
         steps = tuple(f"transform.{name}=[decode,resize,rescale]" for name in ("steps", "eval_steps"))
         return (*steps, "++transform.rescale={scale: 0.001, offset: 0}")
-    return ("model=emulated",) if parameter == "dataset.features" else ()
+    others = {"dataset.features": "model=emulated", "transform.decode.scaled": "transform.decode.library=turbo"}
+    return (others[parameter],) if parameter in others else ()

@@ -162,7 +162,7 @@ def test_markdown_has_a_table_and_a_picture(told: Any) -> None:
     )
     assert text.endswith(
         "  classDef data fill:#f8c8c8,color:#000\n  classDef speed fill:#cdebd0,color:#000\n"
-        "  class train_2 data\n  class train_5 speed\n  class validation_2 data\n  class validation_4 speed\n"
+        "  class train_3 data\n  class train_5 speed\n  class validation_2 data\n  class validation_4 speed\n"
         "```\n\n</details>\n"
     )
 

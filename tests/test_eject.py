@@ -46,6 +46,8 @@ BASES = {
     "dataset.download": ("dataset=cats_vs_dogs",),
     "dataset.features": ("model=emulated",),
     "cache.dir": ("cache=disk",),
+    "load.shuffle_at": ("cache=none",),
+    "transform.decode.scaled": ("transform.decode.library=turbo",),
     "trainer.early_stopping": ("trainer.early_stopping.patience=2",),
     "transform.rescale": (
         "transform.steps=[decode,resize,rescale]",

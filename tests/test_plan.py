@@ -29,10 +29,15 @@ def paths(stages: Iterable[PlannedStage]) -> list[str]:
 @pytest.mark.parametrize("prefetch", ["0", "2", "autotune"])
 def test_the_order_of_stages(cache: str, shuffle_buffer: int, prefetch: str) -> None:
     planned = plan_of(f"cache={cache}", f"load.shuffle_buffer={shuffle_buffer}", f"load.prefetch={prefetch}")
-    read = ["extract.interleave", "transform.map", *([] if cache == "none" else [f"cache.{cache}"])]
+    shuffle = ["load.shuffle"] if shuffle_buffer else []
     ready = ["load.batch", *([] if prefetch == "0" else ["load.prefetch"])]
-    assert paths(planned.train) == [*read, *(["load.shuffle"] if shuffle_buffer else []), *ready]
-    assert paths(planned.evaluation) == [*read, *ready]
+    if cache == "none":
+        assert paths(planned.train) == ["extract.interleave", *shuffle, "transform.map", *ready]
+        assert paths(planned.evaluation) == ["extract.interleave", "transform.map", *ready]
+    else:
+        read = ["extract.interleave", "transform.map", f"cache.{cache}"]
+        assert paths(planned.train) == [*read, *shuffle, *ready]
+        assert paths(planned.evaluation) == [*read, *ready]
 
 
 def test_corrupt_records_are_left_out_after_the_transformation_and_before_the_cache() -> None:
@@ -99,7 +104,7 @@ def test_without_an_eval_split_nothing_is_validated() -> None:
 
 def test_stages_are_random_where_they_or_their_steps_are() -> None:
     planned = plan_of("transform=augmented_224", "cache=none")
-    assert paths(stage for stage in planned.train if stage.is_random) == ["transform.map", "load.shuffle"]
+    assert paths(stage for stage in planned.train if stage.is_random) == ["load.shuffle", "transform.map"]
     assert paths(stage for stage in planned.evaluation if stage.is_random) == []
 
 

@@ -25,6 +25,7 @@ class Unused:
         found: Description of the value for an error.
         expected: What would be valid instead.
         remedy: The option to choose so that the value is used.
+        is_default: Whether a config that omits it means the same.
     """
 
     key: str
@@ -33,6 +34,7 @@ class Unused:
     found: str
     expected: str
     remedy: str
+    is_default: bool = False
 
     def fault(self) -> Fault:
         """Return the error for a value that was set explicitly, or by a file that has no other use."""
@@ -51,9 +53,9 @@ def unused(config: Mapping[str, Any], stages: Stages) -> Iterator[Unused]:
 
 
 def told(values: Sequence[Unused]) -> Iterator[str]:
-    """Yield a sentence without its period for each reason, with all keys that are unused for it."""
+    """Yield a sentence without its period for each reason, with all keys that are unused for it, but for defaults."""
     keys: dict[str, list[str]] = {}
-    for value in values:
+    for value in (value for value in values if not value.is_default):
         keys.setdefault(value.why, []).append(value.key)
     for why, of in keys.items():
         yield f"{', '.join(of)} {'is' if len(of) == 1 else 'are'} unused: {why}"
@@ -111,6 +113,7 @@ def _of_steps(block: Mapping[str, Any], steps: Mapping[str, type[Stage]]) -> Ite
                     found="a parameter of a step that is not used",
                     expected=f"`{name}` in transform.steps or transform.eval_steps",
                     remedy="add the step, or leave it out",
+                    is_default=value == getattr(step, key.partition(".")[2], step),
                 )
 
 

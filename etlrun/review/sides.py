@@ -162,8 +162,10 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Mapping
         if swept is not None:  # as in old revisions
             parse_sweep(swept)
         made = plan(parse(config, STAGES))
-        if made.spec.unused:  # an error in files; on a command line, the user may have selected another option
-            raise ConfigError([value.fault() for value in made.spec.unused])  # noqa: TRY301
+        # An error in files; on a command line, the user may have selected another option.
+        idle = [value.fault() for value in made.spec.unused if not value.is_default]
+        if idle:
+            raise ConfigError(idle)  # noqa: TRY301
     except ConfigError as error:
         faults = tuple(located(fault, layers, folders, words) for fault in error.faults)
     names = tuple(dict.fromkeys(folders.name(layer.path) for layer in layers))

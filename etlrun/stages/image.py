@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from etlrun.stages.base import DATA, SPEED, Expected, Flag, Number, Size
 from etlrun.stages.flow import Feature, UnfitError
@@ -43,6 +43,7 @@ class Decode(Step):
     """False, because TFDS decodes to the same pixels."""
     is_costly: ClassVar[bool] = True
     points: ClassVar[tuple[str, ...]] = ("decoded", "decode")
+    not_of_op: ClassVar[tuple[str, ...]] = ("library", "scaled")
 
     library: Annotated[Literal["tensorflow", "turbo"], Expected("tensorflow or turbo"), DATA] = "tensorflow"
     scaled: Annotated[Flag, DATA] = False
@@ -50,11 +51,6 @@ class Decode(Step):
     @property
     def uses_turbo(self) -> bool:
         return self.library == "turbo"
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """Nothing, since `op` is TensorFlow's way alone."""
-        return {}
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         if self.scaled and self.library != "turbo":
@@ -152,6 +148,7 @@ class DecodeJpeg(Step):
 
     path: ClassVar[str] = "cache.decode_jpeg"
     is_costly: ClassVar[bool] = True
+    not_of_op: ClassVar[tuple[str, ...]] = ("library",)
 
     size: Annotated[Size, DATA]
     library: Annotated[Literal["tensorflow", "turbo"], SPEED]
@@ -159,10 +156,6 @@ class DecodeJpeg(Step):
     @property
     def uses_turbo(self) -> bool:
         return self.library == "turbo"
-
-    @property
-    def values(self) -> dict[str, Any]:
-        return {"size": self.size}
 
     def gives(self, incoming: Feature) -> Feature:
         return Feature(dtype="uint8", shape=(*self.size, 3), low=0.0, high=255.0)

@@ -27,6 +27,8 @@ class Step(Stage):
     feature: ClassVar[str] = "image"
     parses: ClassVar[bool] = False
     op: ClassVar[Callable[..., Any]]
+    not_of_op: ClassVar[tuple[str, ...]] = ()
+    """Fields that `op` does not take, since they choose another way to do the same."""
     is_costly: ClassVar[bool] = False
     """Whether reading its result from a cache is faster."""
 
@@ -63,7 +65,8 @@ class Step(Stage):
     @property
     def values(self) -> dict[str, Any]:
         """Fields by name, as `op` takes them."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        names = (field.name for field in dataclasses.fields(self))  # type: ignore[arg-type]
+        return {name: getattr(self, name) for name in names if name not in self.not_of_op}
 
 
 @dataclass(frozen=True, kw_only=True)

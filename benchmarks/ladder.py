@@ -1,0 +1,132 @@
+"""The ladder of input pipelines: the exercise's two as a person writes them, and what comes after them.
+
+python -m benchmarks.ladder --data-dir DIR --weights FILE [--turns 9] [--output benchmarks/results/ladder.md]
+
+Each side reads all photos again and again, as the epochs of a training after its first do, in batches of 32: by hand
+to float32, by etlrun to uint8, which the model scales, or to features of MobileNetV2. A turn reads a pass of each, in
+random order; a turn is thrown away before. The sides:
+
+naive         `tfds.load`, resize and scale in a serial map, batch; nothing is shuffled or prefetched
+parallel      interleaved files, a parallel map, shuffle, batch, prefetch; without a cache
+uncached      `cache=none`, and with `transform.decode.library=turbo`
+JPEG cache    `cache=disk cache.codec=jpeg90 transform.decode.library=turbo`
+raw cache     `cache=disk`
+features      `cache=disk cache.at=features`
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from benchmarks.decoding import BATCH_SIZE, SHUFFLE_BUFFER, SIDE, TURBO, in_turns, read, table
+from etlrun.config.grid import resolve
+from etlrun.config.request import Request
+from etlrun.graph.build import Pipeline
+from etlrun.machine import cores
+from etlrun.plan.plan import reads_features
+from etlrun.run import model as models
+from etlrun.run.caches import keepers_of
+from etlrun.run.fit import whole_model
+from etlrun.run.session import contexts_of, opened
+from etlrun.stages import STAGES
+
+SIDES: Mapping[str, tuple[str, ...]] = {
+    "uncached": ("cache=none",),
+    "uncached, turbo": ("cache=none", TURBO),
+    "JPEG cache, turbo": ("cache=disk", "cache.codec=jpeg90", TURBO),
+    "raw cache": ("cache=disk",),
+    "features": ("cache=disk", "cache.at=features"),
+}
+
+
+def _scaled(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    return tf.image.resize(tf.cast(image, tf.float32) / 255.0, (SIDE, SIDE)), label
+
+
+def naive(data_dir: str) -> tf.data.Dataset:
+    """The exercise's first pipeline."""
+    serial = tfds.ReadConfig(try_autocache=False, interleave_cycle_length=1)
+    dataset = tfds.load("cats_vs_dogs", split="train", data_dir=data_dir, as_supervised=True, read_config=serial)
+    options = tf.data.Options()
+    options.experimental_optimization.map_parallelization = False
+    return dataset.map(_scaled).batch(BATCH_SIZE).with_options(options)
+
+
+def parallel(data_dir: str) -> tf.data.Dataset:
+    """The exercise's second pipeline, without its cache."""
+    builder = tfds.builder("cats_vs_dogs", data_dir=data_dir)
+    files = [item.filename for item in builder.info.splits["train"].file_instructions]
+    features = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
+
+    def prepare(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        example = tf.io.parse_single_example(record, features)
+        return _scaled(tf.io.decode_jpeg(example["image"], channels=3), example["label"])
+
+    dataset = tf.data.Dataset.from_tensor_slices(files).interleave(
+        tf.data.TFRecordDataset, cycle_length=4, num_parallel_calls=tf.data.AUTOTUNE
+    )
+    dataset = dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.shuffle(SHUFFLE_BUFFER, seed=0).batch(BATCH_SIZE).prefetch(tf.data.AUTOTUNE)
+
+
+def built(words: list[str], stack: ExitStack) -> Pipeline:
+    """The training pipeline of a config, its cache filled."""
+    plan = resolve(Request(overrides=words), STAGES).plan
+    source = opened(plan)
+    assert plan.spec.fit is not None
+    backbone = models.backbone(whole_model(plan, source, None, plan.spec.fit)) if reads_features(plan) else None
+    contexts = contexts_of(plan, source, with_validation=False, backbone=backbone)
+    keeper = keepers_of(plan, contexts, {}, print).get("train")
+    pipeline = Pipeline(plan.train, contexts["train"], keeper)
+    if keeper is not None:
+        keeper.prepare()
+        stack.callback(keeper.close)
+        for _batch in pipeline.dataset:
+            pass
+    return pipeline
+
+
+def ladder(data_dir: str, weights: str, turns: int) -> str:
+    """The table, as Markdown."""
+    with tempfile.TemporaryDirectory() as caches, ExitStack() as stack:
+        words = ["experiment=cats_vs_dogs", f"dataset.data_dir={data_dir}", "dataset.download=false"]
+        words += ["dataset.split=train", "dataset.eval_split=null", f"model.weights={weights}", f"cache.dir={caches}"]
+        pipelines = {name: built([*words, *overrides], stack) for name, overrides in SIDES.items()}
+        examples = int(next(iter(pipelines.values())).split.num_examples)
+        batches: dict[str, Iterator[Any]] = {"exercise, naive": iter(naive(data_dir).repeat())}
+        batches["exercise, parallel"] = iter(parallel(data_dir).repeat())
+        batches |= {name: iter(pipeline.endless()) for name, pipeline in pipelines.items()}
+        sides = {name: partial(read, of, examples) for name, of in batches.items()}
+        found = in_turns(sides, turns)
+        held = {name: of.held_bytes / examples for name, of in pipelines.items() if of.keeper is not None}
+        sizes = "\n".join(f"| {name} | {size / 1000:,.1f} |" for name, size in held.items())
+        return f"{table(found, examples, 'exercise, parallel')}\n| cache | kB an example |\n|---|---|\n{sizes}\n"
+
+
+def main() -> None:
+    """Measure, print, and write the table where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", required=True, help="where TFDS keeps cats_vs_dogs")
+    parser.add_argument("--weights", required=True, help="Keras's ImageNet weights of MobileNetV2 without its top")
+    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    command = f"python -m benchmarks.ladder --data-dir DIR --weights FILE --turns {arguments.turns}"
+    rows = ladder(arguments.data_dir, arguments.weights, arguments.turns)
+    text = f"`{command}` on {cores()} cores, TensorFlow {tf.__version__}\n\n{rows}"
+    print(text)
+    if arguments.output:
+        arguments.output.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
