@@ -2,8 +2,8 @@
 
 python -m benchmarks.decoding --data-dir DIR [--pairs 15] [--output benchmarks/results/decoding.md]
 
-All pipelines read the photos again and again, as a training does, to batches of 32 images of uint8. A turn reads a pass
-of each, in random order; a turn is thrown away before. By hand: interleaved files, `decode_jpeg` and `resize` in a
+All pipelines read the photos to batches of 32 images of uint8. A turn reads a whole pass of each, in random order, as
+an epoch of a training does; a turn is thrown away before. By hand: interleaved files, `decode_jpeg` and `resize` in a
 parallel map, a shuffle buffer of 1,024 images, batches, prefetching; tf.data's graph rewrites are on. A ratio above 1
 means more images per second, or more CPU time (user and system, of all threads), than by hand.
 
@@ -95,10 +95,16 @@ def timed(work: Callable[[], object]) -> Measured:
     return after[0] - before[0], after[1] - before[1]
 
 
-def read(batches: Iterator[Any], examples: int) -> None:
-    """Read batches of so many examples, or a few more."""
-    while examples > 0:
-        examples -= int(next(batches)[1].shape[0])
+def read(dataset: tf.data.Dataset) -> None:
+    """Read a pass."""
+    batches = iter(dataset)
+    _READ.append(batches)
+    for _batch in batches:
+        pass
+
+
+_READ: list[Iterator[Any]] = []
+"""Iterators that have been read: tf.data takes up to half a second to delete one, whoever has written it."""
 
 
 def in_turns(sides: Mapping[str, Callable[[], object]], turns: int) -> dict[str, list[Measured]]:
@@ -107,6 +113,7 @@ def in_turns(sides: Mapping[str, Callable[[], object]], turns: int) -> dict[str,
     for turn in range(turns + 1):
         for name in random.sample([*sides], len(sides)):
             cost = timed(sides[name])
+            _READ.clear()
             if turn:
                 found[name].append(cost)
     return found
@@ -135,28 +142,23 @@ def passes(data_dir: str, turns: int) -> str:
     """Whole passes over the photos."""
     pipelines = {name: pipeline_of(data_dir, *overrides) for name, overrides in SIDES.items()}
     examples = int(next(iter(pipelines.values())).split.num_examples)
-    batches = {"by hand": iter(by_hand(data_dir).repeat())}
-    batches |= {name: iter(pipeline.endless()) for name, pipeline in pipelines.items()}
-    sides = {name: partial(read, of, examples) for name, of in batches.items()}
+    sides = {"by hand": partial(read, by_hand(data_dir))}
+    sides |= {name: partial(read, pipeline.dataset) for name, pipeline in pipelines.items()}
     return table(in_turns(sides, turns), examples, "by hand")
 
 
 def first_batches(data_dir: str, turns: int) -> str:
     """The first batch of a pass that begins, with the shuffle at its two places."""
     pipelines = {"after all steps": pipeline_of(data_dir, LATE), "as they are read": pipeline_of(data_dir)}
-    begun = []
 
     def begin(pipeline: Pipeline) -> None:
-        begun.append(iter(pipeline.dataset))
-        next(begun[-1])
+        batches = iter(pipeline.dataset)
+        _READ.append(batches)
+        next(batches)
 
-    found: dict[str, list[float]] = {name: [] for name in pipelines}
-    for turn in range(turns + 1):
-        for name in random.sample([*pipelines], len(pipelines)):
-            wall_s, _ = timed(partial(begin, pipelines[name]))
-            found[name] += [wall_s] if turn else []
-            begun.clear()  # which stops what goes on behind
-    late, early = (statistics.median(costs) for costs in found.values())
+    costs = in_turns({name: partial(begin, pipeline) for name, pipeline in pipelines.items()}, turns)
+    found = {name: [wall_s for wall_s, _ in of] for name, of in costs.items()}
+    late, early = (statistics.median(walls) for walls in found.values())
     ratio = statistics.median(one / other for one, other in zip(*reversed(found.values()), strict=True))
     lines = ["| examples are shuffled | first batch s | ratio, median |", "|---|---|---|"]
     lines += [f"| after all steps | {late:.3f} | 1.00 |", f"| as they are read | {early:.3f} | {ratio:.2f} |"]
@@ -172,13 +174,13 @@ def enlarged(data_dir: str, folder: str) -> None:
     for photo in photos:
         file = io.BytesIO()
         Image.open(io.BytesIO(photo["image"])).convert("RGB").resize(LARGE_SIDES).save(file, "JPEG", quality=90)
-        examples.append({**photo, "image": file.getvalue()})
+        examples.append({"image": file.getvalue(), "label": photo["label"]})
     tfds.dataset_builders.store_as_tfds_dataset(
         name="large_photos",
         version="1.0.0",
         data_dir=folder,
         features=tfds.features.FeaturesDict({"image": tfds.features.Image(), "label": builder.info.features["label"]}),
-        split_datasets={"train": examples},
+        split_datasets={"train": [*enumerate(examples)]},
     )
 
 
@@ -188,8 +190,7 @@ def large(data_dir: str, turns: int) -> str:
         enlarged(data_dir, folder)
         named = ("dataset.name=large_photos", "dataset.version=null")
         pipelines = {name: pipeline_of(folder, *named, *of) for name, of in LIBRARIES.items()}
-        batches = {name: iter(pipeline.endless()) for name, pipeline in pipelines.items()}
-        sides = {name: partial(read, of, LARGE) for name, of in batches.items()}
+        sides = {name: partial(read, pipeline.dataset) for name, pipeline in pipelines.items()}
         return table(in_turns(sides, turns), LARGE, "tensorflow")
 
 
@@ -201,13 +202,16 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     data_dir, pairs = arguments.data_dir, arguments.pairs
-    text = (
-        f"`python -m benchmarks.decoding --data-dir DIR --pairs {pairs}` on {cores()} cores, "
-        f"TensorFlow {tf.__version__}\n\nPasses over all photos:\n\n{passes(data_dir, pairs)}"
-        f"\nThe first batch of a pass:\n\n{first_batches(data_dir, pairs)}"
-        f"\nPhotos of 12 megapixels:\n\n{large(data_dir, 5)}"
-    )
-    print(text)
+    tables = {
+        "Passes over all photos": partial(passes, data_dir, pairs),
+        "The first batch of a pass": partial(first_batches, data_dir, pairs),
+        "Photos of 12 megapixels": partial(large, data_dir, 5),
+    }
+    command = f"python -m benchmarks.decoding --data-dir DIR --pairs {pairs}"
+    text = f"`{command}` on {cores()} cores, TensorFlow {tf.__version__}\n"
+    for title, measure in tables.items():
+        text += f"\n{title}:\n\n{measure()}"
+        print(text, flush=True)
     if arguments.output:
         arguments.output.write_text(text)
 

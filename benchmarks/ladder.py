@@ -2,9 +2,9 @@
 
 python -m benchmarks.ladder --data-dir DIR --weights FILE [--turns 9] [--output benchmarks/results/ladder.md]
 
-Each side reads all photos again and again, as the epochs of a training after its first do, in batches of 32: by hand
-to float32, by etlrun to uint8, which the model scales, or to features of MobileNetV2. A turn reads a pass of each, in
-random order; a turn is thrown away before. The sides:
+Each side reads all photos in batches of 32: by hand to float32, by etlrun to uint8, which the model scales, or to
+features of MobileNetV2. A turn reads a whole pass of each, in random order, as an epoch of a training does after the
+first one, which has filled the caches; a turn is thrown away before. The sides:
 
 naive         `tfds.load`, resize and scale in a serial map, batch; nothing is shuffled or prefetched
 parallel      interleaved files, a parallel map, shuffle, batch, prefetch; without a cache
@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_datasets as tfds
@@ -102,10 +101,9 @@ def ladder(data_dir: str, weights: str, turns: int) -> str:
         words += ["dataset.split=train", "dataset.eval_split=null", f"model.weights={weights}", f"cache.dir={caches}"]
         pipelines = {name: built([*words, *overrides], stack) for name, overrides in SIDES.items()}
         examples = int(next(iter(pipelines.values())).split.num_examples)
-        batches: dict[str, Iterator[Any]] = {"exercise, naive": iter(naive(data_dir).repeat())}
-        batches["exercise, parallel"] = iter(parallel(data_dir).repeat())
-        batches |= {name: iter(pipeline.endless()) for name, pipeline in pipelines.items()}
-        sides = {name: partial(read, of, examples) for name, of in batches.items()}
+        sides = {"exercise, naive": partial(read, naive(data_dir))}
+        sides["exercise, parallel"] = partial(read, parallel(data_dir))
+        sides |= {name: partial(read, pipeline.dataset) for name, pipeline in pipelines.items()}
         found = in_turns(sides, turns)
         held = {name: of.held_bytes / examples for name, of in pipelines.items() if of.keeper is not None}
         sizes = "\n".join(f"| {name} | {size / 1000:,.1f} |" for name, size in held.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -47,7 +48,7 @@ class Pipeline:
             before, after = after[:place], after[place:]
         first = context if cache is None else dataclasses.replace(context, passes_begun=tf.constant(1, tf.int64))
         self._before, self._after = self._build(None, before, first), after
-        self._has_memory = cache is not None and keeper is None
+        self._has_memory, self._is_uncached = cache is not None and keeper is None, cache is None
         if cache is not None and keeper is None:
             self._before = staged(counted(self._before, context), cache, context)
         self._before = self._before.with_options(_as_written())  # which apply to all datasets derived from it
@@ -82,6 +83,9 @@ class Pipeline:
 
     def _next_pass(self) -> tf.data.Dataset:
         self._number += 1
+        if self._is_uncached:  # maps, which take long to trace, are traced once for all passes
+            self.context.passes_begun.assign(self._number - 1)
+            return self._one_pass
         self.context.passes_begun.assign(self._number)
         context = dataclasses.replace(self.context, pass_number=self._number)
         dataset = self._before
@@ -95,9 +99,15 @@ class Pipeline:
     def endless(self) -> tf.data.Dataset:
         """Return the batches of the next pass and all later ones; prefetching continues across passes."""
         self.context.passes_begun.assign(self._number)
+        return self._build(self._begun().repeat(), self._ahead).with_options(_as_written())
+
+    @cached_property
+    def _one_pass(self) -> tf.data.Dataset:
+        return self._build(self._begun(), self._ahead).with_options(_as_written())
+
+    def _begun(self) -> tf.data.Dataset:
         as_is = tf.autograph.experimental.do_not_convert
-        begun = tf.data.Dataset.from_tensors(0).map(as_is(self._begin)).flat_map(as_is(self._pass))
-        return self._build(begun.repeat(), self._ahead).with_options(_as_written())
+        return tf.data.Dataset.from_tensors(0).map(as_is(self._begin)).flat_map(as_is(self._pass))
 
     def _begin(self, _: tf.Tensor) -> tuple[tf.Tensor, ...]:
         number = self.context.passes_begun.assign_add(1)
