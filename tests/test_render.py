@@ -19,7 +19,7 @@ flowchart LR
   train_2["transform.map<br/>transform.parse<br/>transform.decode<br/>transform.resize\
 <br/>num_parallel_calls=autotune<br/>deterministic=true"]
   train_1 --> train_2
-  train_3["cache.memory<br/>at=transformed<br/>dtype=auto<br/>dir=null<br/>when_busy=uncached"]
+  train_3["cache.memory<br/>at=transformed<br/>dtype=auto<br/>dir=null<br/>when_busy=uncached<br/>codec=raw"]
   train_2 --> train_3
   train_4["load.shuffle<br/>buffer_size=1024<br/>seed=0"]
   train_3 --> train_4
@@ -32,7 +32,7 @@ flowchart LR
   validation_2["transform.map<br/>transform.parse<br/>transform.decode<br/>transform.resize\
 <br/>num_parallel_calls=autotune<br/>deterministic=true"]
   validation_1 --> validation_2
-  validation_3["cache.memory<br/>at=transformed<br/>dtype=auto<br/>dir=null<br/>when_busy=uncached"]
+  validation_3["cache.memory<br/>at=transformed<br/>dtype=auto<br/>dir=null<br/>when_busy=uncached<br/>codec=raw"]
   validation_2 --> validation_3
   validation_4["load.batch<br/>batch_size=32<br/>drop_remainder=false"]
   validation_3 --> validation_4

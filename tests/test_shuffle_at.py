@@ -91,7 +91,7 @@ def test_it_changes_the_speed_alone() -> None:
 def test_a_run_measures_the_stages_in_their_place(tiny: Path, tmp_path: Path) -> None:
     """A pass waits for its buffer of records only, and the transformation is a stage of its own."""
     words = emulated(tiny, "cache=none", "load.shuffle_buffer=38", "measure.digest=true", "dataset.eval_split=null")
-    words += ["trainer.epochs=2", "transform.resize.size=[224,224]"]
+    words += ["trainer.epochs=4", "transform.resize.size=[224,224]", "model.step_ms=20"]
     _, early = run_here(tmp_path / "early", words)
     _, late = run_here(tmp_path / "late", [*words, AFTER_ALL])
     assert [epoch["digest"] for epoch in early["epochs"]] == [epoch["digest"] for epoch in late["epochs"]]

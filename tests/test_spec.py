@@ -201,7 +201,10 @@ def test_numbers_that_no_machine_can_bear_are_refused(words: tuple[str, ...], li
                 "block_length, num_parallel_calls, deterministic\n    -> did you mean `extract.cycle_length`?"
             ),
         ),
-        ("++cache.size=3", "cache.size: found an unknown key; expected one of the keys at, dtype, dir, when_busy"),
+        (
+            "++cache.size=3",
+            "cache.size: found an unknown key; expected one of the keys at, dtype, dir, when_busy, codec",
+        ),
         ("++profile.size=3", "profile.size: found an unknown key; expected no key here"),
         (
             "++transform.step=[decode]",

@@ -235,6 +235,10 @@ def test_values_that_do_not_fit_are_refused() -> None:
         "transform.decode.scaled: found true; expected false with library=tensorflow\n"
         "    -> set transform.decode.library=turbo"
     )
+    assert refusal_of_plan(TURBO, "extract=tfds", "extract.decode=true") == (
+        "transform.turbo: found uint8 [?, ?, 3] in [0, 255], label before it; expected an encoded image\n"
+        "    -> leave `decode` out of the steps, or set extract.decode=false"
+    )
     refused = refusal_of_plan(TURBO, "transform.decode.scaled=true", "cache.at=decoded")
     assert refused.splitlines()[0] == (
         "transform.turbo: found encoded image, label before it; expected `decode` and `resize` together, since the "

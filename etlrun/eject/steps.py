@@ -51,7 +51,7 @@ def source_of(step: Step | Turbo) -> str:
 
 
 def _name(step: Step | Turbo) -> str:
-    return step.path.rpartition(".")[2]
+    return "turbo" if isinstance(step, Turbo) else step.path.rpartition(".")[2]
 
 
 def _parsed(dataset: Dataset, parse: str) -> Lines:

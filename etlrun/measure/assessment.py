@@ -90,8 +90,7 @@ class Assessment:
         ]
         if not seen or not seen[0].periods.work.period_ms:
             return None
-        later = {row.stage: row for row in seen[1].rows}
-        seen[0].rows = [row if row.examples else later.get(row.stage, row) for row in seen[0].rows]
+        seen[0].improve(seen[1])
         return seen[0]
 
     def _batched(self, name: str) -> int:

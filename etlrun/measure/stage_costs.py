@@ -10,7 +10,7 @@ MLSys 2022.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -80,6 +80,10 @@ class Thread:
             {key: self.shares.get(key, 0.0) + other.shares.get(key, 0.0) for key in self.shares | other.shares}
         )
 
+    def of(self, stages: Collection[str]) -> Thread:
+        """Return the part of this thread that these stages take."""
+        return Thread({key: value for key, value in self.shares.items() if key in stages})
+
     def scaled(self, factor: float) -> Thread:
         """Return this thread with every share multiplied by `factor`."""
         return Thread({key: factor * value for key, value in self.shares.items()})
@@ -134,8 +138,22 @@ class StageCosts:
         self._places = _places(stages, batch_size, reads_disk=reads_disk)
         self._rows: dict[str, StageCost] = {}
         self.periods = self._walk(proto.output, 0)
-        work, paths = self.periods.work.shares, [stage.path for stage in stages]
-        self.rows = [replace(self._rows[path], cost_ms=work.get(path, 0.0)) for path in paths if path in self._rows]
+        work, self._paths = self.periods.work.shares, [stage.path for stage in stages]
+        paths = [path for path in self._paths if path in self._rows]
+        self.rows = [replace(self._rows[path], cost_ms=work.get(path, 0.0)) for path in paths]
+
+    def improve(self, later: StageCosts) -> None:
+        """Take what a later model of the same pass says of the stages of which it has seen more examples."""
+        seen = {row.stage: row.examples for row in self.rows}
+        more = {row.stage for row in later.rows if row.examples > seen.get(row.stage, 0)}
+        rows = {row.stage: row for row in (*self.rows, *(row for row in later.rows if row.stage in more))}
+        before, after, kept = self.periods, later.periods, seen.keys() - more
+        self.rows = [rows[path] for path in self._paths if path in rows]
+        self.periods = Periods(
+            before.asking.of(kept).and_then(after.asking.of(more)),
+            _slower(before.behind.of(kept), after.behind.of(more)),
+            before.work.of(kept).and_then(after.work.of(more)),
+        )
 
     def _place(self, name: str, position: int) -> int:
         """Return the place of a node of this name, from the end of the plan, after a node at `position`.

@@ -39,8 +39,6 @@ class Decode(Step):
     """
 
     path: ClassVar[str] = "transform.decode"
-    changes_data: ClassVar[bool] = False
-    """False, because TFDS decodes to the same pixels."""
     is_costly: ClassVar[bool] = True
     points: ClassVar[tuple[str, ...]] = ("decoded", "decode")
     not_of_op: ClassVar[tuple[str, ...]] = ("library", "scaled")
@@ -51,6 +49,11 @@ class Decode(Step):
     @property
     def uses_turbo(self) -> bool:
         return self.library == "turbo"
+
+    @property
+    def changes_data(self) -> bool:  # type: ignore[override]
+        """Not with TensorFlow, because TFDS decodes to the same pixels."""
+        return self.uses_turbo
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         if self.scaled and self.library != "turbo":

@@ -41,6 +41,8 @@ class Turbo(Stage):
     path: ClassVar[str] = "transform.turbo"
     block: ClassVar[str] = "transform"
     tuned: ClassVar[Tuned | None] = Map.tuned
+    takes_pixels: ClassVar[bool] = False
+    """Whether it also takes decoded images."""
 
     num_parallel_calls: Annotated[Parallelism, SPEED]
     deterministic: Annotated[Flag, ORDER]
@@ -58,7 +60,7 @@ class Turbo(Stage):
 
     def flow(self, incoming: Flow) -> Flow:
         image = incoming.feature(Decode.feature)
-        image = Decode().gives(image) if image.dtype == "string" else image
+        image = image if self.takes_pixels and image.dtype == "uint8" else Decode().gives(image)
         if self.scaled and not (self.size and incoming.feature(Decode.feature).format):
             raise UnfitError(
                 expected="`decode` and `resize` together, since the size decides how far an image is scaled",
@@ -124,6 +126,7 @@ class TurboAfterCache(Turbo):
     """The same after a cache, for its JPEGs, or for decoded images, which it crops and resizes."""
 
     path: ClassVar[str] = "transform.turbo_after_cache"
+    takes_pixels: ClassVar[bool] = True
 
 
 def turbo_steps(steps: Sequence[Step]) -> tuple[bool, ...]:
