@@ -115,6 +115,10 @@ def test_it_is_refused_where_images_are_no_uint8_of_one_size() -> None:
         assert message.startswith("cache.encode_jpeg: found "), message
         assert message.splitlines()[0].endswith(expected), message
         assert message.splitlines()[1] == f"    -> {where}"
+    assert refusal_of_plan("cache=memory", JPEG, "cache.at=features", "model.trainable=false") == (
+        "cache.codec: found jpeg90; expected raw with cache.at=features, which are no images\n"
+        "    -> set cache.codec=raw, or cache.at=transformed"
+    )
     assert refusal_of_spec("cache.codec=jpeg80") == ("cache.codec: found 'jpeg80'; expected raw, jpeg90 or jpeg95")
 
 

@@ -239,8 +239,9 @@ def test_values_that_do_not_fit_are_refused() -> None:
         "transform.turbo: found uint8 [?, ?, 3] in [0, 255], label before it; expected an encoded image\n"
         "    -> leave `decode` out of the steps, or set extract.decode=false"
     )
-    refused = refusal_of_plan(TURBO, "transform.decode.scaled=true", "cache.at=decoded")
-    assert refused.splitlines()[0] == (
-        "transform.turbo: found encoded image, label before it; expected `decode` and `resize` together, since the "
-        "size decides how far an image is scaled"
-    )
+    for between in ("cache.at=decoded", "transform.resize.antialias=true"):
+        assert refusal_of_plan(TURBO, "transform.decode.scaled=true", between) == (
+            "transform.decode.scaled: found true; expected `resize` right after `decode`, and no cache between the "
+            "two, since its size decides the scale\n"
+            "    -> set transform.decode.scaled=false, or move the step or the cache between the two"
+        )

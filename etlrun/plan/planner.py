@@ -15,7 +15,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
 from etlrun.stages.flow import Flow, UnfitError
-from etlrun.stages.image import DecodeJpeg, EncodeJpeg
+from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg
 from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
@@ -127,7 +127,7 @@ class _Planner:
     def _codec(self, held: tuple[Step, ...]) -> tuple[Step, ...]:
         """Return the steps that encode and decode what a cache holds after these steps; none if it holds it raw."""
         quality, flow = self.spec.cache.quality, self._quietly(held)
-        if quality is None or flow is None:
+        if quality is None or flow is None or self.spec.cache.at == "features":
             return ()
         encode, image = EncodeJpeg(quality=quality), flow.features.get(EncodeJpeg.feature)
         is_turbo = any(step.uses_turbo for step in held)
@@ -144,7 +144,15 @@ class _Planner:
         before, after = whole.steps[:place], whole.steps[place + len(part) :]
         if before or whole.is_first:
             yield dataclasses.replace(whole, steps=before)
-        yield turbo_of(part, whole, singly=self.spec.dataset.on_corrupt == "skip")
+        turbo = turbo_of(part, whole, singly=self.spec.dataset.on_corrupt == "skip")
+        if not turbo.scaled and any(isinstance(step, Decode) and step.scaled for step in part):
+            self._add(
+                f"{Decode.path}.scaled",
+                "true",
+                "`resize` right after `decode`, and no cache between the two, since its size decides the scale",
+                "set transform.decode.scaled=false, or move the step or the cache between the two",
+            )
+        yield turbo
         if after:
             yield (AfterTurbo if whole.is_first else AfterCache).like(whole, after)
 

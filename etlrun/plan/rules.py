@@ -104,6 +104,13 @@ def _features(spec: RunSpec) -> Iterator[Fault]:
             "a frozen base, so that its features stay the same",
             "set model.trainable=false, or cache.at=transformed",
         )
+    if spec.cache.quality is not None:
+        yield _fault(
+            spec.cache.key("codec"),
+            spec.cache.codec,
+            "raw with cache.at=features, which are no images",
+            "set cache.codec=raw, or cache.at=transformed",
+        )
     if spec.measure.digest:
         yield _fault(
             spec.measure.key("digest"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from etlrun.stages.base import BATCHES, DATA, ORDER, SPEED, Flag, Nodes, Parallelism, Size, Stage, Tuned
-from etlrun.stages.flow import Flow, UnfitError
+from etlrun.stages.flow import Flow
 from etlrun.stages.image import CenterCrop, Decode, DecodeJpeg, Resize
 from etlrun.stages.step import Map, Step
 
@@ -61,11 +61,6 @@ class Turbo(Stage):
     def flow(self, incoming: Flow) -> Flow:
         image = incoming.feature(Decode.feature)
         image = image if self.takes_pixels and image.dtype == "uint8" else Decode().gives(image)
-        if self.scaled and not (self.size and incoming.feature(Decode.feature).format):
-            raise UnfitError(
-                expected="`decode` and `resize` together, since the size decides how far an image is scaled",
-                remedy="set transform.decode.scaled=false, or no cache and no step between the two",
-            )
         return incoming.with_feature(Decode.feature, image.replace(shape=(*(self.size or (None, None)), 3)))
 
     @property
@@ -150,6 +145,6 @@ def turbo_of(steps: Sequence[Step], whole: Map, *, singly: bool) -> Turbo:
         deterministic=whole.deterministic,
         center_crop=any(isinstance(step, CenterCrop) for step in steps),
         size=sizes[0] if sizes else None,
-        scaled=any(isinstance(step, Decode) and step.scaled for step in steps),
+        scaled=bool(sizes) and any(isinstance(step, Decode) and step.scaled for step in steps),
         at_once=_CHUNK if steps[0].uses_turbo and sizes and not singly else 1,
     )
