@@ -81,7 +81,7 @@ def test_a_wrong_config_is_refused_with_status_2_and_leaves_no_trace(command: li
 def test_a_plan_is_printed_in_each_format_from_any_folder(style: str, tmp_path: Path) -> None:
     answer = etlrun("plan", "--format", style, "trainer.epochs=2", cwd=tmp_path)
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert answer.stdout == render.FORMATS[style](plan_of("trainer.epochs=2"), None)
+    assert answer.stdout == render.FORMATS[style](plan_of("trainer.epochs=2"))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -20,7 +20,6 @@ from etlrun.record import autotune, report
 from etlrun.record.summary import read_summary
 from etlrun.results import report as sweep_report
 from etlrun.run import run
-from etlrun.sources.on_disk import read_bytes
 from etlrun.stages import STAGES
 from etlrun.sweep import preview
 
@@ -94,7 +93,7 @@ def _plan(arguments: list[str]) -> None:
     known, request = _parsed(parser, arguments)
     if not known.multirun:
         plan = grid.resolve(request, STAGES).plan
-        sys.stdout.write(render.FORMATS[known.format](plan, read_bytes(plan.spec.dataset)))
+        sys.stdout.write(run.text_of(plan) if known.format == "text" else render.FORMATS[known.format](plan))
     elif known.format in MULTIRUN_FORMATS:
         sys.stdout.write(MULTIRUN_FORMATS[known.format](multirun.planned(request)))
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -147,8 +147,4 @@ def _label(*lines: str | None) -> str:
     return "<br/>".join(" ".join(str(line).split()).translate(escaped) for line in lines)
 
 
-FORMATS: Mapping[str, Callable[[Plan, float | None], str]] = {
-    "text": text_here,
-    "json": lambda plan, _: as_json(plan),
-    "mermaid": lambda plan, _: mermaid(plan),
-}
+FORMATS = {"text": text_here, "json": as_json, "mermaid": mermaid}

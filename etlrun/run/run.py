@@ -41,6 +41,11 @@ def freeze(folder: Path, config: Mapping[str, Any], overrides: list[str], config
     Record.create(folder, config, overrides, config_dir=config_dir)
 
 
+def text_of(planned: Plan) -> str:
+    """Return the text of a plan for this machine and the data on it."""
+    return render.text_here(planned, read_bytes(planned.spec.dataset))
+
+
 def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> int:
     """Execute the run in `folder`, created by `freeze`, and return the exit status; it always writes a summary.
 
@@ -109,9 +114,7 @@ def _work(record: Record, stages: Stages, planned: Plan) -> None:
     record.update(au_min=spec.measure.au_min)
     record.event("planned", fingerprint=planned.fingerprint)
     with record.writing():
-        records.write_atomically(
-            record.folder / "plan.txt", render.text_here(planned, read_bytes(planned.spec.dataset))
-        )
+        records.write_atomically(record.folder / "plan.txt", text_of(planned))
         records.write_atomically(record.folder / "plan.json", render.as_json(planned))
     record.update(plan_fingerprint=planned.fingerprint, remarks=list(planned.remarks))
     previous = checkpoint.previous_run(planned, stages)
