@@ -12,6 +12,7 @@ from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.eject import program
 from etlrun.plan import render
+from etlrun.run import run
 from etlrun.stages import STAGES
 from tests.configs import composed, plan_of
 from tests.disks import fill, mounted
@@ -117,9 +118,9 @@ def test_the_last_override_of_a_key_counts_in_plans_runs_and_sweeps(line: str, t
     _, _, err = finish(forked([*words, *nowhere], tmp_path))
     assert err.startswith("etlrun: failed\n  trainer.resume=nowhere: found no run;"), err
     ran = (tmp_path / "run" / "plan.txt").read_text()
-    assert ran == render.text_here(grid.resolve(Request(overrides=[*words, nowhere[0]]), STAGES).plan)
+    assert ran == run.text_of(grid.resolve(Request(overrides=[*words, nowhere[0]]), STAGES).plan)
     (job,) = grid.of(Request(overrides=[*words, nowhere[0]], multirun=True), STAGES).jobs
-    assert ran == render.text_here(job.plan)
+    assert ran == run.text_of(job.plan)
 
 
 MADE = "a folder that can be created and written to\n    -> choose another hydra.run.dir, or free disk space"

@@ -57,7 +57,7 @@ class Way:
     status: int = 0
 
 
-BUSY = ("model=emulated", "model.step_ms=400", "model.eval_step_ms=50", "trainer.epochs=1", "load.shuffle_buffer=1")
+BUSY = ("model=emulated", "model.step_ms=400", "model.eval_step_ms=50", "load.shuffle_buffer=1")
 """An accelerator that is slower than the pipeline of any machine."""
 BRIEF = ("model=emulated", "model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1")
 RUN = "model=emulated model.step_ms=12 cache=none load.shuffle_buffer=64 transform.num_parallel_calls=1"
@@ -100,7 +100,7 @@ WAYS = {
     "plan -m model=emulated …": Way(more=FEW, after=GRID),
     "-m sweep.resume=SWEEP": Way(after=DIGESTS),
     "report SWEEP": Way(after=DIGESTS),
-    "freeze outputs/2026-11-21/18-07-20-522115": Way(after=RUN),
+    "freeze outputs/2026-11-22/18-01-11-817292": Way(after=RUN),
     "trainer.resume=RUN": Way(more=("trainer.epochs=9",), after=RUN),
     "trainer.resume=outputs/2026-11-21/18-06-40-922402": Way(more=("trainer.epochs=9",), after=RUN),
     "cache ls": Way(after=DISK),

@@ -236,7 +236,7 @@ def test_values_that_do_not_fit_are_refused() -> None:
         "    -> set transform.decode.library=turbo"
     )
     assert refusal_of_plan(TURBO, "extract=tfds", "extract.decode=true") == (
-        "transform.turbo: found uint8 [?, ?, 3] in [0, 255], label before it; expected an encoded image\n"
+        "transform.decode: found uint8 [?, ?, 3] in [0, 255], label before it; expected an encoded image\n"
         "    -> leave `decode` out of the steps, or set extract.decode=false"
     )
     for between in ("cache.at=decoded", "transform.resize.antialias=true"):

@@ -43,6 +43,8 @@ def plan(spec: RunSpec) -> Plan:
 
 
 Stages = tuple[PlannedStage, ...]
+_OF_IMAGE = (None, None, 3)
+"""Shape of an image of any size."""
 
 
 class _Planner:
@@ -126,13 +128,23 @@ class _Planner:
 
     def _codec(self, held: tuple[Step, ...]) -> tuple[Step, ...]:
         """Return the steps that encode and decode what a cache holds after these steps; none if it holds it raw."""
-        quality, flow = self.spec.cache.quality, self._quietly(held)
-        if quality is None or flow is None or self.spec.cache.at == "features":
+        cache, flow = self.spec.cache, self._quietly(held)
+        if cache.quality is None or flow is None or cache.at == "features":
             return ()
-        encode, image = EncodeJpeg(quality=quality), flow.features.get(EncodeJpeg.feature)
-        is_turbo = any(step.uses_turbo for step in held)
-        height, width = image.shape[:2] if image and image.bytes is not None and len(image.shape) > 1 else (1, 1)
-        return encode, DecodeJpeg(size=(height or 1, width or 1), library="turbo" if is_turbo else "tensorflow")
+        image = flow.features.get(EncodeJpeg.feature)
+        height, width, channels = image.shape if image and len(image.shape) == len(_OF_IMAGE) else _OF_IMAGE
+        if image is None or image.dtype != "uint8" or channels != _OF_IMAGE[-1] or not height or not width:
+            self._add(
+                cache.key("codec"),
+                f"{cache.codec}, for {flow}",
+                "uint8 images of one size with three channels, which JPEGs can hold",
+                "set cache.codec=raw, or cache.at=resize with transform.resize.dtype=uint8",
+            )
+            return ()
+        decode = DecodeJpeg(
+            size=(height, width), library="turbo" if any(step.uses_turbo for step in held) else "tensorflow"
+        )
+        return EncodeJpeg(quality=cache.quality), decode
 
     def _maps(self, whole: Map, is_turbo: Sequence[bool]) -> Iterator[Stage]:
         """Yield the stages of these steps: one, or up to three if `turbo` does the work of some."""
@@ -231,5 +243,5 @@ class _Planner:
         try:
             return stage.flow(flow)
         except UnfitError as unfit:
-            self._add(stage.path, f"{flow} before it", unfit.expected, unfit.remedy)
+            self._add(stage.told_as or stage.path, f"{flow} before it", unfit.expected, unfit.remedy)
             return flow

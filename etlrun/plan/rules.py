@@ -75,7 +75,8 @@ def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
             "uint8 inputs before the cache",
             "set transform.resize.dtype=uint8, cache.at=decoded, or cache.dtype=auto",
         )
-    if spec.dataset.on_corrupt == "skip" and any(feature.format == "image" for feature in gives.features.values()):
+    is_encoded = cache.quality is None and any(feature.format == "image" for feature in gives.features.values())
+    if spec.dataset.on_corrupt == "skip" and is_encoded:
         yield _fault(
             cache.key("at"),
             f"{cache.at}, with dataset.on_corrupt=skip",
@@ -194,6 +195,8 @@ def remarks(spec: RunSpec) -> Iterator[str]:
         yield f"{' and '.join(loose)} = false: the order of the examples, and so every result, differs from run to run."
     if keeps_file_order(spec):
         yield "extract.shuffle_files = true: the cache keeps the order of the first pass for all later ones."
+    if spec.cache.codec != "raw" and not spec.cache.keeps:
+        yield f"cache.codec = {spec.cache.codec} has no effect with cache=none: images stay as they are."
     unread = unread_cache(spec)
     if unread and "cache_unread" not in spec.measure.silence:
         yield unread

@@ -126,8 +126,8 @@ def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
             is_lossy = group == "cache" and old.cache.quality != new.cache.quality
             is_order = group == "cache" and keeps_file_order(old) != keeps_file_order(new)
             changes = DATA if is_lossy else ORDER if is_order else kind
-            since = _CACHE if is_lossy else ""
-            yield Difference(path=group, old=names[0], new=names[1], kind=changes, since=since)
+            since, note = (_CACHE, "one of the two holds JPEGs: see cache.codec") if is_lossy else ("", "")
+            yield Difference(path=group, old=names[0], new=names[1], kind=changes, since=since, note=note)
     if old.extract.random and new.extract.random and old.trainer.seed != new.trainer.seed:
         yield _difference(f"{Shards.key('shuffle_files')}.seed", old.trainer.seed, new.trainer.seed, ORDER)
     if old.load.shuffle_buffer and new.load.shuffle_buffer and old.trainer.seed != new.trainer.seed:

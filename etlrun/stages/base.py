@@ -132,6 +132,7 @@ class Stage:
     Attributes:
         path: Group and name in configs and plans, such as `extract.interleave`.
         block: Block of a config that holds its fields, if that is not `path`.
+        told_as: Path in messages about a config, if that does not name `path`.
         changes_data: Whether its mere presence changes the results of a run.
         keeps: Whether later passes read what it has stored instead of its input.
         scope: Its lifetime in a graph.
@@ -143,6 +144,7 @@ class Stage:
 
     path: ClassVar[str]
     block: ClassVar[str] = ""
+    told_as: ClassVar[str] = ""
     changes_data: ClassVar[bool] = True
     keeps: ClassVar[bool] = False
     scope: ClassVar[Scope] = Scope.ONCE

@@ -116,22 +116,17 @@ class Resize(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeJpeg(Step):
-    """Encodes images of one size as JPEGs with 4:2:0 chroma subsampling, for a cache with `cache.codec`.
+    """Encodes uint8 images of one size as JPEGs with 4:2:0 chroma subsampling, for a cache.
 
     Attributes:
         quality: Quality from 1 to 100.
     """
 
-    path: ClassVar[str] = "cache.encode_jpeg"
+    path: ClassVar[str] = "cache.codec"
 
     quality: Annotated[int, DATA]
 
     def gives(self, incoming: Feature) -> Feature:
-        if incoming.dtype != "uint8" or incoming.bytes is None or (incoming.low, incoming.high) != (0.0, 255.0):
-            raise UnfitError(
-                expected="uint8 images of one size, which JPEGs can hold",
-                remedy="set cache.codec=raw, or cache.at=resize with transform.resize.dtype=uint8",
-            )
         return Feature(dtype="string", format="image")
 
     @staticmethod

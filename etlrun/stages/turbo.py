@@ -40,6 +40,7 @@ class Turbo(Stage):
 
     path: ClassVar[str] = "transform.turbo"
     block: ClassVar[str] = "transform"
+    told_as: ClassVar[str] = Decode.path
     tuned: ClassVar[Tuned | None] = Map.tuned
     takes_pixels: ClassVar[bool] = False
     """Whether it also takes decoded images."""
