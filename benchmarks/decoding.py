@@ -55,16 +55,20 @@ Measured = tuple[float, float]
 """Seconds of wall and of CPU."""
 
 
-def by_hand(data_dir: str) -> tf.data.Dataset:
-    """The exercise's parallel pipeline without its cache, as a person writes it."""
+def as_uint8(image: tf.Tensor) -> tf.Tensor:
+    """Resized to pixels of uint8."""
+    return tf.cast(tf.image.resize(image, (SIDE, SIDE)), tf.uint8)
+
+
+def by_hand(data_dir: str, transform: Callable[[tf.Tensor], tf.Tensor]) -> tf.data.Dataset:
+    """The exercise's parallel pipeline without its cache, as a person writes it; `transform` takes a decoded image."""
     builder = tfds.builder("cats_vs_dogs", data_dir=data_dir)
     files = [item.filename for item in builder.info.splits["train"].file_instructions]
     features = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
 
     def prepare(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         example = tf.io.parse_single_example(record, features)
-        image = tf.image.resize(tf.io.decode_jpeg(example["image"], channels=3), (SIDE, SIDE))
-        return tf.cast(image, tf.uint8), example["label"]
+        return transform(tf.io.decode_jpeg(example["image"], channels=3)), example["label"]
 
     dataset = tf.data.Dataset.from_tensor_slices(files).interleave(
         tf.data.TFRecordDataset, cycle_length=4, num_parallel_calls=tf.data.AUTOTUNE
@@ -142,7 +146,7 @@ def passes(data_dir: str, turns: int) -> str:
     """Whole passes over the photos."""
     pipelines = {name: pipeline_of(data_dir, *overrides) for name, overrides in SIDES.items()}
     examples = int(next(iter(pipelines.values())).split.num_examples)
-    sides = {"by hand": partial(read, by_hand(data_dir))}
+    sides = {"by hand": partial(read, by_hand(data_dir, as_uint8))}
     sides |= {name: partial(read, pipeline.dataset) for name, pipeline in pipelines.items()}
     return table(in_turns(sides, turns), examples, "by hand")
 

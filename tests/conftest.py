@@ -25,7 +25,9 @@ LONGEST = (
 
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: many tests wait for processes of their own, and for accelerators."""
-    return len(os.sched_getaffinity(0)) + 1
+    from etlrun.machine import cores
+
+    return cores() + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

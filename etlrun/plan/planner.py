@@ -104,9 +104,7 @@ class _Planner:
     def _before_batch(self, transform: Map, *, evaluation: bool) -> Iterator[Stage]:
         """Yield the stages that work on single examples; random ones apply to training only."""
         spec, load = self.spec, self.spec.load
-        parse = () if spec.extract.parses else (Parse(),)
-        steps = (*parse, *transform.steps[: len(transform.steps) - len(self.by_model)])
-        place = self._place_of_cache(steps)
+        steps, place = self._steps_and_place(transform)
         has_shuffle = bool(load.shuffle_buffer) and not evaluation
         shuffle = [Shuffle(buffer_size=load.shuffle_buffer, seed=spec.trainer.seed)] if has_shuffle else []
         is_early = self._shuffles_as_read(transform)
@@ -177,6 +175,12 @@ class _Planner:
         keeps_order = transform.deterministic and spec.dataset.on_corrupt == "raise" and not spec.cache.keeps
         return spec.load.shuffle_at == "auto" and keeps_order and not spec.extract.decodes
 
+    def _steps_and_place(self, transform: Map) -> tuple[tuple[Step, ...], int]:
+        """Return the steps of a pipeline, without those that the model applies, and the number before the cache."""
+        parse = () if self.spec.extract.parses else (Parse(),)
+        steps = (*parse, *transform.steps[: len(transform.steps) - len(self.by_model)])
+        return steps, self._place_of_cache(steps)
+
     def _place_of_cache(self, steps: tuple[Step, ...]) -> int:
         """Return the number of steps before the cache."""
         at, extract = self.spec.cache.at, self.spec.extract
@@ -215,11 +219,9 @@ class _Planner:
         spec, no_cache = self.spec, NoCache(at="transformed", dtype="auto", dir=None, when_busy="uncached")
 
         def with_codec(transform: Map) -> Map:
-            parse = () if spec.extract.parses else (Parse(),)
-            steps = (*parse, *transform.steps)
-            place = self._place_of_cache(steps[: len(steps) - len(self.by_model)])
-            held, later = steps[len(parse) : place], steps[place:]
-            codec = self._codec(steps[:place])
+            steps, place = self._steps_and_place(transform)
+            held = tuple(step for step in steps[:place] if not step.parses)
+            codec, later = self._codec(steps[:place]), transform.steps[len(held) :]
             return dataclasses.replace(transform, steps=(*held, *codec, *later))
 
         return dataclasses.replace(
