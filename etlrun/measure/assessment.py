@@ -88,10 +88,10 @@ class Assessment:
             StageCosts(model, stages, self._batch_size, cores(), reads_disk=reads, pass_examples=self._batched(name))
             for model in self.work.watches[name].taken_models()
         ]
-        if not seen or not seen[0].periods.work.period_ms:
+        if not seen:
             return None
         seen[0].improve(seen[1])
-        return seen[0]
+        return seen[0] if seen[0].periods.work.period_ms else None
 
     def _batched(self, name: str) -> int:
         """Return the number of examples in the batches of a pass, if no record is skipped."""
