@@ -6,19 +6,16 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 
 from etlrun.errors import WorldError
+from etlrun.sources.records import Stamp, known, stamp_of
 
 _HEAD, _FOOT = 12, 4
 """Bytes around the data of a record: its length with a checksum before, its own checksum (CRC-32C) after."""
-_READERS = 16
-"""Number of files read in parallel, since network storage has a high latency."""
-Stamp = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +42,7 @@ class Content:
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = shards
-        self._stamps = {shard.path: _stamp(shard.path) for shard in shards}
+        self._stamps = {shard.path: stamp_of(shard.path) for shard in shards}
         self._found: dict[tuple[Shard, bool], str | None] = {}
 
     @cached_property
@@ -89,8 +86,8 @@ class Content:
         """
         for (shard, whole), digest in self._found.items():
             try:
-                stamp = _stamp(shard.path)
-                if stamp != self._stamps[shard.path] and _digest(shard, stamp, whole) != digest:
+                stamp = stamp_of(shard.path)
+                if stamp != self._stamps[shard.path] and _digests([shard], {shard.path: stamp}, whole) != [digest]:
                     return shard.path
             except OSError:
                 return shard.path
@@ -98,41 +95,33 @@ class Content:
 
     def _all(self, *, whole: bool, shards: Sequence[Shard] | None = None) -> list[tuple[Shard, str | None]]:
         chosen = self._shards if shards is None else shards
-        with ThreadPoolExecutor(_READERS) as readers:
-            digests = readers.map(lambda shard: _digest(shard, self._stamps[shard.path], whole), chosen)
-            found = list(zip(chosen, digests, strict=True))
+        found = list(zip(chosen, _digests(chosen, self._stamps, whole), strict=True))
         self._found |= {(shard, whole): digest for shard, digest in found}
         return found
 
 
-def _stamp(path: str) -> Stamp:
-    """Return what changes with a file: its inode, size and times."""
-    of = Path(path).stat()
-    return of.st_dev, of.st_ino, of.st_size, of.st_mtime_ns, of.st_ctime_ns
+def _digests(shards: Sequence[Shard], stamps: Mapping[str, Stamp], whole: bool) -> list[str | None]:  # noqa: FBT001 - see `Content._all`
+    """Return the digests of shards, as they were at `stamps`; None where records can't be separated."""
+    held = known({shard.path: stamps[shard.path] for shard in shards}, sha256_of_all if whole else framing)
+    return [_digest(shard, held[shard.path], whole) for shard in shards]
 
 
-def _digest(shard: Shard, stamp: Stamp, whole: bool) -> str | None:  # noqa: FBT001 - see `Content._all`
-    """Return the digest of a file as it was at `stamp`; None if its records can't be separated."""
-    if whole:
-        return _of_all(shard.path, stamp)
-    records = _records(shard.path, stamp)
+def _digest(shard: Shard, held: bytes | None, whole: bool) -> str | None:  # noqa: FBT001 - see `Content._all`
+    if whole or held is None:
+        return held.hex() if held else None
     size = _HEAD + _FOOT
-    wanted = None if records is None else records[size * shard.skip : size * (shard.skip + shard.take)]
-    return None if wanted is None or len(wanted) < size * shard.take else hashlib.sha256(wanted).hexdigest()[:16]
+    wanted = held[size * shard.skip : size * (shard.skip + shard.take)]
+    return None if len(wanted) < size * shard.take else hashlib.sha256(wanted).hexdigest()[:16]
 
 
-@cache
-def _of_all(path: str, _stamp: Stamp) -> str:
+def sha256_of_all(path: str) -> bytes:
+    """Return the first 8 bytes of a SHA-256 over the whole file."""
     with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        return hashlib.file_digest(file, "sha256").digest()[:8]
 
 
-@cache
-def _records(path: str, _stamp: Stamp) -> bytes | None:
-    """Return the bytes around the data of each record; None if the file does not consist of records.
-
-    They are read once for all splits that share a file, unless it changes.
-    """
+def framing(path: str) -> bytes | None:
+    """Return the bytes around the data of each record; None if the file does not consist of records."""
     if ".tfrecord" not in Path(path).name:
         return None
     found = bytearray()

@@ -1,0 +1,118 @@
+"""What is known of each file of a dataset, kept in the user's cache folder until the file changes."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import platformdirs
+import xxhash
+
+_READERS = 16
+"""Number of files read in parallel, since network storage has a high latency."""
+_SETTLED_NS = 2_000_000_000
+"""Age of a change from which on the next one has another time, whatever the resolution of the file system."""
+_BUSY_S = 10.0
+Stamp = tuple[int, ...]
+Read = Callable[[str], bytes | None]
+
+_in_process: dict[tuple[str, str, Stamp], bytes | None] = {}
+
+
+def stamp_of(path: str) -> Stamp:
+    """Return what changes with a file: its device, inode, size, and times of modification and of change."""
+    of = Path(path).stat()
+    return of.st_dev, of.st_ino, of.st_size, of.st_mtime_ns, of.st_ctime_ns
+
+
+def known(stamps: Mapping[str, Stamp], read: Read) -> dict[str, bytes | None]:
+    """Return `read(path)` for each path; a file that has been read before, and has the same stamp, is not read again.
+
+    What was read is kept for later processes, except of files that were changed a moment ago. Without a folder that can
+    be written to, files are read by each process.
+    """
+    kind = read.__name__
+    missing = [path for path in stamps if (kind, path, stamps[path]) not in _in_process]
+    with _opened() as database:
+        found = {} if database is None else _kept(database, kind, {path: stamps[path] for path in missing})
+        with ThreadPoolExecutor(_READERS) as readers:
+            unread = [path for path in missing if path not in found]
+            made = dict(zip(unread, readers.map(read, unread), strict=True))
+        if database is not None and made:
+            _keep(database, kind, made, stamps)
+    _in_process.update({(kind, path, stamps[path]): value for path, value in (found | made).items()})
+    return {path: _in_process[kind, path, stamp] for path, stamp in stamps.items()}
+
+
+@contextmanager
+def _opened() -> Iterator[sqlite3.Connection | None]:
+    """Open the database of all users' files; None where there can't be one."""
+    path = platformdirs.user_cache_path("etlrun") / "records.sqlite"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        database = sqlite3.connect(path, timeout=_BUSY_S)
+        try:
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS files"
+                "(kind TEXT, path TEXT, stamp TEXT, value BLOB, checksum TEXT, PRIMARY KEY (kind, path)) WITHOUT ROWID"
+            )
+        except sqlite3.OperationalError:  # busy, read-only or full
+            database.close()
+            raise
+        except sqlite3.DatabaseError:  # not a database, or a damaged one: all it holds can be read again
+            database.close()
+            path.unlink(missing_ok=True)
+            raise
+    except (OSError, sqlite3.Error):
+        yield None
+        return
+    with contextlib.closing(database):
+        yield database
+
+
+def _kept(database: sqlite3.Connection, kind: str, stamps: Mapping[str, Stamp]) -> dict[str, bytes | None]:
+    found = {}
+    with contextlib.suppress(sqlite3.Error):
+        for path, stamp in stamps.items():
+            query = "SELECT value, checksum FROM files WHERE kind = ? AND path = ? AND stamp = ?"
+            row = database.execute(query, (kind, _absolute(path), _text(stamp))).fetchone()
+            if row is not None and row[1] == _checksum(row[0]):
+                found[path] = row[0]
+    return found
+
+
+def _keep(
+    database: sqlite3.Connection, kind: str, made: Mapping[str, bytes | None], stamps: Mapping[str, Stamp]
+) -> None:
+    settled_ns = time.time_ns() - _SETTLED_NS
+    rows = [
+        (kind, _absolute(path), _text(stamps[path]), value, _checksum(value))
+        for path, value in made.items()
+        if max(stamps[path][-2:]) < settled_ns and _is_unchanged(path, stamps[path])
+    ]
+    with contextlib.suppress(sqlite3.Error), database:
+        database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", rows)
+
+
+def _is_unchanged(path: str, stamp: Stamp) -> bool:
+    try:
+        return stamp_of(path) == stamp
+    except OSError:
+        return False
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute())
+
+
+def _text(stamp: Stamp) -> str:
+    return " ".join(map(str, stamp))
+
+
+def _checksum(value: bytes | None) -> str:
+    return xxhash.xxh3_64_hexdigest(value or b"")
