@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from etlrun.graph.context import Context
+from etlrun.graph.numbered import full_shuffle
 from etlrun.graph.parallel import autotuned, parallel_map
 from etlrun.graph.skip import skip_corrupt
 from etlrun.graph.turbo import turbo
@@ -17,6 +18,7 @@ from etlrun.stages.base import Stage
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
 from etlrun.stages.image import Decode
+from etlrun.stages.load import FullShuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, Step
@@ -153,6 +155,7 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     Turbo: turbo,
     TurboAfterCache: turbo,
     SkipCorrupt: skip_corrupt,
+    FullShuffle: full_shuffle,
     Backbone: backbone,
 }
 """Functions of the stages that are not method calls, by type. A cache on disk has several: see `disk`."""

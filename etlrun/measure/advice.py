@@ -53,7 +53,7 @@ def _target(stage: str, plan: Plan, conditions: Mapping[str, Any]) -> str | None
     """Return advice on another target for the cache."""
     if stage == Backbone.path and not plan.spec.cache.outlives_run:
         return "Try cache=disk: later runs on the same data then read the features."
-    if stage == DiskCache.path and _fits(conditions):
+    if stage == DiskCache.path and plan.spec.load.shuffle != "full" and _fits(conditions):
         return f"Try cache=memory: the examples take {megabytes(conditions['cached_bytes'])}, which fits in memory."
     return None
 
@@ -65,6 +65,8 @@ def _extract(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
     if files == 1 or plan.spec.extract.decodes:
         return None
     if extract is None:
+        if plan.spec.load.shuffle == "full":
+            return None  # records are read by number, concurrently
         return f"Try extract=interleave extract.cycle_length={files}: {why}"
     calls, at_once = extract.num_parallel_calls, extract.at_once(conditions["shards"])
     calls = calls_here(str(calls), conditions["cores"]) if calls in CORES else calls
@@ -82,7 +84,7 @@ def _cache(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
     first = next((place for place, step in enumerate(steps) if step.random), None)
     if first is not None:
         return f"Try cache=disk cache.at={name_of_point(steps[:first])}: later epochs then start there."
-    target = "memory" if _fits(conditions) else "disk"
+    target = "memory" if plan.spec.load.shuffle != "full" and _fits(conditions) else "disk"
     return f"Try cache={target}: later epochs then read {megabytes(conditions['cached_bytes'])} from it."
 
 

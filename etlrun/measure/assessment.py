@@ -74,7 +74,7 @@ class Assessment:
         if costs is not None:
             self.work.record.event("stages", pipeline=name, stages=[dataclasses.asdict(row) for row in costs.rows])
             if not self.loops[name]:
-                loop.split_fill(self._first_ms(name, costs) / 1000)
+                loop.split_fill(self.work.pipelines[name].filling_s + self._first_ms(name, costs) / 1000)
         self.loops[name].append(loop)
         self._costs[name].append(costs)
         return loop

@@ -40,7 +40,7 @@ def _places(stages: Sequence[Stage | type[Stage]], batch_size: int, *, reads_dis
     places, is_batched = [], True
     for stage in reversed(_in_order_of_reading(stages) if reads_disk else stages):
         per_element = batch_size if is_batched else 1
-        of = DiskCache.nodes_of_reading if reads_disk and stage.path == DiskCache.path else stage.nodes
+        of = stage.nodes if stage.nodes_of_reading is None or not reads_disk else stage.nodes_of_reading
         places += [_Place(stage.path, nodes.examples or per_element, nodes) for nodes in of]
         is_batched = is_batched and stage.path != Batch.path
     return [*places, _Place(DiskCache.path, 1, Nodes())] if reads_disk else places

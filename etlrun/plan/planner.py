@@ -16,7 +16,7 @@ from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg
-from etlrun.stages.load import Batch, Prefetch, Shuffle
+from etlrun.stages.load import Batch, FullShuffle, Prefetch, Shuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, Step
@@ -105,8 +105,12 @@ class _Planner:
         """Yield the stages that work on single examples; random ones apply to training only."""
         spec, load = self.spec, self.spec.load
         steps, place = self._steps_and_place(transform)
-        has_shuffle = bool(load.shuffle_buffer) and not evaluation
-        shuffle = [Shuffle(buffer_size=load.shuffle_buffer, seed=spec.trainer.seed)] if has_shuffle else []
+        has_shuffle = load.shuffles and not evaluation
+        shuffle: list[Stage] = []
+        if has_shuffle and load.shuffle == "full":
+            shuffle = [FullShuffle(seed=spec.trainer.seed)]
+        elif has_shuffle:
+            shuffle = [Shuffle(buffer_size=load.shuffle_buffer, seed=spec.trainer.seed)]
         is_early = self._shuffles_as_read(transform)
         yield spec.extract.for_evaluation() if evaluation else spec.extract
         yield from shuffle if is_early else ()
@@ -172,6 +176,8 @@ class _Planner:
         A cache stores examples in the order of the data, and an example that is skipped shifts those behind it.
         """
         spec = self.spec
+        if spec.load.shuffle == "full":
+            return not spec.cache.keeps
         keeps_order = transform.deterministic and spec.dataset.on_corrupt == "raise" and not spec.cache.keeps
         return spec.load.shuffle_at == "auto" and keeps_order and not spec.extract.decodes
 

@@ -41,6 +41,8 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
                 "remove the step",
                 is_rule=False,
             )
+    if spec.load.shuffle == "full":
+        yield from _by_number(spec)
     if spec.cache.keeps:
         yield from _cache(spec, train)
     if spec.fit is not None:
@@ -51,6 +53,34 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
 
 def _fault(where: str, found: object, expected: str, remedy: str, *, is_rule: bool = True) -> Fault:
     return Fault(where=where, found=str(found), expected=expected, remedy=remedy, is_rule=is_rule)
+
+
+def _by_number(spec: RunSpec) -> Iterator[Fault]:
+    """Yield the faults of a run that reads examples by number, and by that number alone."""
+    shuffle = spec.load.key("shuffle")
+    if not spec.extract.is_numbered:
+        files = ", shuffle_files=true" if spec.extract.random else ""
+        yield _fault(
+            shuffle,
+            f"full, with {spec.extract.path}{files}",
+            "extract.sequential in the order of the files, which gives each example its number",
+            f"set extract=sequential{' and extract.shuffle_files=false' if spec.extract.random else ''}, or "
+            "load.shuffle=buffer",
+        )
+    if spec.cache.keeps and not spec.cache.outlives_run:
+        yield _fault(
+            shuffle,
+            f"full, with {spec.cache.path}, which can only be read in order",
+            "a cache on disk, or none",
+            "set cache=disk, cache=none or load.shuffle=buffer",
+        )
+    if spec.dataset.on_corrupt == "skip":
+        yield _fault(
+            shuffle,
+            "full, with dataset.on_corrupt=skip",
+            "dataset.on_corrupt=raise, since a skipped example would change the numbers of all others",
+            "repair the data and set dataset.on_corrupt=raise, or set load.shuffle=buffer",
+        )
 
 
 def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:

@@ -130,7 +130,7 @@ def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
             yield Difference(path=group, old=names[0], new=names[1], kind=changes, since=since, note=note)
     if old.extract.random and new.extract.random and old.trainer.seed != new.trainer.seed:
         yield _difference(f"{Shards.key('shuffle_files')}.seed", old.trainer.seed, new.trainer.seed, ORDER)
-    if old.load.shuffle_buffer and new.load.shuffle_buffer and old.trainer.seed != new.trainer.seed:
+    if old.load.shuffles and new.load.shuffles and old.trainer.seed != new.trainer.seed:
         yield _difference(Shuffle.key("seed"), old.trainer.seed, new.trainer.seed, ORDER)
 
 

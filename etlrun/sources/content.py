@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from etlrun.errors import WorldError
 from etlrun.sources.records import Stamp, known, stamp_of
 
@@ -112,6 +115,25 @@ def _digest(shard: Shard, held: bytes | None, whole: bool) -> str | None:  # noq
     size = _HEAD + _FOOT
     wanted = held[size * shard.skip : size * (shard.skip + shard.take)]
     return None if len(wanted) < size * shard.take else hashlib.sha256(wanted).hexdigest()[:16]
+
+
+def starts_of(shards: Sequence[Shard]) -> list[npt.NDArray[np.int64]]:
+    """Return the place in its file of each record that is read, and of the end of the last one, for each shard.
+
+    Raises:
+        ValueError: The records of a file can't be separated, or there are too few.
+        OSError: A file can't be read.
+    """
+    held = known({shard.path: stamp_of(shard.path) for shard in shards}, framing)
+    return [_starts(shard, held[shard.path]) for shard in shards]
+
+
+def _starts(shard: Shard, held: bytes | None) -> npt.NDArray[np.int64]:
+    lengths = np.frombuffer(held or b"", dtype=[("data", "<u8"), ("checksums", "<u8")])["data"].astype(np.int64)
+    if shard.take and len(lengths) < shard.skip + shard.take:
+        raise ValueError(f"{shard.path} is truncated or damaged")
+    ends = np.cumsum([0, *(lengths[: shard.skip + shard.take] + _HEAD + _FOOT)])
+    return ends[shard.skip :]
 
 
 def sha256_of_all(path: str) -> bytes:

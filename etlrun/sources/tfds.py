@@ -16,6 +16,7 @@ import tensorflow_datasets as tfds
 from etlrun.errors import WorldError, did_you_mean, headline
 from etlrun.sources.content import Content, Shard
 from etlrun.sources.features import checked
+from etlrun.sources.numbered import Numbered
 from etlrun.sources.prepare import is_prepared, prepare
 from etlrun.stages.base import is_remote
 from etlrun.stages.dataset import SAMPLE_NAME, Dataset
@@ -41,6 +42,11 @@ class Split:
     def content(self) -> Content:
         """Content of the shards at the time of the first access."""
         return Content(self.shards)
+
+    @cached_property
+    def numbered(self) -> Numbered:
+        """The records by number; see `Numbered` for what it raises."""
+        return Numbered(self.shards)
 
 
 class Source:

@@ -139,6 +139,7 @@ class Stage:
         only_reorders: Whether it changes only the order of examples.
         leaves_out: Whether it drops examples that can't be read.
         nodes: Its nodes in tf.data's graph model, from the end of the graph to its source.
+        nodes_of_reading: The same in a pass that reads a disk cache, if they differ there.
         tuned: The parameter that AUTOTUNE sets if its value is `autotune`.
     """
 
@@ -151,6 +152,7 @@ class Stage:
     only_reorders: ClassVar[bool] = False
     leaves_out: ClassVar[bool] = False
     nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(),)
+    nodes_of_reading: ClassVar[tuple[Nodes, ...] | None] = None
     tuned: ClassVar[Tuned | None] = None
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
 

@@ -93,8 +93,7 @@ class DiskCache(_Cache):
     keeps: ClassVar[bool] = True
     outlives_run: ClassVar[bool] = True
     nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Concatenate",)), _COUNTED)
-    nodes_of_reading: ClassVar[tuple[Nodes, ...]] = (Nodes(("Concatenate", "Map", "ParallelMap")),)
-    """Nodes in a pass that reads the files."""
+    nodes_of_reading: ClassVar[tuple[Nodes, ...] | None] = (Nodes(("Concatenate", "Map", "ParallelMap")),)
 
 
 Cache = NoCache | MemoryCache | DiskCache

@@ -38,6 +38,11 @@ class Extract(Stage):
         """Whether all runs read the records in the same order."""
         return True
 
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the number of each example is known without reading those before it."""
+        return False
+
     def for_evaluation(self) -> Self:
         """Return the same stage for validation: in the order of the shards' names."""
         return self
@@ -103,6 +108,10 @@ class Sequential(Shards):
     """Reads one shard after the other."""
 
     path: ClassVar[str] = "extract.sequential"
+
+    @property
+    def is_numbered(self) -> bool:
+        return not self.shuffle_files
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -23,6 +23,11 @@ from etlrun.stages.base import (
 )
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.flow import Flow
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    from etlrun.stages.lazy import np
 
 ShuffleBuffer = Annotated[int, Field(ge=0, le=100_000_000), Expected("an integer from 0 to 100,000,000")]
 
@@ -52,6 +57,40 @@ class Shuffle(Stage):
     def call(self) -> Call:
         keywords = {"seed": PassSeed(), "reshuffle_each_iteration": False}
         return Call("shuffle", (UpToAll(self.buffer_size),), keywords)
+
+
+AT_ONCE = 32
+"""Records that are read by number in one call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullShuffle(Stage):
+    """Reads the examples by number, in an order drawn from all orders of a split at the same odds; another per pass.
+
+    It needs no buffer: 8 bytes an example for the order, and 8 for the places of records in their files.
+
+    Attributes:
+        seed: Seed of the trainer.
+    """
+
+    path: ClassVar[str] = "load.shuffle_full"
+    told_as: ClassVar[str] = "load.shuffle"
+    nodes: ClassVar[tuple[Nodes, ...]] = (
+        Nodes(("Unbatch",), is_single=True),
+        Nodes(("Map", "ParallelMap"), is_single=True, examples=AT_ONCE),
+        Nodes(BATCHES, examples=AT_ONCE),
+    )
+    nodes_of_reading: ClassVar[tuple[Nodes, ...] | None] = ()
+    scope: ClassVar[Scope] = Scope.EACH
+    only_reorders: ClassVar[bool] = True
+    random: ClassVar[bool] = True
+
+    seed: Annotated[Natural, ORDER]
+
+    @staticmethod
+    def op(count: Any, seed: Any) -> np.typing.NDArray[np.int64]:
+        """Return the numbers below `count` in a random order, the same for the same `seed`."""
+        return np.random.default_rng(int(seed)).permutation(int(count))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +149,8 @@ class Load(Stage):
         shuffle_at: `auto` shuffles examples as they are read where the steps after that change neither their number nor
             their order, so that the buffer holds encoded images and a pass starts at once; the examples and their order
             are the same. `before_batch` shuffles after all steps.
+        shuffle: `buffer` draws each example from the `shuffle_buffer` next ones; `full` from all of the split, which
+            are read by number: from their files with extract=sequential, later passes from a cache on disk.
     """
 
     path: ClassVar[str] = "load"
@@ -119,3 +160,9 @@ class Load(Stage):
     drop_remainder: Annotated[Flag, ORDER]
     prefetch: Annotated[Buffer, SPEED]
     shuffle_at: Annotated[Literal["auto", "before_batch"], Expected("auto or before_batch"), SPEED] = "auto"
+    shuffle: Annotated[Literal["buffer", "full"], Expected("buffer or full"), ORDER] = "buffer"
+
+    @property
+    def shuffles(self) -> bool:
+        """Whether training passes are shuffled."""
+        return self.shuffle == "full" or self.shuffle_buffer > 0

@@ -1,0 +1,52 @@
+"""Reading of examples by number, in a random order of all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from etlrun.graph.context import Context
+from etlrun.sources.corrupt import corrupt_records
+from etlrun.sources.numbered import Numbered
+from etlrun.stages.load import AT_ONCE, FullShuffle
+
+
+def in_random_order(count: Any, context: Context) -> tf.data.Dataset:
+    """Return the numbers below `count` (int64 scalars) in the order of the pass."""
+    seed = context.pass_seed(context.pass_number)
+
+    def of_pass(_: tf.Tensor) -> tf.data.Dataset:
+        order = tf.numpy_function(FullShuffle.op, [count, seed], tf.int64)
+        return tf.data.Dataset.from_tensor_slices(tf.ensure_shape(order, (None,)))
+
+    return tf.data.Dataset.from_tensors(0).flat_map(tf.autograph.experimental.do_not_convert(of_pass))
+
+
+def full_shuffle(_in_order: tf.data.Dataset, _stage: FullShuffle, context: Context) -> tf.data.Dataset:
+    """Return the serialised examples of the split (string scalars), read by number instead of in order.
+
+    Raises:
+        WorldError: A shard is damaged or can't be read.
+    """
+    records = _located(context)
+
+    def read(numbers: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(tf.numpy_function(records.read, [numbers], tf.string), (None,))
+
+    numbers = in_random_order(np.int64(records.count), context).batch(AT_ONCE)
+    as_is = tf.autograph.experimental.do_not_convert
+    return numbers.map(as_is(read), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).unbatch()
+
+
+def _located(context: Context) -> Numbered:
+    source, split = context.source, context.split
+    try:
+        return split.numbered
+    except OSError as error:
+        raise source.unreadable(str(error.filename), error.strerror or str(error)) from error
+    except ValueError as error:
+        for corrupt in corrupt_records(source, split):
+            raise corrupt.error() from error
+        raise
