@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from etlrun.eject.maps import map_steps, turbo
+from etlrun.eject.numbered import full_shuffle
 from etlrun.eject.place import Expression, Place, calls_of
 from etlrun.eject.steps import source_of
 from etlrun.eject.text import call, function, literal, mapping, parallel, quoted
@@ -14,6 +15,7 @@ from etlrun.stages.cache import DiskCache
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.image import Decode
+from etlrun.stages.load import FullShuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map
@@ -182,6 +184,7 @@ DATASET_TEXTS: dict[type, Callable[[Any, Place], Expression]] = {
     TurboAfterCache: turbo,
     SkipCorrupt: skip_corrupt,
     Backbone: backbone,
+    FullShuffle: full_shuffle,
     DiskCache: cache_disk,
 }
 """Functions that return the text of stages that are not method calls, by type."""

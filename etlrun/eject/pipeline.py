@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from etlrun.eject.datasets import expression
 from etlrun.eject.place import Place
 from etlrun.eject.text import function
-from etlrun.plan.plan import Plan, PlannedStage, at_cache, reads_features
+from etlrun.plan.plan import Plan, PlannedStage, at_cache, by_number, reads_features
 from etlrun.stages.base import Scope
 
 
@@ -53,6 +53,9 @@ class _Writer:
         """Return the lines of the function. Random stages are rebuilt for each pass; prefetching spans all passes."""
         ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
         in_pass = [planned for planned in stages if planned not in ahead]
+        numbered = [] if reads_features(self.plan) else by_number(in_pass)
+        if numbered:
+            self.flow, in_pass = numbered[0].gives, list(numbered[1:])
         kept = len(at_cache(in_pass)[0])  # these are fixed by the first pass
         place = next((place for place, planned in enumerate(in_pass) if planned.is_random and place >= kept), None)
         passes = "passes" if self.plan.spec.dataset.on_corrupt == "skip" else _passes(self.plan)

@@ -28,6 +28,7 @@ _IMPORTS = {
     "warnings": "import warnings",
     "": "",
     "cv2": "import cv2",
+    "google_crc32c": "import google_crc32c",
     "keras": "import keras",
     "np": "import numpy as np",
     "simplejpeg": "import simplejpeg",

@@ -12,8 +12,9 @@ from etlrun.eject.text import call, literal, mapping, quoted
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
+from etlrun.stages.load import FullShuffle
 from etlrun.stages.step import Step
-from etlrun.stages.turbo import Turbo
+from etlrun.stages.turbo import Turbo, TurboAfterCache
 
 Lines = tuple[str, ...]
 
@@ -44,14 +45,15 @@ def lines_of(step: Step, dataset: Dataset, *, is_batched: bool) -> Lines:
     return (call(f"{feature} = {_name(step)}", feature, *arguments),)
 
 
-def source_of(step: Step | Turbo) -> str:
+def source_of(step: Step | Turbo | FullShuffle) -> str:
     """Return the source of a step's function, named like the step."""
     text = dedent(inspect.getsource(step.op)).rstrip()
     return text.removeprefix("@staticmethod\n").replace("def op(", f"def {_name(step)}(", 1)
 
 
-def _name(step: Step | Turbo) -> str:
-    return "turbo" if isinstance(step, Turbo) else step.path.rpartition(".")[2]
+def _name(step: Step | Turbo | FullShuffle) -> str:
+    names: dict[type, str] = {Turbo: "turbo", TurboAfterCache: "turbo", FullShuffle: "full_shuffle"}
+    return names.get(type(step)) or step.path.rpartition(".")[2]
 
 
 def _parsed(dataset: Dataset, parse: str) -> Lines:

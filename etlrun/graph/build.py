@@ -17,11 +17,10 @@ from etlrun.graph.context import Context
 from etlrun.graph.datasets import counted, staged
 from etlrun.graph.numbered import in_random_order
 from etlrun.graph.passes import Passes
-from etlrun.plan.plan import PlannedStage, at_cache
+from etlrun.plan.plan import PlannedStage, at_cache, by_number
 from etlrun.sources.tfds import Split
 from etlrun.stages.base import Scope
 from etlrun.stages.flow import Flow
-from etlrun.stages.load import FullShuffle
 
 Stages = Sequence[PlannedStage]
 _AT_ONCE = 64
@@ -55,13 +54,12 @@ class Pipeline:
         first = context if cache is None else dataclasses.replace(context, passes_begun=tf.constant(1, tf.int64))
         self._before, self._after = self._build(None, before, first), after
         self._has_memory, self._is_uncached = cache is not None and keeper is None, cache is None
-        self._is_by_number = any(isinstance(planned.stage, FullShuffle) for planned in stages)
-        self._without_cache = _by_number([*before, *after]) if self._is_by_number else ()
+        self._without_cache = by_number([*before, *after])
         if cache is not None and keeper is None:
             self._before = staged(counted(self._before, context), cache, context)
         self._before = self._before.with_options(_as_written())  # which apply to all datasets derived from it
         self._number, self.filling_s = 0, 0.0
-        one_pass = self._build(None, self._without_cache) if self._is_by_number else self._build(self._before, after)
+        one_pass = self._build(None, self._without_cache) if self._without_cache else self._build(self._before, after)
         batches = self._build(one_pass, self._ahead)
         _check(batches, stages[-1].gives)
         self.dataset: tf.data.Dataset = Passes(batches, lambda: iter(self._next_pass()))
@@ -104,13 +102,13 @@ class Pipeline:
             if mode == READ:
                 return self._read([*self._after, *self._ahead], self.keeper.count, context)
             dataset = disk.written(dataset, self.keeper, tf.constant(mode, tf.int64))
-        if self._is_by_number:
+        if self._without_cache:
             return self._build(self._build(None, self._without_cache, context), self._ahead).with_options(_as_written())
         return self._build(self._build(dataset, self._after, context), self._ahead)
 
     def _fill_first(self) -> None:
         """Fill a cache whose examples are read by number, which are all in it before the first one is read."""
-        if self._is_by_number and self.keeper is not None and self.keeper.is_to_fill:
+        if self._without_cache and self.keeper is not None and self.keeper.is_to_fill:
             began_s, mode = time.perf_counter(), tf.constant(int(self.keeper.begin()), tf.int64)
             for _ in disk.written(self._before, self.keeper, mode).map(lambda *_: 0).batch(_AT_ONCE):
                 pass  # signals are handled between batches
@@ -139,7 +137,7 @@ class Pipeline:
         if self.keeper is None:
             return self._build(self._before, self._after, context)
         mode, count = decided
-        if self._is_by_number:
+        if self._without_cache:
             filling = self._build(None, self._without_cache, context)
         else:
             filling = self._build(disk.written(self._before, self.keeper, mode), self._after, context)
@@ -151,7 +149,7 @@ class Pipeline:
         shuffling = [planned for planned in stages if planned.stage.only_reorders]
         ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
         others = [planned for planned in stages if planned not in (*shuffling, *ahead)]
-        if self._is_by_number and shuffling:
+        if self._without_cache and shuffling:
             numbers = in_random_order(count, context).with_options(_as_written())
         else:
             numbers = self._build(numbers, shuffling, context)
@@ -188,13 +186,6 @@ class Pipeline:
         if from_cache and self.keeper is not None and self.keeper.count:
             return self._read(after, self.keeper.count, self.context)
         return self._build(None, [*before, *after]).with_options(_as_written())
-
-
-def _by_number(stages: Stages) -> Stages:
-    """Return the stages of a full shuffle without a cache, in the order in which they then read the examples."""
-    shuffle = next(planned for planned in stages if isinstance(planned.stage, FullShuffle))
-    first, *others = (planned for planned in stages if planned is not shuffle)
-    return first, shuffle, *others
 
 
 def _as_written() -> tf.data.Options:

@@ -14,7 +14,7 @@ from etlrun.measure.meter import Loop
 from etlrun.measure.stage_costs import StageCosts, Thread
 from etlrun.record.findings import Kind, StageCost, Verdict
 from etlrun.stages.cache import DiskCache
-from etlrun.stages.load import Prefetch, Shuffle
+from etlrun.stages.load import FullShuffle, Prefetch, Shuffle
 
 INPUT_GAIN = 1.10
 """A run is input-bound if it would be at least this many times faster without input wait."""
@@ -248,7 +248,8 @@ def _why(stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: Step
     if stage == Shuffle.path:
         return stage, f"each pass first fills the shuffle buffer, {took}"
     if stage == DiskCache.path and loop.fill_s > loop.input_wait_s:
-        return stage, f"each pass first opens the cache and reads a batch, {took}"
+        whole = ", which a full shuffle needs whole," if FullShuffle.path in side.paths else ""
+        return stage, f"each pass first opens the cache{whole} and reads a batch, {took}"
     row = next((row for row in costs.rows if row.stage == stage), StageCost(stage=stage, examples=0, cost_ms=0.0))
     threads = "one thread" if (row.parallelism or 1) == 1 else f"{row.parallelism} threads"
     cost = f"{stage} takes {row.cost_ms:.3g} ms per example with {threads}; {budget}"

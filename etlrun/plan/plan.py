@@ -12,6 +12,7 @@ from etlrun.plan.spec import RunSpec
 from etlrun.stages.base import SPEED, Stage, parameters
 from etlrun.stages.cache import Cache
 from etlrun.stages.flow import Flow
+from etlrun.stages.load import FullShuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.step import Step
 
@@ -108,6 +109,13 @@ def at_cache(stages: Sequence[PlannedStage]) -> tuple[Sequence[PlannedStage], Ca
         if planned.stage.keeps:
             return stages[:place], cast("Cache", planned.stage), stages[place + 1 :]
     return (), None, stages
+
+
+def by_number(stages: Sequence[PlannedStage]) -> Sequence[PlannedStage]:
+    """Return the stages of a pipeline with a full shuffle as they read examples without a cache; else none."""
+    shuffles = [planned for planned in stages if isinstance(planned.stage, FullShuffle)]
+    others = [planned for planned in stages if planned not in shuffles and not planned.stage.keeps]
+    return [others[0], *shuffles, *others[1:]] if shuffles else []
 
 
 def place_of_point(point: str, steps: Sequence[Step]) -> int | None:

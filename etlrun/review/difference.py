@@ -167,6 +167,7 @@ def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, Kind]]:
         f"{path}.{parameter.name}": (parameter.value, parameter.kind)
         for path, stage in blocks
         for parameter in parameters(stage)
+        if stage is not spec.load or parameter.name not in spec.load.without_effect
     }
 
 

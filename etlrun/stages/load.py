@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -88,7 +88,7 @@ class FullShuffle(Stage):
     seed: Annotated[Natural, ORDER]
 
     @staticmethod
-    def op(count: Any, seed: Any) -> np.typing.NDArray[np.int64]:
+    def op(count: int, seed: int) -> np.typing.NDArray[np.int64]:
         """Return the numbers below `count` in a random order, the same for the same `seed`."""
         return np.random.default_rng(int(seed)).permutation(int(count))
 
@@ -166,3 +166,8 @@ class Load(Stage):
     def shuffles(self) -> bool:
         """Whether training passes are shuffled."""
         return self.shuffle == "full" or self.shuffle_buffer > 0
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """Names of the fields that don't matter to a full shuffle."""
+        return ("shuffle_buffer", "shuffle_at") if self.shuffle == "full" else ()

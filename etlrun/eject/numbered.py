@@ -1,0 +1,75 @@
+"""Text of a full shuffle in a program: records are read by number, features of a frozen base are in memory."""
+
+from __future__ import annotations
+
+from etlrun.eject.place import Expression, Place
+from etlrun.eject.steps import source_of
+from etlrun.eject.text import call, function
+from etlrun.plan.plan import reads_features
+from etlrun.stages.load import AT_ONCE, FullShuffle
+
+_ORDERED = (
+    "order = tf.numpy_function(full_shuffle, [count, seed], tf.int64)",
+    "numbers = tf.data.Dataset.from_tensor_slices(tf.ensure_shape(order, (None,)))",
+)
+_LOCATED = function(
+    "located(split: str) -> list[tuple[str, int, int]]",
+    "Return the file of each record of a split, its place there, and its size, with the checksums around its data.",
+    "found = []",
+    "for part in builder().info.splits[split].file_instructions:",
+    "    records, place, path = [], 0, str(part.filename)",
+    '    with open(path, "rb") as file:',
+    "        while length := os.pread(file.fileno(), 8, place):",
+    '            records.append((path, place, int.from_bytes(length, "little") + 16))',
+    "            place += records[-1][2]",
+    "    found += records[part.skip :] if part.take == -1 else records[part.skip : part.skip + part.take]",
+    "return found",
+    decorator="@functools.cache",
+)
+_RECORD = function(
+    "record_of(number: int, split: str) -> bytes",
+    "Read a record by number, and check it as TensorFlow does.",
+    "path, place, size = located(split)[number]",
+    'with open(path, "rb") as file:',
+    "    found = os.pread(file.fileno(), size, place)",
+    "crc = google_crc32c.value(found[12:-4])",
+    'if int.from_bytes(found[-4:], "little") != ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF:',
+    '    raise ValueError(f"corrupted record at {place} of {path}")',
+    "return found[12:-4]",
+)
+_NUMBERED = function(
+    "numbered(split: str, seed: tf.Tensor) -> tf.data.Dataset",
+    "Read the serialised examples of a split in a random order of all of them.",
+    "count = len(located(split))",
+    *_ORDERED,
+    "",
+    function(
+        "read(some: np.ndarray) -> np.ndarray",
+        "Return records by number.",
+        "return np.array([record_of(int(number), split) for number in some], dtype=object)",
+    ),
+    "",
+    call(
+        f"return numbers.batch({AT_ONCE}).map",
+        "lambda some: tf.ensure_shape(tf.numpy_function(read, [some], tf.string), (None,))",
+        "num_parallel_calls=tf.data.AUTOTUNE",
+        "deterministic=True",
+    )
+    + ".unbatch()",
+)
+_SHUFFLED = function(
+    "shuffled(examples: tf.data.Dataset, count: int, seed: tf.Tensor) -> tf.data.Dataset",
+    "Return all examples, which are in memory, in a random order of all of them.",
+    *_ORDERED,
+    "everything = examples.batch(count).get_single_element()",
+    "return numbers.map(lambda number: tf.nest.map_structure(lambda column: column[number], everything))",
+)
+
+
+def full_shuffle(stage: FullShuffle, place: Place) -> Expression:
+    """Return the text of reading all examples of a split in the order of the pass."""
+    split = f"{place.pipeline.upper()}_SPLIT"
+    if reads_features(place.plan):
+        count = f"builder().info.splits[{split}].num_examples"
+        return Expression(text=f"shuffled({place.dataset}, {count}, seed)", functions=(source_of(stage), _SHUFFLED))
+    return Expression(text=f"numbered({split}, seed)", functions=(source_of(stage), _LOCATED, _RECORD, _NUMBERED))

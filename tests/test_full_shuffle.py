@@ -1,0 +1,201 @@
+"""A full shuffle: a uniform permutation of all examples by number, whatever they are read from."""
+
+import contextlib
+import itertools
+import shutil
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from etlrun.errors import ConfigError, WorldError
+from etlrun.graph.build import Pipeline
+from etlrun.plan.plan import Plan
+from etlrun.review.difference import compare
+from etlrun.run.caches import keepers_of
+from etlrun.run.session import contexts_of
+from etlrun.sources.tfds import Source
+from etlrun.stages.load import FullShuffle
+from tests.configs import plan_of
+from tests.pictures import NUM_EXAMPLES
+from tests.pipelines import training_pipeline
+from tests.runs import emulated, run_here, small
+from tests.test_eject import as_bytes, of_tiny
+
+FULL = ("load.shuffle=full", "extract=sequential", "cache=none")
+FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
+
+
+def orders(count: int, passes: int) -> list[tuple[int, ...]]:
+    """The orders of the passes of several runs, each with the seed that it has there."""
+    seeds = (number + seed * 1_000_003 for seed in range(passes // 10) for number in range(1, 11))
+    return [tuple(FullShuffle.op(count, seed).tolist()) for seed in seeds]
+
+
+def test_all_orders_are_equally_likely() -> None:
+    found = Counter(orders(4, 12_000))
+    assert len(found) == 24
+    assert stats.chisquare(list(found.values())).pvalue > 0.001
+
+
+def test_each_example_is_at_each_place_equally_often_and_neighbours_part() -> None:
+    of_all = np.array(orders(50, 5_000))
+    places = np.array([np.bincount(of_all[:, place], minlength=50) for place in range(50)])
+    assert stats.chisquare(places, axis=None, ddof=98).pvalue > 0.001
+    apart = np.diff(of_all, axis=1)
+    assert abs(float((apart == 1).mean()) - 1 / 50) < 0.001
+
+
+def test_a_million_numbers_are_each_there_once() -> None:
+    tracemalloc.start()
+    found = FullShuffle.op(1_000_000, 1)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.array_equal(np.sort(found), np.arange(1_000_000))
+    assert peak_bytes < 8 * 1_000_000 * 1.1
+    assert not np.array_equal(found, FullShuffle.op(1_000_000, 2))
+
+
+def batches_of(plan: Plan, passes: int) -> list[Any]:
+    with training_pipeline(plan) as pipeline:
+        return [as_bytes(pipeline.dataset) for _ in range(passes)]
+
+
+@pytest.fixture
+def uncached(tiny: Path) -> list[Any]:
+    """Batches of three passes that read the files by number."""
+    return batches_of(plan_of(*small(tiny, *FULL, FLIPPED)), 3)
+
+
+def test_each_pass_has_all_examples_in_another_order(tiny: Path, uncached: list[Any]) -> None:
+    in_order = batches_of(plan_of(*small(tiny, *FULL[1:], "load.shuffle_buffer=0", FLIPPED)), 1)
+    assert len(uncached[0]) == len(in_order[0])
+    assert len({str(of) for of in (*uncached, *in_order)}) == 4
+
+
+def test_a_part_of_a_split_is_read_by_number_too(tiny: Path, tmp_path: Path) -> None:
+    words = emulated(tiny, *FULL[1:], "dataset.split='train[10:31]'", "measure.digest=true", "trainer.epochs=1")
+    _, in_order = run_here(tmp_path / "in order", [*words, "load.shuffle_buffer=0"])
+    _, full = run_here(tmp_path / "full", [*words, FULL[0]])
+    assert in_order["epochs"][0]["digest"] != full["epochs"][0]["digest"]
+    assert full["dataset"]["examples"]["train"] == 21
+
+
+@pytest.mark.parametrize("at", ["source", "decoded", "resize"])
+def test_a_cache_on_disk_is_read_in_the_same_order(at: str, tiny: Path, tmp_path: Path, uncached: list[Any]) -> None:
+    """While it is filled, in later passes and in later runs; in epochs of a number of steps, too."""
+    words = small(tiny, *FULL, FLIPPED, "cache=disk", f"cache.at={at}", f"cache.dir={tmp_path}")
+    assert batches_of(plan_of(*words), 2) == uncached[:2]
+    assert batches_of(plan_of(*words), 3) == uncached
+    with training_pipeline(plan_of(*words, f"cache.dir={tmp_path / 'other'}")) as pipeline:
+        assert as_bytes(pipeline.endless().take(2 * len(uncached[0]))) == [*uncached[0], *uncached[1]]
+        assert pipeline.keeper is not None
+        assert pipeline.keeper.passes[:3] == ["filled", "read", "read"]
+        assert pipeline.filling_s > 0
+
+
+def test_a_later_pass_is_the_same_without_those_before_it(tiny: Path, uncached: list[Any]) -> None:
+    with training_pipeline(plan_of(*small(tiny, *FULL, FLIPPED))) as pipeline:
+        pipeline.skip_passes(2)
+        assert as_bytes(pipeline.dataset) == uncached[2]
+
+
+@contextlib.contextmanager
+def held_up(plan: Plan, said: list[str]) -> Any:
+    """The pipeline of a run whose cache gets into trouble; what it says of it."""
+    contexts = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)
+    keeper = keepers_of(plan, contexts, {}, said.append)["train"]
+    keeper.prepare()
+    yield Pipeline(plan.train, contexts["train"], keeper)
+    keeper.close()
+
+
+def test_while_another_run_fills_the_cache_the_files_are_read_in_the_same_order(
+    tiny: Path, tmp_path: Path, uncached: list[Any]
+) -> None:
+    plan = plan_of(*small(tiny, *FULL, FLIPPED, "cache=disk", "cache.at=resize", f"cache.dir={tmp_path}"))
+    said: list[str] = []
+    with training_pipeline(plan) as other, held_up(plan, said) as pipeline:
+        assert as_bytes(pipeline.dataset) == uncached[0]
+        assert as_bytes(other.dataset) == uncached[0]
+        assert as_bytes(pipeline.dataset) == uncached[1]
+        assert pipeline.keeper.passes == ["uncached", "read"]
+    assert len(said) == 1
+
+
+def test_a_cache_that_can_not_be_written_costs_time_alone(tiny: Path, tmp_path: Path, uncached: list[Any]) -> None:
+    plan = plan_of(*small(tiny, *FULL, FLIPPED, "cache=disk", "cache.at=resize", f"cache.dir={tmp_path / 'caches'}"))
+    said: list[str] = []
+    with held_up(plan, said) as pipeline:
+        filling = next((tmp_path / "caches").glob("*.filling"))
+        shutil.rmtree(filling)
+        filling.write_text("a file where the folder was")
+        assert [as_bytes(pipeline.dataset) for _ in range(3)] == uncached
+        assert set(pipeline.keeper.passes) == {"uncached"}
+    assert "passes run without it" in said[0]
+
+
+def test_a_program_reads_the_same_order(tiny: Path, tmp_path: Path, uncached: list[Any]) -> None:
+    _, module = of_tiny(tiny, tmp_path, *FULL, FLIPPED, "trainer.epochs=3")
+    assert as_bytes(module.train_dataset()) == list(itertools.chain(*uncached))
+    (tmp_path / "cached").mkdir()
+    _, module = of_tiny(tiny, tmp_path / "cached", *FULL, FLIPPED, "cache=disk", "cache.at=decoded", "trainer.epochs=3")
+    assert as_bytes(module.train_dataset()) == list(itertools.chain(*uncached))
+
+
+def test_runs_with_and_without_a_cache_have_the_same_digests_and_losses(tiny: Path, tmp_path: Path) -> None:
+    words = small(tiny, *FULL, "trainer.epochs=2", "measure.digest=true")
+    _, files = run_here(tmp_path / "files", words)
+    _, cached = run_here(tmp_path / "cached", [*words, "cache=disk", f"cache.dir={tmp_path / 'caches'}"])
+    for name in ("loss", "accuracy", "val_loss", "digest"):
+        assert [epoch[name] for epoch in files["epochs"]] == [epoch[name] for epoch in cached["epochs"]]
+    assert [row["stage"] for row in files["stages"]][:2] == ["extract.sequential", "load.shuffle_full"]
+    assert cached["cache"]["pipelines"]["train"]["passes"] == ["filled", "read", "read"]
+
+
+def test_it_is_refused_where_examples_have_no_number() -> None:
+    with pytest.raises(ConfigError) as error:
+        plan_of("load.shuffle=full", "dataset.on_corrupt=skip", "extract.shuffle_files=true")
+    assert str(error.value) == (
+        "load.shuffle: found full, with extract.interleave, shuffle_files=true; expected extract.sequential in the "
+        "order of the files, which gives each example its number\n"
+        "    -> set extract=sequential and extract.shuffle_files=false, or load.shuffle=buffer\n"
+        "load.shuffle: found full, with cache.memory, which can only be read in order; expected a cache on disk, or "
+        "none\n"
+        "    -> set cache=disk, cache=none or load.shuffle=buffer\n"
+        "load.shuffle: found full, with dataset.on_corrupt=skip; expected dataset.on_corrupt=raise, since a skipped "
+        "example would change the numbers of all others\n"
+        "    -> repair the data and set dataset.on_corrupt=raise, or set load.shuffle=buffer"
+    )
+
+
+def test_a_diff_says_order_and_nothing_of_a_buffer_that_is_not_used() -> None:
+    found = compare(plan_of("extract=sequential", "cache=none"), plan_of(*FULL, "load.shuffle_buffer=7"))
+    assert [(change.path, str(change.kind)) for change in found.differences] == [("load.shuffle", "order")]
+    assert plan_of(*FULL).fingerprint == plan_of(*FULL, "cache=disk", "load.shuffle_at=before_batch").fingerprint
+    assert plan_of(*FULL).fingerprint != plan_of(*FULL, "load.shuffle=buffer").fingerprint
+
+
+def test_a_damaged_record_is_named(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "data")
+    shard = sorted((tmp_path / "data").rglob("*-train.tfrecord-*"))[1]
+    content = bytearray(shard.read_bytes())
+    content[-40] ^= 1
+    shard.write_bytes(content)
+    status, summary = run_here(tmp_path / "run", emulated(tmp_path / "data", *FULL, "trainer.epochs=1"))
+    assert status == 1
+    last = NUM_EXAMPLES // 4 - 1
+    assert f"{shard}, record {last}: found corrupted record" in summary["error"]
+
+
+def test_a_truncated_shard_is_named_before_the_first_step(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "data")
+    shard = sorted((tmp_path / "data").rglob("*-train.tfrecord-*"))[1]
+    shard.write_bytes(shard.read_bytes()[:-9])
+    plan = plan_of(*small(tmp_path / "data", *FULL))
+    with pytest.raises(WorldError, match=f"{shard}, record {NUM_EXAMPLES // 4 - 1}: found the end of the file|found"):
+        batches_of(plan, 1)
