@@ -19,6 +19,8 @@ PROGRAMS = {
     "callbacks": ("trainer.early_stopping.patience=2", "trainer.tensorboard=true", "trainer.device=gpu"),
     "steps": ("trainer.steps_per_epoch=7", "dataset.eval_split=null", "load=plain", "trainer.jit_compile=auto"),
     "drained": ("trainer=drain", "trainer.seconds=3", "trainer.epochs=null", "dataset.on_corrupt=skip"),
+    "numbered": ("load.shuffle=full", "extract=sequential", "cache=disk", FLIP, "cache.at=resize"),
+    "kept": ("load.shuffle=full", "extract=sequential", "cache=disk", "cache.at=features", "model.trainable=false"),
     "long": (
         "dataset=tfds", "extract=tfds", "dataset.name=my_pictures", "dataset.image_key='a \"b\"'",
         f"dataset.label_key={'label_' * 9}", f"dataset.data_dir=/{'long/' * 20}",

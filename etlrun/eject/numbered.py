@@ -18,7 +18,7 @@ _LOCATED = function(
     "found = []",
     "for part in builder().info.splits[split].file_instructions:",
     "    records, place, path = [], 0, str(part.filename)",
-    '    with open(path, "rb") as file:',
+    '    with pathlib.Path(path).open("rb") as file:',
     "        while length := os.pread(file.fileno(), 8, place):",
     '            records.append((path, place, int.from_bytes(length, "little") + 16))',
     "            place += records[-1][2]",
@@ -30,7 +30,7 @@ _RECORD = function(
     "record_of(number: int, split: str) -> bytes",
     "Read a record by number, and check it as TensorFlow does.",
     "path, place, size = located(split)[number]",
-    'with open(path, "rb") as file:',
+    'with pathlib.Path(path).open("rb") as file:',
     "    found = os.pread(file.fileno(), size, place)",
     "crc = google_crc32c.value(found[12:-4])",
     'if int.from_bytes(found[-4:], "little") != ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF:',
@@ -50,12 +50,12 @@ _NUMBERED = function(
     ),
     "",
     call(
-        f"return numbers.batch({AT_ONCE}).map",
+        f"records = numbers.batch({AT_ONCE}).map",
         "lambda some: tf.ensure_shape(tf.numpy_function(read, [some], tf.string), (None,))",
         "num_parallel_calls=tf.data.AUTOTUNE",
         "deterministic=True",
-    )
-    + ".unbatch()",
+    ),
+    "return records.unbatch()",
 )
 _SHUFFLED = function(
     "shuffled(examples: tf.data.Dataset, count: int, seed: tf.Tensor) -> tf.data.Dataset",

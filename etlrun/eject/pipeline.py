@@ -61,8 +61,10 @@ class _Writer:
         passes = "passes" if self.plan.spec.dataset.on_corrupt == "skip" else _passes(self.plan)
         if place is not None:
             count = f".take({passes})" if passes else ""
+            before = self._chain(in_pass[:place], "", "examples")
             lines = [
-                *([*self._chain(in_pass[:place], "", "examples"), ""] if place else []),
+                *before,
+                "",
                 self._one_pass(in_pass[place:]),
                 "",
                 f"dataset = tf.data.Dataset.counter(1){count}.flat_map(one_pass)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -115,7 +116,9 @@ def by_number(stages: Sequence[PlannedStage]) -> Sequence[PlannedStage]:
     """Return the stages of a pipeline with a full shuffle as they read examples without a cache; else none."""
     shuffles = [planned for planned in stages if isinstance(planned.stage, FullShuffle)]
     others = [planned for planned in stages if planned not in shuffles and not planned.stage.keeps]
-    return [others[0], *shuffles, *others[1:]] if shuffles else []
+    if not shuffles:
+        return []
+    return [others[0], dataclasses.replace(shuffles[0], gives=others[0].gives), *others[1:]]
 
 
 def place_of_point(point: str, steps: Sequence[Step]) -> int | None:
