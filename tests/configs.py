@@ -142,6 +142,7 @@ OTHER_VALUES: dict[str, str] = {
     "load.drop_remainder": "true",
     "load.prefetch": "1",
     "load.shuffle_at": "before_batch",
+    "load.shuffle": "full",
     "model.alpha": "0.5",
     "model.weights": "imagenet",
     "model.trainable": "false",
@@ -167,6 +168,8 @@ OTHER_VALUES: dict[str, str] = {
 
 def beside(parameter: str) -> tuple[str, ...]:
     """With which the base config can have that other value: a step of its own, a model that takes several inputs."""
+    if parameter == "load.shuffle":
+        return "extract=sequential", "cache=none"
     if parameter.startswith("transform.rescale"):
         steps = tuple(f"transform.{name}=[decode,resize,rescale]" for name in ("steps", "eval_steps"))
         return (*steps, "++transform.rescale={scale: 0.001, offset: 0}")

@@ -47,6 +47,7 @@ BASES = {
     "dataset.features": ("model=emulated",),
     "cache.dir": ("cache=disk",),
     "load.shuffle_at": ("cache=none",),
+    "load.shuffle": ("extract=sequential", "cache=none"),
     "transform.decode.scaled": ("transform.decode.library=turbo",),
     "trainer.early_stopping": ("trainer.early_stopping.patience=2",),
     "transform.rescale": (
