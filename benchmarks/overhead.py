@@ -1,11 +1,12 @@
-"""What the runner costs: the pipeline of `experiment=parallel` against the same one written by hand, in turns.
+"""What the runner costs: the pipeline of `experiment=parallel` beside the exercise's as a person writes it, in turns.
 
     python benchmarks/overhead.py --data-dir DIR [--pairs 61] [--output benchmarks/results/overhead.md]
 
-A turn builds a pipeline anew and drains its first epoch, which fills the cache, and three later ones, which read it.
-Chance decides which of the two goes first; a turn of each is thrown away before. A ratio above 1 means that etlrun was
-faster (wall) or needed less (CPU seconds of all threads, which a busy machine disturbs less). glibc is told to keep
-freed memory: to be handed new pages costs more than all that is compared here, and falls on whoever is first.
+A turn builds a pipeline anew and drains its first epoch, which fills the cache in memory, and three later ones, which
+read it; or one without a cache, and all four. By hand, tf.data's graph rewrites are on, as they are by default. Chance
+decides which of the two goes first; a turn of each is thrown away before. A ratio above 1 means that etlrun was faster
+(wall) or needed less (CPU seconds of all threads, which a busy machine disturbs less). glibc is told to keep freed
+memory: to be handed new pages costs more than all that is compared here, and falls on whoever is first.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import tensorflow as tf
@@ -33,15 +34,15 @@ from etlrun.stages import STAGES
 
 BATCH_SIZE, SHUFFLE_BUFFER, SIDE = 32, 1024, 224
 LATER_EPOCHS = 3
-ROWS = tuple(f"{part} | {clock}" for part in ("build", "first epoch", "later epochs") for clock in ("wall", "CPU"))
+PARTS = ("build", "first epoch", "later epochs", "all of it")
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**35), "MALLOC_TOP_PAD_": str(2**28)}
 SPLIT = "train[:50%]"
 
 Epochs = Callable[[], Iterator[tf.data.Dataset]]
 
 
-def by_hand(data_dir: str) -> Epochs:
-    """The exercise's parallel pipeline as a person writes it."""
+def by_hand(data_dir: str, cache: str) -> Epochs:
+    """The exercise's parallel pipeline as a person writes it, with a cache in memory or without."""
     builder = tfds.builder("cats_vs_dogs", data_dir=data_dir)
     files = [item.filename for item in builder.info.splits[SPLIT].file_instructions]
     features = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
@@ -58,16 +59,17 @@ def by_hand(data_dir: str) -> Epochs:
             tf.data.TFRecordDataset, cycle_length=4, block_length=1, num_parallel_calls=tf.data.AUTOTUNE
         )
         dataset = dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE)
-        dataset = dataset.cache().shuffle(SHUFFLE_BUFFER, seed=0).batch(BATCH_SIZE).prefetch(tf.data.AUTOTUNE)
+        dataset = dataset.cache() if cache == "memory" else dataset
+        dataset = dataset.shuffle(SHUFFLE_BUFFER, seed=0).batch(BATCH_SIZE).prefetch(tf.data.AUTOTUNE)
         for _number in range(1 + LATER_EPOCHS):
             yield dataset
 
     return epochs
 
 
-def by_etlrun(data_dir: str) -> Epochs:
-    """The pipeline that `experiment=parallel` builds."""
-    words = ["experiment=parallel", f"dataset.data_dir={data_dir}", f"dataset.split='{SPLIT}'"]
+def by_etlrun(data_dir: str, cache: str) -> Epochs:
+    """The pipeline that `experiment=parallel` builds with this cache."""
+    words = ["experiment=parallel", f"cache={cache}", f"dataset.data_dir={data_dir}", f"dataset.split='{SPLIT}'"]
     plan = resolve(Request(overrides=words), STAGES).plan
     source = Source(plan.spec.dataset)
     split = source.split(plan.spec.dataset.split, "dataset.split")
@@ -81,7 +83,7 @@ def by_etlrun(data_dir: str) -> Epochs:
 
 
 def costs(epochs: Epochs) -> list[float]:
-    """Seconds of a turn, wall and CPU of each: building the pipeline, its first epoch, all later ones."""
+    """Seconds of a turn, wall and CPU of each part."""
     gc.collect()
     marks = [(time.perf_counter(), time.process_time())]
     for dataset in epochs():
@@ -90,26 +92,25 @@ def costs(epochs: Epochs) -> list[float]:
         for _batch in dataset:
             pass
         marks.append((time.perf_counter(), time.process_time()))
-    ends = [marks[0], marks[1], marks[2], marks[-1]]
-    return [after[clock] - before[clock] for before, after in pairwise(ends) for clock in range(2)]
+    parts = [*pairwise([marks[0], marks[1], marks[2], marks[-1]]), (marks[0], marks[-1])]
+    return [after[clock] - before[clock] for before, after in parts for clock in range(2)]
 
 
-def compare(data_dir: str, pairs: int) -> str:
-    """The table of `pairs` turns, as Markdown."""
-    ours, theirs = by_etlrun(data_dir), by_hand(data_dir)
+def compared(data_dir: str, pairs: int, cache: str) -> Iterator[str]:
+    """Lines of the table, of `pairs` turns."""
+    ours, theirs = by_etlrun(data_dir, cache), by_hand(data_dir, cache)
     costs(theirs), costs(ours)
     measured = []
     for _turn in range(pairs):
         order = random.sample((ours, theirs), 2)
         of = {epochs: costs(epochs) for epochs in order}
         measured.append((of[ours], of[theirs]))
-    lines = ["| part | clock | etlrun s | by hand s | ratio, median | quartiles |", "|---|---|---|---|---|---|"]
-    for column, name in enumerate(ROWS):
+    for column, (part, clock) in enumerate(product(PARTS, ("wall", "CPU"))):
         pairs_of = [(mine[column], other[column]) for mine, other in measured]
         medians = [statistics.median(values) for values in zip(*pairs_of, strict=True)]
         low, middle, high = statistics.quantiles([other / mine for mine, other in pairs_of], n=4)
-        lines.append(f"| {name} | {medians[0]:.3f} | {medians[1]:.3f} | {middle:.3f} | {low:.3f} to {high:.3f} |")
-    return "\n".join(lines) + "\n"
+        numbers = f"{medians[0]:.3f} | {medians[1]:.3f} | {middle:.3f} | {low:.3f} to {high:.3f}"
+        yield f"| {cache} | {part} | {clock} | {numbers} |"
 
 
 def main() -> None:
@@ -121,8 +122,14 @@ def main() -> None:
     arguments = parser.parse_args()
     if not KEEP_MEMORY.items() <= os.environ.items():
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_MEMORY})  # noqa: S606
-    table = compare(arguments.data_dir, arguments.pairs)
-    print(table)
+    lines = [
+        "| cache | part | clock | etlrun s | by hand s | ratio, median | quartiles |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for cache in ("memory", "none"):
+        lines += compared(arguments.data_dir, arguments.pairs, cache)
+        print("\n".join(lines), flush=True)
+    table = "\n".join(lines) + "\n"
     if arguments.output:
         command = f"python benchmarks/overhead.py --data-dir DIR --pairs {arguments.pairs}"
         arguments.output.write_text(f"`{command}` on 2 cores, TensorFlow {tf.__version__}\n\n{table}")

@@ -116,11 +116,11 @@ def rows(photos: Path, folder: Path, count: int, sides: Sequence[str]) -> Iterat
     common = [f"experiment={NAME}", f"dataset.data_dir={folder / 'data'}", f"cache.dir={folder / 'caches'}"]
     common += ["dataset.split=train", "dataset.eval_split=null", "dataset.download=false"]
     common += ["trainer=drain", "trainer.epochs=2", "trainer.seconds=null"]
-    for name in sides:
+    for number, name in enumerate(sides):
         if "cache=disk" in SIDES[name]:  # filled by another run: the next one reads it from the disk
-            of_run([*common, *SIDES[name], "trainer.epochs=1"], folder / f"fills {name}")
+            of_run([*common, *SIDES[name], "trainer.epochs=1"], folder / f"fills_{number}")
         uncached_pages(folder)
-        summary = of_run([*common, *SIDES[name]], folder / name)
+        summary = of_run([*common, *SIDES[name]], folder / f"reads_{number}")
         held = sum(file.stat().st_size for file in (folder / "caches").rglob("*") if file.is_file())
         shutil.rmtree(folder / "caches", ignore_errors=True)
         first, second = (epoch["examples_per_s"] for epoch in summary["epochs"])

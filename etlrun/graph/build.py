@@ -59,8 +59,7 @@ class Pipeline:
             self._before = staged(counted(self._before, context), cache, context)
         self._before = self._before.with_options(_as_written())  # which apply to all datasets derived from it
         self._number, self.filling_s = 0, 0.0
-        one_pass = self._build(None, self._without_cache) if self._without_cache else self._build(self._before, after)
-        batches = self._build(one_pass, self._ahead)
+        batches = self._one_pass if self._is_uncached else self._whole()
         _check(batches, stages[-1].gives)
         self.dataset: tf.data.Dataset = Passes(batches, lambda: iter(self._next_pass()))
 
@@ -105,6 +104,12 @@ class Pipeline:
         if self._without_cache:
             return self._build(self._build(None, self._without_cache, context), self._ahead).with_options(_as_written())
         return self._build(self._build(dataset, self._after, context), self._ahead)
+
+    def _whole(self) -> tf.data.Dataset:
+        """Return all stages as one graph, whose elements are those of each pass."""
+        if self._without_cache:
+            return self._build(self._build(None, self._without_cache), self._ahead)
+        return self._build(self._build(self._before, self._after), self._ahead)
 
     def _fill_first(self) -> None:
         """Fill a cache whose examples are read by number, which are all in it before the first one is read."""
