@@ -143,6 +143,7 @@ OTHER_VALUES: dict[str, str] = {
     "load.prefetch": "1",
     "load.shuffle_at": "before_batch",
     "load.shuffle": "full",
+    "load.num_parallel_calls": "null",
     "model.alpha": "0.5",
     "model.weights": "imagenet",
     "model.trainable": "false",

@@ -32,6 +32,7 @@ SPEEDS: dict[str, tuple[str, ...]] = {
     "cache.dir": ("cache=disk",),  # in a folder of the test's own
     "cache.when_busy": ("cache=disk", "cache.when_busy=wait"),
     "load.prefetch": ("load.prefetch=0",),
+    "load.num_parallel_calls": ("load.num_parallel_calls=3",),
     "load.shuffle_at": ("cache=none", "load.shuffle_at=before_batch"),
     "model.step_ms": ("model.step_ms=1",),
     "model.eval_step_ms": ("model.eval_step_ms=1",),

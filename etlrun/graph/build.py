@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -53,13 +52,13 @@ class Pipeline:
             before, after = after[:place], after[place:]
         first = context if cache is None else dataclasses.replace(context, passes_begun=tf.constant(1, tf.int64))
         self._before, self._after = self._build(None, before, first), after
-        self._has_memory, self._is_uncached = cache is not None and keeper is None, cache is None
+        self._has_memory = cache is not None and keeper is None
         self._without_cache = by_number([*before, *after])
         if cache is not None and keeper is None:
             self._before = staged(counted(self._before, context), cache, context)
         self._before = self._before.with_options(_as_written())  # which apply to all datasets derived from it
         self._number, self.filling_s = 0, 0.0
-        batches = self._one_pass if self._is_uncached else self._whole()
+        batches = self._whole()
         _check(batches, stages[-1].gives)
         self.dataset: tf.data.Dataset = Passes(batches, lambda: iter(self._next_pass()))
 
@@ -89,9 +88,6 @@ class Pipeline:
 
     def _next_pass(self) -> tf.data.Dataset:
         self._number += 1
-        if self._is_uncached:  # maps, which take long to trace, are traced once for all passes
-            self.context.passes_begun.assign(self._number - 1)
-            return self._one_pass
         self._fill_first()
         self.context.passes_begun.assign(self._number)
         context = dataclasses.replace(self.context, pass_number=self._number)
@@ -124,10 +120,6 @@ class Pipeline:
         self._fill_first()
         self.context.passes_begun.assign(self._number)
         return self._build(self._begun().repeat(), self._ahead).with_options(_as_written())
-
-    @cached_property
-    def _one_pass(self) -> tf.data.Dataset:
-        return self._build(self._begun(), self._ahead).with_options(_as_written())
 
     def _begun(self) -> tf.data.Dataset:
         as_is = tf.autograph.experimental.do_not_convert

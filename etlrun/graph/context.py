@@ -45,6 +45,7 @@ class Context:
         pass_number: Number of this pass over the data, from 1: an integer or an int64 scalar. 0 outside of passes.
         passes_begun: The same for functions that outlive a pass; before a cache always 1, since it keeps the first.
         held_bytes: Size of the cache in memory; int64 scalar.
+        traced: Functions of maps that have been traced, by stage.
     """
 
     source: Source
@@ -55,6 +56,7 @@ class Context:
     losses: Losses = field(default_factory=Losses)
     passes_begun: tf.Variable | tf.Tensor = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
     held_bytes: tf.Variable = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
+    traced: dict[Any, Any] = field(default_factory=dict)
 
     def pass_seed(self, number: Any) -> Any:
         """Return the seed of that pass, which determines all its randomness and differs for each pass of each run."""

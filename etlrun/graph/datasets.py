@@ -113,7 +113,7 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
         # The cheapest check: looking up an index outside the classes is an error.
         return inputs, found if classes is None else tf.gather(classes, found)
 
-    return parallel_map(dataset, apply, stage)
+    return parallel_map(dataset, apply, stage, context)
 
 
 def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.data.Dataset:

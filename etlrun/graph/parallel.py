@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from etlrun.graph.context import Context
 from etlrun.machine import CORES, calls_here, cores
 
 
@@ -17,10 +18,17 @@ def autotuned(value: int | str | None) -> int | None:
     return tf.data.AUTOTUNE if value == "autotune" else value  # type: ignore[return-value]
 
 
-def parallel_map(dataset: tf.data.Dataset, function: Callable[..., Any], stage: Any) -> tf.data.Dataset:
-    """Return `dataset` after `function`, which TensorFlow traces as it is, with the parallelism of `stage`."""
+def parallel_map(
+    dataset: tf.data.Dataset, function: Callable[..., Any], stage: Any, context: Context
+) -> tf.data.Dataset:
+    """Return `dataset` after `function`, with the parallelism of `stage`.
+
+    TensorFlow traces the function as it is, once for all passes of a pipeline, since that takes long.
+    """
+    key = stage, str(dataset.element_spec), id(context.passes_begun)
+    traced = context.traced.setdefault(key, tf.function(function, autograph=False))
     return dataset.map(
-        tf.autograph.experimental.do_not_convert(function),
+        traced,
         num_parallel_calls=autotuned(stage.num_parallel_calls),
         deterministic=stage.deterministic if stage.num_parallel_calls else None,
     )

@@ -45,5 +45,5 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
         return flow.handed({**example, Decode.feature: images})
 
     if not stage.at_once:
-        return parallel_map(dataset, apply, stage)
-    return parallel_map(dataset.batch(stage.at_once), apply, stage).unbatch()
+        return parallel_map(dataset, apply, stage, context)
+    return parallel_map(dataset.batch(stage.at_once), apply, stage, context).unbatch()

@@ -89,7 +89,11 @@ class _Planner:
         """Yield the stages in order; `drop_remainder` applies to training only."""
         load = self.spec.load
         stages = list(self._before_batch(transform, evaluation=evaluation))
-        batch = Batch(batch_size=load.batch_size, drop_remainder=load.drop_remainder and not evaluation)
+        batch = Batch(
+            batch_size=load.batch_size,
+            drop_remainder=load.drop_remainder and not evaluation,
+            num_parallel_calls=load.num_parallel_calls,
+        )
         of_batches: list[Stage] = []
         last = stages[-1]
         if isinstance(last, Turbo) and last.at_once > 1:

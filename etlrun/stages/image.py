@@ -111,7 +111,7 @@ class Resize(Step):
         """(height, width, 3) -> (*size, 3) of `dtype`, same range; uint8 is rounded."""
         image = tf.image.resize(image, size, method=method, antialias=antialias)
         image = tf.round(image) if dtype == "uint8" else image
-        return tf.ensure_shape(tf.saturate_cast(image, dtype), (*size, 3))
+        return tf.ensure_shape(tf.cast(image, dtype), (*size, 3))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -16,6 +16,7 @@ from etlrun.stages.base import (
     Flag,
     Natural,
     Nodes,
+    Parallelism,
     Positive,
     Scope,
     Stage,
@@ -100,20 +101,25 @@ class Batch(Stage):
     Attributes:
         batch_size: Examples per batch.
         drop_remainder: Whether to drop a last, smaller batch.
+        num_parallel_calls: Batches that are put together in parallel; null for one after the other.
     """
 
     path: ClassVar[str] = "load.batch"
     nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(BATCHES),)
+    tuned: ClassVar[Tuned | None] = Tuned("num_parallel_calls", "parallelism", "load.num_parallel_calls")
     scope: ClassVar[Scope] = Scope.EACH
 
     batch_size: Annotated[Positive, ORDER]
     drop_remainder: Annotated[Flag, ORDER]
+    num_parallel_calls: Annotated[Parallelism, SPEED] = None
 
     def flow(self, incoming: Flow) -> Flow:
         return incoming.replace(batch_size=self.batch_size)
 
     def call(self) -> Call:
-        keywords = {"drop_remainder": True} if self.drop_remainder else {}
+        keywords: dict[str, Any] = {"drop_remainder": True} if self.drop_remainder else {}
+        if self.num_parallel_calls is not None:
+            keywords["num_parallel_calls"] = Parallel(self.num_parallel_calls)
         return Call("batch", (Constant("BATCH_SIZE", self.batch_size),), keywords)
 
 
@@ -146,6 +152,8 @@ class Load(Stage):
         batch_size: Examples per batch.
         drop_remainder: Whether to drop a last, smaller batch of a training pass.
         prefetch: Batches to prefetch; 0 for none.
+        num_parallel_calls: Batches that are put together in parallel; null for one after the other, in the thread that
+            asks for them.
         shuffle_at: `auto` shuffles examples as they are read where the steps after that change neither their number nor
             their order, so that the buffer holds encoded images and a pass starts at once; the examples and their order
             are the same. `before_batch` shuffles after all steps.
@@ -161,6 +169,7 @@ class Load(Stage):
     prefetch: Annotated[Buffer, SPEED]
     shuffle_at: Annotated[Literal["auto", "before_batch"], Expected("auto or before_batch"), SPEED] = "auto"
     shuffle: Annotated[Literal["buffer", "full"], Expected("buffer or full"), ORDER] = "buffer"
+    num_parallel_calls: Annotated[Parallelism, SPEED] = None
 
     @property
     def shuffles(self) -> bool:

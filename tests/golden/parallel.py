@@ -80,7 +80,7 @@ def resize(image: tf.Tensor, *, size: tuple[int, int], method: str, antialias: b
     """(height, width, 3) -> (*size, 3) of `dtype`, same range; uint8 is rounded."""
     image = tf.image.resize(image, size, method=method, antialias=antialias)
     image = tf.round(image) if dtype == "uint8" else image
-    return tf.ensure_shape(tf.saturate_cast(image, dtype), (*size, 3))
+    return tf.ensure_shape(tf.cast(image, dtype), (*size, 3))
 
 
 def transform(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -111,7 +111,7 @@ def train_dataset() -> tf.data.Dataset:
         """Return pass `number`, from 1; SEED and `number` determine its randomness."""
         seed = number + SEED * 1_000_003
         dataset = examples.shuffle(1024, seed=seed, reshuffle_each_iteration=False)
-        return dataset.batch(BATCH_SIZE)
+        return dataset.batch(BATCH_SIZE, num_parallel_calls=tf.data.AUTOTUNE)
 
     dataset = tf.data.Dataset.counter(1).take(EPOCHS).flat_map(one_pass)
     dataset = dataset.prefetch(tf.data.AUTOTUNE)
