@@ -79,16 +79,18 @@ def test_every_stage_of_a_plan_has_its_costs(overrides: list[str], tiny: Path, t
 
 def test_parallelism_and_buffers_are_those_of_the_config(tiny: Path) -> None:
     words = ("extract.num_parallel_calls=3", "transform.num_parallel_calls=5", "load.prefetch=6")
-    rows = {row.stage: row for row in seen(plan_on(tiny, *words)).rows}
+    rows = {row.stage: row for row in seen(plan_on(tiny, *words, "load.num_parallel_calls=null")).rows}
     assert rows["extract.interleave"].parallelism == 3
     assert rows["transform.map"].parallelism == 5
     assert rows["load.prefetch"].buffer_size == 6
     assert rows["load.batch"].parallelism is None
+    rows = {row.stage: row for row in seen(plan_on(tiny, *words, "load.num_parallel_calls=2")).rows}
+    assert rows["load.batch"].parallelism == 2
 
 
 def test_a_config_that_says_serial_and_no_prefetch_gets_it(tiny: Path) -> None:
-    words = ("transform.num_parallel_calls=null", "load.prefetch=0", "load.shuffle_buffer=0")
-    costs = seen(plan_on(tiny, *words))
+    serial = (f"{group}.num_parallel_calls=null" for group in ("transform", "load"))
+    costs = seen(plan_on(tiny, *serial, "load.prefetch=0", "load.shuffle_buffer=0"))
     rows = {row.stage: row for row in costs.rows}
     assert rows["transform.map"].parallelism is None
     assert "load.prefetch" not in rows
@@ -113,7 +115,7 @@ def test_what_autotune_settled_on_can_be_planned(tiny: Path) -> None:
     plan = plan_on(tiny, "load.prefetch=2")
     rows = seen(plan).rows
     values = settled_values(plan.train, rows)
-    assert values.keys() == {"extract.num_parallel_calls", "transform.num_parallel_calls"}
+    assert values.keys() == {f"{group}.num_parallel_calls" for group in ("extract", "transform", "load")}
     assert all(value >= 1 for value in values.values())
     settled = plan_on(tiny, "load.prefetch=2", *(f"{key}={value}" for key, value in values.items()))
     assert [planned.stage for planned in with_settled(plan.train, rows)] == [item.stage for item in settled.train]
