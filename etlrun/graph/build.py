@@ -55,7 +55,7 @@ class Pipeline:
         self._has_memory = cache is not None and keeper is None
         self._without_cache = by_number([*before, *after])
         if cache is not None and keeper is None:
-            self._before = staged(counted(self._before, context), cache, context)
+            self._before = staged(counted(self._before, self._kept, context), cache, context)
         self._before = self._before.with_options(_as_written())  # which apply to all datasets derived from it
         self._number, self.filling_s = 0, 0.0
         batches = self._whole()

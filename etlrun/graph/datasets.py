@@ -17,6 +17,7 @@ from etlrun.sources.tfds import Example
 from etlrun.stages.base import Stage
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
+from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode
 from etlrun.stages.load import FullShuffle
 from etlrun.stages.model import Backbone
@@ -127,8 +128,15 @@ def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.
     return dataset.batch(stage.pictures_at_once).prefetch(1).map(features).unbatch()
 
 
-def counted(dataset: tf.data.Dataset, context: Context) -> tf.data.Dataset:
-    """Return the same examples, and count the bytes of a pass over them."""
+def counted(dataset: tf.data.Dataset, flow: Flow, context: Context) -> tf.data.Dataset:
+    """Return the same examples, and count the bytes of a pass over them; where all have one size, at its end."""
+    as_is = tf.autograph.experimental.do_not_convert
+    if flow.example_bytes is not None and context.source.dataset.on_corrupt != "skip":
+        whole = int(flow.example_bytes * context.split.num_examples)
+        end = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64)).map(
+            as_is(lambda none: context.held_bytes.assign(whole) * none)
+        )
+        return dataset.concatenate(end.flat_map(as_is(dataset.take)))
 
     def count(number: tf.Tensor, example: Any) -> Any:
         size = tf.add_n([_size(feature) for feature in tf.nest.flatten(example)])
@@ -136,7 +144,7 @@ def counted(dataset: tf.data.Dataset, context: Context) -> tf.data.Dataset:
         with tf.control_dependencies([context.held_bytes.assign(before + size)]):
             return tf.nest.map_structure(tf.identity, example)
 
-    return dataset.enumerate().map(tf.autograph.experimental.do_not_convert(count))
+    return dataset.enumerate().map(as_is(count))
 
 
 def _size(feature: tf.Tensor) -> tf.Tensor:

@@ -23,6 +23,8 @@ Dtype = Annotated[Literal["auto", "uint8"], Expected("auto or uint8")]
 
 _COUNTED = Nodes(("Map",), is_single=True)
 """A map that counts or writes the cached examples."""
+_SIZED = Nodes(("Concatenate", "Map"), is_single=True)
+"""The same; what tells the size of examples of one size at their end."""
 
 
 MEMORY_SHARE, DISK_SHARE = 0.8, 0.95
@@ -79,7 +81,7 @@ class MemoryCache(_Cache):
 
     path: ClassVar[str] = "cache.memory"
     keeps: ClassVar[bool] = True
-    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("MemoryCache",)), _COUNTED)
+    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("MemoryCache",)), _SIZED)
 
     def call(self) -> Call:
         return Call("cache")
