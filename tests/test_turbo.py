@@ -1,5 +1,6 @@
 """Whole batches decoded by libjpeg-turbo and resized by OpenCV: pixels, places in a pipeline, and odd images."""
 
+import base64
 import io
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,10 +44,19 @@ def noise(height: int, width: int) -> Any:
     return np.repeat(np.repeat(coarse, 8, axis=0), 8, axis=1)[:height, :width]
 
 
+ARITHMETIC = base64.b85decode(
+    "|JeWF01!$>Nk#wx0RR9200961|JwjV02>k%7Zed27Zw*D92+1gLMtdGB`8rkJupIGRb^yfRb5+Zc$tA}agcLcU4^xVke;Kft*d8%"
+    "yve$z$C;?Br2pFhLjfEf9w;LyPAe-;q;6eqq@<*zq@<*zq@<*zq@<*zq@<*zq@<*zq@<*zq@<*zq@<*zq@<*zq@<*zq@<*zq@@4J"
+    "01*fP5C9kh0U`hb5di}c0sqVZ3IGrg1pyEd1^?Or3<CiG0ucid06zfyq2@JkX>^-+^sxF~psXpr1^%Aft{?I3vS4ma6}^o!=z@g1"
+    "0?44oC5~bT-D6?(6l`Hws$l=w"
+)
+"""24x16 pixels with arithmetic coding, which Pillow does not write: `jpegtran -arithmetic` has made it."""
+
 ODD: Mapping[str, bytes] = {
     "progressive": encoded(noise(60, 50), "JPEG", progressive=True),
     "grey": encoded(noise(60, 50), "JPEG", mode="L"),
     "CMYK": encoded(noise(60, 50), "JPEG", mode="CMYK"),
+    "arithmetic coding": ARITHMETIC,
     "4:4:4": encoded(noise(61, 51), "JPEG", subsampling=0),
     "one pixel": encoded(noise(1, 1), "JPEG"),
     "65,500 pixels wide": encoded(noise(3, 65_500), "JPEG"),
