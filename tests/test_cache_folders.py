@@ -205,5 +205,5 @@ def test_what_can_be_no_folder_of_caches_is_told(make: Callable[[Path], object],
     path = store.folder / "lock" if store.folder.is_dir() else store.folder
     assert str(caught.value) == (
         f"cache.dir: found {path}: {reason}; expected a folder that can be written to\n"
-        "    -> set cache.dir to another folder, or cache=memory"
+        "    -> set cache.dir to another folder, or cache=none"
     )

@@ -125,7 +125,7 @@ def test_a_folder_that_takes_no_files_is_refused_at_once(name: str) -> None:
     path = "/proc/lock" if name == "/proc" else name
     assert str(caught.value) == (
         f"cache.dir: found {path}: No such file or directory; expected a folder that can be written to\n"
-        "    -> set cache.dir to another folder, or cache=memory"
+        "    -> set cache.dir to another folder, or cache=none"
     )
 
 

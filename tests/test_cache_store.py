@@ -282,5 +282,5 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         Store(tmp_path / "file" / "caches").make()
     assert str(caught.value) == (
         f"cache.dir: found {tmp_path / 'file' / 'caches'}: Not a directory; expected a folder that can be written to\n"
-        "    -> set cache.dir to another folder, or cache=memory"
+        "    -> set cache.dir to another folder, or cache=none"
     )

@@ -128,13 +128,13 @@ def test_who_may_not_write_reads_what_is_there_and_is_refused_what_is_not(folder
     code = "try:\n    Store(store.folder / 'new').make()\nexcept WorldError as error:\n    print(error)"
     assert done(BERT, folder, code) == (
         f"cache.dir: found {folder / 'new'}: Permission denied; expected a folder that can be written to\n"
-        "    -> set cache.dir to another folder, or cache=memory\n"
+        "    -> set cache.dir to another folder, or cache=none\n"
     )
     (folder / KEY).rename(folder / "aside")
     code = code.replace("Store(store.folder / 'new').make()", "keeper_of(store, print).prepare()")
     assert done(BERT, folder, code) == (
         f"cache.dir: found {folder}: Permission denied; expected a folder that can be written to\n"
-        "    -> set cache.dir to another folder, or cache=memory\n"
+        "    -> set cache.dir to another folder, or cache=none\n"
     )
     (folder / "aside").rename(folder / KEY)
     assert names(folder) == before

@@ -180,6 +180,12 @@ def test_it_is_refused_where_examples_have_no_number() -> None:
     )
 
 
+def test_a_single_epoch_gains_nothing_from_the_cache_that_it_waits_for() -> None:
+    note = "cache.disk benefits only other runs: a single epoch waits for all of it, and reads it once."
+    assert plan_of(*FULL, "cache=disk", "trainer.epochs=1").remarks == (note,)
+    assert plan_of(*FULL, "cache=disk").remarks == ()
+
+
 def test_a_diff_says_order_and_nothing_of_a_buffer_that_is_not_used() -> None:
     found = compare(plan_of("extract=sequential", "cache=none"), plan_of(*FULL, "load.shuffle_buffer=7"))
     assert [(change.path, str(change.kind)) for change in found.differences] == [("load.shuffle", "order")]
@@ -187,16 +193,17 @@ def test_a_diff_says_order_and_nothing_of_a_buffer_that_is_not_used() -> None:
     assert plan_of(*FULL).fingerprint != plan_of(*FULL, "load.shuffle=buffer").fingerprint
 
 
-def test_a_damaged_record_is_named(tiny: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("place", "record"), [(-40, NUM_EXAMPLES // 4 - 1), (9, 0)])
+def test_a_damaged_record_or_length_is_named(place: int, record: int, tiny: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny, tmp_path / "data")
     shard = sorted((tmp_path / "data").rglob("*-train.tfrecord-*"))[1]
     content = bytearray(shard.read_bytes())
-    content[-40] ^= 1
+    content[place] ^= 1
     shard.write_bytes(content)
     status, summary = run_here(tmp_path / "run", emulated(tmp_path / "data", *FULL, "trainer.epochs=1"))
     assert status == 1
-    last = NUM_EXAMPLES // 4 - 1
-    assert f"{shard}, record {last}: found corrupted record" in summary["error"]
+    assert f"{shard}, record {record}: found corrupted record" in summary["error"]
+    assert "or set dataset.on_corrupt=skip and load.shuffle=buffer to skip" in summary["error"]
 
 
 def test_a_truncated_shard_is_named_before_the_first_step(tiny: Path, tmp_path: Path) -> None:

@@ -87,14 +87,17 @@ def test_a_file_that_changed_a_moment_ago_is_not_kept(data: Path, monkeypatch: p
     assert rows() == 0
 
 
-@pytest.mark.parametrize("broken", [b"", b"no database at all, but a text of some length" * 40, None])
+@pytest.mark.parametrize("broken", [b"", b"no database at all, but a text of some length" * 40, None, 4096])
 def test_a_broken_database_costs_reading_and_is_made_again(
-    data: Path, later_process: list[str], monkeypatch: pytest.MonkeyPatch, broken: bytes | None
+    data: Path, later_process: list[str], monkeypatch: pytest.MonkeyPatch, broken: bytes | int | None
 ) -> None:
     first = content_of(data).digest
     if broken is None:
         with closing(sqlite3.connect(database())) as opened, opened:
             opened.execute("UPDATE files SET value = x'00'")
+    elif isinstance(broken, int):  # all after the first page
+        content = database().read_bytes()
+        database().write_bytes(content[:broken] + b"\xff" * (len(content) - broken))
     else:
         database().write_bytes(broken)
     for _ in range(2):

@@ -109,7 +109,7 @@ class Store:
             with self._alone():
                 _refuse_unwritable(self.folder)
         except OSError as error:
-            remedy = "set cache.dir to another folder, or cache=memory"
+            remedy = "set cache.dir to another folder, or cache=none"
             raise unusable(error, self.folder, "cache.dir", remedy) from error
 
     def has(self, key: str) -> bool:

@@ -32,9 +32,10 @@ _RECORD = function(
     "path, place, size = located(split)[number]",
     'with pathlib.Path(path).open("rb") as file:',
     "    found = os.pread(file.fileno(), size, place)",
-    "crc = google_crc32c.value(found[12:-4])",
-    'if int.from_bytes(found[-4:], "little") != ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF:',
-    '    raise ValueError(f"corrupted record at {place} of {path}")',
+    "for data, checksum in ((found[:8], found[8:12]), (found[12:-4], found[-4:])):",
+    "    crc = google_crc32c.value(data)",
+    '    if int.from_bytes(checksum, "little") != ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF:',
+    '        raise ValueError(f"corrupted record at {place} of {path}")',
     "return found[12:-4]",
 )
 _NUMBERED = function(

@@ -48,5 +48,5 @@ def _located(context: Context) -> Numbered:
         raise source.unreadable(str(error.filename), error.strerror or str(error)) from error
     except ValueError as error:
         for corrupt in corrupt_records(source, split):
-            raise corrupt.error() from error
+            raise corrupt.error(by_number=True) from error
         raise

@@ -238,6 +238,8 @@ def unread_cache(spec: RunSpec) -> str | None:
     """Return why the cache of a run has no benefit; None if it has one, or if there is no cache."""
     if spec.trainer.epochs != 1 or spec.trainer.steps_per_epoch is not None or not spec.cache.keeps:
         return None
+    if spec.load.shuffle == "full":
+        return f"{spec.cache.path} benefits only other runs: a single epoch waits for all of it, and reads it once."
     if spec.cache.outlives_run:
         return f"{spec.cache.path} benefits only other runs: a single epoch never reads it back."
     return f"{spec.cache.path} has no effect: a single epoch never reads it back."

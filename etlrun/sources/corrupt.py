@@ -33,13 +33,14 @@ class CorruptRecord:
     expected: str
     lost: int = 1
 
-    def error(self) -> WorldError:
-        """Return the error that ends a run."""
+    def error(self, *, by_number: bool = False) -> WorldError:
+        """Return the error that ends a run; one that reads `by_number` can't skip records."""
+        also = " and load.shuffle=buffer" if by_number else ""
         return WorldError(
             where=f"{self.path}, record {self.record}",
             found=self.reason,
             expected=self.expected,
-            remedy="prepare the dataset again, or set dataset.on_corrupt=skip to skip and count such records",
+            remedy=f"prepare the dataset again, or set dataset.on_corrupt=skip{also} to skip and count such records",
         )
 
 

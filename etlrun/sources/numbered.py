@@ -48,13 +48,15 @@ class Numbered:
         size = int(self._starts[number + shard + 1]) - place
         with Path(path).open("rb", buffering=0) as file:
             found = os.pread(file.fileno(), size, place)
-        data = found[_HEAD : size - _FOOT]
-        if len(found) != size or found[size - _FOOT :] != _masked(google_crc32c.value(data)):
+        data, length = found[_HEAD : size - _FOOT], found[:8]
+        checksums = found[8:_HEAD], found[size - _FOOT :]
+        if len(found) != size or checksums != (_masked(length), _masked(data)):
             raise ValueError(f"corrupted record at {place} of {path}")
         return data
 
 
-def _masked(crc: int) -> bytes:
-    """Return a checksum as TFRecord files contain it."""
-    rotated = (crc >> 15 | crc << 17) + 0xA282EAD8
+def _masked(data: bytes) -> bytes:
+    """Return the checksum of `data` as TFRecord files contain it."""
+    crc = google_crc32c.value(data)
+    rotated: int = (crc >> 15 | crc << 17) + 0xA282EAD8
     return (rotated & 0xFFFFFFFF).to_bytes(4, "little")

@@ -49,35 +49,44 @@ def known(stamps: Mapping[str, Stamp], read: Read) -> dict[str, bytes | None]:
     return {path: _in_process[kind, path, stamp] for path, stamp in stamps.items()}
 
 
+def _place() -> Path:
+    return platformdirs.user_cache_path("etlrun") / "records.sqlite"
+
+
 @contextmanager
 def _opened() -> Iterator[sqlite3.Connection | None]:
-    """Open the database of all users' files; None where there can't be one."""
-    path = platformdirs.user_cache_path("etlrun") / "records.sqlite"
+    """Open the database of all files; None where there can't be one."""
+    path = _place()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         database = sqlite3.connect(path, timeout=_BUSY_S)
-        try:
-            database.execute(
-                "CREATE TABLE IF NOT EXISTS files"
-                "(kind TEXT, path TEXT, stamp TEXT, value BLOB, checksum TEXT, PRIMARY KEY (kind, path)) WITHOUT ROWID"
-            )
-        except sqlite3.OperationalError:  # busy, read-only or full
-            database.close()
-            raise
-        except sqlite3.DatabaseError:  # not a database, or a damaged one: all it holds can be read again
-            database.close()
-            path.unlink(missing_ok=True)
-            raise
     except (OSError, sqlite3.Error):
         yield None
         return
     with contextlib.closing(database):
+        with _repaired(path):
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS files"
+                "(kind TEXT, path TEXT, stamp TEXT, value BLOB, checksum TEXT, PRIMARY KEY (kind, path)) WITHOUT ROWID"
+            )
         yield database
+
+
+@contextmanager
+def _repaired(path: Path) -> Iterator[None]:
+    """Go on without a database that is busy, read-only or full; remove a damaged one, which is made again."""
+    try:
+        yield
+    except sqlite3.OperationalError:
+        pass
+    except sqlite3.DatabaseError:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def _kept(database: sqlite3.Connection, kind: str, stamps: Mapping[str, Stamp]) -> dict[str, bytes | None]:
     found = {}
-    with contextlib.suppress(sqlite3.Error):
+    with _repaired(_place()):
         for path, stamp in stamps.items():
             query = "SELECT value, checksum FROM files WHERE kind = ? AND path = ? AND stamp = ?"
             row = database.execute(query, (kind, _absolute(path), _text(stamp))).fetchone()
@@ -95,7 +104,7 @@ def _keep(
         for path, value in made.items()
         if max(stamps[path][-2:]) < settled_ns and _is_unchanged(path, stamps[path])
     ]
-    with contextlib.suppress(sqlite3.Error), database:
+    with _repaired(_place()), database:
         database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", rows)
 
 
