@@ -175,7 +175,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             lines.append(finding(known.data_dir, Path(folder), 16_000, shards))
             print(lines[-1], flush=True)
-    text = "\n".join([f"`python -m benchmarks.scale --data-dir DIR` on {cores()} cores", "", *lines, ""])
+    command = f"python -m benchmarks.scale --data-dir DIR --records {' '.join(map(str, known.records))}"
+    text = "\n".join([f"`{command}` on {cores()} cores", "", *lines, ""])
     if known.output:
         known.output.write_text(text, encoding="utf-8")
 
