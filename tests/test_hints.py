@@ -8,7 +8,10 @@ from tests.configs import refusal_of_request
     [
         ("prefetch=4", "did you mean `load.prefetch`?"),
         ("cycle_length=4", "did you mean `extract.cycle_length`?"),
-        ("num_parallel_calls=4", "did you mean `extract.num_parallel_calls` or `transform.num_parallel_calls`?"),
+        (
+            "num_parallel_calls=4",
+            "did you mean `load.num_parallel_calls` or `extract.num_parallel_calls` or `transform.num_parallel_calls`?",
+        ),
         ("batch_size=64", "did you mean `load.batch_size`?"),
         ("epochs=3", "did you mean `trainer.epochs`?"),
         ("lr=0.01", "did you mean `trainer.learning_rate`?"),

@@ -23,7 +23,7 @@ flowchart LR
   train_2 --> train_3
   train_4["load.shuffle<br/>buffer_size=1024<br/>seed=0"]
   train_3 --> train_4
-  train_5["load.batch<br/>batch_size=32<br/>drop_remainder=false"]
+  train_5["load.batch<br/>batch_size=32<br/>drop_remainder=false<br/>num_parallel_calls=autotune"]
   train_4 --> train_5
   train_5 --> model
   validation_0[("etlrun_sample<br/>train[80%:]")]
@@ -34,7 +34,7 @@ flowchart LR
   validation_1 --> validation_2
   validation_3["cache.memory<br/>at=transformed<br/>dtype=auto<br/>dir=null<br/>when_busy=uncached<br/>codec=raw"]
   validation_2 --> validation_3
-  validation_4["load.batch<br/>batch_size=32<br/>drop_remainder=false"]
+  validation_4["load.batch<br/>batch_size=32<br/>drop_remainder=false<br/>num_parallel_calls=autotune"]
   validation_3 --> validation_4
   validation_4 --> model
   model["transform.scale_minus_one_one<br/>model.mobilenet_v2"]

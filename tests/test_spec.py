@@ -45,7 +45,9 @@ def test_the_default_config_is_this_spec() -> None:
         transform=transform,
         eval_transform=transform,
         cache=MemoryCache(at="transformed", dtype="auto", dir=None, when_busy="uncached"),
-        load=Load(shuffle_buffer=1024, batch_size=32, drop_remainder=False, prefetch="autotune"),
+        load=Load(
+            shuffle_buffer=1024, batch_size=32, drop_remainder=False, prefetch="autotune", num_parallel_calls="autotune"
+        ),
         model=MobileNetV2(alpha=0.35, weights=None, trainable=True, batch_norm_momentum=0.8),
         trainer=Trainer(
             epochs=4,
