@@ -56,7 +56,7 @@ def test_there_must_be_something_to_freeze(done: tuple[Path, dict[str, Any]], tm
         "    -> pass the folder that a run prints at its end"
     )
     (tmp_path / "events.jsonl").write_text("")
-    tunable = "extract.num_parallel_calls, transform.num_parallel_calls or load.prefetch"
+    tunable = "extract.num_parallel_calls, transform.num_parallel_calls, load.num_parallel_calls or load.prefetch"
     assert message_of_freeze(tmp_path) == (
         f"{tmp_path}: found no value set by AUTOTUNE; expected a completed run with `autotune` in {tunable}\n"
         "    -> run it with one of these set to autotune"

@@ -27,8 +27,8 @@ def overlay(folder: Path) -> str:
         raise WorldError(
             where=str(folder),
             found="no value set by AUTOTUNE" if tuned is not None else "a run that ended before it was measured",
-            expected="a completed run with `autotune` in extract.num_parallel_calls, transform.num_parallel_calls or "
-            "load.prefetch",
+            expected="a completed run with `autotune` in extract.num_parallel_calls, transform.num_parallel_calls, "
+            "load.num_parallel_calls or load.prefetch",
             remedy="run it with one of these set to autotune",
         )
     head = [
