@@ -13,8 +13,8 @@ import argparse
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -22,14 +22,11 @@ import numpy.typing as npt
 from scipy import stats
 
 from benchmarks.decoding import TURBO
+from benchmarks.ladder import base_of, built
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.graph.build import Pipeline
 from etlrun.machine import cores
-from etlrun.run import model as models
-from etlrun.run.caches import keepers_of
-from etlrun.run.fit import whole_model
-from etlrun.run.session import contexts_of, opened
+from etlrun.run.session import opened
 from etlrun.stages import STAGES
 
 SIDES: Mapping[str, tuple[str, ...]] = {
@@ -53,30 +50,12 @@ def words_of(data_dir: str, weights: str) -> list[str]:
     return [*words, "model.trainable=false"]
 
 
-def read(words: Sequence[str]) -> tuple[Pixels, Labels]:
-    """All photos and their classes, as the first pass of a run has them."""
-    plan = resolve(Request(overrides=list(words)), STAGES).plan
-    contexts = contexts_of(plan, opened(plan), with_validation=False)
-    keeper = keepers_of(plan, contexts, {}, print).get("train")
-    pipeline = Pipeline(plan.train, contexts["train"], keeper)
-    if keeper is not None:
-        keeper.prepare()
-    batches = list(map(_as_numpy, pipeline.dataset))
-    if keeper is not None:
-        keeper.close()
+def pixels_of(words: list[str]) -> tuple[Pixels, Labels]:
+    """All photos and their classes, as the passes of a run have them."""
+    with ExitStack() as stack:
+        batches = [(images.numpy(), labels.numpy()) for images, labels in built(words, stack).dataset]
     images, labels = (np.concatenate(column) for column in zip(*batches, strict=True))
     return images, labels
-
-
-def _as_numpy(batch: Any) -> tuple[Pixels, Labels]:
-    return batch[0].numpy(), batch[1].numpy()
-
-
-def base_of(words: Sequence[str]) -> Any:
-    """The frozen base of the model, from images to features."""
-    plan = resolve(Request(overrides=list(words)), STAGES).plan
-    assert plan.spec.fit is not None
-    return models.backbone(whole_model(plan, opened(plan), None, plan.spec.fit)).features
 
 
 def accuracy(features: npt.NDArray[np.float32], labels: Labels, seed: int) -> float:
@@ -109,7 +88,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     known = parser.parse_args()
     common = words_of(known.data_dir, known.weights)
-    base = base_of(common)
+    plan = resolve(Request(overrides=common), STAGES).plan
+    base = base_of(plan, opened(plan)).features
     lines = [
         "| pixels | mean difference in levels | largest | val accuracy % | difference, 95 % interval |",
         "|---|---|---|---|---|",
@@ -117,7 +97,7 @@ def main() -> None:
     first, accuracies = None, {}
     for name, overrides in SIDES.items():
         with tempfile.TemporaryDirectory() as folder:
-            images, labels = read([*common, *overrides, f"cache.dir={folder}"])
+            images, labels = pixels_of([*common, *overrides, f"cache.dir={folder}"])
         first = images if first is None else first
         features = np.concatenate([base(images[at : at + 64]) for at in range(0, len(images), 64)])
         accuracies[name] = [accuracy(features, labels, seed) for seed in range(known.seeds)]

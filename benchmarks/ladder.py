@@ -30,12 +30,14 @@ from benchmarks.decoding import BATCH_SIZE, SIDE, TURBO, by_hand, in_turns, read
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
+from etlrun.graph.context import Backbone
 from etlrun.machine import cores
-from etlrun.plan.plan import reads_features
+from etlrun.plan.plan import Plan, reads_features
 from etlrun.run import model as models
 from etlrun.run.caches import keepers_of
 from etlrun.run.fit import whole_model
 from etlrun.run.session import contexts_of, opened
+from etlrun.sources.tfds import Source
 from etlrun.stages import STAGES
 
 SIDES: Mapping[str, tuple[str, ...]] = {
@@ -61,12 +63,17 @@ def naive(data_dir: str) -> tf.data.Dataset:
     return dataset.map(lambda image, label: (scaled(image), label)).batch(BATCH_SIZE).with_options(options)
 
 
+def base_of(plan: Plan, source: Source) -> Backbone:
+    """The frozen base of the model of a plan."""
+    assert plan.spec.fit is not None
+    return models.backbone(whole_model(plan, source, None, plan.spec.fit))
+
+
 def built(words: list[str], stack: ExitStack) -> Pipeline:
     """The training pipeline of a config, its cache filled."""
     plan = resolve(Request(overrides=words), STAGES).plan
     source = opened(plan)
-    assert plan.spec.fit is not None
-    backbone = models.backbone(whole_model(plan, source, None, plan.spec.fit)) if reads_features(plan) else None
+    backbone = base_of(plan, source) if reads_features(plan) else None
     contexts = contexts_of(plan, source, with_validation=False, backbone=backbone)
     keeper = keepers_of(plan, contexts, {}, print).get("train")
     pipeline = Pipeline(plan.train, contexts["train"], keeper)

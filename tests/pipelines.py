@@ -1,6 +1,6 @@
 """Pipelines without a run around them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from etlrun.graph.build import Pipeline
@@ -15,10 +15,10 @@ def _unexpected(text: str) -> None:
 
 
 @contextmanager
-def training_pipeline(plan: Plan) -> Iterator[Pipeline]:
-    """Of `plan`. A cache on disk is opened or claimed before, and closed after; nothing may go wrong with it."""
+def training_pipeline(plan: Plan, say: Callable[[str], None] = _unexpected) -> Iterator[Pipeline]:
+    """Of `plan`. A cache on disk is opened or claimed before, and closed after; `say` hears what goes wrong with it."""
     contexts = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)
-    keeper = keepers_of(plan, contexts, {}, _unexpected).get("train")
+    keeper = keepers_of(plan, contexts, {}, say).get("train")
     if keeper is None:
         yield Pipeline(plan.train, contexts["train"])
         return

@@ -9,7 +9,7 @@ from etlrun.plan.plan import reads_features
 from etlrun.stages.load import AT_ONCE, FullShuffle
 
 _ORDERED = (
-    "order = tf.numpy_function(full_shuffle, [count, seed], tf.int64)",
+    "order = tf.numpy_function(shuffle_full, [count, seed], tf.int64)",
     "numbers = tf.data.Dataset.from_tensor_slices(tf.ensure_shape(order, (None,)))",
 )
 _LOCATED = function(

@@ -14,7 +14,7 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import FullShuffle
 from etlrun.stages.step import Step
-from etlrun.stages.turbo import Turbo, TurboAfterCache
+from etlrun.stages.turbo import Turbo
 
 Lines = tuple[str, ...]
 
@@ -52,8 +52,7 @@ def source_of(step: Step | Turbo | FullShuffle) -> str:
 
 
 def _name(step: Step | Turbo | FullShuffle) -> str:
-    names: dict[type, str] = {Turbo: "turbo", TurboAfterCache: "turbo", FullShuffle: "full_shuffle"}
-    return names.get(type(step)) or step.path.rpartition(".")[2]
+    return "turbo" if isinstance(step, Turbo) else step.path.rpartition(".")[2]
 
 
 def _parsed(dataset: Dataset, parse: str) -> Lines:

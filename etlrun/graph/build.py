@@ -58,7 +58,7 @@ class Pipeline:
             self._before = staged(counted(self._before, self._kept, context), cache, context)
         self._before = self._before.with_options(_as_written())  # which apply to all datasets derived from it
         self._number, self.filling_s = 0, 0.0
-        batches = self._whole()
+        batches = self._build(self._unread(context), self._ahead)
         _check(batches, stages[-1].gives)
         self.dataset: tf.data.Dataset = Passes(batches, lambda: iter(self._next_pass()))
 
@@ -91,21 +91,19 @@ class Pipeline:
         self._fill_first()
         self.context.passes_begun.assign(self._number)
         context = dataclasses.replace(self.context, pass_number=self._number)
-        dataset = self._before
-        if self.keeper is not None:
-            mode = int(self.keeper.begin())
-            if mode == READ:
-                return self._read([*self._after, *self._ahead], self.keeper.count, context)
-            dataset = disk.written(dataset, self.keeper, tf.constant(mode, tf.int64))
-        if self._without_cache:
-            return self._build(self._build(None, self._without_cache, context), self._ahead).with_options(_as_written())
-        return self._build(self._build(dataset, self._after, context), self._ahead)
+        mode = None if self.keeper is None else int(self.keeper.begin())
+        if self.keeper is not None and mode == READ:
+            return self._read([*self._after, *self._ahead], self.keeper.count, context)
+        return self._build(self._unread(context, mode), self._ahead)
 
-    def _whole(self) -> tf.data.Dataset:
-        """Return all stages as one graph, whose elements are those of each pass."""
+    def _unread(self, context: Context, mode: Any = None) -> tf.data.Dataset:
+        """Return the batches of a pass that doesn't read a disk cache, but may fill it if it has a `mode`."""
         if self._without_cache:
-            return self._build(self._build(None, self._without_cache), self._ahead)
-        return self._build(self._build(self._before, self._after), self._ahead)
+            return self._build(None, self._without_cache, context).with_options(_as_written())
+        dataset = self._before
+        if self.keeper is not None and mode is not None:
+            dataset = disk.written(dataset, self.keeper, tf.cast(mode, tf.int64))
+        return self._build(dataset, self._after, context)
 
     def _fill_first(self) -> None:
         """Fill a cache whose examples are read by number, which are all in it before the first one is read."""
@@ -132,25 +130,21 @@ class Pipeline:
     def _pass(self, number: tf.Tensor, *decided: tf.Tensor) -> tf.data.Dataset:
         context = dataclasses.replace(self.context, pass_number=number)
         if self.keeper is None:
-            return self._build(self._before, self._after, context)
+            return self._unread(context)
         mode, count = decided
-        if self._without_cache:
-            filling = self._build(None, self._without_cache, context)
-        else:
-            filling = self._build(disk.written(self._before, self.keeper, mode), self._after, context)
-        return disk.either(mode, filling, self._read(self._after, count, context))
+        return disk.either(mode, self._unread(context, mode), self._read(self._after, count, context))
 
     def _read(self, stages: Stages, count: Any, context: Context) -> tf.data.Dataset:
         """Return `stages` applied to the numbers of the examples, which are read as late as possible."""
-        numbers = tf.data.Dataset.range(count).with_options(_as_written())
         shuffling = [planned for planned in stages if planned.stage.only_reorders]
         ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
         others = [planned for planned in stages if planned not in (*shuffling, *ahead)]
-        if self._without_cache and shuffling:
-            numbers = in_random_order(count, context).with_options(_as_written())
-        else:
-            numbers = self._build(numbers, shuffling, context)
         kept = self._kept
+        if self._without_cache and shuffling:
+            numbers = in_random_order(count, context)
+        else:
+            numbers = self._build(tf.data.Dataset.range(count), shuffling, context)
+        numbers = numbers.with_options(_as_written())
         if others[0].gives.batch_size is None:
             batches = self._build(disk.read_each(numbers, self.keeper, kept), others, context)  # type: ignore[arg-type]
         else:

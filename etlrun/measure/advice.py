@@ -53,7 +53,7 @@ def _target(stage: str, plan: Plan, conditions: Mapping[str, Any]) -> str | None
     """Return advice on another target for the cache."""
     if stage == Backbone.path and not plan.spec.cache.outlives_run:
         return "Try cache=disk: later runs on the same data then read the features."
-    if stage == DiskCache.path and plan.spec.load.shuffle != "full" and _fits(conditions):
+    if stage == DiskCache.path and _fits_memory(plan, conditions):
         return f"Try cache=memory: the examples take {megabytes(conditions['cached_bytes'])}, which fits in memory."
     return None
 
@@ -62,11 +62,9 @@ def _extract(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
     """Return advice to read more files concurrently, if there are more."""
     extract, files = stage_of(plan.train, Interleave), min(conditions["shards"], _MOST_FILES)
     why = f"{files} files are then read concurrently."
-    if files == 1 or plan.spec.extract.decodes:
+    if files == 1 or plan.spec.extract.decodes or plan.spec.load.is_by_number:  # which reads concurrently, too
         return None
     if extract is None:
-        if plan.spec.load.shuffle == "full":
-            return None  # records are read by number, concurrently
         return f"Try extract=interleave extract.cycle_length={files}: {why}"
     calls, at_once = extract.num_parallel_calls, extract.at_once(conditions["shards"])
     calls = calls_here(str(calls), conditions["cores"]) if calls in CORES else calls
@@ -84,9 +82,10 @@ def _cache(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
     first = next((place for place, step in enumerate(steps) if step.random), None)
     if first is not None:
         return f"Try cache=disk cache.at={name_of_point(steps[:first])}: later epochs then start there."
-    target = "memory" if plan.spec.load.shuffle != "full" and _fits(conditions) else "disk"
+    target = "memory" if _fits_memory(plan, conditions) else "disk"
     return f"Try cache={target}: later epochs then read {megabytes(conditions['cached_bytes'])} from it."
 
 
-def _fits(conditions: Mapping[str, Any]) -> bool:
-    return bool(conditions["cached_bytes"] < MEMORY_SHARE * free_memory_bytes())
+def _fits_memory(plan: Plan, conditions: Mapping[str, Any]) -> bool:
+    """Return whether memory can hold the cache; it can't be read by number there."""
+    return not plan.spec.load.is_by_number and bool(conditions["cached_bytes"] < MEMORY_SHARE * free_memory_bytes())

@@ -111,7 +111,7 @@ class _Planner:
         steps, place = self._steps_and_place(transform)
         has_shuffle = load.shuffles and not evaluation
         shuffle: list[Stage] = []
-        if has_shuffle and load.shuffle == "full":
+        if has_shuffle and load.is_by_number:
             shuffle = [FullShuffle(seed=spec.trainer.seed)]
         elif has_shuffle:
             shuffle = [Shuffle(buffer_size=load.shuffle_buffer, seed=spec.trainer.seed)]
@@ -180,7 +180,7 @@ class _Planner:
         A cache stores examples in the order of the data, and an example that is skipped shifts those behind it.
         """
         spec = self.spec
-        if spec.load.shuffle == "full":
+        if spec.load.is_by_number:
             return not spec.cache.keeps
         keeps_order = transform.deterministic and spec.dataset.on_corrupt == "raise" and not spec.cache.keeps
         return spec.load.shuffle_at == "auto" and keeps_order and not spec.extract.decodes

@@ -41,7 +41,7 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
                 "remove the step",
                 is_rule=False,
             )
-    if spec.load.shuffle == "full":
+    if spec.load.is_by_number:
         yield from _by_number(spec)
     if spec.cache.keeps:
         yield from _cache(spec, train)
@@ -238,7 +238,7 @@ def unread_cache(spec: RunSpec) -> str | None:
     """Return why the cache of a run has no benefit; None if it has one, or if there is no cache."""
     if spec.trainer.epochs != 1 or spec.trainer.steps_per_epoch is not None or not spec.cache.keeps:
         return None
-    if spec.load.shuffle == "full":
+    if spec.load.is_by_number:
         return f"{spec.cache.path} benefits only other runs: a single epoch waits for all of it, and reads it once."
     if spec.cache.outlives_run:
         return f"{spec.cache.path} benefits only other runs: a single epoch never reads it back."

@@ -164,7 +164,7 @@ def _explain(work: Work, error: Exception) -> None:
         return
     for pipeline in work.pipelines.values():
         for corrupt in corrupt_records(pipeline.context.source, pipeline.split):
-            raise corrupt.error(by_number=work.plan.spec.load.shuffle == "full") from error
+            raise corrupt.error(by_number=work.plan.spec.load.is_by_number) from error
 
 
 def _report_changed(work: Work) -> None:

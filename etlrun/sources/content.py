@@ -17,7 +17,7 @@ import numpy.typing as npt
 from etlrun.errors import WorldError
 from etlrun.sources.records import Stamp, known, stamp_of
 
-_HEAD, _FOOT = 12, 4
+HEAD, FOOT = 12, 4
 """Bytes around the data of a record: its length with a checksum before, its own checksum (CRC-32C) after."""
 
 
@@ -112,7 +112,7 @@ def _digests(shards: Sequence[Shard], stamps: Mapping[str, Stamp], whole: bool) 
 def _digest(shard: Shard, held: bytes | None, whole: bool) -> str | None:  # noqa: FBT001 - see `Content._all`
     if whole or held is None:
         return held.hex() if held else None
-    size = _HEAD + _FOOT
+    size = HEAD + FOOT
     wanted = held[size * shard.skip : size * (shard.skip + shard.take)]
     return None if len(wanted) < size * shard.take else hashlib.sha256(wanted).hexdigest()[:16]
 
@@ -132,8 +132,8 @@ def _starts(shard: Shard, held: bytes | None) -> npt.NDArray[np.int64]:
     lengths = np.frombuffer(held or b"", dtype=[("data", "<u8"), ("checksums", "<u8")])["data"].astype(np.int64)
     if shard.take and len(lengths) < shard.skip + shard.take:
         raise ValueError(f"{shard.path} is truncated or damaged")
-    ends = np.cumsum([0, *(lengths[: shard.skip + shard.take] + _HEAD + _FOOT)])
-    return ends[shard.skip :]
+    ends = np.cumsum(lengths[: shard.skip + shard.take] + HEAD + FOOT)
+    return np.concatenate([[0], ends])[shard.skip :]
 
 
 def sha256_of_all(path: str) -> bytes:
@@ -149,13 +149,13 @@ def framing(path: str) -> bytes | None:
     found = bytearray()
     with Path(path).open("rb", buffering=0) as file:
         size, place = os.fstat(file.fileno()).st_size, 0
-        head = os.pread(file.fileno(), _HEAD, place)
-        while len(head) == _HEAD:
+        head = os.pread(file.fileno(), HEAD, place)
+        while len(head) == HEAD:
             (length,) = struct.unpack_from("<Q", head)
-            place += _HEAD + length
-            if not length or place + _FOOT > size:
+            place += HEAD + length
+            if not length or place + FOOT > size:
                 return None
-            foot_and_head = os.pread(file.fileno(), _FOOT + _HEAD, place)
-            found += head + foot_and_head[:_FOOT]
-            place, head = place + _FOOT, foot_and_head[_FOOT:]
+            foot_and_head = os.pread(file.fileno(), FOOT + HEAD, place)
+            found += head + foot_and_head[:FOOT]
+            place, head = place + FOOT, foot_and_head[FOOT:]
     return bytes(found) if place == size else None

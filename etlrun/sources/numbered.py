@@ -11,10 +11,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.sources.content import Shard, starts_of
-
-_HEAD, _FOOT = 12, 4
-"""Bytes around the data of a record: its length and the checksum of that before, its own checksum after."""
+from etlrun.sources.content import FOOT, HEAD, Shard, starts_of
 
 
 class Numbered:
@@ -48,8 +45,8 @@ class Numbered:
         size = int(self._starts[number + shard + 1]) - place
         with Path(path).open("rb", buffering=0) as file:
             found = os.pread(file.fileno(), size, place)
-        data, length = found[_HEAD : size - _FOOT], found[:8]
-        checksums = found[8:_HEAD], found[size - _FOOT :]
+        data, length = found[HEAD : size - FOOT], found[:8]
+        checksums = found[8:HEAD], found[size - FOOT :]
         if len(found) != size or checksums != (_masked(length), _masked(data)):
             raise ValueError(f"corrupted record at {place} of {path}")
         return data

@@ -37,16 +37,23 @@ def known(stamps: Mapping[str, Stamp], read: Read) -> dict[str, bytes | None]:
     be written to, files are read by each process.
     """
     kind = read.__name__
-    missing = [path for path in stamps if (kind, path, stamps[path]) not in _in_process]
+    missing = {path: stamp for path, stamp in stamps.items() if (kind, path, stamp) not in _in_process}
+    if missing:
+        found = _found(missing, kind, read)
+        _in_process.update({(kind, path, stamp): found[path] for path, stamp in missing.items()})
+    return {path: _in_process[kind, path, stamp] for path, stamp in stamps.items()}
+
+
+def _found(stamps: Mapping[str, Stamp], kind: str, read: Read) -> dict[str, bytes | None]:
+    """Return what is kept of these files, or else read, and kept from now on."""
     with _opened() as database:
-        found = {} if database is None else _kept(database, kind, {path: stamps[path] for path in missing})
+        found = {} if database is None else _kept(database, kind, stamps)
+        unread = [path for path in stamps if path not in found]
         with ThreadPoolExecutor(_READERS) as readers:
-            unread = [path for path in missing if path not in found]
             made = dict(zip(unread, readers.map(read, unread), strict=True))
         if database is not None and made:
             _keep(database, kind, made, stamps)
-    _in_process.update({(kind, path, stamps[path]): value for path, value in (found | made).items()})
-    return {path: _in_process[kind, path, stamp] for path, stamp in stamps.items()}
+    return found | made
 
 
 def _place() -> Path:

@@ -21,10 +21,10 @@ Point = Annotated[
 Dtype = Annotated[Literal["auto", "uint8"], Expected("auto or uint8")]
 
 
-_COUNTED = Nodes(("Map",), is_single=True)
-"""A map that counts or writes the cached examples."""
+_WRITTEN = Nodes(("Map",), is_single=True)
+"""A map that writes the cached examples."""
 _SIZED = Nodes(("Concatenate", "Map"), is_single=True)
-"""The same; what tells the size of examples of one size at their end."""
+"""What finds out the size of the cached examples: at their end if all have one size, else a map that counts it."""
 
 
 MEMORY_SHARE, DISK_SHARE = 0.8, 0.95
@@ -94,7 +94,7 @@ class DiskCache(_Cache):
     path: ClassVar[str] = "cache.disk"
     keeps: ClassVar[bool] = True
     outlives_run: ClassVar[bool] = True
-    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Concatenate",)), _COUNTED)
+    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Concatenate",)), _WRITTEN)
     nodes_of_reading: ClassVar[tuple[Nodes, ...] | None] = (Nodes(("Concatenate", "Map", "ParallelMap")),)
 
 

@@ -75,7 +75,6 @@ class FullShuffle(Stage):
     """
 
     path: ClassVar[str] = "load.shuffle_full"
-    told_as: ClassVar[str] = "load.shuffle"
     nodes: ClassVar[tuple[Nodes, ...]] = (
         Nodes(("Unbatch",), is_single=True),
         Nodes(("Map", "ParallelMap"), is_single=True, examples=AT_ONCE),
@@ -172,11 +171,16 @@ class Load(Stage):
     num_parallel_calls: Annotated[Parallelism, SPEED] = None
 
     @property
+    def is_by_number(self) -> bool:
+        """Whether training passes read the examples by number."""
+        return self.shuffle == "full"
+
+    @property
     def shuffles(self) -> bool:
         """Whether training passes are shuffled."""
-        return self.shuffle == "full" or self.shuffle_buffer > 0
+        return self.is_by_number or self.shuffle_buffer > 0
 
     @property
     def without_effect(self) -> tuple[str, ...]:
         """Names of the fields that don't matter to a full shuffle."""
-        return ("shuffle_buffer", "shuffle_at") if self.shuffle == "full" else ()
+        return ("shuffle_buffer", "shuffle_at") if self.is_by_number else ()
