@@ -17,17 +17,14 @@ could make features. A run's time is that of its process, its wait that of all s
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from benchmarks.processes import summary_of
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.machine import cores
@@ -56,13 +53,9 @@ def emulated(**changes: float) -> list[str]:
 def cost(words: Sequence[str]) -> Costs:
     """Of a run of `words`, as a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "etlrun", *words, f"hydra.run.dir={folder}/run"]
         began_s = time.perf_counter()
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        summary = summary_of(words, Path(folder, "run"))
         whole_s = time.perf_counter() - began_s
-        if done.returncode:
-            raise SystemExit(f"{' '.join(words)}\n{done.stderr}")
-        summary: dict[str, Any] = json.loads(Path(folder, "run", "summary.json").read_text(encoding="utf-8"))
     return whole_s, summary["fill_wait_s"] + summary["input_wait_s"]
 
 

@@ -14,18 +14,14 @@ both         both
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from benchmarks.decoding import TURBO
+from benchmarks.processes import summary_of
 from etlrun.machine import cores
 
 HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
@@ -43,9 +39,7 @@ def measured(data_dir: str, words: tuple[str, ...], environment: Mapping[str, st
     common += ["dataset.split=train", "dataset.eval_split=null"]
     common += ["trainer=drain", "trainer.epochs=4", "trainer.seconds=null"]
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "etlrun", *common, *words, f"hydra.run.dir={folder}/run"]
-        subprocess.run(command, check=True, capture_output=True, env={**os.environ, **environment})
-        summary: dict[str, Any] = json.loads(Path(folder, "run", "summary.json").read_text(encoding="utf-8"))
+        summary = summary_of([*common, *words], Path(folder, "run"), environment)
     later, used = summary["epochs"][1:], summary["resources"]
     rate = statistics.median(epoch["examples_per_s"] for epoch in later)
     return rate, 1000 * used["cpu_s"] / summary["examples"], used["peak_rss_bytes"] / 1e6

@@ -28,7 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.decoding import TURBO
+from benchmarks.processes import summary_of
 from etlrun.machine import cores
+from etlrun.sources.content import Shard, starts_of
 
 NAME, VERSION = "cats_vs_dogs", "4.0.1"
 SIDES: Mapping[str, tuple[str, ...]] = {
@@ -54,15 +56,12 @@ print(time.perf_counter() - began_s, *keys)
 """
 
 
-def records(shards: Sequence[Path]) -> Iterator[bytes]:
+def records(shards: Sequence[Shard]) -> Iterator[bytes]:
     """The records of these files as they contain them, again and again."""
     found = []
-    for shard in shards:
-        content, place = shard.read_bytes(), 0
-        while place < len(content):
-            size = int.from_bytes(content[place : place + 8], "little") + 16
-            found.append(content[place : place + size])
-            place += size
+    for shard, starts in zip(shards, starts_of(shards), strict=True):
+        content = Path(shard.path).read_bytes()
+        found += [content[start:end] for start, end in itertools.pairwise(starts)]
     return itertools.cycle(found)
 
 
@@ -71,7 +70,8 @@ def made(photos: Path, folder: Path, count: int, shards: int) -> int:
     source, target = photos / NAME / VERSION, folder / NAME / VERSION
     target.mkdir(parents=True)
     info = json.loads((source / "dataset_info.json").read_text(encoding="utf-8"))
-    endless = records(sorted(source.glob("*.tfrecord-*")))
+    files, takes = sorted(source.glob("*.tfrecord-*")), map(int, info["splits"][0]["shardLengths"])
+    endless = records([Shard(path=str(path), skip=0, take=take) for path, take in zip(files, takes, strict=True)])
     lengths = [count * (number + 1) // shards - count * number // shards for number in range(shards)]
     for number, length in enumerate(lengths):
         with (target / f"{NAME}-train.tfrecord-{number:05}-of-{shards:05}").open("wb") as file:
@@ -97,11 +97,7 @@ def uncached_pages(folder: Path) -> None:
 def of_run(words: Sequence[str], folder: Path) -> dict[str, Any]:
     """The summary of a run in a process of its own, and the seconds to its first batch."""
     began_s = time.time()
-    command = [sys.executable, "-m", "etlrun", *words, f"hydra.run.dir={folder}"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(words)}\n{done.stderr}")
-    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    summary = summary_of(words, folder)
     first = summary["epochs"][0]
     ended = [json.loads(line) for line in (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()]
     epoch_end_s = summary["created_s"] + next(of["elapsed_s"] for of in ended if of["event"] == "epoch")
