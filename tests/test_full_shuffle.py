@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from scipy import stats
 
 from etlrun.errors import ConfigError, WorldError
 from etlrun.plan.plan import Plan
 from etlrun.review.difference import compare
 from etlrun.sources.content import Shard, starts_of
+from etlrun.sources.numbered import Numbered
 from etlrun.stages.load import FullShuffle
 from tests.configs import plan_of
 from tests.pictures import NUM_EXAMPLES
@@ -67,10 +69,33 @@ def uncached(tiny: Path) -> list[Any]:
     return batches_of(plan_of(*small(tiny, *FULL, FLIPPED)), 3)
 
 
-def test_each_pass_has_all_examples_in_another_order(tiny: Path, uncached: list[Any]) -> None:
-    in_order = batches_of(plan_of(*small(tiny, *FULL[1:], "load.shuffle_buffer=0", FLIPPED)), 1)
-    assert len(uncached[0]) == len(in_order[0])
-    assert len({str(of) for of in (*uncached, *in_order)}) == 4
+def test_each_pass_has_all_examples_in_another_order(tiny: Path) -> None:
+    def passes_of(*overrides: str) -> list[list[bytes]]:
+        """The images of two passes, which nothing but their order can tell apart."""
+        with training_pipeline(plan_of(*small(tiny, *FULL[1:], *overrides))) as pipeline:
+            return [
+                [image.tobytes() for images, _ in pipeline.dataset for image in images.numpy()] for _pass in range(2)
+            ]
+
+    in_order, full = passes_of("load.shuffle_buffer=0"), passes_of(FULL[0])
+    assert in_order[0] == in_order[1]
+    assert in_order[0] != full[0] != full[1] != in_order[0]
+    assert sorted(full[0]) == sorted(full[1]) == sorted(in_order[0])
+
+
+@pytest.mark.parametrize("place", [0, 9, 20, -1])
+def test_a_record_is_read_only_if_its_length_and_its_data_have_their_checksums(
+    place: int, tiny: Path, tmp_path: Path
+) -> None:
+    shard = Path(shutil.copy(sorted(tiny.rglob("*-train.tfrecord-*"))[0], tmp_path))
+    records = Numbered([Shard(path=str(shard), skip=0, take=1)])
+    assert records.read(np.array([0]))[0] == next(tf.data.TFRecordDataset(str(shard)).as_numpy_iterator())
+    end = int(starts_of([Shard(path=str(shard), skip=0, take=1)])[0][1])
+    content = bytearray(shard.read_bytes())
+    content[place % end] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(ValueError, match=f"^corrupted record at 0 of {shard}$"):
+        records.read(np.array([0]))
 
 
 def test_a_part_of_a_split_is_read_by_number_too(tiny: Path, tmp_path: Path) -> None:
