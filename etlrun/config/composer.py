@@ -14,6 +14,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository
 from hydra._internal.defaults_list import DefaultsList, create_defaults_list
 from hydra.core.default_element import ResultDefault
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -94,8 +95,8 @@ class Composer:
         return _missing(OmegaConf.to_container(self.config(overrides), resolve=False), "")
 
     def options(self, group: str) -> list[str]:
-        """Return the options of a group."""
-        return list(self.loader.get_group_options(group))
+        """Return the options of a group, as Hydra's loader does, which copies its whole repository for each."""
+        return list(self._files.get_group_options(group, ObjectType.CONFIG))
 
     def groups(self) -> list[str]:
         """Return the groups in the defaults list of the primary config, in its order."""

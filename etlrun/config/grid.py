@@ -202,8 +202,9 @@ class _Command:
         self.add(faults)
         axes = []
         for override in overrides:
-            axis = Axis.of(override, self.files.loader)
-            fault = axis.fault(self.files.loader.get_group_options(override.key_or_group))
+            options = self.files.options(override.key_or_group)
+            axis = Axis.of(override, options)
+            fault = axis.fault(options)
             self.add([fault] if fault else [])
             axes += [] if fault else [axis]
         return axes

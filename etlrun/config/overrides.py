@@ -42,9 +42,8 @@ class Axis:
     values: tuple[Value, ...]
 
     @classmethod
-    def of(cls, override: Override, loader: ConfigLoader) -> Axis:
-        """Return the axis of an override, with a single value if it is not a sweep."""
-        options = loader.get_group_options(override.key_or_group)
+    def of(cls, override: Override, options: Sequence[str]) -> Axis:
+        """Return the axis of an override, with a single value if it is not a sweep; `options` are those of a group."""
         if override.is_interval_sweep():
             ends = override.value()
             values = tuple(Value(str(end), end) for end in (ends.start, ends.end))
