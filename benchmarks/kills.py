@@ -27,8 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf  # noqa: F401 - imported once, before any child is made
-
+import etlrun.sweep.preload  # noqa: F401 - imported once, before any child is made
 from etlrun.cache.parts import Writer
 from etlrun.cache.store import Claim, Store
 from etlrun.config.grid import resolve

@@ -44,6 +44,16 @@ def caches_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_jobs() -> Iterator[None]:
+    """Processes that are forked, jobs of sweeps among them, run as quickly as runs in this process."""
+    from etlrun.sweep import process
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "_PRELOADED", [*process._PRELOADED, "tests.quick_jobs"])
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data_dir of 48 images in 4 shards, as TFDS writes them."""

@@ -1,8 +1,8 @@
 """Processes that are forked from a server which has imported TensorFlow, as the jobs of a sweep are.
 
 For tests to which it is the same how a process has begun: it saves each the seconds of importing TensorFlow. What the
-environment changes at the import of a framework does not reach it, and it ends without Python's own clean-up;
-`tests.runs.start` gives what a shell would.
+environment changes at the import of a framework does not reach it, it ends without Python's own clean-up, and its runs
+are quick (`tests.quick_jobs`); `tests.runs.start` gives what a shell would.
 """
 
 import os

@@ -11,7 +11,8 @@ import pytest
 from etlrun.run import run
 from etlrun.stages import STAGES
 from etlrun.stages.model import Model
-from tests.runs import config_of, quick_probes, small, summary_of
+from tests.quick import quick_probes
+from tests.runs import config_of, small, summary_of
 
 if TYPE_CHECKING:
     import keras

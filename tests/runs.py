@@ -17,6 +17,7 @@ from etlrun.config import request as compose
 from etlrun.config.request import Request
 from etlrun.run import run
 from tests.forked import Forked
+from tests.quick import quick_probes, shallow
 
 SMALL = (
     "dataset=tfds",
@@ -56,20 +57,15 @@ def config_of(overrides: list[str]) -> dict[str, Any]:
     return compose.composed(Request(overrides=overrides))
 
 
-def run_here(folder: Path, overrides: list[str]) -> tuple[int, dict[str, Any]]:
-    """Run in this process; the exit status and the summary."""
+def run_here(folder: Path, overrides: list[str], *, is_shallow: bool = True) -> tuple[int, dict[str, Any]]:
+    """Run in this process, with a shallow MobileNetV2; the exit status and the summary."""
     run.freeze(folder, config_of(overrides), overrides)
     with pytest.MonkeyPatch.context() as patch:
         quick_probes(patch)
+        if is_shallow:
+            shallow(patch)
         status = run.run(folder)
     return status, summary_of(folder)
-
-
-def quick_probes(patch: pytest.MonkeyPatch) -> None:
-    """Let each probe after the training take 0.05 s, and not 0.3."""
-    from etlrun.measure import assessment  # imports TensorFlow
-
-    patch.setattr(assessment, "_PROBE_LEAST_S", 0.05)
 
 
 def summary_of(folder: Path) -> dict[str, Any]:

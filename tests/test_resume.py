@@ -14,7 +14,7 @@ from etlrun.sources.tfds import Source
 from tests.configs import spec_of
 from tests.forked import forked
 from tests.pictures import damaged, int_feature, with_feature
-from tests.runs import are_equal, emulated, events_of, finish, run_here, small, start, summary_of, variables_of
+from tests.runs import are_equal, emulated, events_of, finish, run_here, small, summary_of, variables_of
 
 NO_SIGNAL = 0
 LONG = ("trainer.epochs=5", "model.batch_norm_momentum=0.9")
@@ -48,13 +48,13 @@ def measures(folder: Path) -> list[list[float]]:
 def test_a_killed_run_goes_on_and_ends_as_if_undisturbed(
     steps: int | None, undisturbed: Path, tiny: Path, tmp_path: Path
 ) -> None:
-    words, begin = small(tiny, *LONG), start if steps is None else forked
+    words = small(tiny, *LONG)
     if steps is not None:
         words.append(f"trainer.steps_per_epoch={steps}")
         undisturbed = tmp_path / "undisturbed"
         run_here(undisturbed, words)
     killed, resumed = tmp_path / "killed", tmp_path / "resumed"
-    process = begin([*words, f"hydra.run.dir={killed}"], tmp_path)
+    process = forked([*words, f"hydra.run.dir={killed}"], tmp_path)
     kill_after_epoch(process, killed, 2, signal.SIGKILL)
     assert finish(process)[0] == -signal.SIGKILL
     assert summary_of(killed)["status"] == "running"
@@ -75,7 +75,7 @@ def test_a_killed_run_goes_on_and_ends_as_if_undisturbed(
 def test_ctrl_c_leaves_a_summary_and_says_how_to_go_on_but_not_before(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     words = small(tiny, "trainer.epochs=1000")
-    process = start([*words, f"hydra.run.dir={folder}"], tmp_path)
+    process = forked([*words, f"hydra.run.dir={folder}"], tmp_path)
     kill_after_epoch(process, folder, 1, NO_SIGNAL)
     _, summary = run_here(tmp_path / "other", [*words, f"trainer.resume={folder}"])
     os.killpg(process.pid, signal.SIGINT)

@@ -284,13 +284,7 @@ def test_a_missing_group_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (None, "null"),
-        (True, "true"),
-        ("a b", "'a b'"),
-        (0.5, "0.5"),
-        ((64, 64), "[64, 64]"),
-    ],
+    [(None, "null"), (True, "true"), ("a b", "'a b'"), (0.5, "0.5"), ((64, 64), "[64, 64]")],
 )
 def test_values_are_shown_as_in_yaml(value: object, text: str) -> None:
     assert show(value) == text

@@ -18,6 +18,8 @@ from etlrun.run import run
 OUTPUT = "output.txt"
 """Output of a job."""
 
+_PRELOADED = ["etlrun.sweep.preload"]
+"""Modules that the server imports, in this order."""
 _POLL_S = 0.5
 """Interval of the checks that a job's parent is alive."""
 _INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
@@ -43,7 +45,7 @@ def _context() -> ForkServerContext:
         # A worker of joblib: it has set a start method of its own, which a job would not know.
         multiprocessing.set_start_method("forkserver", force=True)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["etlrun.sweep.preload"])
+    context.set_forkserver_preload(_PRELOADED)
     resource_tracker.ensure_running()  # it unblocks these signals at its start
     # Only the sweep handles them: the server, which inherits this mask, ends with the sweep, and jobs are terminated.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
