@@ -90,18 +90,21 @@ def test_plans_programs_reviews_and_checks_know_a_step_that_is_installed(tmp_pat
 
 def test_a_run_trains_on_what_an_installed_step_gives_and_its_cache_has_its_code(tiny: Path, tmp_path: Path) -> None:
     site = installed(tmp_path / "site")
-    passes, digests = [], []
-    edited = GREY.replace("image + strength", "image - strength")
-    for number, text in enumerate((GREY, GREY, edited)):
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
+    words = emulated(tiny, *WORDS, "model.step_ms=0", "measure.digest=true", "cache=disk", "trainer.epochs=1")
+    words += [f"cache.dir={tmp_path / 'caches'}"]
+    two = ["-m", *words, "load.prefetch=0,1", f"hydra.sweep.dir={tmp_path / 'two'}"]
+    folders = [tmp_path / "two" / "0", tmp_path / "two" / "1", tmp_path / "edited"]
+    for text, command in (
+        (GREY, two),
+        (GREY.replace("image + strength", "image - strength"), [*words, f"hydra.run.dir={folders[-1]}"]),
+    ):
         (site / "greyed.py").write_text(text)
-        words = emulated(tiny, *WORDS, "model.step_ms=0", "measure.digest=true", "cache=disk", "trainer.epochs=1")
-        words += [f"cache.dir={tmp_path / 'caches'}", f"hydra.run.dir={tmp_path / str(number)}"]
-        path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
-        status, _, err = finish(start(words, tmp_path, PYTHONPATH=path))
+        status, _, err = finish(start(command, tmp_path, PYTHONPATH=path))
         assert status == 0, err
-        summary = summary_of(tmp_path / str(number))
-        passes.append(summary["cache"]["pipelines"]["train"]["passes"])
-        digests.append(summary["epochs"][0]["digest"])
+    summaries = [summary_of(folder) for folder in folders]
+    passes = [summary["cache"]["pipelines"]["train"]["passes"] for summary in summaries]
+    digests = [summary["epochs"][0]["digest"] for summary in summaries]
     assert passes == [["filled"], ["read"], ["filled"]]
     assert digests[0] == digests[1] != digests[2]
 

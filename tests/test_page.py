@@ -19,7 +19,8 @@ from etlrun.results import page as pages
 from etlrun.results.collect import collect
 from etlrun.results.results import Results
 from tests.pages import KEYS, colour, contrast, heads, hparams_of, log, screen, shown, stage_texts, stages, texts, value
-from tests.runs import emulated, finish, start
+from tests.runs import emulated
+from tests.sweeps import ended
 
 EVIL = "<script>alert(1)</script>"
 
@@ -39,8 +40,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Path:
         "sweep.zip=[[cache,load.shuffle_buffer]]",
         "sweep.repeats=3",
     )
-    status, _, err = finish(start(["-m", *words, f"hydra.sweep.dir={folder}"], folder.parent))
-    assert status == 1, err
+    assert ended([*words, f"hydra.sweep.dir={folder}"]) == 1
     return folder
 
 

@@ -14,17 +14,18 @@ import psutil
 import pytest
 
 from tests.disks import fill, mounted
+from tests.readers import ran
 from tests.runs import emulated, events_of, finish, small, start, summary_of
 
 QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1")
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, tuple[int, str, str]]:
+def swept(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, int, str]:
     folder = tmp_path_factory.mktemp("sweep") / "sweep"
     words = [*emulated(tiny, "cache=none,memory", "dataset.version=null,9.9.9", *QUICK)]
     words.append(f"hydra.sweep.dir={folder}")
-    return folder, finish(start(["-m", *words], folder.parent))
+    return folder, *ran(["-m", *words], folder.parent)
 
 
 def wait_for(process: subprocess.Popen[str], is_there: Callable[[], bool]) -> None:
@@ -56,22 +57,22 @@ def results_of(folder: Path) -> dict[str, Any]:
     return results
 
 
-def test_one_job_that_fails_stops_no_other(swept: tuple[Path, tuple[int, str, str]]) -> None:
-    folder, (status, _, _) = swept
+def test_one_job_that_fails_stops_no_other(swept: tuple[Path, int, str]) -> None:
+    folder, status, _ = swept
     assert status == 1
     states = [summary_of(folder / str(job))["status"] for job in range(4)]
     assert states == ["completed", "failed", "completed", "failed"]
 
 
-def test_each_job_has_a_process_of_its_own_and_its_output_is_kept(swept: tuple[Path, tuple[int, str, str]]) -> None:
-    folder, _ = swept
+def test_each_job_has_a_process_of_its_own_and_its_output_is_kept(swept: tuple[Path, int, str]) -> None:
+    folder, _, _ = swept
     assert len({pid_of(folder / str(job)) for job in (0, 2)}) == 2
     assert "epoch 1/1" in (folder / "0" / "output.txt").read_text()
     assert "dataset.name: found tiny_pictures:9.9.9 in " in (folder / "1" / "output.txt").read_text()
 
 
-def test_a_line_tells_of_each_job_as_it_ends(swept: tuple[Path, tuple[int, str, str]]) -> None:
-    folder, (_, out, _) = swept
+def test_a_line_tells_of_each_job_as_it_ends(swept: tuple[Path, int, str]) -> None:
+    folder, _, out = swept
     lines = out.splitlines()
     assert lines[0] == f"sweep     4 jobs of 4 configs, 4 to run, in {folder}"
     assert lines[1].startswith("1/4 0 cache=none dataset.version=null: completed, ")
@@ -80,9 +81,9 @@ def test_a_line_tells_of_each_job_as_it_ends(swept: tuple[Path, tuple[int, str, 
 
 
 def test_the_table_has_a_row_a_config_best_first_and_stands_in_the_folder(
-    swept: tuple[Path, tuple[int, str, str]],
+    swept: tuple[Path, int, str],
 ) -> None:
-    folder, (_, out, _) = swept
+    folder, _, out = swept
     lines = (folder / "report.md").read_text().splitlines()
     assert lines[0] == "# Sweep"
     assert lines[2].startswith("**Fastest: cache=")
@@ -102,16 +103,16 @@ def test_the_table_has_a_row_a_config_best_first_and_stands_in_the_folder(
     assert out.endswith(f"report    {folder}/report.html\n")
 
 
-def test_report_prints_the_table_again(swept: tuple[Path, tuple[int, str, str]]) -> None:
-    folder, (_, out, _) = swept
-    status, again, _ = finish(start(["report", str(folder)], folder.parent))
+def test_report_prints_the_table_again(swept: tuple[Path, int, str]) -> None:
+    folder, _, out = swept
+    status, again = ran(["report", str(folder)], folder.parent)
     assert status == 0
     assert again in out
 
 
 def test_a_wrong_value_anywhere_in_the_grid_refuses_the_whole_sweep(tiny: Path, tmp_path: Path) -> None:
     words = [*small(tiny, "cache=none,memory", "load.prefetch=0,-1"), f"hydra.sweep.dir={tmp_path / 'sweep'}"]
-    status, _, err = finish(start(["-m", *words], tmp_path))
+    status, err = ran(["-m", *words], tmp_path)
     assert status == 2
     assert err == "etlrun: 1 fault\n  load.prefetch: found -1; expected an integer from 0 to 1,000,000, or autotune\n"
     assert not (tmp_path / "sweep").exists()
@@ -148,7 +149,7 @@ def test_a_killed_sweep_goes_on_with_the_configs_that_it_began_with(tiny: Path, 
 def test_ctrl_c_once_ends_after_the_running_job_and_twice_at_once(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     words = [
-        *emulated(tiny, "load.prefetch=0,1,2", "model.step_ms=40", "trainer.epochs=3"),
+        *emulated(tiny, "load.prefetch=0,1,2", "model.step_ms=20", "trainer.epochs=2"),
         f"hydra.sweep.dir={folder}",
     ]
     process = start(["-m", *words], tmp_path)

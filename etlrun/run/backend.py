@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import platform
@@ -57,9 +58,10 @@ def prepare(fit: Trainer | None) -> Iterator[Backend]:
     device = fit.device if fit else "cpu"
     if device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
-    with native_messages_kept():
+    with uncollected(), native_messages_kept():
         import keras
         import tensorflow as tf
+        import tensorflow_datasets  # noqa: F401 - imported here, since the run needs it next
 
         name = keras.backend.backend()
         if name != "tensorflow" or device == "cpu":
@@ -211,6 +213,23 @@ def _host(found: Sequence[str], listed: Sequence[Gpu]) -> Host:
         driver_gpus=[gpu.name for gpu in listed],
         cuda_visible_devices=os.environ.get(VISIBLE),
     )
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Import frameworks without garbage collections, a tenth of the time, and exempt their objects from later ones.
+
+    A full collection takes 0.3 s in a process that has imported TensorFlow, and finds nothing among its modules.
+    """
+    if "tensorflow_datasets" in sys.modules or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @contextmanager

@@ -4,12 +4,11 @@ Importing TensorFlow also imports Keras and its backend, and a process that has 
 another backend than TensorFlow each job does its own imports.
 """
 
-import gc
 import json
 import os
 from pathlib import Path
 
-from etlrun.run.backend import native_messages_kept
+from etlrun.run.backend import native_messages_kept, uncollected
 
 
 def _keras_backend() -> str:
@@ -25,13 +24,11 @@ def _keras_backend() -> str:
 
 if _keras_backend() == "tensorflow":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    with native_messages_kept():
+    with uncollected(), native_messages_kept():
         import tensorflow_datasets
 
         import etlrun.run.drain
         import etlrun.run.fit
         import etlrun.sweep.process  # noqa: F401
 
-    tensorflow_datasets.list_builders(with_community_datasets=False)  # imports them, as a job would for any dataset
-    gc.collect()
-    gc.freeze()  # a collection in a job would go through all modules, and take 0.3 s
+        tensorflow_datasets.list_builders(with_community_datasets=False)  # imports them: a job does for any dataset
