@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,14 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 EXPERIMENTS = tuple(sorted(path.stem for path in (CONF / "experiment").glob("*.yaml")))
 
 
+@cache
+def _composed(*overrides: str) -> dict[str, Any]:
+    return compose.composed(Request(overrides=list(overrides)))
+
+
 def composed(*overrides: str) -> dict[str, Any]:
     """The config that Hydra composes of `overrides`, neither parsed nor checked."""
-    return compose.composed(Request(overrides=list(overrides)))
+    return deepcopy(_composed(*overrides))
 
 
 def spec_of(*overrides: str) -> RunSpec:
