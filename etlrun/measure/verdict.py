@@ -257,7 +257,7 @@ def _why(stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: Step
         return stage, cost
     steps = step_costs(side.name, stage)
     step = max(steps, key=lambda name: steps[name], default=stage)
-    if not steps or steps[step] < sum(steps.values()) / 2:
+    if not any(steps.values()) or steps[step] < sum(steps.values()) / 2:  # all are 0 where noise exceeds them
         return stage, cost
     return step, f"{cost}; {step} is {steps[step] / sum(steps.values()):.0%} of it"
 
