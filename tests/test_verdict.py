@@ -101,6 +101,11 @@ def test_the_slowest_thread_names_the_stage() -> None:
     )
 
 
+def test_no_step_is_named_where_all_cost_less_than_the_probe_can_tell() -> None:
+    found = verdict(side(loop(0.1), of=costs(map=80.0)), steps={"transform.decode": 0.0, "transform.resize": 0.0})
+    assert found.stage == "transform.map"
+
+
 def test_a_step_of_a_transform_that_uses_all_cores_is_named() -> None:
     found = verdict(side(loop(0.1), of=costs(map=80.0)), steps={"transform.decode": 60.0, "transform.resize": 20.0})
     assert found.stage == "transform.decode"
