@@ -71,6 +71,12 @@ def of_system(error: OSError) -> EtlrunError:
     )
 
 
+def unreadable_path(path: str, error: OSError, expected: str) -> Fault:
+    """Return the fault of a file or folder that the system doesn't let this process read."""
+    found, remedy = error.strerror or type(error).__name__, "check its permissions and its storage"
+    return Fault(where=path, found=found, expected=expected, remedy=remedy)
+
+
 def did_you_mean(word: str, known: Iterable[str], shown: str = "`{}`", otherwise: str = "") -> str:
     """Return a remedy that suggests the closest match, formatted with `shown`; `otherwise` if nothing is close."""
     close = likeliest(word, known)

@@ -1,0 +1,188 @@
+"""Listing of a folder of images: its splits, its classes, and the files of each, without reading them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from etlrun.errors import EtlrunError, Fault, printable, unreadable_path
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+"""Suffixes of files that TensorFlow decodes, in lower case."""
+SPLITS = ("train", "training", "validation", "valid", "val", "test", "testing")
+"""Names of folders that are splits and no classes, in lower case."""
+WHOLE = "train"
+"""Name of the split of a folder that is not divided."""
+_LEFT_BY_SYSTEMS = {"thumbs.db", "desktop.ini", "__macosx"}
+_NAMED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFile:
+    """An image file.
+
+    Attributes:
+        path: Path relative to the folder of the dataset, with slashes.
+        label: Name of its class.
+    """
+
+    path: str
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """The image files of a dataset.
+
+    Attributes:
+        folder: Folder of the dataset.
+        classes: Names of the classes, sorted: the index of a class is its place.
+        splits: Files of each split by name, in the order of the SHA-256 of their paths, so that a slice of a split
+            holds examples of all classes.
+        ignored: Paths of files that are left out because their suffix is not that of an image.
+    """
+
+    folder: Path
+    classes: tuple[str, ...]
+    splits: Mapping[str, tuple[ImageFile, ...]]
+    ignored: tuple[str, ...] = ()
+
+
+def listed(folder: Path, where: str) -> Listing:
+    """Return the images in a folder of classes, which may stand in folders of splits such as `train`.
+
+    `where` is the config key or argument of the folder, for messages. Hidden files are skipped. Links are followed.
+
+    Raises:
+        EtlrunError: All faults of the folder: it doesn't exist, has no images, fewer than two classes, splits beside
+            classes, classes that differ in case alone or are missing in the training split, or links in a circle.
+    """
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "no such folder"
+        raise EtlrunError([_fault(where, f"{folder}: {found}", "a folder of classes with images", "check the path")])
+    faults: list[Fault] = []
+    ignored: list[str] = []
+    tops = _folders(folder, faults)
+    divided = [name for name in tops if name.lower() in SPLITS]
+    if divided and len(divided) < len(tops):
+        others = ", ".join(printable(name) for name in tops if name not in divided)
+        faults.append(
+            _fault(
+                str(folder),
+                f"the splits {', '.join(divided)} beside {others}",
+                "either folders of splits, each with a folder for each class, or folders of classes",
+                "move the other folders into a split",
+            )
+        )
+    roots = {name: folder / name for name in divided} if divided else {WHOLE: folder}
+    found = {name: list(_of_classes(root, folder, faults, ignored)) for name, root in roots.items()}
+    classes = tuple(sorted({image.label for images in found.values() for image in images}))
+    faults += _class_faults(folder, classes, found)
+    if faults:
+        raise EtlrunError(faults)
+    splits = {name: ordered(images) for name, images in found.items()}
+    return Listing(folder=folder, classes=classes, splits=splits, ignored=tuple(ignored))
+
+
+def ordered(images: Iterable[ImageFile]) -> tuple[ImageFile, ...]:
+    """Return images in the order of the SHA-256 of their paths."""
+    return tuple(sorted(images, key=lambda image: hashlib.sha256(os.fsencode(image.path)).digest()))
+
+
+def _fault(where: str, found: str, expected: str, remedy: str) -> Fault:
+    return Fault(where=where, found=found, expected=expected, remedy=remedy)
+
+
+def _entries(folder: Path, faults: list[Fault]) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            visible = [entry for entry in entries if not entry.name.startswith(".")]
+    except OSError as error:
+        faults.append(unreadable_path(str(folder), error, "a folder that can be read"))
+        return []
+    kept = [entry for entry in visible if entry.name.lower() not in _LEFT_BY_SYSTEMS]
+    return sorted(kept, key=lambda entry: os.fsencode(entry.name))
+
+
+def _folders(folder: Path, faults: list[Fault]) -> list[str]:
+    return [entry.name for entry in _entries(folder, faults) if entry.is_dir()]
+
+
+def _of_classes(root: Path, folder: Path, faults: list[Fault], ignored: list[str]) -> Iterator[ImageFile]:
+    """Yield the images of the folders in `root`, which are classes."""
+    for entry in _entries(root, faults):
+        if not entry.is_dir():
+            ignored.append(_relative(Path(entry.path), folder))
+            continue
+        if not entry.name.isprintable():
+            faults.append(
+                _fault(
+                    printable(entry.path),
+                    "an unprintable character in the name of a class",
+                    "a name that a list of classes, one a line, can hold",
+                    "rename the folder",
+                )
+            )
+            continue
+        images = list(_images(Path(entry.path), folder, entry.name, (os.path.realpath(root),), (faults, ignored)))
+        if not images:
+            kinds = ", ".join(SUFFIXES)
+            faults.append(_fault(entry.path, "a class without images", f"files with {kinds}", "remove the folder"))
+        yield from images
+
+
+def _images(
+    folder: Path, root: Path, label: str, above: tuple[str, ...], notes: tuple[list[Fault], list[str]]
+) -> Iterator[ImageFile]:
+    """Yield the images in a folder of a class and in the folders within it."""
+    faults, ignored = notes
+    real = os.path.realpath(folder)
+    if any(real == other or other.startswith(f"{real}{os.sep}") for other in above):
+        faults.append(_fault(str(folder), "a link to a folder above it", "folders without a circle", "remove the link"))
+        return
+    for entry in _entries(folder, faults):
+        if entry.is_dir():
+            yield from _images(Path(entry.path), root, label, (*above, real), notes)
+        elif entry.name.lower().endswith(SUFFIXES):
+            yield ImageFile(path=_relative(Path(entry.path), root), label=label)
+        else:
+            ignored.append(_relative(Path(entry.path), root))
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix()
+
+
+def _class_faults(folder: Path, classes: tuple[str, ...], found: Mapping[str, list[ImageFile]]) -> Iterator[Fault]:
+    """Yield the faults of the classes of a folder as a whole."""
+    if len(classes) < 2:  # noqa: PLR2004 - a class and another
+        what = f"images of one class, {classes[0]}" if classes else "no images"
+        yield _fault(
+            str(folder), what, "a folder for each of at least two classes", "name the folder above those of the classes"
+        )
+    alike: dict[str, list[str]] = defaultdict(list)
+    for name in classes:
+        alike[name.casefold()].append(name)
+    for names in alike.values():
+        if len(names) > 1:
+            yield _fault(
+                str(folder),
+                f"the classes {' and '.join(names)}, which differ in case alone",
+                "names that differ on every file system",
+                "merge or rename them",
+            )
+    training = next((name for name in found if name.lower().startswith("train")), None)
+    trained = {image.label for image in found.get(training or "", [])}
+    for name, images in found.items() if training else ():
+        unknown = sorted({image.label for image in images} - trained)
+        if unknown:
+            yield _fault(
+                str(folder / name),
+                f"{', '.join(unknown[:_NAMED])}{' …' if unknown[_NAMED:] else ''}, not in {training}",
+                "classes of the training split",
+                "rename them, or add training images",
+            )
