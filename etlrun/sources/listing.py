@@ -79,12 +79,12 @@ def listed(folder: Path, where: str) -> Listing:
             )
         )
     roots = {name: folder / name for name in divided} if divided else {WHOLE: folder}
-    found = {name: list(_of_classes(root, folder, faults, ignored)) for name, root in roots.items()}
-    classes = tuple(sorted({image.label for images in found.values() for image in images}))
-    faults += _class_faults(folder, classes, found)
+    images_of = {name: list(_of_classes(root, folder, faults, ignored)) for name, root in roots.items()}
+    classes = tuple(sorted({image.label for images in images_of.values() for image in images}))
+    faults += _class_faults(folder, classes, images_of)
     if faults:
         raise EtlrunError(faults)
-    splits = {name: ordered(images) for name, images in found.items()}
+    splits = {name: ordered(images) for name, images in images_of.items()}
     return Listing(folder=folder, classes=classes, splits=splits, ignored=tuple(ignored))
 
 
