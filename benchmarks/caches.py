@@ -33,7 +33,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import applied
 from etlrun.run.caches import keepers_of
 from etlrun.run.session import contexts_of
-from etlrun.sources.tfds import Source
+from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 
 BATCH, BUFFER, LATER_EPOCHS = 32, 1024, 5
@@ -46,7 +46,7 @@ def by_etlrun(data_dir: str, *overrides: str) -> Iterator[tuple[Pipeline, tf.dat
     words = ["experiment=cats_vs_dogs", f"dataset.data_dir={data_dir}", "dataset.version=null", "dataset.split=train"]
     words += overrides
     plan = resolve(Request(overrides=words), STAGES).plan
-    contexts = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)
+    contexts = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)
     keeper = keepers_of(plan, contexts, {"folder": "-", "overrides": []}, print).get("train")
     pipeline = Pipeline(plan.train, contexts["train"], keeper)
     yield pipeline, pipeline.dataset

@@ -33,7 +33,7 @@ from etlrun.review.caches import REBUILT, VALID, caches
 from etlrun.review.difference import Comparison, compare
 from etlrun.run.caches import keepers_of
 from etlrun.run.session import contexts_of
-from etlrun.sources.tfds import Source
+from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, SPEED
 
@@ -66,7 +66,7 @@ class Reader:
         return self._read_of[name]
 
     def _read(self, planned: Plan) -> tuple[list[str], dict[str, str]]:
-        source = Source(planned.spec.dataset)
+        source = open_source(planned.spec.dataset)
         contexts = contexts_of(planned, source)
         keepers = keepers_of(planned, contexts, {"folder": "-", "overrides": []}, lambda _text: None)
         found = []

@@ -33,7 +33,7 @@ from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.machine import cores
 from etlrun.run.session import contexts_of
-from etlrun.sources.tfds import Source
+from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 
 BATCH_SIZE, SHUFFLE_BUFFER, SIDE = 32, 1024, 224
@@ -81,7 +81,7 @@ def pipeline_of(data_dir: str, *overrides: str) -> Pipeline:
     """The uncached training pipeline of all photos."""
     words = ["experiment=cats_vs_dogs", "cache=none", "dataset.split=train", "dataset.eval_split=null", *overrides]
     plan = resolve(Request(overrides=[*words, "dataset.download=false", f"dataset.data_dir={data_dir}"]), STAGES).plan
-    contexts = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)
+    contexts = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)
     return Pipeline(plan.train, contexts["train"])
 
 

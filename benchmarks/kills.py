@@ -5,8 +5,9 @@ Some are killed at the seams of a fill, all others at random moments.
 python -m benchmarks.kills [--kills N] [--output FILE]
 
 Each turn kills a fill, then reads two passes in another process: both must have the digest of a pipeline without a
-cache (with `cache.codec`, of one whose fill was not killed), and the second must read the cache. The cache of a turn is removed before the next. Children are forked from a
-process that has imported TensorFlow and not used it, so that a turn takes a second or two.
+cache (with `cache.codec`, of one whose fill was not killed), and the second must read the cache. The cache of a turn is
+removed before the next. Children are forked from a process that has imported TensorFlow and not used it, so that a turn
+takes a second or two.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
 from etlrun.run.caches import keepers_of
 from etlrun.run.session import contexts_of
-from etlrun.sources.tfds import Source
+from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 
 
 def read(words: Sequence[str], passes: int) -> dict[str, Any]:
     """The digests of some passes over the training pipeline of a config, and what its cache did."""
     plan = resolve(Request(overrides=list(words)), STAGES).plan
-    contexts = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)
+    contexts = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)
     said: list[str] = []
     keeper = keepers_of(plan, contexts, {"folder": "-", "overrides": []}, said.append).get("train")
     if keeper is not None:

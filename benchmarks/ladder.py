@@ -37,7 +37,7 @@ from etlrun.run import model as models
 from etlrun.run.caches import keepers_of
 from etlrun.run.fit import whole_model
 from etlrun.run.session import contexts_of, opened
-from etlrun.sources.tfds import Source
+from etlrun.sources.base import Source
 from etlrun.stages import STAGES
 
 SIDES: Mapping[str, tuple[str, ...]] = {

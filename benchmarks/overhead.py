@@ -29,7 +29,7 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
-from etlrun.sources.tfds import Source
+from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 
 BATCH_SIZE, SHUFFLE_BUFFER, SIDE = 32, 1024, 224
@@ -71,7 +71,7 @@ def by_etlrun(data_dir: str, cache: str) -> Epochs:
     """The pipeline that `experiment=parallel` builds with this cache."""
     words = ["experiment=parallel", f"cache={cache}", f"dataset.data_dir={data_dir}", f"dataset.split='{SPLIT}'"]
     plan = resolve(Request(overrides=words), STAGES).plan
-    source = Source(plan.spec.dataset)
+    source = open_source(plan.spec.dataset)
     split = source.split(plan.spec.dataset.split, "dataset.split")
 
     def epochs() -> Iterator[tf.data.Dataset]:

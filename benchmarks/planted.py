@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from etlrun.config.request import Request, composed
 from etlrun.graph import datasets
 from etlrun.record.summary import read_summary
 from etlrun.run import run
+from etlrun.sources.base import Split
 from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Resize
 from etlrun.stages.step import Parse
 
@@ -189,8 +189,8 @@ def _slow_step(make: Callable[..., Any], where: type, ms: float) -> Callable[...
     return made
 
 
-def _slow_read(read: Callable[..., tf.data.Dataset], ms: float, *shard: tf.Tensor) -> tf.data.Dataset:
-    return read(*shard).map(lambda record: _slept(record, ms))
+def _slow_read(read: Callable[..., tf.data.Dataset], ms: float) -> Callable[..., tf.data.Dataset]:
+    return lambda split, *shard: read(split, *shard).map(lambda record: _slept(record, ms))
 
 
 @contextmanager
@@ -199,9 +199,7 @@ def planted(sleeps_ms: dict[Any, float]) -> Iterator[None]:
     with ExitStack() as stack:
         for where, ms in sleeps_ms.items():
             if where == READ:
-                read = datasets._read  # noqa: SLF001 - where every record passes
-                slow_read = partial(_slow_read, read, ms)
-                stack.enter_context(mock.patch.object(datasets, "_read", slow_read))
+                stack.enter_context(mock.patch.object(Split, "read", _slow_read(Split.read, ms)))
             else:
                 slow = _slow_step(datasets.applied, where, ms)
                 stack.enter_context(mock.patch.object(datasets, "applied", slow))

@@ -28,7 +28,7 @@ from etlrun.graph.context import Context
 from etlrun.measure.sampler import Sampler
 from etlrun.measure.watched import Watch, Watched
 from etlrun.run import model as models
-from etlrun.sources.tfds import Source
+from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 
 STEP_S = 0.010
@@ -71,7 +71,7 @@ class Loops:
 
     def __init__(self) -> None:
         plan = resolve(Request(overrides=OVERRIDES), STAGES).plan
-        source = Source(plan.spec.dataset)
+        source = open_source(plan.spec.dataset)
         split = source.split(plan.spec.dataset.split, "dataset.split")
         self.pipeline = Pipeline(plan.train, Context(source=source, split=split, seed=0))
         self.plain, self.measured = _model(), _model()

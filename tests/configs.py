@@ -19,7 +19,7 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import RunSpec, parse
 from etlrun.stages import STAGES
 from etlrun.stages.base import Kind, Stage, field_metadata
-from etlrun.stages.dataset import Dataset
+from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
@@ -88,7 +88,7 @@ def yaml_files() -> list[str]:
 
 
 STAGES_BY_KEY: list[tuple[str, type[Stage]]] = [
-    ("dataset", Dataset),
+    ("dataset", TfdsDataset),
     ("load", Load),
     ("transform", Map),
     *((f"transform.{name}", step) for name, step in STAGES["transform"].items()),

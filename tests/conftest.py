@@ -75,12 +75,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data_dir of the sample dataset, made once for all workers: whoever needs it first makes it."""
-    from etlrun.sources.tfds import Source
+    from etlrun.sources.open import open_source
     from tests.configs import spec_of
 
     own = tmp_path_factory.getbasetemp()
     data_dir = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "sample"
-    Source(spec_of(f"dataset.data_dir={data_dir}").dataset)
+    open_source(spec_of(f"dataset.data_dir={data_dir}").dataset)
     return data_dir
 
 

@@ -7,7 +7,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.plan.plan import Plan
 from etlrun.run.caches import keepers_of
 from etlrun.run.session import contexts_of
-from etlrun.sources.tfds import Source
+from etlrun.sources.open import open_source
 
 
 def _unexpected(text: str) -> None:
@@ -17,7 +17,7 @@ def _unexpected(text: str) -> None:
 @contextmanager
 def training_pipeline(plan: Plan, say: Callable[[str], None] = _unexpected) -> Iterator[Pipeline]:
     """Of `plan`. A cache on disk is opened or claimed before, and closed after; `say` hears what goes wrong with it."""
-    contexts = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)
+    contexts = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)
     keeper = keepers_of(plan, contexts, {}, say).get("train")
     if keeper is None:
         yield Pipeline(plan.train, contexts["train"])

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.claims import OTHER_DATA, SPEED_ONLY, claims
 from etlrun.sources.on_disk import examples
-from etlrun.sources.tfds import Source
+from etlrun.sources.open import open_source
 from tests.configs import composed, spec_of
 
 
@@ -25,4 +25,4 @@ def test_examples_are_counted_as_tfds_counts_them(split: str, tiny: Path) -> Non
     dataset = spec_of(*words).dataset
     found = examples(dataset, split)
     assert found is not None
-    assert found.count == Source(dataset).split(split, "dataset.split").num_examples
+    assert found.count == open_source(dataset).split(split, "dataset.split").num_examples

@@ -11,7 +11,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.plan.plan import at_cache
 from etlrun.review.difference import compare
 from etlrun.run.session import contexts_of
-from etlrun.sources.tfds import Source
+from etlrun.sources.open import open_source
 from tests import pictures
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
 from tests.pipelines import training_pipeline
@@ -47,7 +47,7 @@ def test_each_pass_sees_what_the_jpegs_hold(
 
 def test_the_first_pass_is_that_of_an_encoder_and_a_decoder(tiny: Path) -> None:
     words = small(tiny, "load.shuffle_buffer=0", "cache=memory", "transform.resize.size=[64,96]")
-    raw, held = (images_of(Pipeline(plan.train, contexts_of(plan, Source(plan.spec.dataset))["train"]).dataset)
+    raw, held = (images_of(Pipeline(plan.train, contexts_of(plan, open_source(plan.spec.dataset))["train"]).dataset)
                  for plan in (plan_of(*words), plan_of(*words, "cache.codec=jpeg95")))  # fmt: skip
     for image, found in zip(raw, held, strict=True):
         expected = tf.io.decode_jpeg(tf.io.encode_jpeg(image, quality=95, chroma_downsampling=True))
@@ -145,7 +145,7 @@ def test_its_key_names_the_quality(tiny: Path) -> None:
     keys = []
     for words in ((), (JPEG,), ("cache.codec=jpeg95",), (JPEG, "load.batch_size=4")):
         plan = plan_of(*small(tiny, "cache=disk", *words))
-        context = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)["train"]
+        context = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)["train"]
         keys.append(identity(at_cache(plan.train)[0], context))
     assert keys[1] == keys[3]
     assert keys[0] != keys[1] != keys[2] != keys[0]

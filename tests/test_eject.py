@@ -23,7 +23,7 @@ from etlrun.measure.digest import Digest
 from etlrun.plan.plan import Plan
 from etlrun.run.backend import seed_all
 from etlrun.run.session import contexts_of
-from etlrun.sources.tfds import Source
+from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 from tests.configs import EXPERIMENTS, OTHER_VALUES, plan_of
 from tests.pictures import damaged, with_feature
@@ -187,7 +187,7 @@ def test_its_batches_are_those_of_the_run(name: str, tiny: Path, tmp_path: Path)
     assert as_bytes(module.train_dataset()) == list(itertools.chain(*passes))
     if name.startswith("disk"):
         return
-    context = contexts_of(plan, Source(plan.spec.dataset))["validation"]
+    context = contexts_of(plan, open_source(plan.spec.dataset))["validation"]
     validation = as_bytes(Pipeline(plan.evaluation, context).dataset)
     assert [as_bytes(module.validation_dataset())] * 2 == [validation, as_bytes(module.validation_dataset())]
 

@@ -16,7 +16,7 @@ from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.run.caches import keepers_of
 from etlrun.run.session import contexts_of
-from etlrun.sources.tfds import Source
+from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 from etlrun.stages.image import Resize
 from tests.runs import small
@@ -47,7 +47,7 @@ def key_and_data(words: list[str], folder: Path) -> tuple[str, str]:
     base = ["model=emulated", "cache=disk", f"cache.dir={folder}", "measure.digest=false"]
     kept = [word for word in small(Path(), *base, *words) if not word.startswith("model.trainable")]
     plan = resolve(Request(overrides=kept), STAGES).plan
-    contexts = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)
+    contexts = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)
     keeper = keepers_of(plan, contexts, {}, print)["train"]
     pipeline, digest = Pipeline(plan.train, contexts["train"], keeper), sha256()
     for picture, label in pipeline.before("cache.disk").as_numpy_iterator():
@@ -113,7 +113,7 @@ def test_a_changed_shard_is_another_cache(tiny: Path, tmp_path: Path) -> None:
 
 def identity_of(tiny: Path, *words: str) -> dict[str, Any]:
     plan = resolve(Request(overrides=small(tiny, "cache=disk", *words)), STAGES).plan
-    contexts = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)
+    contexts = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)
     return dict(map(tuple, keepers_of(plan, contexts, {}, print)["train"].kept.identity))
 
 
@@ -127,6 +127,7 @@ def test_the_code_that_makes_the_examples_is_a_part_of_the_key(
         "code etlrun.graph.datasets",
         "code etlrun.graph.parallel",
         "code etlrun.machine",
+        "code etlrun.sources.base",
         "code etlrun.sources.tfds",
         "code etlrun.stages.base",
         "code etlrun.stages.extract",
@@ -154,7 +155,7 @@ def test_only_what_decodes_or_computes_depends_on_tensorflow(tiny: Path, tmp_pat
 def test_the_classes_are_a_part_of_the_key(tiny: Path, tmp_path: Path) -> None:
     """A label outside them is an error, or skipped."""
     plan = resolve(Request(overrides=small(tiny, "cache=disk", f"cache.dir={tmp_path}")), STAGES).plan
-    source = Source(plan.spec.dataset)
+    source = open_source(plan.spec.dataset)
     found = []
     for source.num_classes in (2, 3):
         contexts = contexts_of(plan, source, with_validation=False)

@@ -10,7 +10,7 @@ import pytest
 
 from etlrun.config.request import Request
 from etlrun.errors import WorldError
-from etlrun.sources.tfds import Source
+from etlrun.sources.open import open_source
 from tests.configs import spec_of
 from tests.forked import forked
 from tests.pictures import damaged, int_feature, with_feature
@@ -189,7 +189,7 @@ def test_other_records_are_refused_and_unknown_ones_noted(tiny: Path, tmp_path: 
     on += ["trainer.epochs=2", f"trainer.resume={first}"]
     status, summary = run_here(tmp_path / "refused", [*on, f"dataset.data_dir={other}"])
     assert status == 1
-    now = Source(spec_of(*on, f"dataset.data_dir={other}").dataset).split("train[:80%]", "").content.digest
+    now = open_source(spec_of(*on, f"dataset.data_dir={other}").dataset).split("train[:80%]", "").content.digest
     assert now != then["train"]
     assert summary["error"] == (
         f"dataset.split: found records of digest {now}; expected records of digest {then['train']}, which {first} "

@@ -4,7 +4,7 @@ import pytest
 
 from etlrun.plan.spec import RunSpec, show
 from etlrun.stages.cache import MemoryCache
-from etlrun.stages.dataset import Dataset
+from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.extract import Interleave
 from etlrun.stages.image import Decode, Resize, ScaleMinusOneOne
 from etlrun.stages.load import Load
@@ -28,7 +28,7 @@ def test_the_default_config_is_this_spec() -> None:
     steps = (Decode(), resize, ScaleMinusOneOne())
     transform = Map(num_parallel_calls="autotune", deterministic=True, steps=steps)
     assert spec_of() == RunSpec(
-        dataset=Dataset(
+        dataset=TfdsDataset(
             name="etlrun_sample",
             version="1.*.*",
             data_dir=None,

@@ -4,7 +4,7 @@ import pytest
 
 from etlrun.stages import STAGES
 from etlrun.stages.base import Expected, Kind, Scope, Stage, expectation, field_metadata, parameters
-from etlrun.stages.dataset import Dataset
+from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.flow import Feature, Flow, UnfitError
 from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Rescale, Resize, ScaleMinusOneOne, ScaleZeroOne
@@ -15,7 +15,7 @@ from etlrun.stages.step import Map, Parse, Step
 from etlrun.stages.trainer import EarlyStopping
 
 REGISTERED = [(group, name, stage) for group, names in STAGES.items() for name, stage in names.items()]
-IMPLICIT = (Dataset, Load, Shuffle, Batch, Prefetch, Map, EarlyStopping, Parse, SkipCorrupt)
+IMPLICIT = (TfdsDataset, Load, Shuffle, Batch, Prefetch, Map, EarlyStopping, Parse, SkipCorrupt)
 ALL_STAGES: list[type[Stage]] = [*(stage for _, _, stage in REGISTERED), *IMPLICIT]
 FIELDS = [(stage, field) for stage in ALL_STAGES for field in field_metadata(stage)]
 NAMES = [f"{stage.path}.{field}" for stage, field in FIELDS]
@@ -34,7 +34,7 @@ def decoded(
 
 
 ENCODED = with_image(Feature(dtype="string", format="image"))
-RECORD = ENCODED.replace(is_serialised=True)
+RECORD = ENCODED.replace(record="serialised example")
 PICTURE = decoded()
 PORTRAIT = decoded(height=80, width=60)
 SQUARE = decoded("float32", 64, 64)

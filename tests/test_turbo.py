@@ -15,7 +15,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.graph.identity import identity
 from etlrun.plan.plan import Plan, at_cache
 from etlrun.run.session import contexts_of
-from etlrun.sources.tfds import Source
+from etlrun.sources.open import open_source
 from etlrun.stages.image import CenterCrop, Decode, Resize
 from etlrun.stages.turbo import Turbo
 from tests import pictures
@@ -178,14 +178,14 @@ def test_a_program_decodes_the_same_batches(name: str, tiny: Path, tmp_path: Pat
     passes = passes_of(plan)
     assert as_bytes(module.train_dataset())[: 2 * len(passes[0])] == [*passes[0], *passes[1]]
     plain = plan_of(*small(tiny, TURBO, *VARIANTS[name], "cache=none"))
-    validation = Pipeline(plain.evaluation, contexts_of(plain, Source(plain.spec.dataset))["validation"])
+    validation = Pipeline(plain.evaluation, contexts_of(plain, open_source(plain.spec.dataset))["validation"])
     assert as_bytes(module.validation_dataset()) == as_bytes(validation.dataset)
 
 
 def test_a_cache_of_it_is_another_one(tiny: Path) -> None:
     def key(*overrides: str) -> list[Any]:
         plan = plan_of(*small(tiny, "cache=disk", *overrides))
-        context = contexts_of(plan, Source(plan.spec.dataset), with_validation=False)["train"]
+        context = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)["train"]
         return identity(at_cache(plan.train)[0], context)
 
     plain, turbo = key(), key(TURBO)

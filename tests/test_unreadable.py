@@ -21,7 +21,7 @@ from etlrun.record.record import Record
 from etlrun.run import run
 from etlrun.run.session import at_work, contexts_of, opened, prepared
 from etlrun.sources.corrupt import Losses
-from etlrun.sources.tfds import Source
+from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 from tests import pictures
 from tests.runs import config_of, emulated, run_here, summary_of
@@ -152,7 +152,7 @@ def test_a_cache_on_disk_is_not_left_without_what_could_not_be_read(tiny: Path, 
 def test_nothing_but_broken_records_is_missing(kept: int, lost: int | None, tiny: Path, tmp_path: Path) -> None:
     damage = pictures.with_feature("label", None) if lost else lambda _: None
     pictures.damaged(tiny, tmp_path / "data", damage)
-    source = Source(resolve(Request(overrides=emulated(tmp_path / "data")), STAGES).plan.spec.dataset)
+    source = open_source(resolve(Request(overrides=emulated(tmp_path / "data")), STAGES).plan.spec.dataset)
     split, losses = source.split("train[:80%]", "dataset.split"), Losses()
     if kept == 30:
         with pytest.raises(WorldError) as caught:
@@ -173,7 +173,7 @@ def test_a_forecast_ends_where_a_file_can_not_be_opened(tiny: Path, tmp_path: Pa
     pictures.damaged(tiny, tmp_path / "data", lambda _: None)
     words = emulated(tmp_path / "data", "extract=sequential", "cache=memory", "cache.at=decoded")
     plan = resolve(Request(overrides=words), STAGES).plan
-    contexts = contexts_of(plan, Source(plan.spec.dataset))
+    contexts = contexts_of(plan, open_source(plan.spec.dataset))
     pipelines = {name: Pipeline(plan.pipelines[name], context) for name, context in contexts.items()}
     whole = fits(plan, pipelines, folder_of(None))
     min((tmp_path / "data").rglob("*.tfrecord-*")).unlink()

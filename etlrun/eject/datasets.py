@@ -8,11 +8,13 @@ from typing import Any
 from etlrun.eject.maps import map_steps, turbo
 from etlrun.eject.numbered import full_shuffle
 from etlrun.eject.place import Expression, Place, calls_of
+from etlrun.eject.sources import reading
 from etlrun.eject.steps import source_of
 from etlrun.eject.text import call, function, literal, mapping, parallel, quoted
 from etlrun.plan.plan import keeps_file_order, reads_features
 from etlrun.stages.cache import DiskCache
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
+from etlrun.stages.dataset import Folder
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.image import Decode
 from etlrun.stages.load import FullShuffle
@@ -40,13 +42,25 @@ _DECODED = function(
 
 def _read(place: Place, says: str, result: str) -> tuple[str, ...]:
     """Return the function that reads both pipelines; a pipeline that shuffles the shards passes a seed."""
-    is_shuffled = place.plan.spec.extract.random
+    is_shuffled, dataset = place.plan.spec.extract.random, place.plan.spec.dataset
+    is_folder = isinstance(dataset, Folder)
+    numbered = (
+        "images = tf.constant(records_of(split))",
+        "",
+        function(
+            "records(_: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset",
+            "Return `take` images by number, after the first `skip`.",
+            "return tf.data.Dataset.range(skip, skip + take).map(lambda number: images[number])",
+        ),
+        "",
+    )
     shuffled = (
         "if seed is not None:",
         "    shards = shards.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)",
     )
     body = (
-        "parts = builder().info.splits[split].file_instructions",
+        *(numbered if is_folder else ()),
+        f"parts = {reading(dataset).parts}",
         "shards = tf.data.Dataset.from_tensor_slices(",
         "    (",
         "        [str(part.filename) for part in parts],",
@@ -58,7 +72,7 @@ def _read(place: Place, says: str, result: str) -> tuple[str, ...]:
         f"return {result}",
     )
     signature = "read(split: str, seed: int | tf.Tensor | None = None) -> tf.data.Dataset" if is_shuffled else _READ
-    return _RECORDS, function(signature, says, *body)
+    return (*(() if is_folder else (_RECORDS,)), function(signature, says, *body))
 
 
 def tfds(stage: Tfds, place: Place) -> Expression:
@@ -97,7 +111,7 @@ def _in_order(place: Place) -> str:
 
 def sequential(_stage: Sequential, place: Place) -> Expression:
     """Return the text of reading shard by shard."""
-    says = f"Read serialised examples, one shard after the other{_in_order(place)}."
+    says = f"Read {place.planned.gives}s, one shard after the other{_in_order(place)}."
     return Expression(text=_of_split(place), functions=_read(place, says, "shards.flat_map(records)"))
 
 
@@ -105,7 +119,7 @@ def interleave(stage: Interleave, place: Place) -> Expression:
     """Return the text of reading shards in turn; after an error, the number of parallel calls decides which is next."""
     block = "one" if stage.block_length == 1 else str(stage.block_length)
     turns = f"{block} from each of {stage.cycle_length} shards in turn"
-    says = f"Read serialised examples, {turns}{_in_order(place)}."
+    says = f"Read {place.planned.gives}s, {turns}{_in_order(place)}."
     least = 1 if place.plan.spec.dataset.on_corrupt == "skip" else None
     cycle = "len(parts)" if stage.cycle_length == "all" else str(stage.cycle_length)
     calls = calls_of(stage.num_parallel_calls or least, deterministic=stage.deterministic, most=cycle)
@@ -117,17 +131,16 @@ def interleave(stage: Interleave, place: Place) -> Expression:
 
 def skip_corrupt(_stage: SkipCorrupt, place: Place) -> Expression:
     """Return the text of dropping elements that raise; a file that can't be opened is an error at the end of a pass."""
+    of = reading(place.plan.spec.dataset)
     return Expression(
         text=f"without_broken({place.dataset}, {place.pipeline.upper()}_SPLIT)",
         functions=(
             function(
                 "without_broken(dataset: tf.data.Dataset, split: str) -> tf.data.Dataset",
                 "Drop elements that raise; a file of `split` that can't be opened is an error at the end.",
-                "part = builder().info.splits[split]",
-                "tries = tf.data.Dataset.range(part.num_examples)  # such a file raises on every read",
+                f"tries = tf.data.Dataset.range({of.count})  # such a file raises on every read",
                 "kept = tf.data.Dataset.zip((tries, dataset)).ignore_errors().map(lambda _, example: example)",
-                "paths = [str(instruction.filename) for instruction in part.file_instructions]",
-                "files = tf.data.Dataset.from_tensor_slices(paths)",
+                f"files = tf.data.Dataset.from_tensor_slices({of.paths})",
                 "opened = files.flat_map(lambda path: tf.data.FixedLengthRecordDataset(path, 1).take(1))",
                 "return kept.concatenate(opened.flat_map(lambda _: dataset.take(0)))",
             ),

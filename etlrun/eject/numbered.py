@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from etlrun.eject.place import Expression, Place
+from etlrun.eject.sources import reading
 from etlrun.eject.steps import source_of
 from etlrun.eject.text import call, function
 from etlrun.plan.plan import reads_features
+from etlrun.stages.dataset import Folder
 from etlrun.stages.load import AT_ONCE, FullShuffle
 
 _ORDERED = (
@@ -16,7 +18,7 @@ _LOCATED = function(
     "located(split: str) -> list[tuple[str, int, int]]",
     "Return the file of each record of a split, its place there, and its size, with the checksums around its data.",
     "found = []",
-    "for part in builder().info.splits[split].file_instructions:",
+    "for part in PARTS:",
     "    records, place, path = [], 0, str(part.filename)",
     '    with pathlib.Path(path).open("rb") as file:',
     "        while length := os.pread(file.fileno(), 8, place):",
@@ -58,6 +60,13 @@ _NUMBERED = function(
     ),
     "return records.unbatch()",
 )
+_IMAGES = function(
+    "numbered(split: str, seed: tf.Tensor) -> tf.data.Dataset",
+    "Return the images of a split in a random order of all of them.",
+    "count, images = len(records_of(split)), tf.constant(records_of(split))",
+    *_ORDERED,
+    "return numbers.map(lambda number: images[number])",
+)
 _SHUFFLED = function(
     "shuffled(examples: tf.data.Dataset, count: int, seed: tf.Tensor) -> tf.data.Dataset",
     "Return all examples, which are in memory, in a random order of all of them.",
@@ -69,8 +78,11 @@ _SHUFFLED = function(
 
 def full_shuffle(stage: FullShuffle, place: Place) -> Expression:
     """Return the text of reading all examples of a split in the order of the pass."""
-    split = f"{place.pipeline.upper()}_SPLIT"
+    split, dataset = f"{place.pipeline.upper()}_SPLIT", place.plan.spec.dataset
     if reads_features(place.plan):
-        count = f"builder().info.splits[{split}].num_examples"
+        count = reading(dataset).count.replace("split]", f"{split}]").replace("(split)", f"({split})")
         return Expression(text=f"shuffled({place.dataset}, {count}, seed)", functions=(source_of(stage), _SHUFFLED))
-    return Expression(text=f"numbered({split}, seed)", functions=(source_of(stage), _LOCATED, _RECORD, _NUMBERED))
+    if isinstance(dataset, Folder):
+        return Expression(text=f"numbered({split}, seed)", functions=(source_of(stage), _IMAGES))
+    located = _LOCATED.replace("PARTS", reading(dataset).parts)
+    return Expression(text=f"numbered({split}, seed)", functions=(source_of(stage), located, _RECORD, _NUMBERED))

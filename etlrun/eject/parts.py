@@ -11,42 +11,12 @@ from typing import Any
 from etlrun.eject.loops import drain, emulated, fit
 from etlrun.eject.text import call, function, mapping, path, quoted
 from etlrun.plan.plan import Plan, given_to_model
-from etlrun.stages.dataset import SAMPLE_NAME, Dataset
 from etlrun.stages.flow import Feature
 from etlrun.stages.measure import NoProfile, Trace
 from etlrun.stages.model import Emulated, MobileNetV2, Model
 from etlrun.stages.trainer import Drain, Trainer
 
 Functions = tuple[str, ...]
-
-
-def dataset(stage: Dataset, _plan: Plan) -> Functions:
-    """Return the functions of the builder and of the number of classes."""
-    name = quoted(f"{stage.name}:{stage.version}" if stage.version else stage.name)
-    where = [] if stage.data_dir is None else ["data_dir=DATA_DIR"]
-    found = call("tfds.builder", name, *where)
-    prepare = (
-        f"found = {found}",
-        "found.download_and_prepare(download_config=tfds.download.DownloadConfig(try_download_gcs=False))",
-        "return found",
-    )
-    is_sample = stage.name == SAMPLE_NAME
-    says = "Return the builder of the dataset, which is downloaded and prepared if it is missing."
-    if is_sample or not stage.download:
-        says = f"Return the builder of the dataset, which is prepared{' by a run of etlrun' if is_sample else ''}."
-    builder = function(
-        "builder() -> tfds.core.DatasetBuilder",
-        says,
-        *(prepare if stage.download and not is_sample else (f"return {found}",)),
-        decorator="@functools.cache",
-    )
-    flow = stage.examples
-    classes = function(
-        "num_classes() -> int",
-        "Return the number of classes; labels are integers from 0 to below it.",
-        f"return int(builder().info.features[{quoted(stage.keys[flow.target])}].num_classes)",
-    )
-    return (builder, classes) if flow.features[flow.target].is_class else (builder,)
 
 
 def mobilenet_v2(stage: MobileNetV2, plan: Plan) -> Functions:
@@ -114,7 +84,6 @@ def left_out(_stage: NoProfile | Trace, _plan: Plan) -> Functions:
 
 
 PART_TEXTS: dict[type, Callable[[Any, Plan], Functions]] = {
-    Dataset: dataset,
     MobileNetV2: mobilenet_v2,
     Emulated: emulated,
     Trainer: fit,

@@ -10,6 +10,7 @@ from importlib import metadata
 from etlrun import __version__
 from etlrun.eject.parts import PART_TEXTS, model
 from etlrun.eject.pipeline import pipeline
+from etlrun.eject.sources import constants_of, functions_of
 from etlrun.eject.text import COLUMNS, constant, literal, path, quoted
 from etlrun.plan.plan import Plan, reads_features
 
@@ -18,13 +19,17 @@ PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 _IMPORTS = {
     "atexit": "import atexit",
     "functools": "import functools",
+    "glob": "import glob",
+    "hashlib": "import hashlib",
     "itertools": "import itertools",
     "math": "import math",
     "os": "import os",
     "pathlib": "import pathlib",
+    "re": "import re",
     "shutil": "import shutil",
     "tempfile": "import tempfile",
     "time": "import time",
+    "types": "import types",
     "warnings": "import warnings",
     "": "",
     "cv2": "import cv2",
@@ -90,7 +95,7 @@ def _escaped(line: str) -> str:
 
 
 def _title(plan: Plan) -> str:
-    dataset = plan.spec.dataset.name
+    dataset = plan.spec.dataset.title
     if plan.spec.fit is None:
         return f"The input pipeline of {dataset} alone"
     if not plan.spec.model.learns:
@@ -125,7 +130,7 @@ def _constants(plan: Plan) -> dict[str, str]:
         **_of_calls(plan),
         "TRAIN_SPLIT": quoted(spec.dataset.split),
         "VALIDATION_SPLIT": quoted(spec.dataset.eval_split or ""),
-        "DATA_DIR": path(spec.dataset.data_dir or ""),
+        **constants_of(spec.dataset),
         "CACHE_DIR": path(spec.cache.dir or ""),
     }
 
@@ -138,7 +143,7 @@ def _of_calls(plan: Plan) -> dict[str, str]:
 
 def _functions(plan: Plan) -> Iterator[str]:
     spec = plan.spec
-    yield from PART_TEXTS[type(spec.dataset)](spec.dataset, plan)
+    yield from functions_of(spec.dataset)
     for name, stages in plan.pipelines.items():
         if stages and (name == "train" or spec.fit is not None):
             yield from pipeline(plan, name)

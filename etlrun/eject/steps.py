@@ -8,9 +8,10 @@ import re
 from collections.abc import Mapping
 from textwrap import dedent
 
+from etlrun.eject.sources import DIGITS
 from etlrun.eject.text import call, literal, mapping, quoted
 from etlrun.stages import STAGES
-from etlrun.stages.dataset import Dataset
+from etlrun.stages.dataset import Dataset, Folder
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import FullShuffle
 from etlrun.stages.step import Step
@@ -56,6 +57,10 @@ def _name(step: Step | Turbo | FullShuffle) -> str:
 
 
 def _parsed(dataset: Dataset, parse: str) -> Lines:
+    if isinstance(dataset, Folder):
+        read = "tf.map_fn(tf.io.read_file, path)" if parse == "parse_example" else "tf.io.read_file(path)"
+        label = f"tf.strings.to_number(tf.strings.substr(record, 0, {DIGITS}), tf.int64)"
+        return f"path = tf.strings.substr(record, {DIGITS}, 1 << 20)", f"image = {read}", f"label = {label}"
     features = {key: dataset.examples.features[name] for name, key in dataset.keys.items()}
     specs = [f"{quoted(key)}: tf.io.FixedLenFeature({of.shape}, tf.{of.stored})," for key, of in features.items()]
     casts = {key: of.dtype for key, of in features.items() if of.dtype != of.stored}

@@ -17,7 +17,7 @@ from etlrun.graph.datasets import counted, staged
 from etlrun.graph.numbered import in_random_order
 from etlrun.graph.passes import Passes
 from etlrun.plan.plan import PlannedStage, at_cache, by_number
-from etlrun.sources.tfds import Split
+from etlrun.sources.base import Split
 from etlrun.stages.base import Scope
 from etlrun.stages.flow import Flow
 

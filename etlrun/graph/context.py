@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import Losses
-from etlrun.sources.tfds import Source, Split
 
 _SEED_STRIDE = 1_000_003
 """Larger than the number of passes of a run, so that runs with adjacent seeds share no pass."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 import tensorflow_datasets as tfds
@@ -13,7 +13,8 @@ from etlrun.graph.numbered import full_shuffle
 from etlrun.graph.parallel import autotuned, parallel_map
 from etlrun.graph.skip import skip_corrupt
 from etlrun.graph.turbo import turbo
-from etlrun.sources.tfds import Example
+from etlrun.sources.base import Example
+from etlrun.sources.tfds import TfdsSource
 from etlrun.stages.base import Stage
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
@@ -37,17 +38,14 @@ def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
     decoder = tfds.decode.make_decoder(tf.uint8)(_decode)() if stage.decode else tfds.decode.SkipDecoding()
     decoders = {key: decoder for name, key in keys.items() if features[name].format == "image"}
     wanted = tfds.decode.PartialDecoding(dict.fromkeys(keys.values(), True), decoders=decoders)
-    dataset = context.source.builder.as_dataset(
+    source = cast("TfdsSource", context.source)  # a rule between the two groups
+    dataset = source.builder.as_dataset(
         split=context.split.name,
         decoders=wanted,
         shuffle_files=False,
         read_config=tfds.ReadConfig(try_autocache=False, assert_cardinality=False),
     )
     return dataset.map(lambda example: {name: example[key] for name, key in keys.items()})
-
-
-def _read(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
-    return tf.data.TFRecordDataset(path).skip(skip).take(take)
 
 
 def _shards(stage: Shards, context: Context) -> tf.data.Dataset:
@@ -66,7 +64,7 @@ def _shards(stage: Shards, context: Context) -> tf.data.Dataset:
 
 def sequential(_nothing: None, stage: Sequential, context: Context) -> tf.data.Dataset:
     """Return serialised examples (string scalars), one shard after the other."""
-    return _shards(stage, context).flat_map(_read)
+    return _shards(stage, context).flat_map(context.split.read)
 
 
 def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.Dataset:
@@ -78,7 +76,7 @@ def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.D
     calls, open_at_once = autotuned(stage.num_parallel_calls), stage.at_once(len(context.split.shards))
     calls = (1 if skips else None) if calls is None else min(calls, open_at_once)  # AUTOTUNE is -1
     return _shards(stage, context).interleave(
-        _read,
+        context.split.read,
         cycle_length=open_at_once,
         block_length=stage.block_length,
         num_parallel_calls=calls,

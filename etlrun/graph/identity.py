@@ -19,7 +19,6 @@ from etlrun.graph.code import code_of
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import DATASET_STAGES
 from etlrun.plan.plan import PlannedStage, values_of
-from etlrun.sources.tfds import Source
 
 _FORMAT = 2
 """Version of the file format of caches."""
@@ -30,13 +29,13 @@ def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
 
     They describe dataset, files, stages, code and versions.
     """
-    builder, dataset = context.source.builder, context.source.dataset
+    source, dataset = context.source, context.source.dataset
     declared = dataset.examples.features
     pairs: Identity = [
         ["format", _FORMAT],
-        ["dataset", builder.info.full_name],
+        ["dataset", source.identity],
         *([f"dataset.features.{name}", [key, str(declared[name])]] for name, key in dataset.keys.items()),
-        ["dataset.classes", context.source.num_classes],
+        ["dataset.classes", source.num_classes],
     ]
     values = values_of(before, shards=len(context.split.shards))
     pairs += [[name, _plain(value)] for name, value in values.items()]
@@ -65,7 +64,7 @@ def _plain(value: Any) -> Any:
 def _makers(before: Sequence[PlannedStage], context: Context, *, is_random: bool) -> Identity:
     """Return the code that makes the examples. TensorFlow is included only if it decodes, computes or shuffles."""
     stages = [inner.stage for outer in before for inner in (outer, *outer.steps)]
-    roots: list[Any] = [Source.parser, *(context.backbone.makers if context.backbone is not None else ())]
+    roots: list[Any] = [type(context.source).parser, *(context.backbone.makers if context.backbone is not None else ())]
     roots += [made for stage in stages for made in stage.makers]
     roots += [DATASET_STAGES[type(stage)] for stage in stages if type(stage) in DATASET_STAGES]
     code = [["python", "{}.{}".format(*sys.version_info)]]  # each compiles code differently

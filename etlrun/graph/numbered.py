@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from etlrun.graph.context import Context
+from etlrun.sources.base import Records
 from etlrun.sources.corrupt import corrupt_records
-from etlrun.sources.numbered import Numbered
 from etlrun.stages.load import AT_ONCE, FullShuffle
 
 
@@ -40,7 +40,7 @@ def full_shuffle(_in_order: tf.data.Dataset, _stage: FullShuffle, context: Conte
     return numbers.map(as_is(read), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).unbatch()
 
 
-def _located(context: Context) -> Numbered:
+def _located(context: Context) -> Records:
     source, split = context.source, context.split
     try:
         return split.numbered

@@ -14,12 +14,13 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from etlrun.stages import Stages
 from etlrun.stages.base import Stage, field_metadata
-from etlrun.stages.dataset import Dataset
+from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
 
+_DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
 _ALIKE_HERE, _ALIKE_ELSEWHERE = 0.5, 0.7
 """Minimum similarity of a suggested name: in the block of the unknown key, and in other blocks."""
 
@@ -90,8 +91,11 @@ def _alike(name: str, block: str, value: object, known: Sequence[Known]) -> list
 
 def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
     """Yield all keys in the order of the groups; those of a sweep need `-m`."""
-    for group, fixed in (("dataset", Dataset), ("load", Load), ("measure", Measure)):
+    for group, fixed in (("dataset", _dataset(config)), ("load", Load), ("measure", Measure)):
         yield from _fields(group, fixed)
+    for option, other in _DATASETS.items():
+        if other is not _dataset(config):
+            yield from (dataclasses.replace(key, needs=f"dataset={option}") for key in _fields("dataset", other)[1:])
     for group in (group for group in stages if group != "transform"):
         block = config.get(group)
         chosen = block.get("name") if isinstance(block, Mapping) else None
@@ -106,6 +110,11 @@ def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
         yield from (Known(f"transform.{name}", list[str]) for name in ("steps", "eval_steps"))
     needs = "" if "sweep" in config else "-m"
     yield from (dataclasses.replace(key, needs=needs) for key in _fields("sweep", Sweep))
+
+
+def _dataset(config: Mapping[str, Any]) -> type[Stage]:
+    block = config.get("dataset")
+    return dataset_type(block.get("name") if isinstance(block, Mapping) else None)
 
 
 def _fields(path: str, stage_type: type[Stage]) -> list[Known]:

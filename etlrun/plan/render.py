@@ -126,7 +126,7 @@ def mermaid(plan: Plan) -> str:
         ("validation", plan.evaluation, plan.spec.dataset.eval_split),
     ):
         if stages:
-            lines.append(f'  {name}_0[("{_label(plan.spec.dataset.name, split)}")]')
+            lines.append(f'  {name}_0[("{_label(plan.spec.dataset.title, split)}")]')
             lines += _chain(name, stages)
             lines.append(f"  {name}_{len(stages)} --> model")
     scaling = [planned.stage.path for planned in plan.by_model]

@@ -8,6 +8,7 @@ from etlrun.errors import Fault
 from etlrun.plan.plan import PlannedStage, at_cache, keeps_file_order, name_of_point
 from etlrun.plan.spec import RunSpec, show
 from etlrun.plan.unused import told
+from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.load import Batch
 from etlrun.stages.measure import Trace, Window
@@ -41,6 +42,13 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
                 "remove the step",
                 is_rule=False,
             )
+    if spec.extract.parses and not isinstance(spec.dataset, TfdsDataset):
+        yield _fault(
+            "extract.name",
+            spec.extract.path.removeprefix("extract."),
+            f"sequential or interleave with dataset.name={spec.dataset.name}, which TFDS does not read",
+            "set extract=interleave",
+        )
     if spec.load.is_by_number:
         yield from _by_number(spec)
     if spec.cache.keeps:

@@ -22,7 +22,7 @@ from etlrun.plan.unused import Unused, unused, without
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Stage, expectation, field_metadata
 from etlrun.stages.cache import Cache
-from etlrun.stages.dataset import Dataset
+from etlrun.stages.dataset import Dataset, dataset_type
 from etlrun.stages.extract import Extract
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure, NoProfile, Trace
@@ -111,7 +111,7 @@ class _Parser:
     def run(self) -> RunSpec | None:
         self.unknown_keys("", self.config, GROUPS)
         groups = {name: self.group(name) for name in GROUPS}
-        dataset = self.stage("dataset", groups["dataset"], Dataset)
+        dataset = self.stage("dataset", groups["dataset"], dataset_type((groups["dataset"] or {}).get("name")))
         extract = self.named("extract", groups["extract"])
         train, evaluation = self.transform(groups["transform"])
         cache = self.named("cache", groups["cache"])

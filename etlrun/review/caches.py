@@ -11,6 +11,7 @@ from etlrun.plan.plan import Plan, at_cache, data_values, values_of
 from etlrun.plan.spec import RunSpec
 from etlrun.sources.on_disk import examples
 from etlrun.stages.cache import Cache, kept_bytes
+from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.model import Backbone
 from etlrun.stages.trainer import Trainer
 
@@ -93,11 +94,16 @@ def caches(old: Plan, new: Plan) -> tuple[Kept, ...]:
 
 def _conditions(old: Plan, new: Plan, devices: tuple[str | None, str | None]) -> Iterator[str]:
     """Yield the conditions for a cache to stay valid that the values of the plans do not determine."""
-    if old.spec.dataset.data_dir != new.spec.dataset.data_dir:
+    if _data_dir(old) != _data_dir(new):
         yield "if dataset.data_dir holds the same files"
     others = [device for device in devices if device not in (None, _AUTO)]
     if len(others) == 1:
         yield f"if {_DEVICE}={_AUTO} selects {'a GPU' if others[0] == 'gpu' else 'the CPU'}"
+
+
+def _data_dir(plan: Plan) -> str | None:
+    dataset = plan.spec.dataset
+    return dataset.data_dir if isinstance(dataset, TfdsDataset) else None
 
 
 def _target(cache: Any) -> str:
@@ -110,8 +116,9 @@ def _content(plan: Plan, name: str) -> tuple[Cache | None, dict[str, Any]]:
     if cache is None:
         return None, {}
     dataset = plan.spec.dataset
-    keys = ("name", "version", "image_key", "label_key", "features", "target", "on_corrupt")
-    decides = {dataset.key(key): getattr(dataset, key) for key in keys} | {dataset.key_of(name): dataset.split_of(name)}
+    splits = [dataset.key_of(pipeline) for pipeline in plan.pipelines]
+    decides = {key: value for key, value in data_values(dataset, "").items() if key not in splits}
+    decides[dataset.key_of(name)] = dataset.split_of(name)
     values = values_of(before)
     decides |= {"the steps before it": values.pop("stages"), **values}
     decides[cache.key("at")] = str(before[-1].gives)  # decoding changes no data, but its output is cached

@@ -19,6 +19,9 @@ from etlrun.review.sides import DEFAULT, Variant, composed, hidden, named_defaul
 
 Words = tuple[str, ...]
 
+_STAND_INS: dict[str, object] = {"dataset.dir": ".", "dataset.files": "*.tfrecord", "dataset.num_classes": 2}
+"""Values for mandatory keys (`???`) that the default config doesn't have."""
+
 
 @dataclass(kw_only=True)
 class Checked:
@@ -88,7 +91,7 @@ def _primaries(folders: Folders) -> list[str]:
 
 def _compose_all(checked: Checked, files: Composer, folders: Folders, own: list[str]) -> None:
     default = composed([], files, folders)
-    given = dict(leaves("", default.config or {}))
+    given = _STAND_INS | dict(leaves("", default.config or {}))
     named = {Path(name).with_suffix("").as_posix() for name in own}
     shown = folders.shown[folders.own or folders.base]
 

@@ -11,7 +11,7 @@ from etlrun.plan.plan import Plan, PlannedStage, keeps_file_order, reads_feature
 from etlrun.plan.spec import RunSpec, bare
 from etlrun.plan.unused import leaves
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
-from etlrun.stages.dataset import Dataset
+from etlrun.stages.dataset import Dataset, TfdsDataset
 from etlrun.stages.extract import Shards
 from etlrun.stages.load import Batch, Load, Shuffle
 
@@ -143,7 +143,7 @@ def _difference(path: str, old: Any, new: Any, kind: Kind) -> Difference:
     elif path == Load.key("drop_remainder"):
         kind, since, pipelines = DATA, Batch.path, ("train",)
         note = "keeps or drops the last, smaller batch of a pass"
-    elif path == Dataset.key("data_dir"):
+    elif path == TfdsDataset.key("data_dir"):
         note = "if it holds the same files"
     elif kind == DATA:
         group = path.rpartition(".")[0]

@@ -37,7 +37,7 @@ def keepers_of(
         kept = Kept(
             identity=identity(before, context),
             columns=columns(before[-1].gives),
-            made_by={**made_by, "dataset": context.source.builder.info.full_name, "split": context.split.name},
+            made_by={**made_by, "dataset": context.source.full_name, "split": context.split.name},
         )
         count = None if plan.spec.dataset.on_corrupt == "skip" else context.split.num_examples
         keepers[name] = Keeper(

@@ -35,7 +35,7 @@ from etlrun.run.caches import keepers_of
 from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, save
 from etlrun.run.checkpoint import PreviousRun, checkpoint_path
 from etlrun.run.session import at_work, batches_in_pass, contexts_of, opened, prepared
-from etlrun.sources.tfds import Source
+from etlrun.sources.base import Source
 from etlrun.stages.trainer import Trainer
 
 _FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2
@@ -66,7 +66,7 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
 def keepers(plan: Plan) -> dict[str, Keeper]:
     """Return the keepers of the disk caches that a run of `plan` would use; creates neither data nor caches."""
     spec = plan.spec
-    as_it_is = dataclasses.replace(spec.dataset, download=False)
+    as_it_is = spec.dataset.as_it_is()
     source = opened(dataclasses.replace(plan, spec=dataclasses.replace(spec, dataset=as_it_is)))
     backbone = None
     if reads_features(plan) and spec.fit is not None:

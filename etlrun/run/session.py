@@ -22,8 +22,9 @@ from etlrun.record.record import Record
 from etlrun.run.backend import seed_all
 from etlrun.run.caches import describe_caches, keepers_of, note, open_caches
 from etlrun.run.checkpoint import PreviousRun, has_read_the_same
+from etlrun.sources.base import Source
 from etlrun.sources.corrupt import corrupt_records, reason_of
-from etlrun.sources.tfds import Source
+from etlrun.sources.open import open_source
 from etlrun.stages.extract import Interleave
 
 MOST_CORRUPT_NAMED = 20
@@ -34,7 +35,7 @@ def opened(plan: Plan) -> Source:
 
     Sets the trainer's seed.
     """
-    source = Source(plan.spec.dataset)
+    source = open_source(plan.spec.dataset)
     seed_all(plan.spec.trainer.seed)  # afterwards, since TFDS draws random numbers when it prepares a dataset
     return source
 
@@ -86,14 +87,14 @@ def contexts_of(
 def _described(source: Source, contexts: Mapping[str, Context]) -> dict[str, Any]:
     """Print and return the name of the dataset, the examples of each split, and the number and bytes of the shards."""
     examples = {name: context.split.num_examples for name, context in contexts.items()}
-    shards = {shard.path for context in contexts.values() for shard in context.split.shards}
-    size, name = sum(Path(path).stat().st_size for path in shards), source.builder.info.full_name
+    paths = {path for context in contexts.values() for path in context.split.paths}
+    size, name = sum(Path(path).stat().st_size for path in paths), source.full_name
     counts = " + ".join(f"{count:,}" for count in examples.values())
-    many = f"{len(shards):,} shard{'s' if len(shards) > 1 else ''}, {rounded(size)}"
+    many = f"{len(paths):,} {contexts['train'].split.noun}{'s' if len(paths) > 1 else ''}, {rounded(size)}"
     Console(stderr=True, soft_wrap=True).print(
         f"data  {name}  {counts} examples in {many}", markup=False, highlight=False
     )
-    return {"name": name, "examples": examples, "shards": len(shards), "bytes": size}
+    return {"name": name, "examples": examples, "shards": len(paths), "bytes": size}
 
 
 def _enough(plan: Plan, num_examples: int) -> None:
@@ -155,9 +156,9 @@ def _explain(work: Work, error: Exception) -> None:
     for pipeline in work.pipelines.values():
         if pipeline.context.losses.failure is not None:
             raise pipeline.context.losses.failure from error
-        for shard in pipeline.split.shards:
-            if reason := reason_of(error, shard.path):
-                raise pipeline.context.source.unreadable(shard.path, reason) from error
+        for path in (path for path in pipeline.split.paths if path in str(error)):
+            if reason := reason_of(error, path):
+                raise pipeline.context.source.unreadable(path, reason) from error
     if not isinstance(error, tf.errors.DataLossError | tf.errors.InvalidArgumentError):
         return
     if work.plan.spec.dataset.on_corrupt == "skip":
@@ -187,7 +188,7 @@ def _report_skipped(work: Work) -> None:
         found = list(corrupt_records(pipeline.context.source, pipeline.split)) if records is None else records
         skipped[name] = sum(corrupt.lost for corrupt in found)
         for corrupt in found[:MOST_CORRUPT_NAMED]:
-            work.record.event("skipped", where=f"{corrupt.path}, record {corrupt.record}", reason=corrupt.reason)
+            work.record.event("skipped", where=corrupt.where, reason=corrupt.reason)
     total = sum(skipped.values())
     work.record.update(skipped=skipped)
     if total:

@@ -144,7 +144,7 @@ def sha256_of_all(path: str) -> bytes:
 
 def framing(path: str) -> bytes | None:
     """Return the bytes around the data of each record; None if the file does not consist of records."""
-    if ".tfrecord" not in Path(path).name:
+    if ".tfrec" not in Path(path).name:
         return None
     found = bytearray()
     with Path(path).open("rb", buffering=0) as file:

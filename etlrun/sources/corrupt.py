@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from etlrun.errors import WorldError, headline
+from etlrun.sources.base import Source, Split
 from etlrun.sources.content import Shard
-from etlrun.sources.tfds import Source, Split
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.image import Decode
 
@@ -21,23 +21,28 @@ class CorruptRecord:
 
     Attributes:
         path: Path of the shard.
-        record: Number of the record in the shard, from 0.
+        record: Number of the record in the shard, from 0; None if it is the whole file.
         reason: Description of the fault.
         expected: What would be valid.
         lost: Number of records that can't be read because of it, including itself.
     """
 
     path: str
-    record: int
+    record: int | None
     reason: str
     expected: str
     lost: int = 1
+
+    @property
+    def where(self) -> str:
+        """Path, and record if the file has several."""
+        return self.path if self.record is None else f"{self.path}, record {self.record}"
 
     def error(self, *, by_number: bool = False) -> WorldError:
         """Return the error that ends a run; one that reads `by_number` can't skip records."""
         also = " and load.shuffle=buffer" if by_number else ""
         return WorldError(
-            where=f"{self.path}, record {self.record}",
+            where=self.where,
             found=self.reason,
             expected=self.expected,
             remedy=f"prepare the dataset again, or set dataset.on_corrupt=skip{also} to skip and count such records",
@@ -95,12 +100,12 @@ def corrupt_records(source: Source, split: Split) -> Iterator[CorruptRecord]:
         WorldError: A file can't be opened or read.
     """
     for shard in split.shards:
-        yield from _in_shard(source, shard)
+        yield from _in_shard(source, split, shard)
 
 
-def _in_shard(source: Source, shard: Shard) -> Iterator[CorruptRecord]:
+def _in_shard(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRecord]:
     parse = source.parser()
-    records = iter(tf.data.TFRecordDataset(shard.path).skip(shard.skip).take(shard.take))
+    records = iter(split.read(shard.path, shard.skip, shard.take))
     for number in range(shard.skip, shard.skip + shard.take):
         try:
             record = next(records)
@@ -116,9 +121,13 @@ def _in_shard(source: Source, shard: Shard) -> Iterator[CorruptRecord]:
             return
         except tf.errors.OpError as error:
             raise source.unreadable(shard.path, reason_of(error, shard.path) or headline(error)) from error
-        problem = _problem(source, parse, record)
+        path, place = split.place(shard, number)
+        try:
+            problem = _problem(source, parse, record)
+        except tf.errors.OpError as error:
+            raise source.unreadable(path, reason_of(error, path) or headline(error)) from error
         if problem:
-            yield CorruptRecord(path=shard.path, record=number, reason=problem[0], expected=problem[1])
+            yield CorruptRecord(path=path, record=place, reason=problem[0], expected=problem[1])
 
 
 def _problem(source: Source, parse: object, record: tf.Tensor) -> tuple[str, str] | None:

@@ -8,14 +8,14 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from etlrun.errors import WorldError, did_you_mean
-from etlrun.stages.dataset import IMAGE, LABEL, Dataset
+from etlrun.stages.dataset import IMAGE, LABEL, TfdsDataset
 from etlrun.stages.flow import ITEM_BYTES, Feature
 
-_KEYS = {IMAGE: Dataset.key("image_key"), LABEL: Dataset.key("label_key")}
+_KEYS = {IMAGE: TfdsDataset.key("image_key"), LABEL: TfdsDataset.key("label_key")}
 """Config keys of the features with default names."""
 
 
-def checked(info: Any, dataset: Dataset) -> int | None:
+def checked(info: Any, dataset: TfdsDataset) -> int | None:
     """Return the number of classes of the target, None if it is no class.
 
     Raises:
@@ -34,12 +34,12 @@ def checked(info: Any, dataset: Dataset) -> int | None:
     return int(info.features[dataset.keys[flow.target]].num_classes) if is_class else None
 
 
-def _where(dataset: Dataset, name: str) -> str:
+def _where(dataset: TfdsDataset, name: str) -> str:
     """Return the key of a config that declares a feature."""
     if name in (dataset.target or {}):
-        return Dataset.key("target")
+        return TfdsDataset.key("target")
     if name in (dataset.features or {}):
-        return Dataset.key("features")
+        return TfdsDataset.key("features")
     return _KEYS[name]
 
 

@@ -1,19 +1,21 @@
-"""Number of examples of a split, from TFDS's metadata on disk, without the slow import of TFDS."""
+"""Number of examples of a split, from the metadata of TFDS or the files of others, without a slow import."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from etlrun.stages.dataset import Dataset
-
-_PART = re.compile(r"(?P<name>\w+)(?:\[(?P<start>-?\d+%?)?:(?P<end>-?\d+%?)?\])?")
+from etlrun.errors import EtlrunError
+from etlrun.sources.globbed import files_of
+from etlrun.sources.listing import listed
+from etlrun.sources.slices import slices
+from etlrun.stages.dataset import Dataset, Folder, TfdsDataset, TFRecords
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,19 +33,12 @@ class Examples:
 
 def examples(dataset: Dataset, split: str) -> Examples | None:
     """Return the examples of `split`; None if the dataset is not on this disk, or the split is not a simple slice."""
-    info = _info(dataset)
-    if info is None:
+    sizes = _sizes(dataset)
+    found = slices(split, {name: count for name, (count, _) in sizes.items()})
+    if not found:
         return None
-    splits = {entry["name"]: entry for entry in info.get("splits", [])}
-    count, size = 0, 0.0
-    for part in split.split("+"):
-        match = _PART.fullmatch(part.strip())
-        if match is None or match["name"] not in splits:
-            return None
-        whole = sum(int(length) for length in splits[match["name"]].get("shardLengths", []))
-        taken = max(0, _bound(match["end"], whole, whole) - _bound(match["start"], whole, 0))
-        count += taken
-        size += taken * int(splits[match["name"]].get("numBytes", 0)) / max(whole, 1)
+    count = sum(end - start for _, start, end in found)
+    size = sum((end - start) * sizes[name][1] / max(sizes[name][0], 1) for name, start, end in found)
     return Examples(count=count, encoded_bytes=size / max(count, 1))
 
 
@@ -53,15 +48,32 @@ def read_bytes(dataset: Dataset) -> float | None:
     return None if known is None else known.encoded_bytes
 
 
-def _bound(text: str | None, whole: int, otherwise: int) -> int:
-    """Return a bound of a slice in examples; TFDS rounds percentages to the nearest example."""
-    if text is None:
-        return otherwise
-    number = round(int(text[:-1]) * whole / 100) if text.endswith("%") else int(text)
-    return min(max(number + whole if number < 0 else number, 0), whole)
+def _sizes(dataset: Dataset) -> dict[str, tuple[int, int]]:
+    """Return the number of examples of each split, and their size in bytes; none if the dataset is not here."""
+    if isinstance(dataset, TfdsDataset):
+        entries = (_info(dataset) or {}).get("splits", [])
+        return {
+            entry["name"]: (sum(map(int, entry.get("shardLengths", []))), int(entry.get("numBytes", 0)))
+            for entry in entries
+        }
+    try:
+        return {name: (count, sum(path.stat().st_size for path in paths)) for name, count, paths in _files(dataset)}
+    except (EtlrunError, OSError):
+        return {}
 
 
-def _info(dataset: Dataset) -> Mapping[str, Any] | None:
+def _files(dataset: Dataset) -> Iterator[tuple[str, int, list[Path]]]:
+    """Yield each split of a dataset that is not of TFDS, with the number of its examples, and its files."""
+    if isinstance(dataset, Folder):
+        listing = listed(Path(dataset.dir).expanduser(), dataset.key("dir"))
+        for name, images in listing.splits.items():
+            yield name, len(images), [listing.folder / image.path for image in images]
+    elif isinstance(dataset, TFRecords):
+        for name, counts in files_of(dataset).items():
+            yield name, sum(counts.values()), [*map(Path, counts)]
+
+
+def _info(dataset: TfdsDataset) -> Mapping[str, Any] | None:
     """Return TFDS's metadata of the newest version that matches."""
     home = dataset.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     folder = Path(home).expanduser() / dataset.name

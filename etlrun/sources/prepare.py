@@ -15,14 +15,14 @@ from tensorflow_datasets.core.download.util import DownloadError
 
 from etlrun.errors import WorldError
 from etlrun.locks import alone
-from etlrun.stages.dataset import SAMPLE_NAME, Dataset
+from etlrun.stages.dataset import SAMPLE_NAME, TfdsDataset
 
 SAMPLE_SHARDS = 8
 _INCOMPLETE = re.compile(r"incomplete\.[A-Z0-9]{6}_.+")
 """Names of folders in which TFDS writes."""
 
 
-def prepare(builder: Any, dataset: Dataset) -> None:
+def prepare(builder: Any, dataset: TfdsDataset) -> None:
     """Prepare the dataset of `builder` with TFDS; raise `WorldError` if that fails.
 
     One process writes at a time; the others wait for the result. TFDS writes into a temporary folder
@@ -55,7 +55,7 @@ def is_prepared(builder: Any) -> bool:
     return (Path(builder.data_dir) / "dataset_info.json").is_file()
 
 
-def _write(builder: Any, dataset: Dataset) -> None:
+def _write(builder: Any, dataset: TfdsDataset) -> None:
     settings: dict[str, Any] = {"num_shards": SAMPLE_SHARDS} if dataset.name == SAMPLE_NAME else {}
     Console(stderr=True).print(f"preparing {builder.info.full_name} in {builder.data_dir}", highlight=False)
     try:
@@ -64,7 +64,7 @@ def _write(builder: Any, dataset: Dataset) -> None:
         raise _missing(builder, dataset, f"and it could not be prepared: {error}") from error
 
 
-def _missing(builder: Any, dataset: Dataset, why: str) -> WorldError:
+def _missing(builder: Any, dataset: TfdsDataset, why: str) -> WorldError:
     return WorldError(
         where=dataset.key("data_dir"),
         found=f"no {builder.info.full_name} in {builder.data_dir}, {' '.join(why.split())}",

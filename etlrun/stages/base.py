@@ -42,14 +42,15 @@ def is_remote(path: str) -> bool:
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
 
 
-def _of_this_machine(path: str) -> str:
+def of_this_machine(path: str) -> str:
+    """Return `path`; raise `ValueError` if it is remote."""
     if is_remote(path):
         raise ValueError
     return path
 
 
 OptionalPath = Annotated[
-    Annotated[str, Field(min_length=1), AfterValidator(_of_this_machine)] | None,
+    Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)] | None,
     Expected("a path on this machine, or null"),
 ]
 

@@ -1,15 +1,28 @@
-"""Dataset, its splits and its features."""
+"""Datasets: their splits, their features, and where they come from."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from pathlib import PurePath
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from etlrun.stages.base import DATA, SPEED, Expected, Flag, OptionalPath, OptionalText, Stage, Text
+from etlrun.stages.base import (
+    DATA,
+    SPEED,
+    Expected,
+    Flag,
+    OptionalPath,
+    OptionalPositive,
+    OptionalText,
+    Stage,
+    Text,
+    of_this_machine,
+)
 from etlrun.stages.flow import ITEM_BYTES, Feature, Flow
 
 SAMPLE_NAME = "etlrun_sample"
@@ -26,10 +39,20 @@ _STRINGS: dict[str, Feature] = {
 }
 _NUMBERS = rf"(?P<dtype>{'|'.join(ITEM_BYTES)})( (?P<shape>[1-9]\d*(x[1-9]\d*)*))?"
 _TYPES = "types such as float32, uint8 28x28, class, image or text"
-Declared = dict[
+_Declared = dict[
     Annotated[str, Field(min_length=1)], Annotated[str, Field(pattern=rf"^({'|'.join(_STRINGS)}|{_NUMBERS})$")]
 ]
 """Names of features with their types; for an array also its shape: `float32 28x28`."""
+
+
+_Features = Annotated[_Declared, Field(min_length=1)]
+_Target = Annotated[_Declared, Field(min_length=1, max_length=1)]
+_FEATURES_EXPECTED = f"a mapping from names of features to {_TYPES}, or null"
+_TARGET_EXPECTED = f"a mapping from the name of one feature to one of the {_TYPES}, or null"
+_PATH = "the path of a folder on this machine"
+_Pattern = Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)]
+_Files = _Pattern | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], _Pattern], Field(min_length=1)]
+_FILES_EXPECTED = "a pattern of files on this machine, or a mapping from names of splits to patterns"
 
 
 def _feature(declared: str) -> Feature:
@@ -41,24 +64,21 @@ def _feature(declared: str) -> Feature:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(Stage):
-    """A TFDS dataset of images with one label each, or of declared features.
+    """The examples of a run; see the classes derived from it for where they come from.
 
     Attributes:
-        name: Name in TFDS, or `etlrun_sample`.
-        version: Version such as `4.0.1`, or with wildcards `4.*.*`; null for the newest.
-        data_dir: Data folder of TFDS; null for TFDS's default.
+        name: `folder` or `tfrecord` for a dataset of that kind; any other is a name in TFDS, or `etlrun_sample`.
         split: Training examples, in TFDS's slicing language.
         eval_split: Validation examples; null for no validation.
-        download: Whether to download and prepare a missing dataset.
-        image_key: Feature that holds the image, unless `features` names others.
-        label_key: Feature that holds the class, unless `target` names another.
         on_corrupt: `raise` ends the run at the first corrupt record, `skip` skips and counts them.
-        features: Inputs of the model: names of features with their types, such as `{width: float32}`; null for
-            the image alone.
-        target: Feature to predict, with its type, such as `{price: float32}`; null for the class.
     """
 
     path: ClassVar[str] = "dataset"
+
+    name: Annotated[Text, DATA]
+    split: Annotated[Text, DATA]
+    eval_split: Annotated[OptionalText, DATA]
+    on_corrupt: Annotated[Literal["raise", "skip"], Expected("raise or skip"), DATA]
 
     @classmethod
     def key_of(cls, pipeline: str) -> str:
@@ -69,42 +89,144 @@ class Dataset(Stage):
         """Return the split that the pipeline `train` or `validation` reads; None for no validation."""
         return self.split if pipeline == "train" else self.eval_split
 
-    name: Annotated[Text, DATA]
-    version: Annotated[Annotated[str, Field(pattern=_VERSION)] | None, Expected(_VERSION_EXPECTED), DATA]
-    data_dir: Annotated[OptionalPath, SPEED]
-    split: Annotated[Text, DATA]
-    eval_split: Annotated[OptionalText, DATA]
-    download: Annotated[Flag, SPEED]
-    image_key: Annotated[Text, DATA]
-    label_key: Annotated[Text, DATA]
-    on_corrupt: Annotated[Literal["raise", "skip"], Expected("raise or skip"), DATA]
-    features: Annotated[
-        Annotated[Declared, Field(min_length=1)] | None,
-        Expected(f"a mapping from names of features to {_TYPES}, or null"),
-        DATA,
-    ] = None
-    target: Annotated[
-        Annotated[Declared, Field(min_length=1, max_length=1)] | None,
-        Expected(f"a mapping from the name of one feature to one of the {_TYPES}, or null"),
-        DATA,
-    ] = None
+    def as_it_is(self) -> Self:
+        """Return the same dataset, which is not prepared if it is missing."""
+        return self
+
+    @property
+    def title(self) -> str:
+        """Name in messages and programs."""
+        raise NotImplementedError
 
     @property
     def keys(self) -> dict[str, str]:
         """Keys of the features in the dataset, by name."""
+        raise NotImplementedError
+
+    @property
+    def examples(self) -> Flow:
+        """The flow before anything is read: records with these features."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared(Dataset):
+    """A dataset of serialised examples: images with one label each, or declared features.
+
+    Attributes:
+        image_key: Feature that holds the image, unless `features` names others.
+        label_key: Feature that holds the class, unless `target` names another.
+        features: Inputs of the model: names of features with their types, such as `{width: float32}`; null for
+            the image alone.
+        target: Feature to predict, with its type, such as `{price: float32}`; null for the class.
+    """
+
+    image_key: Annotated[Text, DATA]
+    label_key: Annotated[Text, DATA]
+    features: Annotated[_Features | None, Expected(_FEATURES_EXPECTED), DATA] = None
+    target: Annotated[_Target | None, Expected(_TARGET_EXPECTED), DATA] = None
+
+    @property
+    def keys(self) -> dict[str, str]:
         inputs = {IMAGE: self.image_key} if self.features is None else {name: name for name in self.features}
         return inputs | ({LABEL: self.label_key} if self.target is None else {name: name for name in self.target})
 
     @property
     def examples(self) -> Flow:
-        """The flow before anything is read: serialised examples with these features."""
         target = {LABEL: "class"} if self.target is None else self.target
         declared = ({IMAGE: "image"} if self.features is None else self.features) | target
         features = {name: _feature(text) for name, text in declared.items()}
-        return Flow(features=features, target=next(iter(target)), is_serialised=True)
+        return Flow(features=features, target=next(iter(target)), record="serialised example")
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         target = LABEL if self.target is None else next(iter(self.target))
         if target in (self.features or {IMAGE: ""}):
             remedy = "leave it out of dataset.features, or set dataset.target"
             yield "features", f"{target}, which is the target", "features to predict it from", remedy
+
+
+@dataclass(frozen=True, kw_only=True)
+class TfdsDataset(Declared):
+    """A TFDS dataset of images with one label each, or of declared features.
+
+    Attributes:
+        version: Version such as `4.0.1`, or with wildcards `4.*.*`; null for the newest.
+        data_dir: Data folder of TFDS; null for TFDS's default.
+        download: Whether to download and prepare a missing dataset.
+    """
+
+    version: Annotated[Annotated[str, Field(pattern=_VERSION)] | None, Expected(_VERSION_EXPECTED), DATA]
+    data_dir: Annotated[OptionalPath, SPEED]
+    download: Annotated[Flag, SPEED]
+
+    def as_it_is(self) -> Self:
+        return dataclasses.replace(self, download=False)
+
+    @property
+    def title(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folder(Dataset):
+    """A folder of images with a folder for each class, which may stand in folders of splits such as `train`.
+
+    Attributes:
+        dir: The folder. Its images are the examples, in the order of the SHA-256 of their paths in it; without folders
+            of splits, all are the split `train`.
+    """
+
+    dir: Annotated[Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)], Expected(_PATH), DATA]
+
+    @property
+    def title(self) -> str:
+        return PurePath(self.dir).name or self.dir
+
+    @property
+    def keys(self) -> dict[str, str]:
+        return {IMAGE: IMAGE, LABEL: LABEL}
+
+    @property
+    def examples(self) -> Flow:
+        features = {name: _STRINGS[kind] for name, kind in ((IMAGE, "image"), (LABEL, "class"))}
+        return Flow(features=features, target=LABEL, record="image file")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TFRecords(Declared):
+    """TFRecord files of serialised examples, written by any program.
+
+    Attributes:
+        files: Pattern of the files, such as `train-*.tfrecord`; or one for each split, such as
+            `{train: train-*.tfrecord, validation: val-*.tfrecord}`. A single pattern is the split `train`.
+        num_classes: Number of classes of the target, whose values are 0 to below it; null if it is no class.
+    """
+
+    files: Annotated[_Files, Expected(_FILES_EXPECTED), DATA]
+    num_classes: Annotated[OptionalPositive, DATA]
+
+    @property
+    def title(self) -> str:
+        return PurePath(next(iter(self.patterns.values()))).name
+
+    @property
+    def patterns(self) -> Mapping[str, str]:
+        """Patterns of the files by split."""
+        return {"train": self.files} if isinstance(self.files, str) else self.files
+
+    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        yield from super().rules()
+        is_class = self.examples.features[self.examples.target].is_class
+        if is_class != (self.num_classes is not None):
+            found = "null" if is_class else str(self.num_classes)
+            needed = "the number of classes" if is_class else "null, since the target is no class"
+            yield "num_classes", found, needed, ""
+
+
+SOURCES: Mapping[str, type[Dataset]] = {"folder": Folder, "tfrecord": TFRecords}
+"""Datasets by their `name`; every other name is one of TFDS."""
+
+
+def dataset_type(name: object) -> type[Dataset]:
+    """Return the type of the dataset of that `dataset.name`."""
+    return SOURCES.get(name, TfdsDataset) if isinstance(name, str) else TfdsDataset

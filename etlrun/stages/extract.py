@@ -71,7 +71,7 @@ class Tfds(Extract):
         return ("tensorflow-datasets", *(("tensorflow",) if self.decode else ()))
 
     def flow(self, incoming: Flow) -> Flow:
-        flow = incoming.replace(is_serialised=False)
+        flow = incoming.replace(record="")
         images = [name for name in flow.features if flow.features[name].format == "image"] if self.decode else []
         if self.decode and not images:
             raise UnfitError(expected="a feature that is an encoded image", remedy="set extract.decode=false")

@@ -86,18 +86,24 @@ class Flow:
     Attributes:
         features: Features of each example, by name.
         target: Name of the feature to predict; all others are inputs.
-        is_serialised: Whether the features are still in one string, a serialised example.
+        record: What holds the features while they are in one string: a `serialised example`, or an `image file`, of
+            which the string is the class and the path; empty otherwise.
         batch_size: Examples per element; None before batching.
     """
 
     features: Mapping[str, Feature] = field(hash=False)
     target: str
-    is_serialised: bool = False
+    record: Literal["", "serialised example", "image file"] = ""
     batch_size: int | None = None
 
     def replace(self, **changes: Any) -> Flow:
         """Return this flow with some attributes changed."""
         return dataclasses.replace(self, **changes)
+
+    @property
+    def is_serialised(self) -> bool:
+        """Whether the features are still in one string."""
+        return self.record != ""
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
@@ -150,7 +156,7 @@ class Flow:
 
     def __str__(self) -> str:
         if self.is_serialised:
-            return "serialised example"
+            return self.record
         inputs, target = {name: str(self.features[name]) for name in self.inputs}, self.features[self.target]
         listed = ", ".join(f"{name}: {feature}" for name, feature in inputs.items())
         shown = f"{{{listed}}}" if len(inputs) > 1 else inputs[self.inputs[0]]

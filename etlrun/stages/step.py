@@ -81,7 +81,7 @@ class Parse(Step):
     rests_on: ClassVar[tuple[str, ...]] = ()
 
     def flow(self, incoming: Flow) -> Flow:
-        return incoming.replace(is_serialised=False)
+        return incoming.replace(record="")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,162 @@
+"""Text of where a program's examples come from: TFDS, a folder of images, or TFRecord files."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+
+from etlrun.eject.text import call, function, mapping, path, quoted
+from etlrun.sources.listing import SPLITS, SUFFIXES, WHOLE
+from etlrun.sources.slices import slices
+from etlrun.stages.dataset import SAMPLE_NAME, Dataset, Folder, TfdsDataset, TFRecords
+
+DIGITS, SHARDS = 8, 8
+"""As in `etlrun.sources.folder`: digits of a class in a record, and groups of files."""
+_COUNT = function(
+    "count_of(path: str) -> int",
+    "Count the records of a file.",
+    "count = place = 0",
+    'with pathlib.Path(path).open("rb") as file:',
+    "    while length := os.pread(file.fileno(), 8, place):",
+    '        count, place = count + 1, place + int.from_bytes(length, "little") + 16',
+    "return count",
+)
+_PARTS_OF_FILES = function(
+    "parts_of(split: str) -> list[types.SimpleNamespace]",
+    "Return the files of `split`, each with the records to skip and to take.",
+    "files = {name: {path: count_of(path) for path in sorted(glob.glob(of))} for name, of in FILES.items()}",
+    "found = []",
+    "for name, first, end in slices(split, {name: sum(counts.values()) for name, counts in files.items()}):",
+    "    before = 0",
+    "    for path, count in files[name].items():",
+    "        skip, until = max(first - before, 0), min(end - before, count)",
+    "        if until > skip:",
+    "            found.append(types.SimpleNamespace(filename=path, skip=skip, take=until - skip))",
+    "        before += count",
+    "return found",
+    decorator="@functools.cache",
+)
+_IMAGES = function(
+    "images() -> dict[str, list[tuple[str, pathlib.Path]]]",
+    "Return the class and the path of each image, by split, in the order of the SHA-256 of the paths.",
+    "folder = pathlib.Path(DIR).absolute()",
+    f"splits = [name for name in os.listdir(folder) if name.lower() in {SPLITS}]",
+    f'roots = {{name: folder / name for name in splits}} or {{"{WHOLE}": folder}}',
+    "found = {name: [] for name in roots}",
+    "for name, root in roots.items():",
+    "    for parent, folders, files in os.walk(root, followlinks=True):",
+    '        folders[:] = [name for name in folders if not name.startswith(".") and name.lower() != "__macosx"]',
+    "        within = pathlib.Path(parent).relative_to(root).parts",
+    f'        shown = [name for name in files if name.lower().endswith({SUFFIXES}) and name[0] != "."]',
+    "        found[name] += [(within[0], pathlib.Path(parent, name)) for name in shown if within]",
+    "    by_path = {os.fsencode(path.relative_to(folder).as_posix()): (label, path) for label, path in found[name]}",
+    "    found[name] = [by_path[path] for path in sorted(by_path, key=lambda path: hashlib.sha256(path).digest())]",
+    "return found",
+    decorator="@functools.cache",
+)
+_CLASSES = function(
+    "classes() -> list[str]",
+    "Return the names of the classes.",
+    "return sorted({label for paths in images().values() for label, _ in paths})",
+    decorator="@functools.cache",
+)
+_RECORDS = function(
+    "records_of(split: str) -> list[bytes]",
+    f"Return the images of `split`, each as {DIGITS} digits of its class and its path.",
+    "places = {label: place for place, label in enumerate(classes())}",
+    "counts = {name: len(paths) for name, paths in images().items()}",
+    "taken = [image for name, start, end in slices(split, counts) for image in images()[name][start:end]]",
+    f'return [b"%0{DIGITS}d%s" % (places[label], os.fsencode(path)) for label, path in taken]',
+    decorator="@functools.cache",
+)
+_PARTS_OF_IMAGES = function(
+    "parts_of(split: str) -> list[types.SimpleNamespace]",
+    f"Return up to {SHARDS} groups of images, which are read like shards.",
+    "count = len(records_of(split))",
+    f"bounds = [count * place // {SHARDS} for place in range({SHARDS + 1})]",
+    "groups = [(start, end - start) for start, end in itertools.pairwise(bounds) if end > start]",
+    "return [types.SimpleNamespace(filename=split, skip=start, take=size) for start, size in groups]",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """Expressions by which a program reads a split named `split`.
+
+    Attributes:
+        parts: Its files with attributes `filename`, `skip` and `take`.
+        count: Number of examples.
+        paths: Paths of all files.
+    """
+
+    parts: str
+    count: str
+    paths: str
+
+
+def reading(dataset: Dataset) -> Reading:
+    """Return how a program reads a split of `dataset`."""
+    if isinstance(dataset, TfdsDataset):
+        parts = "builder().info.splits[split].file_instructions"
+        return Reading(
+            parts=parts,
+            count="builder().info.splits[split].num_examples",
+            paths=f"[str(part.filename) for part in {parts}]",
+        )
+    paths = f"[record[{DIGITS}:] for record in records_of(split)]"
+    return Reading(
+        parts="parts_of(split)",
+        count="sum(part.take for part in parts_of(split))",
+        paths=paths if isinstance(dataset, Folder) else "[part.filename for part in parts_of(split)]",
+    )
+
+
+def functions_of(dataset: Dataset) -> tuple[str, ...]:
+    """Return the functions of a dataset that a program needs, with the one of the number of classes."""
+    flow = dataset.examples
+    is_class = flow.features[flow.target].is_class
+    if isinstance(dataset, TfdsDataset):
+        found: tuple[str, ...] = (_builder(dataset),)
+        count = f"int(builder().info.features[{quoted(dataset.keys[flow.target])}].num_classes)"
+    elif isinstance(dataset, TFRecords):
+        found, count = (_COUNT, inspect.getsource(slices).rstrip(), _PARTS_OF_FILES), str(dataset.num_classes)
+    else:
+        found = (inspect.getsource(slices).rstrip(), _IMAGES, _CLASSES, _RECORDS, _PARTS_OF_IMAGES)
+        count = "len(classes())"
+    classes = function(
+        "num_classes() -> int",
+        "Return the number of classes; labels are integers from 0 to below it.",
+        f"return {count}",
+    )
+    return (*found, classes) if is_class else found
+
+
+def constants_of(dataset: Dataset) -> dict[str, str]:
+    """Return the constants of a dataset that a program may need."""
+    if isinstance(dataset, TfdsDataset):
+        return {"DATA_DIR": path(dataset.data_dir or "")}
+    if isinstance(dataset, TFRecords):
+        return {"FILES": mapping("", {quoted(name): path(pattern) for name, pattern in dataset.patterns.items()})}
+    return {"DIR": path(dataset.dir)} if isinstance(dataset, Folder) else {}
+
+
+def _builder(stage: TfdsDataset) -> str:
+    """Return the function of TFDS's builder."""
+    name = quoted(f"{stage.name}:{stage.version}" if stage.version else stage.name)
+    where = [] if stage.data_dir is None else ["data_dir=DATA_DIR"]
+    found = call("tfds.builder", name, *where)
+    prepare = (
+        f"found = {found}",
+        "found.download_and_prepare(download_config=tfds.download.DownloadConfig(try_download_gcs=False))",
+        "return found",
+    )
+    is_sample = stage.name == SAMPLE_NAME
+    says = "Return the builder of the dataset, which is downloaded and prepared if it is missing."
+    if is_sample or not stage.download:
+        says = f"Return the builder of the dataset, which is prepared{' by a run of etlrun' if is_sample else ''}."
+    return function(
+        "builder() -> tfds.core.DatasetBuilder",
+        says,
+        *(prepare if stage.download and not is_sample else (f"return {found}",)),
+        decorator="@functools.cache",
+    )

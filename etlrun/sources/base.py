@@ -1,0 +1,185 @@
+"""Sources of examples, as pipelines read them: a dataset with splits, whose records a parser turns into features."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from etlrun.errors import WorldError, did_you_mean
+from etlrun.sources.content import Content, Shard
+from etlrun.sources.numbered import Numbered
+from etlrun.stages.dataset import Dataset, Declared
+
+Example = dict[str, tf.Tensor]
+
+
+class Records(Protocol):
+    """Records by number, from 0. Its functions may be called by several threads at once."""
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+
+    def read(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Return these records; raise `ValueError` if one is damaged, `OSError` if it can't be read."""
+
+
+class Identified(Protocol):
+    """Content of a split at the time of construction: files that are modified later count as changed."""
+
+    @property
+    def digest(self) -> str | None:
+        """First 16 hex digits of a SHA-256 over what is read; None if it can't be read."""
+
+    def files(self, *, whole: bool) -> list[list[object]]:
+        """Return names with what identifies their content; `WorldError` if a file can't be read."""
+
+    def changed(self) -> str | None:
+        """Return the path of a file whose content differs from that at construction; None if there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """A subset of the examples of a dataset, in TFRecord files.
+
+    Attributes:
+        name: Name in TFDS's slicing language.
+        shards: Shards in the order of their names.
+        num_examples: Number of examples in all shards.
+    """
+
+    name: str
+    shards: tuple[Shard, ...]
+    num_examples: int
+    noun: ClassVar[str] = "shard"
+    """What a file is."""
+
+    @cached_property
+    def content(self) -> Identified:
+        """Content of the shards at the time of the first access."""
+        return Content(self.shards)
+
+    @cached_property
+    def numbered(self) -> Records:
+        """The records by number; see `Numbered` for what it raises."""
+        return Numbered(self.shards)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of all files, each once."""
+        return tuple(dict.fromkeys(shard.path for shard in self.shards))
+
+    def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
+        """Return records of a shard (string scalars), of which the arguments are attributes, or tensors of them."""
+        return tf.data.TFRecordDataset(path).skip(skip).take(take)
+
+    def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
+        """Return the file of a record of `shard`, and its number there, from 0; None if it is the whole file."""
+        return shard.path, number
+
+
+class Source:
+    """A dataset that is there.
+
+    Attributes:
+        dataset: Its config.
+        full_name: Name in messages.
+        identity: Name in the keys of caches.
+        num_classes: Number of classes of a class target, an integer in [0, num_classes); None for other targets.
+        class_names: Names of the classes; None if they are unknown.
+    """
+
+    dataset: Dataset
+    full_name: str
+    identity: str
+    num_classes: int | None
+    class_names: tuple[str, ...] | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of examples of each whole split."""
+        raise NotImplementedError
+
+    def split(self, name: str, where: str) -> Split:
+        """Return the examples of the split `name`; `WorldError` if there are none. `where` is the key for messages."""
+        raise NotImplementedError
+
+    def parser(self) -> Callable[[tf.Tensor], Example]:
+        """Return a function from a record (string scalar), or a batch of them, to its features by name."""
+        raise NotImplementedError
+
+    def unreadable(self, path: str, reason: str) -> WorldError:
+        """Return the error for a file that can't be opened or read, with the system's reason."""
+        what, is_gone = self.file_of(path), reason == os.strerror(errno.ENOENT)
+        return WorldError(
+            where=path,
+            found="no such file" if is_gone else reason,
+            expected=what if is_gone else f"{what} that can be read",
+            remedy=self.remedy_of(path) if is_gone else "check the file's permissions and its storage",
+        )
+
+    def file_of(self, path: str) -> str:
+        """Return what the file at `path` is."""
+        return f"a file of {self.full_name}"
+
+    def remedy_of(self, path: str) -> str:
+        """Return what to do if the file at `path` is gone."""
+        return "restore the file"
+
+    def unknown_split(self, name: str, where: str) -> WorldError:
+        """Return the error for a split that the dataset does not have."""
+        whole, known = name.split("[", maxsplit=1)[0], self.counts
+        return WorldError(
+            where=where,
+            found=f"'{name}', which {self.full_name} does not have",
+            expected=f"a part of one of its splits: {', '.join(known)}",
+            remedy=did_you_mean(whole, known, name.replace(whole, "{}", 1), otherwise="see TFDS's slicing"),
+        )
+
+    def empty_split(self, name: str, where: str) -> WorldError:
+        """Return the error for a split without examples."""
+        return WorldError(
+            where=where,
+            found=f"no examples in '{name}' of {self.full_name}",
+            expected="at least one",
+            remedy="choose a larger part of the split",
+        )
+
+
+def all_there(source: Source, split: Split) -> None:
+    """Raise `WorldError` if a shard of `split` is missing or can't be read."""
+    for path in map(Path, split.paths):
+        try:
+            if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
+                raise source.unreadable(str(path), "not a regular file")
+            with path.open("rb") as file:
+                file.read(1)
+        except OSError as error:
+            raise source.unreadable(str(path), error.strerror or str(error)) from error
+
+
+def parser_of(dataset: Declared) -> Callable[[tf.Tensor], Example]:
+    """Return the parser of serialised examples."""
+    keys, features = dataset.keys, dataset.examples.features
+    specs = {
+        key: tf.io.FixedLenFeature(features[name].shape, tf.as_dtype(features[name].stored))
+        for name, key in keys.items()
+    }
+    casts = {name: of.dtype for name, of in features.items() if of.dtype != of.stored}
+
+    def parse(record: tf.Tensor) -> Example:
+        read = tf.io.parse_example if record.shape.rank else tf.io.parse_single_example
+        found = read(record, specs)
+        example = {name: found[key] for name, key in keys.items()}
+        return {name: tf.cast(of, casts[name]) if name in casts else of for name, of in example.items()}
+
+    return parse

@@ -1,0 +1,201 @@
+"""Folder of images as a source: each file is a record, and is read where it is."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from etlrun.errors import WorldError
+from etlrun.sources.base import Example, Identified, Records, Source, Split
+from etlrun.sources.content import Shard, sha256_of_all
+from etlrun.sources.listing import listed
+from etlrun.sources.records import Stamp, known, stamp_of
+from etlrun.sources.slices import slices
+from etlrun.stages.dataset import IMAGE, LABEL, Folder
+
+SHARDS = 8
+"""Groups of files that are read in turn by an interleave."""
+DIGITS = 8
+"""Length of a class in a record, before the path."""
+_LONGEST = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """Image files by number, as records: the class in decimal digits, and the path.
+
+    Attributes:
+        paths: Paths of the files.
+        labels: Classes of the images.
+    """
+
+    paths: tuple[str, ...]
+    labels: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of files."""
+        return len(self.paths)
+
+    @cached_property
+    def records(self) -> npt.NDArray[Any]:
+        """All records."""
+        each = zip(self.labels, self.paths, strict=True)
+        return np.array([b"%0*d%s" % (DIGITS, label, os.fsencode(path)) for label, path in each], dtype=object)
+
+    def read(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Return these records."""
+        return self.records[numbers]
+
+
+class FileContent:
+    """Content of files at the time of construction, by SHA-256. Files that were hashed before are not read again."""
+
+    def __init__(self, images: Images) -> None:
+        self._images = images
+        self._stamps: dict[str, Stamp] = {}
+        self._digest: str | None = None
+
+    @property
+    def digest(self) -> str | None:
+        try:
+            return self._identified()
+        except OSError:  # reading the examples reports it
+            return None
+
+    def files(self, *, whole: bool) -> list[list[object]]:
+        try:
+            return [["images", [self._images.count, self._identified()]]]
+        except OSError as error:
+            raise WorldError(
+                where=str(error.filename),
+                found=str(error.strerror or error),
+                expected="an image that can be read",
+                remedy="restore it, or check its permissions",
+            ) from error
+
+    def changed(self) -> str | None:
+        for path, stamp in self._stamps.items():
+            try:
+                if stamp_of(path) != stamp:
+                    return (
+                        path if _digest(self._images, self._stamps | {path: stamp_of(path)}) != self._digest else None
+                    )
+            except OSError:
+                return path
+        return None
+
+    def _identified(self) -> str:
+        if self._digest is None:
+            self._stamps = {path: stamp_of(path) for path in self._images.paths}
+            self._digest = _digest(self._images, self._stamps)
+        return self._digest
+
+
+def _digest(images: Images, stamps: Mapping[str, Stamp]) -> str:
+    held = known(stamps, sha256_of_all)
+    each = [[label, (held[path] or b"").hex()] for path, label in zip(images.paths, images.labels, strict=True)]
+    return hashlib.sha256(json.dumps(each).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSplit(Split):
+    """A subset of the images of a folder.
+
+    Attributes:
+        images: The files.
+    """
+
+    images: Images
+    noun: ClassVar[str] = "file"
+
+    @cached_property
+    def content(self) -> Identified:
+        """Content of the files at the time of the first access."""
+        return FileContent(self.images)
+
+    @property
+    def numbered(self) -> Records:
+        """The records by number."""
+        return self.images
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return self.images.paths
+
+    def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
+        records = self._records
+        return tf.data.Dataset.range(skip, skip + take).map(lambda number: records[number])
+
+    @cached_property
+    def _records(self) -> tf.Tensor:
+        with tf.init_scope():  # one constant for all graphs
+            return tf.constant(self.images.records.tolist(), tf.string)
+
+    def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
+        return self.images.paths[number], None
+
+
+class FolderSource(Source):
+    """A folder of images, with a folder for each class."""
+
+    dataset: Folder
+
+    def __init__(self, dataset: Folder) -> None:
+        """List the images; raise `EtlrunError` if the folder isn't one of classes."""
+        self.dataset = dataset
+        self.listing = listed(Path(dataset.dir).expanduser().absolute(), dataset.key("dir"))
+        self.full_name, self.identity = str(self.listing.folder), "folder"
+        self.class_names, self.num_classes = self.listing.classes, len(self.listing.classes)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {name: len(images) for name, images in self.listing.splits.items()}
+
+    def split(self, name: str, where: str) -> Split:
+        parts = slices(name, self.counts)
+        if not parts:
+            raise self.unknown_split(name, where)
+        files = [image for part, start, end in parts for image in self.listing.splits[part][start:end]]
+        if not files:
+            raise self.empty_split(name, where)
+        places = {label: place for place, label in enumerate(self.listing.classes)}
+        images = Images(
+            paths=tuple(str(self.listing.folder / image.path) for image in files),
+            labels=tuple(places[image.label] for image in files),
+        )
+        shards = tuple(_shards(str(self.listing.folder), len(files)))
+        return FileSplit(name=name, shards=shards, num_examples=len(files), images=images)
+
+    def parser(self) -> Callable[[tf.Tensor], Example]:
+        return parse
+
+    def file_of(self, path: str) -> str:
+        return f"an image of {self.full_name}"
+
+
+def parse(record: tf.Tensor) -> Example:
+    """Return the bytes of the file and the class of a record (string scalar), or of a batch of them."""
+    path = tf.strings.substr(record, DIGITS, _LONGEST)
+    return {
+        IMAGE: tf.map_fn(tf.io.read_file, path) if record.shape.rank else tf.io.read_file(path),
+        LABEL: tf.strings.to_number(tf.strings.substr(record, 0, DIGITS), tf.int64),
+    }
+
+
+def _shards(folder: str, count: int) -> Sequence[Shard]:
+    """Return up to `SHARDS` parts of nearly equal size."""
+    bounds = [count * place // SHARDS for place in range(SHARDS + 1)]
+    sizes = [(start, end - start) for start, end in itertools.pairwise(bounds) if end > start]
+    return [Shard(path=folder, skip=start, take=size) for start, size in sizes]

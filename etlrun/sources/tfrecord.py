@@ -1,0 +1,77 @@
+"""TFRecord files as a source, written by any program, with declared features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+
+from etlrun.errors import WorldError, did_you_mean
+from etlrun.sources.base import Example, Source, Split, all_there, parser_of
+from etlrun.sources.content import Shard
+from etlrun.sources.globbed import files_of
+from etlrun.sources.slices import slices
+from etlrun.stages.dataset import TFRecords
+
+_KINDS = {"bytes_list": "a string", "int64_list": "int64", "float_list": "float32"}
+
+
+class TFRecordSource(Source):
+    """TFRecord files of serialised examples."""
+
+    dataset: TFRecords
+
+    def __init__(self, dataset: TFRecords) -> None:
+        """Count the records of all files; raise `EtlrunError` if there are none, or if they hold other features."""
+        self.dataset, self.files = dataset, files_of(dataset)
+        self.full_name, self.identity = dataset.title, "tfrecord"
+        self.num_classes = dataset.num_classes
+        for paths in self.files.values():
+            _checked(dataset, next(iter(paths)))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {name: sum(files.values()) for name, files in self.files.items()}
+
+    def split(self, name: str, where: str) -> Split:
+        parts = slices(name, self.counts)
+        if not parts:
+            raise self.unknown_split(name, where)
+        shards = tuple(shard for part in parts for shard in self._shards(*part))
+        split = Split(name=name, shards=shards, num_examples=sum(shard.take for shard in shards))
+        if not split.num_examples:
+            raise self.empty_split(name, where)
+        all_there(self, split)
+        return split
+
+    def _shards(self, name: str, first: int, end: int) -> Iterator[Shard]:
+        """Yield the parts of files that hold a slice."""
+        before = 0
+        for path, count in self.files[name].items():
+            skip, until = max(first - before, 0), min(end - before, count)
+            if until > skip:
+                yield Shard(path=path, skip=skip, take=until - skip)
+            before += count
+
+    def parser(self) -> Callable[[tf.Tensor], Example]:
+        return parser_of(self.dataset)
+
+
+def _checked(dataset: TFRecords, path: str) -> None:
+    """Raise `WorldError` if the first record of a file has other features than the config declares."""
+    for record in tf.data.TFRecordDataset(path).take(1):
+        held = tf.train.Example.FromString(record.numpy()).features.feature
+        known = {name: _KINDS.get(feature.WhichOneof("kind") or "", "nothing") for name, feature in held.items()}
+        for name, key in dataset.keys.items():
+            stored = dataset.examples.features[name].stored
+            wanted = "a string" if stored == "string" else stored
+            if known.get(key) != wanted:
+                listing = ", ".join(f"{other} ({kind})" for other, kind in sorted(known.items()))
+                raise WorldError(
+                    where=f"{path}, record 0",
+                    found=f"'{key}', which is {known[key]}" if key in known else f"no feature '{key}'",
+                    expected=f"{wanted} for {name}; it has {listing or 'no features'}",
+                    remedy=did_you_mean(
+                        key, known, otherwise="set dataset.image_key and dataset.label_key, or declare dataset.features"
+                    ),
+                )

@@ -1,0 +1,88 @@
+"""Listing of folders of images, and what is wrong with them."""
+
+from pathlib import Path
+
+import pytest
+
+from etlrun.errors import EtlrunError
+from etlrun.sources.listing import listed
+
+CLASSES = ("a cat", "dög")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """40 files of two classes in a folder."""
+    for number in range(40):
+        place = tmp_path / "pets" / CLASSES[number % 2] / f"no {number}.jpg"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(b"")
+    return tmp_path / "pets"
+
+
+TWO = "a folder for each of at least two classes", "name the folder above those of the classes"
+FAULTS: dict[str, tuple[tuple[str, ...], str, str, str]] = {
+    "nothing": ((), "{0}: found no images", *TWO),
+    "one class": (("a/1.jpg",), "{0}: found images of one class, a", *TWO),
+    "a class without images": (
+        ("a/1.jpg", "b/2.jpg", "c/notes.txt"),
+        "{0}/c: found a class without images",
+        "files with .jpg, .jpeg, .png, .bmp, .gif",
+        "remove the folder",
+    ),
+    "case": (
+        ("Cat/1.jpg", "cat/2.jpg"),
+        "{0}: found the classes Cat and cat, which differ in case alone",
+        "names that differ on every file system",
+        "merge or rename them",
+    ),
+    "splits beside classes": (
+        ("train/a/1.jpg", "train/b/2.jpg", "c/3.jpg"),
+        "{0}: found the splits train beside c",
+        "either folders of splits, each with a folder for each class, or folders of classes",
+        "move the other folders into a split",
+    ),
+    "a class of validation alone": (
+        ("train/a/1.jpg", "train/b/2.jpg", "val/c/3.jpg"),
+        "{0}/val: found c, not in train",
+        "classes of the training split",
+        "rename them, or add training images",
+    ),
+    "a newline": (
+        ("a\nb/1.jpg", "c/2.jpg", "d/1.jpg"),
+        "{0}/a\\nb: found an unprintable character in the name of a class",
+        "a name that a list of classes, one a line, can hold",
+        "rename the folder",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_folder_that_is_no_dataset_is_refused(name: str, tmp_path: Path) -> None:
+    files, found, expected, remedy = FAULTS[name]
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_bytes(b"")
+    with pytest.raises(EtlrunError) as error:
+        listed(tmp_path, "dataset.dir")
+    assert str(error.value) == f"{found.format(tmp_path)}; expected {expected}\n    -> {remedy}"
+
+
+def test_a_folder_that_is_missing_or_goes_in_circles_is_refused(folder: Path) -> None:
+    with pytest.raises(EtlrunError) as error:
+        listed(folder / "none", "dataset.dir")
+    message = f"dataset.dir: found {folder}/none: no such folder; expected a folder of classes with images"
+    assert str(error.value) == f"{message}\n    -> check the path"
+    (folder / CLASSES[0] / "loop").symlink_to(folder)
+    with pytest.raises(EtlrunError) as error:
+        listed(folder, "dataset.dir")
+    message = f"{folder}/{CLASSES[0]}/loop: found a link to a folder above it; expected folders without a circle"
+    assert str(error.value) == f"{message}\n    -> remove the link"
+
+
+def test_hidden_and_other_files_are_left_out(folder: Path) -> None:
+    for name in ("notes.txt", ".hidden.jpg", "Thumbs.db"):
+        (folder / CLASSES[0] / name).write_bytes(b"")
+    (folder / "LICENSE").write_bytes(b"")
+    listing = listed(folder, "dataset.dir")
+    assert (len(listing.splits["train"]), listing.ignored) == (40, ("LICENSE", f"{CLASSES[0]}/notes.txt"))
