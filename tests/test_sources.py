@@ -103,6 +103,7 @@ def test_folders_of_splits_are_splits(folder: Path) -> None:
         ("cache=none", "transform.decode.library=turbo"),
         ("cache=none", "extract=sequential", "load.shuffle=full"),
         ("cache=disk", "extract=sequential", "load.shuffle=full"),
+        ("cache=none", "extract=sequential", "load.shuffle=full", "load.sample=uniform_by_class"),
         ("cache=none", "dataset.on_corrupt=skip"),
     ],
 )  # fmt: skip

@@ -17,7 +17,7 @@ from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.dataset import Folder
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.image import Decode
-from etlrun.stages.load import FullShuffle
+from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map
@@ -198,6 +198,7 @@ DATASET_TEXTS: dict[type, Callable[[Any, Place], Expression]] = {
     SkipCorrupt: skip_corrupt,
     Backbone: backbone,
     FullShuffle: full_shuffle,
+    SampleByClass: full_shuffle,
     DiskCache: cache_disk,
 }
 """Functions that return the text of stages that are not method calls, by type."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from etlrun.eject.numbered import labels_of
+from etlrun.eject.sources import reading
 from etlrun.eject.text import call, function, listed, quoted
 from etlrun.plan.plan import Plan, reads_features
+from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.model import Emulated
 from etlrun.stages.trainer import Drain, EarlyStopping, Trainer
 
@@ -23,10 +26,28 @@ _OBJECTIVES: dict[bool, Lines] = {
 }
 """Loss and metrics of a target that is a class, and of a numeric one."""
 
+_PREPARED = ("builder()  # before the seeds are set: TFDS draws random numbers while it prepares a dataset",)
 _HEAD = (
     "top = classifier.layers[-1]",
     "base = keras.Model(classifier.input, top.input)",
     "head = keras.Sequential([keras.Input(top.input.shape[1:]), top])",
+)
+_BALANCED = (
+    function(
+        "class_weights() -> list[float]",
+        "Return the weight of each class, the inverse of its share of the training examples; their mean is 1.",
+        "counts = np.bincount(labels_of(TRAIN_SPLIT), minlength=num_classes())",
+        "present = np.count_nonzero(counts)",
+        "return [float(counts.sum() / (present * count)) if count else 0.0 for count in counts]",
+        decorator="@functools.cache",
+    ),
+    function(
+        "balanced_crossentropy(labels: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor",
+        "Return the loss of each example, weighted by its class.",
+        "losses = keras.losses.sparse_categorical_crossentropy(labels, probabilities)",
+        'weights = keras.ops.convert_to_tensor(class_weights(), "float32")',
+        'return losses * keras.ops.take(weights, keras.ops.cast(keras.ops.reshape(labels, (-1,)), "int32"))',
+    ),
 )
 _QUIET = (
     "# Keras doesn't know the length of a validation pass, and warns at its end as if data had run out.",
@@ -41,11 +62,12 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
     model, base = ("head", "base") if reads_features(plan) else ("classifier", "")
     flow = plan.spec.dataset.examples
     is_class = flow.features[flow.target].is_class
+    is_balanced = plan.spec.load.class_weights == "balanced"
     policy = f"keras.config.set_dtype_policy({quoted(stage.mixed_precision or '')})"
     body = (
         *_DEVICES[stage.device],
         *([policy] if stage.mixed_precision else []),
-        "builder()  # before the seeds are set: TFDS draws random numbers while it prepares a dataset",
+        *(_PREPARED if isinstance(plan.spec.dataset, TfdsDataset) else ()),
         "keras.utils.set_random_seed(SEED)",
         *_seeded(plan),
         "classifier = model()",
@@ -53,7 +75,7 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
         call(
             f"{model}.compile",
             f"optimizer=keras.optimizers.{_OPTIMIZERS[stage.optimizer]}(learning_rate={stage.learning_rate})",
-            *_OBJECTIVES[is_class],
+            *(("loss=balanced_crossentropy", 'metrics=["accuracy"]') if is_balanced else _OBJECTIVES[is_class]),
             f"jit_compile={quoted(stage.jit_compile) if isinstance(stage.jit_compile, str) else stage.jit_compile}",
         ),
         *(_QUIET if plan.evaluation else ()),
@@ -71,7 +93,8 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
         "return history",
     )
     says = "Train the model, and save it as model.keras in the working directory."
-    return (function("train() -> keras.callbacks.History", says, *body),)
+    weighted = (*labels_of(plan.spec.dataset), *_BALANCED) if is_balanced else ()
+    return (*weighted, function("train() -> keras.callbacks.History", says, *body))
 
 
 def _seeded(plan: Plan) -> Lines:
@@ -104,7 +127,7 @@ def _steps(plan: Plan) -> str:
         return str(trainer.steps_per_epoch)
     if plan.spec.dataset.on_corrupt == "skip":
         return f"sum(1 for _ in train_dataset({'base, ' if reads_features(plan) else ''}passes=1))"
-    examples = "builder().info.splits[TRAIN_SPLIT].num_examples"
+    examples = reading(plan.spec.dataset, "TRAIN_SPLIT").count
     return f"{examples} // BATCH_SIZE" if plan.spec.load.drop_remainder else f"math.ceil({examples} / BATCH_SIZE)"
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from etlrun.eject.place import Expression, Place
-from etlrun.eject.sources import reading
+from etlrun.eject.sources import DIGITS, reading
 from etlrun.eject.steps import source_of
-from etlrun.eject.text import call, function
+from etlrun.eject.text import call, function, quoted
 from etlrun.plan.plan import reads_features
-from etlrun.stages.dataset import Folder
-from etlrun.stages.load import AT_ONCE, FullShuffle
+from etlrun.stages.dataset import Dataset, Folder
+from etlrun.stages.load import AT_ONCE, FullShuffle, SampleByClass
 
 _ORDERED = (
     "order = tf.numpy_function(shuffle_full, [count, seed], tf.int64)",
@@ -70,9 +70,17 @@ _IMAGES = function(
 _SHUFFLED = function(
     "shuffled(examples: tf.data.Dataset, count: int, seed: tf.Tensor) -> tf.data.Dataset",
     "Return all examples, which are in memory, in a random order of all of them.",
-    *_ORDERED,
     "everything = examples.batch(count).get_single_element()",
+    *_ORDERED,
     "return numbers.map(lambda number: tf.nest.map_structure(lambda column: column[number], everything))",
+)
+
+
+_LABELS = function(
+    "labels_of(split: str) -> np.ndarray",
+    "Return the class of each example of a split.",
+    "return np.array(LABELS)",
+    decorator="@functools.cache",
 )
 
 
@@ -80,9 +88,33 @@ def full_shuffle(stage: FullShuffle, place: Place) -> Expression:
     """Return the text of reading all examples of a split in the order of the pass."""
     split, dataset = f"{place.pipeline.upper()}_SPLIT", place.plan.spec.dataset
     if reads_features(place.plan):
-        count = reading(dataset).count.replace("split]", f"{split}]").replace("(split)", f"({split})")
-        return Expression(text=f"shuffled({place.dataset}, {count}, seed)", functions=(source_of(stage), _SHUFFLED))
-    if isinstance(dataset, Folder):
-        return Expression(text=f"numbered({split}, seed)", functions=(source_of(stage), _IMAGES))
-    located = _LOCATED.replace("PARTS", reading(dataset).parts)
-    return Expression(text=f"numbered({split}, seed)", functions=(source_of(stage), located, _RECORD, _NUMBERED))
+        shuffled = _of(stage, _SHUFFLED, "everything[1]")
+        count = reading(dataset, split).count
+        return Expression(text=f"shuffled({place.dataset}, {count}, seed)", functions=(source_of(stage), shuffled))
+    located = labels_of(dataset) if isinstance(stage, SampleByClass) else _located(dataset)
+    numbered = _of(stage, _IMAGES if isinstance(dataset, Folder) else _NUMBERED, "labels_of(split)")
+    return Expression(text=f"numbered({split}, seed)", functions=(source_of(stage), *located, numbered))
+
+
+def labels_of(dataset: Dataset) -> tuple[str, ...]:
+    """Return the function of the classes of all examples of a split, after those that it needs."""
+    labels = f"[int(record[:{DIGITS}]) for record in records_of(split)]"
+    if not isinstance(dataset, Folder):
+        key = quoted(dataset.keys[dataset.examples.target])
+        parsed = f"tf.io.parse_single_example(record_of(number, split), {{{key}: tf.io.FixedLenFeature((), tf.int64)}})"
+        labels = f"[int({parsed}[{key}]) for number in range(len(located(split)))]"
+    return *_located(dataset), _LABELS.replace("LABELS", labels)
+
+
+def _located(dataset: Dataset) -> tuple[str, ...]:
+    """Return the functions that read a record by number; those of a folder are there already."""
+    return () if isinstance(dataset, Folder) else (_LOCATED.replace("PARTS", reading(dataset).parts), _RECORD)
+
+
+def _of(stage: FullShuffle, text: str, labels: str) -> str:
+    """Return a function that draws numbers by the function of `stage`."""
+    if not isinstance(stage, SampleByClass):
+        return text
+    return text.replace("shuffle_full, [count", f"sample_by_class, [{labels}").replace(
+        "in a random order of all of them", "in a random order, each class at the same odds"
+    )

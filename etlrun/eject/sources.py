@@ -94,20 +94,20 @@ class Reading:
     paths: str
 
 
-def reading(dataset: Dataset) -> Reading:
-    """Return how a program reads a split of `dataset`."""
+def reading(dataset: Dataset, split: str = "split") -> Reading:
+    """Return how a program reads the split of `dataset` that the expression `split` names."""
     if isinstance(dataset, TfdsDataset):
-        parts = "builder().info.splits[split].file_instructions"
+        parts = f"builder().info.splits[{split}].file_instructions"
         return Reading(
             parts=parts,
-            count="builder().info.splits[split].num_examples",
+            count=f"builder().info.splits[{split}].num_examples",
             paths=f"[str(part.filename) for part in {parts}]",
         )
-    paths = f"[record[{DIGITS}:] for record in records_of(split)]"
+    paths = f"[record[{DIGITS}:] for record in records_of({split})]"
     return Reading(
-        parts="parts_of(split)",
-        count="sum(part.take for part in parts_of(split))",
-        paths=paths if isinstance(dataset, Folder) else "[part.filename for part in parts_of(split)]",
+        parts=f"parts_of({split})",
+        count=f"sum(part.take for part in parts_of({split}))",
+        paths=paths if isinstance(dataset, Folder) else f"[part.filename for part in parts_of({split})]",
     )
 
 

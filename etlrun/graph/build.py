@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -20,6 +20,7 @@ from etlrun.plan.plan import PlannedStage, at_cache, by_number
 from etlrun.sources.base import Split
 from etlrun.stages.base import Scope
 from etlrun.stages.flow import Flow
+from etlrun.stages.load import FullShuffle
 
 Stages = Sequence[PlannedStage]
 _AT_ONCE = 64
@@ -141,7 +142,7 @@ class Pipeline:
         others = [planned for planned in stages if planned not in (*shuffling, *ahead)]
         kept = self._kept
         if self._without_cache and shuffling:
-            numbers = in_random_order(count, context)
+            numbers = in_random_order(count, cast("FullShuffle", shuffling[0].stage), context)
         else:
             numbers = self._build(tf.data.Dataset.range(count), shuffling, context)
         numbers = numbers.with_options(_as_written())

@@ -20,7 +20,7 @@ from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
 from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode
-from etlrun.stages.load import FullShuffle
+from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, Step
@@ -162,6 +162,7 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     TurboAfterCache: turbo,
     SkipCorrupt: skip_corrupt,
     FullShuffle: full_shuffle,
+    SampleByClass: full_shuffle,
     Backbone: backbone,
 }
 """Functions of the stages that are not method calls, by type. A cache on disk has several: see `disk`."""

@@ -10,21 +10,22 @@ import tensorflow as tf
 from etlrun.graph.context import Context
 from etlrun.sources.base import Records
 from etlrun.sources.corrupt import corrupt_records
-from etlrun.stages.load import AT_ONCE, FullShuffle
+from etlrun.stages.load import AT_ONCE, FullShuffle, SampleByClass
 
 
-def in_random_order(count: Any, context: Context) -> tf.data.Dataset:
-    """Return the numbers below `count` (int64 scalars) in the order of the pass."""
+def in_random_order(count: Any, stage: FullShuffle, context: Context) -> tf.data.Dataset:
+    """Return the numbers of examples (int64 scalars) in the order of the pass; there are `count` examples."""
     seed = context.pass_seed(context.pass_number)
+    drawn_from = context.labels if isinstance(stage, SampleByClass) else count
 
     def of_pass(_: tf.Tensor) -> tf.data.Dataset:
-        order = tf.numpy_function(FullShuffle.op, [count, seed], tf.int64)
+        order = tf.numpy_function(stage.op, [drawn_from, seed], tf.int64)
         return tf.data.Dataset.from_tensor_slices(tf.ensure_shape(order, (None,)))
 
     return tf.data.Dataset.from_tensors(0).flat_map(tf.autograph.experimental.do_not_convert(of_pass))
 
 
-def full_shuffle(_in_order: tf.data.Dataset, _stage: FullShuffle, context: Context) -> tf.data.Dataset:
+def full_shuffle(_in_order: tf.data.Dataset, stage: FullShuffle, context: Context) -> tf.data.Dataset:
     """Return the serialised examples of the split (string scalars), read by number instead of in order.
 
     Raises:
@@ -35,7 +36,7 @@ def full_shuffle(_in_order: tf.data.Dataset, _stage: FullShuffle, context: Conte
     def read(numbers: tf.Tensor) -> tf.Tensor:
         return tf.ensure_shape(tf.numpy_function(records.read, [numbers], tf.string), (None,))
 
-    numbers = in_random_order(np.int64(records.count), context).batch(AT_ONCE)
+    numbers = in_random_order(np.int64(records.count), stage, context).batch(AT_ONCE)
     as_is = tf.autograph.experimental.do_not_convert
     return numbers.map(as_is(read), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).unbatch()
 

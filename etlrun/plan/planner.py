@@ -16,7 +16,7 @@ from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg
-from etlrun.stages.load import Batch, FullShuffle, Prefetch, Shuffle
+from etlrun.stages.load import Batch, FullShuffle, Prefetch, SampleByClass, Shuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, Step
@@ -112,7 +112,8 @@ class _Planner:
         has_shuffle = load.shuffles and not evaluation
         shuffle: list[Stage] = []
         if has_shuffle and load.is_by_number:
-            shuffle = [FullShuffle(seed=spec.trainer.seed)]
+            by_number = FullShuffle if load.sample == "all" else SampleByClass
+            shuffle = [by_number(seed=spec.trainer.seed)]
         elif has_shuffle:
             shuffle = [Shuffle(buffer_size=load.shuffle_buffer, seed=spec.trainer.seed)]
         is_early = self._shuffles_as_read(transform)

@@ -51,6 +51,7 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
         )
     if spec.load.is_by_number:
         yield from _by_number(spec)
+    yield from _classes(spec)
     if spec.cache.keeps:
         yield from _cache(spec, train)
     if spec.fit is not None:
@@ -89,6 +90,19 @@ def _by_number(spec: RunSpec) -> Iterator[Fault]:
             "dataset.on_corrupt=raise, since a skipped example would change the numbers of all others",
             "repair the data and set dataset.on_corrupt=raise, or set load.shuffle=buffer",
         )
+
+
+def _classes(spec: RunSpec) -> Iterator[Fault]:
+    """Yield the faults of values that need a target with classes, or a model that learns."""
+    flow = spec.dataset.examples
+    is_class = flow.features[flow.target].is_class
+    values = {"sample": spec.load.sample != "all", "class_weights": spec.load.class_weights != "none"}
+    for name in (name for name, is_set in values.items() if is_set and not is_class):
+        expected, default = f"a class to predict; the target is {flow.target}", type(spec.load).default(name)
+        yield _fault(spec.load.key(name), getattr(spec.load, name), expected, f"set {spec.load.key(name)}={default}")
+    if values["class_weights"] and not (spec.fit is not None and spec.model.learns):
+        expected = "none, since nothing is learned"
+        yield _fault(spec.load.key("class_weights"), spec.load.class_weights, expected, "set load.class_weights=none")
 
 
 def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:

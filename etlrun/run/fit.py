@@ -31,6 +31,7 @@ from etlrun.record.record import Record, replacing, sync
 from etlrun.record.summary import Epoch, read_summary
 from etlrun.run import model as models
 from etlrun.run.backend import peak_gpu_bytes
+from etlrun.run.balanced import balanced
 from etlrun.run.caches import keepers_of
 from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, save
 from etlrun.run.checkpoint import PreviousRun, checkpoint_path
@@ -90,8 +91,18 @@ def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, traine
     stage = plan.spec.model
     scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
     model = models.build(stage, given_to_model(plan.train), scaling, source.num_classes)
-    models.compile_for(model, stage, trainer, is_class=source.num_classes is not None)
+    weights = class_weights(plan, source)
+    models.compile_for(model, stage, trainer, is_class=source.num_classes is not None, class_weights=weights)
     return model
+
+
+def class_weights(plan: Plan, source: Source) -> list[float] | None:
+    """Return the weights of the classes in the loss; None if all are equal."""
+    if plan.spec.load.class_weights == "none":
+        return None
+    dataset = plan.spec.dataset
+    labels = source.split(dataset.split, dataset.key_of("train")).labels(source)
+    return balanced(labels, source.num_classes or 0)
 
 
 def _loaded(checkpoint: Path) -> keras.Model:

@@ -19,6 +19,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from etlrun.errors import WorldError, headline
 from etlrun.graph.context import Backbone
 from etlrun.run.backend import accelerators
+from etlrun.run.balanced import BalancedCrossentropy
 from etlrun.stages.flow import Flow
 from etlrun.stages.model import Backbone as BackboneStage
 from etlrun.stages.model import Emulated, MobileNetV2
@@ -133,7 +134,7 @@ def head(model: keras.Model) -> keras.Model:
     top = keras.Model(inputs, dense(inputs), name="head")
     top.compile(
         optimizer=model.optimizer,
-        **_objective(is_class=dense.name == _PROBABILITIES),
+        **_objective(is_class=dense.name == _PROBABILITIES, loss=model.loss),
         jit_compile=model.jit_compile,
         auto_scale_loss=False,  # the optimizer of the whole model does it already
     )
@@ -182,14 +183,21 @@ def _no_weights(weights: str, error: Exception) -> WorldError:
     )
 
 
-def _objective(*, is_class: bool) -> dict[str, Any]:
-    """Return the loss and the metrics for classes or for numbers."""
+def _objective(*, is_class: bool, loss: Any = None) -> dict[str, Any]:
+    """Return the loss and the metrics for classes or for numbers; `loss` replaces the usual one for classes."""
     if is_class:
-        return {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
+        return {"loss": loss or "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
     return {"loss": "mean_squared_error"}
 
 
-def compile_for(model: keras.Model, stage: MobileNetV2 | Emulated, trainer: Trainer, *, is_class: bool = True) -> None:
+def compile_for(
+    model: keras.Model,
+    stage: MobileNetV2 | Emulated,
+    trainer: Trainer,
+    *,
+    is_class: bool = True,
+    class_weights: Sequence[float] | None = None,
+) -> None:
     """Compile `model` with its optimizer, loss and metrics; an emulated model has none."""
     if not stage.learns:
         model.compile()
@@ -199,7 +207,7 @@ def compile_for(model: keras.Model, stage: MobileNetV2 | Emulated, trainer: Trai
     )
     model.compile(
         optimizer=optimizer,
-        **_objective(is_class=is_class),
+        **_objective(is_class=is_class, loss=BalancedCrossentropy(class_weights) if class_weights else None),
         jit_compile=trainer.jit_compile,
     )
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from rich.console import Console
 
@@ -28,6 +29,7 @@ from etlrun.sources.open import open_source
 from etlrun.stages.extract import Interleave
 
 MOST_CORRUPT_NAMED = 20
+MOST_CLASSES_NAMED = 20
 
 
 def opened(plan: Plan) -> Source:
@@ -60,6 +62,7 @@ def prepared(
     digests = {name: context.split.content.digest for name, context in contexts.items()}
     if previous is not None and not has_read_the_same(previous, digests):
         record.remark(f"It is unknown whether {previous.folder} has read the same records.")
+    _note_classes(plan, record, contexts["train"])
     _note_few_shards(plan, record, len(contexts["train"].split.shards))
     made_by = {"folder": str(record.folder), "overrides": record.summary.overrides}
     keepers = keepers_of(plan, contexts, made_by, partial(note, record))
@@ -106,6 +109,20 @@ def _enough(plan: Plan, num_examples: int) -> None:
             expected=f"at most {num_examples} with load.drop_remainder=true, which otherwise drops the only batch",
             remedy=f"set load.batch_size={num_examples} or smaller, or load.drop_remainder=false",
         )
+
+
+def _note_classes(plan: Plan, record: Record, context: Context) -> None:
+    """Add a note on the examples of each class, if training depends on them."""
+    load, source = plan.spec.load, context.source
+    keys = {"sample": load.sample != "all", "class_weights": load.class_weights != "none"}
+    if source.num_classes is None or not any(keys.values()):
+        return
+    counts = np.bincount(context.labels, minlength=source.num_classes)
+    names = source.class_names or tuple(map(str, range(source.num_classes)))
+    listed = [f"{name} {count:,}" for name, count in zip(names, counts, strict=True)]
+    more = f", and {len(listed) - MOST_CLASSES_NAMED} more" if len(listed) > MOST_CLASSES_NAMED else ""
+    settings = " and ".join(f"{load.key(key)} = {getattr(load, key)}" for key, is_set in keys.items() if is_set)
+    record.remark(f"{settings}: training examples by class are {', '.join(listed[:MOST_CLASSES_NAMED])}{more}.")
 
 
 def _note_few_shards(plan: Plan, record: Record, shards: int) -> None:

@@ -20,6 +20,8 @@ from etlrun.sources.numbered import Numbered
 from etlrun.stages.dataset import Dataset, Declared
 
 Example = dict[str, tf.Tensor]
+_AT_ONCE = 1024
+"""Records that are parsed at once."""
 
 
 class Records(Protocol):
@@ -81,6 +83,16 @@ class Split:
     def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
         """Return records of a shard (string scalars), of which the arguments are attributes, or tensors of them."""
         return tf.data.TFRecordDataset(path).skip(skip).take(take)
+
+    def labels(self, source: Source) -> npt.NDArray[np.int64]:
+        """Return the class of each example in the order of the data; reads all records."""
+        flow = source.dataset.examples
+        key = source.dataset.keys[flow.target]
+        specs, found = {key: tf.io.FixedLenFeature((), tf.int64)}, []
+        for shard in self.shards:
+            records = self.read(shard.path, shard.skip, shard.take).batch(_AT_ONCE)
+            found += [tf.io.parse_example(batch, specs)[key].numpy() for batch in records]
+        return np.concatenate(found)
 
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
         """Return the file of a record of `shard`, and its number there, from 0; None if it is the whole file."""

@@ -143,6 +143,9 @@ class FileSplit(Split):
         with tf.init_scope():  # one constant for all graphs
             return tf.constant(self.images.records.tolist(), tf.string)
 
+    def labels(self, source: Source) -> npt.NDArray[np.int64]:
+        return np.array(self.images.labels, np.int64)
+
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
         return self.images.paths[number], None
 

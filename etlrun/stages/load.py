@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -9,8 +10,10 @@ from pydantic import Field
 
 from etlrun.stages.base import (
     BATCHES,
+    DATA,
     ORDER,
     SPEED,
+    TRAINING,
     Buffer,
     Expected,
     Flag,
@@ -94,6 +97,28 @@ class FullShuffle(Stage):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SampleByClass(FullShuffle):
+    """Reads examples by number, each of a class drawn at the same odds; as many in a pass as the split has.
+
+    The examples of a class are drawn without repetition until all of them have been; then they start again.
+    """
+
+    path: ClassVar[str] = "load.sample_by_class"
+    only_reorders: ClassVar[bool] = True
+
+    @staticmethod
+    def op(labels: np.typing.NDArray[np.int64], seed: int) -> np.typing.NDArray[np.int64]:  # type: ignore[override]
+        """Return numbers of examples with these `labels`, as many, the same for the same `seed`."""
+        random, (classes, members) = np.random.default_rng(int(seed)), np.unique(labels, return_inverse=True)
+        drawn, order = random.integers(len(classes), size=len(labels)), np.empty(len(labels), np.int64)
+        for place in range(len(classes)):
+            own, wanted = np.flatnonzero(members == place), np.flatnonzero(drawn == place)
+            rounds = [random.permutation(own) for _ in range(0, len(wanted), len(own))]
+            order[wanted] = np.concatenate([*rounds, own[:0]])[: len(wanted)]
+        return order
+
+
+@dataclass(frozen=True, kw_only=True)
 class Batch(Stage):
     """Combines examples into batches.
 
@@ -158,6 +183,10 @@ class Load(Stage):
             are the same. `before_batch` shuffles after all steps.
         shuffle: `buffer` draws each example from the `shuffle_buffer` next ones; `full` from all of the split, which
             are read by number: from their files with extract=sequential, later passes from a cache on disk.
+        sample: `uniform_by_class` draws the class of each training example at the same odds, with shuffle=full; `all`
+            reads each example once.
+        class_weights: `balanced` weighs the losses of each class by the inverse of its share of the training examples;
+            the mean weight of an example is 1.
     """
 
     path: ClassVar[str] = "load"
@@ -169,6 +198,13 @@ class Load(Stage):
     shuffle_at: Annotated[Literal["auto", "before_batch"], Expected("auto or before_batch"), SPEED] = "auto"
     shuffle: Annotated[Literal["buffer", "full"], Expected("buffer or full"), ORDER] = "buffer"
     num_parallel_calls: Annotated[Parallelism, SPEED] = None
+    sample: Annotated[Literal["all", "uniform_by_class"], Expected("all or uniform_by_class"), DATA] = "all"
+    class_weights: Annotated[Literal["none", "balanced"], Expected("none or balanced"), TRAINING] = "none"
+
+    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        if self.sample != "all" and not self.is_by_number:
+            needed = "all, since a buffer reads each example once"
+            yield "sample", self.sample, needed, "set load.shuffle=full, or load.sample=all"
 
     @property
     def is_by_number(self) -> bool:
