@@ -6,6 +6,7 @@ import argparse
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from etlrun.cli.launch import refuse_unwritable
 from etlrun.errors import ConfigError, Fault
@@ -13,6 +14,9 @@ from etlrun.machine import rounded
 from etlrun.plan.plan import Plan
 from etlrun.stages.dataset import Dataset
 from etlrun.terminal import print_table
+
+if TYPE_CHECKING:
+    from etlrun.examine.sheet import Sheet
 
 _HEADER = ("stage", "result", "pass", "values shown")
 
@@ -58,26 +62,29 @@ def show(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> Non
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(None):
-        from etlrun.examine.images import picture
-        from etlrun.examine.page import html
         from etlrun.examine.show import Wanted, collect
 
         wanted = Wanted(batches=known.batches, examples=known.examples, passes=known.passes)
         sheet = collect(plan, known.split, wanted)
-        _write(known.output, html(sheet, shlex.join(["etlrun", "show", *arguments])).encode())
-        rows = [
-            [column.path, str(feature), view.name, view.shown(name)]
-            for column, view in sheet.views
-            for name, feature in view.features.items()
-        ]
-        print_table(_HEADER, rows)
-        print(f"page      {known.output}, {rounded(known.output.stat().st_size)}")
-        if known.png is not None:
-            known.png.parent.mkdir(parents=True, exist_ok=True)
-            picture(sheet).save(known.png, "PNG")
-            print(f"image     {known.png}, {rounded(known.png.stat().st_size)}")
+        write(sheet, known.output, known.png, shlex.join(["etlrun", "show", *arguments]))
+    rows = [
+        [column.path, str(feature), view.name, view.shown(name)]
+        for column, view in sheet.views
+        for name, feature in view.features.items()
+    ]
+    print_table(_HEADER, rows)
+    for name, path in (("page", known.output), ("image", known.png)):
+        if path is not None:
+            print(f"{name:<9} {path}, {rounded(path.stat().st_size)}")
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+def write(sheet: Sheet, page: Path, image: Path | None, made_by: str) -> None:
+    """Write a sheet as a page, which says what it was `made_by`, and as one image."""
+    from etlrun.examine.images import picture
+    from etlrun.examine.page import html
+
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(html(sheet, made_by), encoding="utf-8")
+    if image is not None:
+        image.parent.mkdir(parents=True, exist_ok=True)
+        picture(sheet).save(image, "PNG")

@@ -19,7 +19,7 @@ SIDE = 160
 """Largest side of a thumbnail in pixels; smaller images keep their size."""
 _MOST_PNG_BYTES = 16_384
 """Size above which a thumbnail is a JPEG; a PNG has the very pixels."""
-_QUALITY = 90
+_QUALITY = 85
 _GAP, _LINE, _FONT_SIZE, _CHARACTERS = 12, 15, 12, 25
 """Sizes of the one image in pixels, and characters in a line above a thumbnail."""
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
@@ -33,13 +33,10 @@ def pixels_of(view: View, name: str, place: int) -> npt.NDArray[np.uint8]:
     """
     feature, value = view.features[name], view.cells[place][name]
     if feature.format == "image":
-        decoded: npt.NDArray[np.uint8] = np.asarray(Decode.op(value))
-        return decoded
+        return np.asarray(Decode.op(value), np.uint8)
     ends = view.ends(name) if feature.low is None or feature.high is None else (feature.low, feature.high)
     low, high = ends or (0.0, 255.0)
-    if value.dtype == np.uint8 and (low, high) == (0.0, 255.0):
-        return np.asarray(value)
-    scaled = (value.astype(np.float64) - low) * (255 / (high - low) if high > low else 0.0)
+    scaled = (np.asarray(value, np.float64) - low) * (255 / (high - low) if high > low else 0.0)
     return np.rint(np.clip(np.nan_to_num(scaled), 0, 255)).astype(np.uint8)
 
 

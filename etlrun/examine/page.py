@@ -27,19 +27,19 @@ class Item(NamedTuple):
     height: int = 0
 
 
-def html(sheet: Sheet, command: str) -> str:
-    """Return the page of a sheet, made by `command`."""
+def html(sheet: Sheet, made_by: str) -> str:
+    """Return the page of a sheet, which was `made_by` a command or a change."""
     return pages.rendered(
         "etlrun.examine",
         "show.html.j2",
         sheet=sheet,
-        command=command,
+        made_by=made_by,
         has_views=any(column.views[0].name for column in sheet.columns),
-        rows=[(row, [[*_items(sheet, row, place, *of)] for of in sheet.views]) for place, row in enumerate(sheet.rows)],
+        rows=[(row, [[*_items(row, place, *of)] for of in sheet.views]) for place, row in enumerate(sheet.rows)],
     )
 
 
-def _items(sheet: Sheet, row: Row, place: int, column: Column, view: View) -> Iterator[Item]:
+def _items(row: Row, place: int, column: Column, view: View) -> Iterator[Item]:
     for name, feature in view.features.items():
         value = view.cells[place][name]
         if not is_image(feature):
@@ -47,7 +47,7 @@ def _items(sheet: Sheet, row: Row, place: int, column: Column, view: View) -> It
             continue
         pixels = pixels_of(view, name, place)
         image = thumbnail(pixels)
-        size = "{}×{}".format(*pixels.shape)
+        size = "x".join(map(str, pixels.shape[:2]))
         encoded = f", {len(value):,} bytes" if feature.format == "image" else ""
         alt = ", ".join(filter(None, [f"{name} after {column.path}", view.name, row.target, row.place]))
         yield Item(f"{size}{encoded}", data_url(image), alt, image.width, image.height)

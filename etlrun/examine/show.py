@@ -24,6 +24,8 @@ from etlrun.stages.skip import SkipCorrupt
 DEFAULT_PASSES = 3
 """Passes that are shown of a random step."""
 
+_TITLES = {"train": "Training", "validation": "Validation"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
@@ -72,11 +74,11 @@ def collect(plan: Plan, pipeline: str, wanted: Wanted) -> Sheet:
         for (batch, example), cell in zip(places, last, strict=True)
     ]
     return Sheet(
-        title=f"{pipeline.capitalize()} examples after each step",
+        title=f"{_TITLES[pipeline]} examples after each step",
         source=f"{source.builder.info.full_name} {split.name}",
         rows=tuple(rows),
         columns=tuple(_column(point, cells) for point, cells in read),
-        notes=tuple(_notes(plan, found, passes, wanted)),
+        notes=tuple(_notes(plan, passes, wanted)),
     )
 
 
@@ -154,10 +156,9 @@ def _target_text(source: Source) -> Callable[[Any], str]:
     return lambda value: f"{feature.int2str(int(value))} ({int(value)})"
 
 
-def _notes(plan: Plan, found: Sequence[Point], passes: int, wanted: Wanted) -> Iterator[str]:
-    random = [point.path for point in found if point.is_random]
-    if random:
-        yield f"{' and '.join(random)} differ from pass to pass: {passes} are shown."
+def _notes(plan: Plan, passes: int, wanted: Wanted) -> Iterator[str]:
+    if passes > 1:
+        yield f"What is random, and what follows from it, is shown in {passes} passes."
     elif wanted.passes is not None and wanted.passes > 1:
         yield "No step is random: all passes give the same."
     if reads_features(plan):
