@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from etlrun.cache.store import folder_of
@@ -127,6 +128,27 @@ def test_passes_differ_after_random_steps_alone(tiny: Path) -> None:
     same = collect(tiny_plan(tiny), "train", Wanted(batches=1, examples=8, passes=2))
     assert [view.name for _, view in same.views] == [""] * 4
     assert same.notes == ("No step is random: all passes give the same.",)
+
+
+def test_shards_are_read_in_the_order_of_their_names(tiny: Path) -> None:
+    plans = [tiny_plan(tiny, f"extract.shuffle_files={value}") for value in ("true", "false")]
+    shuffled, ordered = (collect(plan, "train", FEW).columns[0].views[0] for plan in plans)
+    assert cells(shuffled) == cells(ordered)
+
+
+def test_a_step_that_fails_is_named(boxes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(width: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
+        return tf.debugging.check_numerics(tf.cast(width, tf.float64) / tf.cast(seed - seed, tf.float64), "no number")
+
+    monkeypatch.setattr(of_boxes.Jitter, "op", staticmethod(fail))
+    words = of_boxes.words_of(
+        boxes, "trainer=drain", "transform.steps=[jitter]", "dataset.eval_split=null", "cache=none"
+    )
+    with pytest.raises(WorldError) as caught:
+        collect(of_boxes.plan_with(None, words), "train", FEW)
+    (fault,) = caught.value.faults
+    assert (fault.where, fault.expected) == ("transform.jitter", "a step that can process each example")
+    assert "no number" in fault.found
 
 
 def test_no_cache_is_read_or_filled(tiny: Path, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from etlrun.plan.plan import Plan, PlannedStep
 from etlrun.stages.base import Stage
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.image import Decode
-from etlrun.stages.model import Backbone
 from etlrun.stages.step import AfterCache, Map
 from etlrun.stages.turbo import Turbo
 
@@ -46,8 +45,6 @@ def points(plan: Plan, pipeline: str) -> list[Point]:
     chain: tuple[Stage, ...] = ()
     for planned in others:
         stage = planned.stage
-        if isinstance(stage, Backbone):
-            break
         if isinstance(stage, Map):
             _add_steps(found, chain, stage, planned.steps)
             chain = (*chain, in_order(stage))
