@@ -1,9 +1,15 @@
-"""What the page of a sweep has to show, from results.json alone, and what a browser shows of it."""
+"""A browser for pages; what the page of a sweep has to show, from results.json alone, and what is shown of it."""
 
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from selenium.webdriver import Chrome
+import pytest
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from tensorboard.compat.proto.event_pb2 import Event
@@ -16,6 +22,36 @@ KEYS = {
     "config": "number", "examples/s": "examples_per_s", "first epoch": "first_examples_per_s", "MB": "peak_rss_bytes",
     "cores": "cores_used", "au": "au", "max gain": "max_gain", "seconds": "wall_s",
 }  # fmt: skip
+
+
+@contextmanager
+def chromium() -> Iterator[Chrome]:
+    """A browser, where there is one."""
+    binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if binary is None or driver is None:
+        pytest.skip("no chromium and chromedriver; on Debian: apt-get install chromium chromium-driver")
+    options = ChromeOptions()
+    options.binary_location = binary
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    browser = Chrome(options=options, service=Service(driver))
+    yield browser
+    browser.quit()
+
+
+@contextmanager
+def opened(browser: Chrome, path: Path) -> Iterator[None]:
+    """A page, opened anew; whatever a test does with it, it logs no error and asks the network for nothing."""
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen(1200))
+    log(browser, "performance")
+    browser.get(path.as_uri())
+    yield
+    assert log(browser, "browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in log(browser, "performance")]
+    asked = [of["params"]["request"]["url"] for of in messages if of["method"] == "Network.requestWillBeSent"]
+    assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
 
 
 def log(page: Chrome, kind: str) -> list[dict[str, Any]]:

@@ -59,6 +59,7 @@ def without_import_times(stderr: str) -> str:
         (["check"], 0),
         (["report", "nowhere"], 1),
         (["load.batch_size=0"], 2),
+        (["show", "load.batch_size=0"], 2),
         (["--multirun", "load.batch_size=0,1"], 2),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

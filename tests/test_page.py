@@ -10,15 +10,28 @@ from typing import Any
 
 import matplotlib as mpl
 import pytest
-from selenium.webdriver import Chrome, ChromeOptions, Keys
-from selenium.webdriver.chrome.service import Service
+from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.select import Select
 
 from etlrun.results import page as pages
 from etlrun.results.collect import collect
 from etlrun.results.results import Results
-from tests.pages import KEYS, colour, contrast, heads, hparams_of, log, screen, shown, stage_texts, stages, texts, value
+from tests.pages import (
+    KEYS,
+    chromium,
+    colour,
+    contrast,
+    heads,
+    hparams_of,
+    opened,
+    screen,
+    shown,
+    stage_texts,
+    stages,
+    texts,
+    value,
+)
 from tests.runs import emulated
 from tests.sweeps import ended
 
@@ -59,31 +72,14 @@ def collected(swept: Path) -> Results:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Chrome]:
-    binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if binary is None or driver is None:
-        pytest.skip("no chromium and chromedriver; on Debian: apt-get install chromium chromium-driver")
-    options = ChromeOptions()
-    options.binary_location = binary
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    browser = Chrome(options=options, service=Service(driver))
-    yield browser
-    browser.quit()
+    with chromium() as browser:
+        yield browser
 
 
 @pytest.fixture
 def page(browser: Chrome, swept: Path) -> Iterator[Chrome]:
-    """The page, opened anew; whatever a test did with it, it logged no error and asked the network for nothing."""
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen(1200))
-    log(browser, "performance")
-    browser.get((swept / "report.html").as_uri())
-    yield browser
-    assert log(browser, "browser") == []
-    messages = [json.loads(entry["message"])["message"] for entry in log(browser, "performance")]
-    asked = [of["params"]["request"]["url"] for of in messages if of["method"] == "Network.requestWillBeSent"]
-    assert asked == [(swept / "report.html").as_uri()]
+    with opened(browser, swept / "report.html"):
+        yield browser
 
 
 def test_the_decision_is_on_top_with_its_gain_and_its_data(page: Chrome, results: dict[str, Any]) -> None:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from etlrun.errors import ConfigError
+from etlrun.cli.launch import refuse_unwritable
+from etlrun.cli.show import write
+from etlrun.errors import ConfigError, WorldError
 from etlrun.review import show
 from etlrun.review.folders import working_tree
 from etlrun.review.measured import Runs
-from etlrun.review.review import review
+from etlrun.review.review import Images, Review, Reviewed, review
 from etlrun.review.sides import of_folders, resolve
+from etlrun.stages.base import DATA
 
 _DIFFERS, _REFUSED = 1, ConfigError.status
 _NOW = "the working tree"
+_EXAMPLES = 4
+"""Examples of which images before and after are written."""
 
 
 def main(arguments: list[str]) -> None:
@@ -30,6 +36,8 @@ def main(arguments: list[str]) -> None:
         else resolve(known.new, now, known.experiment, old)
     )
     found = review(old, new, known.experiment, None if known.runs is None else Runs(known.runs))
+    if known.show is not None:
+        found = _with_images(found, known.show)
     if known.format == "text":
         show.text(found, Console(highlight=False))
     else:
@@ -38,6 +46,40 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(_REFUSED)
     if known.exit_code and found.changes:
         raise SystemExit(_DIFFERS)
+
+
+def _with_images(found: Review, folder: Path) -> Review:
+    """Write the examples before and after each change of the data to `folder`, once for experiments that are alike."""
+    firsts = {names[0] for names, _ in show.groups(found)}
+    chosen = [of for of in found.experiments if of.name in firsts and of.comparison.changes_data]
+    if not chosen:
+        return found
+    refuse_unwritable(folder, "--show")
+    from etlrun.run.backend import prepare  # imports TensorFlow, so only after the configs have been validated
+
+    with prepare(None):
+        images = {reviewed.name: _images(reviewed, folder) for reviewed in chosen}
+    experiments = [replace(of, images=images[of.name]) if of.name in images else of for of in found.experiments]
+    return replace(found, experiments=tuple(experiments))
+
+
+def _images(reviewed: Reviewed, folder: Path) -> Images:
+    from etlrun.examine.compare import before_and_after
+
+    changes = [of for of in reviewed.comparison.differences if of.kind == DATA]
+    pipeline = "validation" if all(of.pipelines == ("validation",) for of in changes) else "train"
+    assert reviewed.old is not None  # noqa: S101 - for mypy
+    assert reviewed.new is not None  # noqa: S101 - for mypy
+    try:
+        sheet = before_and_after(reviewed.old, reviewed.new, pipeline, _EXAMPLES)
+    except WorldError as error:
+        return Images(text=f"none, since {error.faults[0].where}: found {error.faults[0].found}")
+    if not sheet.columns:
+        return Images(text=f"none, since the first {len(sheet.rows)} examples of {pipeline} do not differ")
+    page = folder / f"{reviewed.name.replace('/', '-') or 'diff'}.html"
+    write(sheet, page, page.with_suffix(".png"), ", ".join(f"{of.path} {show.change(of)}" for of in changes))
+    text = f"{len(sheet.rows)} examples of {pipeline} before and after"
+    return Images(text=text, page=page.as_posix(), image=page.with_suffix(".png").as_posix())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,5 +95,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=Path, metavar="DIR", help="folder of runs whose measurements to report")
     parser.add_argument("--format", choices=["text", "markdown", "json"], default="text")
     parser.add_argument("--exit-code", action="store_true", help="exit with status 1 if a plan differs")
+    parser.add_argument("--show", type=Path, metavar="DIR", help="folder for images of examples whose data differ")
     parser.add_argument("--config-dir", "-cd", metavar="DIR")
     return parser

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from etlrun.cli import check, diff, launch, multirun
+from etlrun.cli import show as shows
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.eject import program
@@ -110,6 +111,11 @@ def _eject(arguments: list[str]) -> None:
     sys.stdout.write(program.ejected(plan, arguments, program.versions()))
 
 
+def _show(arguments: list[str]) -> None:
+    known, request = _parsed(shows.parser(), arguments)
+    shows.show(grid.resolve(request, STAGES).plan, known, arguments)
+
+
 def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[argparse.Namespace, Request]:
     """Parse `arguments`, and return the request for the configs that they name."""
     parser.allow_abbrev = False
@@ -144,6 +150,7 @@ def _freeze(arguments: list[str]) -> None:
 
 COMMANDS = {
     "plan": _plan,
+    "show": _show,
     "eject": _eject,
     "report": _report,
     "freeze": _freeze,

@@ -7,12 +7,11 @@ import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib import resources
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from etlrun import pages
 from etlrun.record import report as run_report
 from etlrun.record.summary import COMPLETED
 from etlrun.results import plots, shown
@@ -23,7 +22,7 @@ from etlrun.terminal import TEXTS
 
 MOST_RUNS = 500
 """Number of runs whose stage tables a page holds; for larger sweeps one run of each of the fastest configs."""
-_TEMPLATE = "report.html.j2"
+_PACKAGE, _TEMPLATE = "etlrun.results", "report.html.j2"
 
 
 class Column(NamedTuple):
@@ -58,13 +57,12 @@ class Unfinished(NamedTuple):
 
 def html(results: Results) -> str:
     """Return the page as HTML."""
-    environment = Environment(
-        loader=FunctionLoader(_file), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     known = {config.number: config for config in results.configs}
-    decided, script = results.decision, _file("script.js")
+    decided, script = results.decision, pages.text_of(_PACKAGE, "script.js")
     columns = _columns(results)
-    return environment.get_template(_TEMPLATE).render(
+    return pages.rendered(
+        _PACKAGE,
+        _TEMPLATE,
         results=results,
         chosen=None if decided.config is None else known[decided.config],
         baseline=known[BASELINE],
@@ -82,14 +80,9 @@ def html(results: Results) -> str:
         seeded=any(config.quality for config in results.configs),
         left_out=list(describe(results.unfit)),
         missing=[run.name for run in results.runs if run.outcome is None],
-        style=_file("style.css"),
         script=script,
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-
-
-def _file(name: str) -> str:
-    return resources.files("etlrun.results").joinpath("web", name).read_text(encoding="utf-8")
 
 
 def _columns(results: Results) -> list[Column]:

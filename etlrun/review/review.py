@@ -16,6 +16,21 @@ NOTHING = Comparison(differences=(), kinds=(), since="", is_reordered=False, dou
 
 
 @dataclass(frozen=True, kw_only=True)
+class Images:
+    """Images of examples before and after a change.
+
+    Attributes:
+        text: What they show, or why there are none.
+        page: Path of the page; empty if there is none.
+        image: Path of an image of the same; empty if there is none.
+    """
+
+    text: str
+    page: str = ""
+    image: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reviewed:
     """One experiment on both sides.
 
@@ -28,6 +43,7 @@ class Reviewed:
         caches: State of the caches; empty if nothing changes.
         measured: Measures of the runs of both plans.
         faults: Faults of both sides.
+        images: Images of the examples; None unless requested.
     """
 
     name: str
@@ -38,6 +54,7 @@ class Reviewed:
     caches: tuple[Kept, ...] = ()
     measured: tuple[Measured, ...] = ()
     faults: tuple[Fault, ...] = ()
+    images: Images | None = None
 
     @property
     def headline(self) -> str:

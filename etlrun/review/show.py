@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
+from urllib.parse import quote
 
 from rich.console import Console
 from rich.text import Text
@@ -15,7 +16,7 @@ from rich.text import Text
 from etlrun.plan import render
 from etlrun.plan.plan import Plan
 from etlrun.review.difference import Difference
-from etlrun.review.review import File, Review, Reviewed
+from etlrun.review.review import File, Images, Review, Reviewed
 from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.terminal import as_markdown
 from etlrun.terminal import plain as _plain
@@ -56,7 +57,8 @@ def _what(difference: Difference) -> str:
     return ", ".join(words)
 
 
-def _change(difference: Difference) -> str:
+def change(difference: Difference) -> str:
+    """Return the old and the new value of a difference."""
     return " -> ".join("(none)" if value is None else value for value in (difference.old, difference.new))
 
 
@@ -83,9 +85,9 @@ def _lines(review: Review) -> Iterator[Text]:
 
 def _body(reviewed: Reviewed) -> Iterator[Text]:
     found = reviewed.comparison.differences
-    widths = [max([0, *map(len, column)]) for column in ([item.path for item in found], map(_change, found))]
+    widths = [max([0, *map(len, column)]) for column in ([item.path for item in found], map(change, found))]
     for item in found:
-        head = f"  {item.path:<{widths[0]}}  {_change(item):<{widths[1]}}  "
+        head = f"  {item.path:<{widths[0]}}  {change(item):<{widths[1]}}  "
         yield Text.assemble(head, (_what(item), _COLOURS[str(item.kind or "nothing")]))
     for note in reviewed.comparison.notes:
         yield Text(f"  note: {note}")
@@ -93,6 +95,8 @@ def _body(reviewed: Reviewed) -> Iterator[Text]:
         yield Text(f"  {line}")
     for measured in reviewed.measured:
         yield Text(f"  measured {measured}")
+    if (images := reviewed.images) is not None:
+        yield Text("  " + ", ".join(filter(None, [f"images: {images.text}", images.page, images.image])))
     for fault in reviewed.faults:
         yield Text(f"  {fault}")
 
@@ -139,10 +143,19 @@ def _section(names: list[str], reviewed: Reviewed, *, with_diagram: bool) -> lis
     points += [f"measured {measured}" for measured in reviewed.measured]
     points += [str(fault) for fault in reviewed.faults]
     parts += ["".join(f"- {_plain(point)}\n" for point in points)] if points else []
+    parts += [_images(reviewed.images)] if reviewed.images is not None else []
     if reviewed.new is not None and reviewed.changes and with_diagram:
         diagram = f"```mermaid\n{mermaid(reviewed.new, reviewed.comparison.differences)}```"
         parts.append(f"<details><summary>The new plan</summary>\n\n{diagram}\n\n</details>\n")
     return parts
+
+
+def _images(images: Images) -> str:
+    """Return a link to the page, and the image."""
+    text = _plain(images.text)
+    if not images.page:
+        return f"Images: {text}.\n"
+    return f"[{text}]({quote(images.page)})\n\n![{text}]({quote(images.image)})\n"
 
 
 def _code(text: str) -> str:
@@ -212,6 +225,7 @@ def as_json(review: Review) -> str:
             "caches": [dataclasses.asdict(kept) for kept in reviewed.caches],
             "measured": [dataclasses.asdict(measured) for measured in reviewed.measured],
             "faults": [dataclasses.asdict(fault) for fault in reviewed.faults],
+            "images": None if reviewed.images is None else dataclasses.asdict(reviewed.images),
         }
         for reviewed in review.experiments
     ]

@@ -24,7 +24,7 @@ from etlrun.run.backend import seed_all
 from etlrun.run.caches import describe_caches, keepers_of, note, open_caches
 from etlrun.run.checkpoint import PreviousRun, has_read_the_same
 from etlrun.sources.base import Source
-from etlrun.sources.corrupt import corrupt_records, reason_of
+from etlrun.sources.corrupt import corrupt_records, raise_cause
 from etlrun.sources.open import open_source
 from etlrun.stages.extract import Interleave
 
@@ -154,7 +154,8 @@ def at_work(work: Work) -> Iterator[None]:
                 raise keeper.failure from error
         for keeper in keepers:
             keeper.close()  # TensorFlow's threads may still run
-        _explain(work, error)
+        read = [(pipeline.split, pipeline.context.losses) for pipeline in work.pipelines.values()]
+        raise_cause(error, work.train.context.source, read, by_number=work.plan.spec.load.is_by_number)
         raise
     finally:
         for watch in work.watches.values():
@@ -166,23 +167,6 @@ def at_work(work: Work) -> Iterator[None]:
                 keeper.close()
     _report_skipped(work)
     _report_changed(work)
-
-
-def _explain(work: Work, error: Exception) -> None:
-    """Raise the error of an unreadable file or a corrupt record; return if there is another cause."""
-    for pipeline in work.pipelines.values():
-        if pipeline.context.losses.failure is not None:
-            raise pipeline.context.losses.failure from error
-        for path in (path for path in pipeline.split.paths if path in str(error)):
-            if reason := reason_of(error, path):
-                raise pipeline.context.source.unreadable(path, reason) from error
-    if not isinstance(error, tf.errors.DataLossError | tf.errors.InvalidArgumentError):
-        return
-    if work.plan.spec.dataset.on_corrupt == "skip":
-        return
-    for pipeline in work.pipelines.values():
-        for corrupt in corrupt_records(pipeline.context.source, pipeline.split):
-            raise corrupt.error(by_number=work.plan.spec.load.is_by_number) from error
 
 
 def _report_changed(work: Work) -> None:

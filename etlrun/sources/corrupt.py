@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -91,6 +91,26 @@ def reason_of(error: Exception, path: str) -> str:
     """Return the system's reason why TensorFlow could not open or read that file; empty for any other error."""
     found = re.search(re.escape(path) + r"; ([^\[\n]+)", str(error))
     return found[1].strip() if found else ""
+
+
+def raise_cause(error: Exception, source: Source, read: Sequence[tuple[Split, Losses]], *, by_number: bool) -> None:
+    """Raise the `WorldError` of an unreadable file or a corrupt record; return if `error` has another cause.
+
+    `read` are the splits that were being read; `by_number` says whether their examples are read by number.
+    """
+    for split, losses in read:
+        if losses.failure is not None:
+            raise losses.failure from error
+        for path in (path for path in split.paths if path in str(error)):
+            if reason := reason_of(error, path):
+                raise source.unreadable(path, reason) from error
+    if not isinstance(error, tf.errors.DataLossError | tf.errors.InvalidArgumentError):
+        return
+    if source.dataset.on_corrupt == "skip":
+        return
+    for split, _ in read:
+        for corrupt in corrupt_records(source, split):
+            raise corrupt.error(by_number=by_number) from error
 
 
 def corrupt_records(source: Source, split: Split) -> Iterator[CorruptRecord]:

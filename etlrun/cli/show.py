@@ -1,0 +1,90 @@
+"""`etlrun show`: images of examples after each step of a plan."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etlrun.cli.launch import refuse_unwritable
+from etlrun.errors import ConfigError, Fault
+from etlrun.machine import rounded
+from etlrun.plan.plan import Plan
+from etlrun.stages.dataset import Dataset
+from etlrun.terminal import print_table
+
+if TYPE_CHECKING:
+    from etlrun.examine.sheet import Sheet
+
+_HEADER = ("stage", "result", "pass", "values shown")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command's own options."""
+    parser = argparse.ArgumentParser(
+        prog="etlrun show",
+        description="Show the examples that training sees, after each step of the plan: one row an example, one column "
+        "a step. No cache is read or filled.",
+    )
+    parser.add_argument("--output", type=Path, default=Path("show.html"), metavar="FILE.html", help="the page to write")
+    parser.add_argument("--png", type=Path, metavar="FILE.png", help="an image of the same to write")
+    parser.add_argument("--split", choices=["train", "validation"], default="train", help="pipeline to show")
+    parser.add_argument("--batches", type=_positive, default=1, metavar="N", help="number of batches; default: 1")
+    parser.add_argument("--examples", type=_positive, default=8, metavar="N", help="examples of each; default: 8")
+    parser.add_argument(
+        "--passes", type=_positive, metavar="N", help="passes in which random steps are shown; default: 3"
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text}; expected a positive integer")
+    return int(text)
+
+
+def show(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> None:
+    """Write the page and the image of `plan`, and print what they show.
+
+    Raises:
+        ConfigError: The validation is to be shown of a run without one.
+        WorldError: Data is missing or corrupt, or a file can't be written.
+    """
+    if not plan.pipelines[known.split]:
+        remedy = "set it, or leave --split out"
+        where, expected = Dataset.key("eval_split"), "a split, since --split validation shows its examples"
+        raise ConfigError([Fault(where=where, found="null", expected=expected, remedy=remedy)])
+    for option, path in (("--output", known.output), ("--png", known.png)):
+        if path is not None:
+            refuse_unwritable(path.parent, option)
+    from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
+
+    with prepare(None):
+        from etlrun.examine.show import Wanted, collect
+
+        wanted = Wanted(batches=known.batches, examples=known.examples, passes=known.passes)
+        sheet = collect(plan, known.split, wanted)
+        write(sheet, known.output, known.png, shlex.join(["etlrun", "show", *arguments]))
+    rows = [
+        [column.path, str(feature), view.name, view.shown(name)]
+        for column, view in sheet.views
+        for name, feature in view.features.items()
+    ]
+    print_table(_HEADER, rows)
+    for name, path in (("page", known.output), ("image", known.png)):
+        if path is not None:
+            print(f"{name:<9} {path}, {rounded(path.stat().st_size)}")
+
+
+def write(sheet: Sheet, page: Path, image: Path | None, made_by: str) -> None:
+    """Write a sheet as a page, which says what it was `made_by`, and as one image."""
+    from etlrun.examine.images import picture
+    from etlrun.examine.page import html
+
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(html(sheet, made_by), encoding="utf-8")
+    if image is not None:
+        image.parent.mkdir(parents=True, exist_ok=True)
+        picture(sheet).save(image, "PNG")

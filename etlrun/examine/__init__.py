@@ -1,0 +1,1 @@
+"""Examination of data: images of the examples after each step of a plan."""

@@ -1,0 +1,94 @@
+"""Points of a pipeline at which its examples can be looked at."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from etlrun.plan.plan import Plan, PlannedStep
+from etlrun.stages.base import Stage
+from etlrun.stages.flow import Feature, Flow
+from etlrun.stages.image import Decode
+from etlrun.stages.step import AfterCache, Map
+from etlrun.stages.turbo import Turbo
+
+StageT = TypeVar("StageT", bound=Stage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """The output of a step, or of a stage that changes examples as a step does.
+
+    Attributes:
+        path: Path of the step.
+        stages: Stages from a record to here, without those that only move, keep or batch examples.
+        features: Features that the step has made, by name.
+        is_random: Whether they differ from pass to pass.
+        is_of_model: Whether the model applies the step.
+    """
+
+    path: str
+    stages: tuple[Stage, ...]
+    features: Mapping[str, Feature]
+    is_random: bool
+    is_of_model: bool = False
+
+
+def points(plan: Plan, pipeline: str) -> list[Point]:
+    """Return the points of the pipeline `train` or `validation`, in order, up to the base of a model."""
+    first, *others = plan.pipelines[pipeline]
+    found: list[Point] = []
+    if not first.gives.is_serialised:
+        found.append(Point(path=first.stage.path, stages=(), features=_inputs(first.gives), is_random=False))
+    chain: tuple[Stage, ...] = ()
+    for planned in others:
+        stage = planned.stage
+        if isinstance(stage, Map):
+            _add_steps(found, chain, stage, planned.steps)
+            chain = (*chain, in_order(stage))
+        elif isinstance(stage, Turbo):
+            chain = (*chain, dataclasses.replace(in_order(stage), at_once=1))
+            made = {Decode.feature: planned.gives.features[Decode.feature]}
+            found.append(Point(path=stage.path, stages=chain, features=made, is_random=_is_random(made, found)))
+    scaling = AfterCache.like(plan.spec.transform, tuple(planned.stage for planned in plan.by_model))
+    _add_steps(found, chain, scaling, plan.by_model, is_of_model=True)
+    return found
+
+
+def in_order(stage: StageT) -> StageT:
+    """Return the same stage without parallel calls, which might change the order."""
+    values = {"num_parallel_calls": 1, "deterministic": True}
+    return dataclasses.replace(stage, **{name: of for name, of in values.items() if hasattr(stage, name)})  # type: ignore[type-var]
+
+
+def _add_steps(
+    found: list[Point],
+    chain: tuple[Stage, ...],
+    whole: Map,
+    steps: Sequence[PlannedStep],
+    *,
+    is_of_model: bool = False,
+) -> None:
+    """Add the points after the steps of one map, which follows the stages `chain`."""
+    for number, planned in enumerate(steps, 1):
+        step = planned.stage
+        made = _inputs(planned.gives) if step.parses else {step.feature: planned.gives.features[step.feature]}
+        point = Point(
+            path=step.path,
+            stages=(*chain, dataclasses.replace(in_order(whole), steps=whole.steps[:number])),
+            features=made,
+            is_random=planned.is_random or _is_random(made, found),
+            is_of_model=is_of_model,
+        )
+        found.append(point)
+
+
+def _is_random(made: Iterable[str], before: Sequence[Point]) -> bool:
+    """Return whether one of these features was random before."""
+    return any(point.is_random and not point.features.keys().isdisjoint(made) for point in before)
+
+
+def _inputs(flow: Flow) -> dict[str, Feature]:
+    return {name: flow.features[name] for name in flow.inputs}

@@ -1,0 +1,29 @@
+"""Self-contained HTML pages: templates and styles of a package, and the style that all pages share."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+
+def text_of(package: str, name: str) -> str:
+    """Return the text of a file in the folder `web` of `package`."""
+    return resources.files(package).joinpath("web", name).read_text(encoding="utf-8")
+
+
+def rendered(package: str, template: str, **values: Any) -> str:
+    """Return a template in the folder `web` of `package` as HTML; texts among its values are escaped.
+
+    Its variable `style` is the style sheet of all pages, followed by that of the package.
+    """
+    environment = Environment(
+        loader=FunctionLoader(lambda name: text_of(package, name)),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = text_of("etlrun", "base.css") + text_of(package, "style.css")
+    return environment.get_template(template).render(style=style, **values)

@@ -1,0 +1,292 @@
+"""Images of examples after each step of a plan: their content, their passes, their page, and what goes wrong."""
+
+import base64
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from etlrun.cache.store import folder_of
+from etlrun.errors import ConfigError, WorldError
+from etlrun.examine.images import SIDE, data_url, picture, pixels_of, thumbnail
+from etlrun.examine.page import html
+from etlrun.examine.sheet import Column, Row, Sheet, View, as_text
+from etlrun.examine.show import Wanted, collect
+from etlrun.graph.build import Pipeline
+from etlrun.plan.plan import Plan
+from etlrun.run.session import contexts_of
+from etlrun.sources.open import open_source
+from etlrun.stages.flow import Feature
+from etlrun.stages.image import Decode
+from tests import boxes as of_boxes
+from tests.configs import plan_of
+from tests.pictures import NUM_EXAMPLES, bytes_feature, damaged, jpeg, truncate, with_feature
+from tests.readers import ran
+from tests.runs import emulated
+
+UNSHUFFLED = ("load.shuffle_buffer=0", "load.batch_size=8", "load.drop_remainder=false")
+FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
+TURBO = "transform.decode.library=turbo"
+FEW = Wanted(batches=2, examples=3)
+
+
+def tiny_plan(data_dir: Path, *overrides: str) -> Plan:
+    return plan_of(*emulated(data_dir, *UNSHUFFLED, *overrides))
+
+
+def paths(sheet: Sheet) -> list[str]:
+    return [column.path.partition(".")[2] for column in sheet.columns]
+
+
+def cells(view: View, name: str = "image") -> list[Any]:
+    return [cell[name] for cell in view.cells]
+
+
+def epochs(plan: Plan, pipeline: str, count: int) -> list[Any]:
+    """All inputs of each epoch, as a training that shuffles nothing has them from the model's scaling."""
+    context = contexts_of(plan, open_source(plan.spec.dataset))[pipeline]
+    stages = [planned for planned in plan.pipelines[pipeline] if not planned.stage.only_reorders]
+    batches = Pipeline(stages, context).dataset
+    scaled = []
+    for _ in range(count):
+        inputs = np.concatenate([batch[0] for batch in batches.as_numpy_iterator()])
+        for planned in plan.by_model:
+            inputs = planned.stage.op(inputs, **planned.stage.values).numpy()
+        scaled.append(inputs)
+    return scaled
+
+
+@pytest.mark.parametrize(
+    ("overrides", "steps"),
+    [
+        (("extract=tfds",), ["tfds", "decode", "resize", "scale_minus_one_one"]),
+        ((FLIPPED, "cache.at=resize"), ["parse", "decode", "resize", "random_flip", "scale_minus_one_one"]),
+        ((TURBO, "cache=none"), ["parse", "turbo", "scale_minus_one_one"]),
+        ((TURBO, "cache=none", "dataset.on_corrupt=skip"), ["parse", "turbo", "scale_minus_one_one"]),
+        (
+            ("cache.codec=jpeg90", TURBO),
+            ["parse", "turbo", "codec", "turbo_after_cache", "scale_minus_one_one"],
+        ),
+        (
+            ("extract=sequential", "load.shuffle=full", "cache=none"),
+            ["parse", "decode", "resize", "scale_minus_one_one"],
+        ),
+    ],
+)
+def test_the_last_column_is_what_the_model_gets_in_each_pass(
+    overrides: tuple[str, ...], steps: list[str], tiny: Path
+) -> None:
+    plan = tiny_plan(tiny, *overrides)
+    sheet = collect(plan, "train", FEW)
+    assert paths(sheet) == steps
+    assert [(row.batch, row.example) for row in sheet.rows] == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
+    last = sheet.columns[-1]
+    assert len(last.views) == (3 if FLIPPED in overrides else 1)
+    expected = epochs(plan, "train", len(last.views))
+    for view, inputs in zip(last.views, expected, strict=True):
+        np.testing.assert_array_equal(cells(view), inputs[[0, 1, 2, 8, 9, 10]])
+
+
+def test_each_column_is_the_output_of_its_step(tiny: Path) -> None:
+    sheet = collect(tiny_plan(tiny, "extract=sequential"), "train", Wanted(batches=1, examples=4))
+    files, decoded, resized, scaled = (column.views[0] for column in sheet.columns)
+    drawn = [jpeg(number) for number in range(NUM_EXAMPLES)]
+    assert all(file in drawn for file in cells(files))
+    labels = [drawn.index(file) % 2 for file in cells(files)]
+    assert [row.target for row in sheet.rows] == [("dark (0)", "bright (1)")[label] for label in labels]
+    for file, pixels in zip(cells(files), cells(decoded), strict=True):
+        np.testing.assert_array_equal(Decode.op(file), pixels)
+    np.testing.assert_allclose(np.array(cells(resized)) / 127.5 - 1, cells(scaled), atol=1e-6)
+    assert str(resized.features["image"]) == "uint8 [32, 32, 3] in [0, 255]"
+    ends = np.min(cells(resized)), np.max(cells(resized))
+    assert (resized.ends("image"), resized.shown("image")) == (ends, f"{ends[0]} to {ends[1]}")
+    assert [column.is_of_model for column in sheet.columns] == [False, False, False, True]
+
+
+def test_validation_is_shown_after_its_own_steps(tiny: Path) -> None:
+    plan = tiny_plan(tiny, FLIPPED, "cache=none", 'dataset.split="train[:32]"', 'dataset.eval_split="train[32:]"')
+    sheet = collect(plan, "validation", FEW)
+    assert sheet.source == "tiny_pictures/1.2.0 train[32:]"
+    assert paths(sheet) == ["parse", "decode", "resize", "scale_minus_one_one"]
+    (inputs,) = epochs(plan, "validation", 1)
+    np.testing.assert_array_equal(cells(sheet.columns[-1].views[0]), inputs[[0, 1, 2, 8, 9, 10]])
+
+
+def test_passes_differ_after_random_steps_alone(tiny: Path) -> None:
+    flipped = collect(tiny_plan(tiny, FLIPPED, "cache=none"), "train", Wanted(batches=1, examples=8, passes=2))
+    assert [len(column.views) for column in flipped.columns] == [1, 1, 1, 2, 2]
+    for column in flipped.columns[3:]:
+        assert [view.name for view in column.views] == ["pass 1", "pass 2"]
+        one, other = map(cells, column.views)
+        assert not np.array_equal(one, other)
+    assert flipped.notes == ("What is random, and what follows from it, is shown in 2 passes.",)
+    same = collect(tiny_plan(tiny), "train", Wanted(batches=1, examples=8, passes=2))
+    assert [view.name for _, view in same.views] == [""] * 4
+    assert same.notes == ("No step is random: all passes give the same.",)
+
+
+def test_shards_are_read_in_the_order_of_their_names(tiny: Path) -> None:
+    plans = [tiny_plan(tiny, f"extract.shuffle_files={value}") for value in ("true", "false")]
+    shuffled, ordered = (collect(plan, "train", FEW).columns[0].views[0] for plan in plans)
+    assert cells(shuffled) == cells(ordered)
+
+
+def test_a_step_that_fails_is_named(boxes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(width: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
+        return tf.debugging.check_numerics(tf.cast(width, tf.float64) / tf.cast(seed - seed, tf.float64), "no number")
+
+    monkeypatch.setattr(of_boxes.Jitter, "op", staticmethod(fail))
+    words = of_boxes.words_of(
+        boxes, "trainer=drain", "transform.steps=[jitter]", "dataset.eval_split=null", "cache=none"
+    )
+    with pytest.raises(WorldError) as caught:
+        collect(of_boxes.plan_with(None, words), "train", FEW)
+    (fault,) = caught.value.faults
+    assert (fault.where, fault.expected) == ("transform.jitter", "a step that can process each example")
+    assert "no number" in fault.found
+
+
+def test_no_cache_is_read_or_filled(tiny: Path, tmp_path: Path) -> None:
+    caches = tmp_path / "caches"
+    collect(tiny_plan(tiny, "cache=disk", f"cache.dir={caches}"), "train", FEW)
+    assert not caches.exists()
+    assert not folder_of(str(caches)).exists()
+
+
+def test_features_of_a_frozen_base_end_with_what_the_base_takes(tiny: Path) -> None:
+    words = [word for word in emulated(tiny, *UNSHUFFLED) if not word.startswith("model")]
+    sheet = collect(plan_of(*words, "model.trainable=false", "cache.at=features"), "train", FEW)
+    assert paths(sheet) == ["parse", "decode", "resize", "scale_minus_one_one"]
+    assert sheet.notes == ("The frozen base of the model, whose features are cached, takes the last column.",)
+
+
+@pytest.mark.parametrize("damage", [with_feature("image", bytes_feature(b"no image")), truncate])
+def test_a_broken_record_is_named_or_its_row_is_left_out(damage: Any, tiny: Path, tmp_path: Path) -> None:
+    shard = damaged(tiny, tmp_path / "data", damage)
+    everything = Wanted(batches=6, examples=8)
+    with pytest.raises(WorldError) as caught:
+        collect(tiny_plan(tmp_path / "data", "dataset.split=train"), "train", everything)
+    assert str(caught.value).startswith(f"{shard}, record ")
+    assert str(caught.value).endswith("or set dataset.on_corrupt=skip to skip and count such records")
+    skipping = tiny_plan(tmp_path / "data", "dataset.on_corrupt=skip", "cache=none", "dataset.split=train")
+    sheet = collect(skipping, "train", everything)
+    (inputs,) = epochs(skipping, "train", 1)
+    assert 36 < len(inputs) == len(sheet.rows) < NUM_EXAMPLES
+    np.testing.assert_array_equal(cells(sheet.columns[-1].views[0]), inputs)
+
+
+def test_a_split_without_a_readable_example_is_refused(tiny: Path, tmp_path: Path) -> None:
+    damaged(tiny, tmp_path / "data", with_feature("image", bytes_feature(b"no image")))
+    words = ("dataset.on_corrupt=skip", "cache=none", 'dataset.split="train[17:18]"', "dataset.eval_split=null")
+    with pytest.raises(WorldError) as caught:
+        collect(tiny_plan(tmp_path / "data", *words), "train", FEW)
+    assert str(caught.value) == (
+        "dataset.split: found no example that can be read; expected at least one\n"
+        "    -> repair the data, or choose a larger part of the split"
+    )
+
+
+def test_features_that_are_no_images_are_text(boxes: Path) -> None:
+    words = of_boxes.words_of(
+        boxes,
+        "trainer=drain",
+        "transform.steps=[jitter]",
+        "dataset.eval_split=null",
+        "dataset.features={width: float32, name: text}",
+        "cache=none",
+    )
+    sheet = collect(of_boxes.plan_with(None, words), "train", Wanted(batches=1, examples=2))
+    read, jittered = sheet.columns
+    assert [(view.name, [*view.features]) for _, view in sheet.views] == [
+        ("", ["name", "width"]), ("pass 1", ["width"]), ("pass 2", ["width"]), ("pass 3", ["width"]),
+    ]  # fmt: skip
+    assert (read.path, jittered.path) == ("transform.parse", "transform.jitter")
+    page = html(sheet, "")
+    for row, cell in zip(sheet.rows, read.views[0].cells, strict=True):
+        assert row.target.startswith("price ")
+        assert f"<p>name {cell['name'].decode()}</p><p>width {cell['width']:.4g}"[:-1] in page
+    assert "<img" not in page
+    assert picture(sheet).width > 4 * SIDE
+
+
+@pytest.mark.parametrize(
+    ("feature", "values", "shown"),
+    [
+        ({"dtype": "uint8", "low": 0.0, "high": 255.0}, [0, 7, 255], [0, 7, 255]),
+        ({"dtype": "float32", "low": -1.0, "high": 1.0}, [-1, 0, 1], [0, 128, 255]),
+        ({"dtype": "float32", "low": 0.0, "high": 1.0}, [-1, float("nan"), 2], [0, 0, 255]),
+        ({"dtype": "float32"}, [10, 15, 20], [0, 128, 255]),
+        ({"dtype": "int32"}, [3, 3, 3], [0, 0, 0]),
+    ],
+)
+def test_images_are_mapped_from_the_range_of_their_feature(
+    feature: Mapping[str, Any], values: list[float], shown: list[int]
+) -> None:
+    image = np.array(values, feature["dtype"]).reshape(1, 3, 1)
+    view = View(name="", features={"image": Feature(shape=(1, 3, 1), **feature)}, cells=({"image": image},))
+    assert pixels_of(view, "image", 0).ravel().tolist() == shown
+
+
+def test_a_small_thumbnail_has_the_very_pixels_and_a_large_one_is_small() -> None:
+    rng = np.random.default_rng(0)
+    small, large = (rng.integers(0, 256, (side, side, 3), np.uint8) for side in (40, 700))
+    kind, data = data_url(thumbnail(small)).split(",")
+    assert kind == "data:image/png;base64"
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(base64.b64decode(data)))), small)
+    kind, data = data_url(thumbnail(large)).split(",")
+    assert kind == "data:image/jpeg;base64"
+    assert Image.open(io.BytesIO(base64.b64decode(data))).size == (SIDE, SIDE)
+    assert thumbnail(rng.integers(0, 256, (320, 200, 1), np.uint8)).size == (100, SIDE)
+
+
+def test_long_values_are_cut_in_the_middle() -> None:
+    assert as_text(np.float32(1 / 3)) == "0.3333"
+    assert as_text(b"a\n <b>") == "a <b>"
+    assert as_text(b"x" * 500) == f"{'x' * 80} … {'x' * 80}"
+
+
+def test_a_page_of_photos_is_under_two_megabytes() -> None:
+    rng = np.random.default_rng(0)
+    noise = tuple({"image": rng.integers(0, 256, (224, 224, 3), np.uint8)} for _ in range(8))
+    feature = Feature(dtype="uint8", shape=(224, 224, 3), low=0.0, high=255.0)
+    view = View(name="", features={"image": feature}, cells=noise)
+    columns = tuple(Column(path=f"transform.step_{number}", views=(view,)) for number in range(5))
+    rows = tuple(Row(batch=1, example=number, target="<b>") for number in range(1, 9))
+    page = html(Sheet(title="", source="", rows=rows, columns=columns), "")
+    assert len(page) < 2e6
+    assert "<b>" not in page
+
+
+def test_the_command_writes_both_files_and_says_what_they_show(tiny: Path, tmp_path: Path) -> None:
+    words = ["--output", "of/page.html", "--png", "of/image.png", "--examples", "2", *emulated(tiny)]
+    status, text = ran(["show", *words], tmp_path)
+    assert status == 0, text
+    lines = text.splitlines()
+    assert lines[0].split() == ["stage", "result", "values", "shown"]
+    assert [line.split()[0] for line in lines[1:]] == [
+        "transform.parse", "transform.decode", "transform.resize", "transform.scale_minus_one_one", "page", "image",
+    ]  # fmt: skip
+    assert "--examples 2 " in (tmp_path / "of" / "page.html").read_text()
+    with Image.open(tmp_path / "of" / "image.png") as image:
+        assert image.height > 2 * SIDE
+
+
+def test_faults_are_told_before_anything_is_written(tmp_path: Path) -> None:
+    assert ran(["show", "load.prefetch=-1"], tmp_path) == ran(["plan", "load.prefetch=-1"], tmp_path)
+    status, text = ran(["show", "--split", "validation", "dataset.eval_split=null"], tmp_path)
+    assert status == ConfigError.status
+    assert text == (
+        "etlrun: 1 fault\n  dataset.eval_split: found null; expected a split, since --split validation shows its "
+        "examples\n    -> set it, or leave --split out\n"
+    )
+    for words in (["--batches", "0"], ["--examples", "x"], ["--passes", "-1"]):
+        assert ran(["show", *words], tmp_path)[0] == 2
+    (tmp_path / "file").touch()
+    status, text = ran(["show", "--output", "file/page.html"], tmp_path)
+    assert (status, "--output: found file: Not a directory" in text) == (1, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
