@@ -17,7 +17,7 @@ from etlrun.stages.load import SampleByClass
 from tests.quick import shallow
 from tests.runs import losses_of, run_here
 from tests.test_eject import loaded
-from tests.test_sources import image
+from tests.test_own_data import image
 
 BY_CLASS = ("load.shuffle=full", "load.sample=uniform_by_class", "extract=sequential")
 CLASSES = {"cat": 24, "dog": 6, "eel": 10}

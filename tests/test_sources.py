@@ -1,247 +1,249 @@
-"""Datasets of one's own: a folder of images, and TFRecord files."""
+"""What lies among configs and is none, or can't be read: told with its place, and in nobody's way."""
 
-import itertools
 import os
-import shutil
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
-from etlrun.eject.program import ejected, versions
-from etlrun.errors import EtlrunError
-from etlrun.graph.build import Pipeline
-from etlrun.measure.digest import Digest
-from etlrun.plan.plan import Plan
-from etlrun.run.caches import keepers_of
-from etlrun.run.session import contexts_of
-from etlrun.sources.corrupt import corrupt_records
-from etlrun.sources.open import open_source
+from etlrun.cli import check
+from etlrun.config.grid import of, resolve
+from etlrun.config.request import Request, files_digest
+from etlrun.errors import ConfigError
+from etlrun.plan import render
+from etlrun.review.check import check as checked
+from etlrun.review.folders import working_tree
 from etlrun.stages import STAGES
-from tests.test_eject import as_bytes, loaded
-
-SMALL = ("transform.resize.size=[8,8]", "load.batch_size=4", "trainer.epochs=2", "model=emulated")
-CLASSES = ("a cat", "dög")
-
-
-def image(number: int) -> bytes:
-    pixels = np.random.default_rng(number).integers(0, 256, (12 + number % 3, 16, 3), np.uint8)
-    return bytes(tf.io.encode_jpeg(pixels).numpy())
+from tests.repository import OTHER, SMALL, TRANSFORM, Repository
+from tests.test_check import write
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """40 images of two classes in a folder."""
-    for number in range(40):
-        place = tmp_path / "pets" / CLASSES[number % 2] / f"no {number}.jpg"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(image(number))
-    return tmp_path / "pets"
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    """With three sound configs in `mine`."""
+    made = Repository.small(tmp_path / "repository")
+    monkeypatch.chdir(made.folder)
+    return made
 
 
-def of_folder(folder: Path, *words: str) -> Plan:
-    own = ("dataset=folder", f"dataset.dir='{folder}'", *SMALL, *words)
-    return resolve(Request(overrides=list(own)), STAGES).plan
+@pytest.fixture
+def mine(repository: Repository) -> Path:
+    return repository.configs
 
 
-def batches(plan: Plan, passes: int = 1, name: str = "train") -> list[tuple[bytes, bytes, str]]:
-    contexts = contexts_of(plan, open_source(plan.spec.dataset))
-    keepers = keepers_of(plan, contexts, {"folder": "-", "overrides": []}, lambda _: None)
-    for keeper in keepers.values():
-        keeper.prepare()
-    pipeline = Pipeline(plan.pipelines[name], contexts[name], keepers.get(name))
-    found = list(itertools.chain(*(as_bytes(pipeline.dataset) for _ in range(passes))))
-    for keeper in keepers.values():
-        keeper.close()
-    return found
+def faults(*words: str) -> list[str]:
+    """With which the configs in `mine` are refused."""
+    with pytest.raises(ConfigError) as caught:
+        check.main(["--config-dir", "mine", *words])
+    return [str(fault) for fault in caught.value.faults]
 
 
-def digest(plan: Plan) -> str:
-    pipeline, total = Pipeline(plan.train, contexts_of(plan, open_source(plan.spec.dataset))["train"]), Digest()
-    for images, labels in pipeline.dataset:
-        total.add(images.numpy(), labels.numpy())
-    return str(total.taken())
+def sweep(*overrides: str) -> list[str]:
+    """The overrides of each job."""
+    jobs = of(Request(overrides=list(overrides), config_dir="mine", multirun=True), STAGES).jobs
+    return [" ".join(job.overrides) for job in jobs]
 
 
-def test_each_image_of_a_folder_is_an_example_of_its_class(folder: Path) -> None:
-    source = open_source(of_folder(folder).spec.dataset)
-    split, parse = source.split("train", "dataset.split"), source.parser()
-    found = [parse(record) for shard in split.shards for record in split.read(shard.path, shard.skip, shard.take)]
-    wanted = {image(number): number % 2 for number in range(40)}
-    assert {example["image"].numpy(): int(example["label"]) for example in found} == wanted
-    assert (source.class_names, source.num_classes, dict(source.counts)) == (CLASSES, 2, {"train": 40})
+def test_what_editors_and_systems_leave_is_nobodys(mine: Path, told: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    before = files_digest(Request(overrides=[], config_dir="mine"))
+    (mine / "experiment" / ".#other.yaml").symlink_to("user@host.1:1")
+    (mine / "experiment" / "._other.yaml").write_bytes(b"\x00\x05\x16\x07")
+    (mine / "experiment" / "gone.yaml").symlink_to("nowhere")
+    (mine / "experiment" / "self.yaml").symlink_to("self.yaml")
+    (mine / "experiment" / "folder.yaml").mkdir()
+    (mine / "again").symlink_to(".")
+    os.mkfifo(mine / "experiment" / "pipe.yaml")
+    write(mine / ".ipynb_checkpoints" / "other-checkpoint.yaml", "wrong: [")
+    check.main(["--config-dir", "mine"])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("checked 9 configs of 2 experiments")
+    assert told("HEAD", "--config-dir", "mine").splitlines()[0].startswith("default, a100_resnet50,")
+    assert files_digest(Request(overrides=[], config_dir="mine")) == before
+    assert len(sweep("experiment=glob('[os]*')")) == 2
+    with pytest.raises(ConfigError, match="found the unknown option 'pipe'; expected one of"):
+        resolve(Request(overrides=["experiment=pipe"], config_dir="mine"), STAGES)
 
 
-def test_slices_of_a_folder_are_disjoint_and_hold_all_classes(folder: Path) -> None:
-    plan = of_folder(folder, "dataset.split='train[:75%]'", "dataset.eval_split='train[75%:]'")
-    contexts = contexts_of(plan, open_source(plan.spec.dataset))
-    train, validation = (set(contexts[name].split.paths) for name in ("train", "validation"))
-    assert (len(train), len(validation), train & validation) == (30, 10, set())
-    assert {Path(path).parent.name for path in validation} == set(CLASSES)
+def test_folders_to_which_links_lead_hold_configs(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (mine / "transform").rename(mine.parent / "shared")
+    (mine / "transform").symlink_to("../shared")
+    assert "mine/transform/small_48.yaml" in working_tree("mine").files
+    before = files_digest(Request(overrides=[], config_dir="mine"))
+    write(mine.parent / "shared" / "small_48.yaml", TRANSFORM.replace("48,", "32,"))
+    assert files_digest(Request(overrides=[], config_dir="mine")) != before
+    check.main(["--config-dir", "mine"])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("checked 9 configs of 2 experiments")
 
 
-def test_folders_of_splits_are_splits(folder: Path) -> None:
-    for split, part in (("train", range(30)), ("validation", range(30, 40))):
-        for number in part:
-            place = folder.parent / "divided" / split / CLASSES[number % 2] / f"{number}.png"
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(image(number))
-    plan = of_folder(folder.parent / "divided", "dataset.split=train", "dataset.eval_split=validation")
-    assert dict(open_source(plan.spec.dataset).counts) == {"train": 30, "validation": 10}
-    assert len(batches(plan)) == 8
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("extract=sequential", "cache=none"),
-        ("extract.cycle_length=all", "extract.block_length=2", "extract.shuffle_files=true", "cache=none"),
-        ("cache=memory", "cache.at=source"),
-        ("cache=none", "transform.decode.library=turbo"),
-        ("cache=none", "extract=sequential", "load.shuffle=full"),
-        ("cache=disk", "extract=sequential", "load.shuffle=full"),
-        ("cache=none", "extract=sequential", "load.shuffle=full", "load.sample=uniform_by_class"),
-        ("cache=none", "dataset.on_corrupt=skip"),
-    ],
-)  # fmt: skip
-def test_a_program_reads_a_folder_like_the_run(words: tuple[str, ...], folder: Path, tmp_path: Path) -> None:
-    plan = of_folder(folder, f"cache.dir='{tmp_path / 'caches'}'", *words)
-    program = loaded(ejected(plan, [], versions()), tmp_path)
-    assert as_bytes(program.train_dataset().take(16)) == batches(plan, passes=2)
-    assert as_bytes(program.validation_dataset()) == batches(plan, name="validation")
-
-
-def test_a_cache_of_a_folder_is_valid_for_its_content_alone(folder: Path, tmp_path: Path) -> None:
-    def key(at: Path) -> str:
-        plan = of_folder(at, "cache=disk", f"cache.dir='{tmp_path / 'caches'}'")
-        contexts = contexts_of(plan, open_source(plan.spec.dataset))
-        return keepers_of(plan, contexts, {}, lambda _: None)["train"].key
-
-    before = key(folder)
-    shutil.copytree(folder, folder.parent / "copy")
-    assert key(folder.parent / "copy") == before
-    images = sorted((folder.parent / "copy" / CLASSES[0]).iterdir())
-    images[0].write_bytes(image(99))
-    changed = key(folder.parent / "copy")
-    assert changed != before
-    images[1].rename(folder.parent / "copy" / CLASSES[1] / images[1].name)
-    assert key(folder.parent / "copy") not in (before, changed)
-
-
-def test_a_cache_on_disk_gives_what_the_folder_gives(folder: Path, tmp_path: Path) -> None:
-    cached = of_folder(folder, "cache=disk", f"cache.dir='{tmp_path / 'caches'}'", "load.shuffle_buffer=0")
-    plain = of_folder(folder, "cache=none", "load.shuffle_buffer=0")
-    assert batches(cached, passes=2) == batches(plain, passes=2)
-    assert digest(of_folder(folder, "cache=none")) == digest(of_folder(folder, "cache=none", "extract=sequential"))
-
-
-def test_a_file_that_changes_during_a_run_is_noticed(folder: Path) -> None:
-    plan = of_folder(folder)
-    content = open_source(plan.spec.dataset).split("train", "dataset.split").content
-    assert content.digest is not None
-    path = folder / CLASSES[0] / "no 0.jpg"
-    os.utime(path, ns=(1, 1))
-    assert content.changed() is None
-    path.write_bytes(image(77))
-    assert content.changed() == str(path)
-
-
-def test_a_broken_image_is_named_by_its_file(folder: Path) -> None:
-    path = folder / CLASSES[1] / "no 1.jpg"
-    path.write_bytes(image(1)[:200])
-    source = open_source(of_folder(folder).spec.dataset)
-    (corrupt,) = corrupt_records(source, source.split("train", "dataset.split"))
-    assert corrupt.where == str(path)
-    assert corrupt.reason.startswith("an image that can't be decoded: ")
-    assert len(batches(of_folder(folder, "dataset.on_corrupt=skip", "dataset.split=train", "cache=none"))) == 10
-
-
-def test_a_missing_image_ends_a_search_for_broken_ones(folder: Path) -> None:
-    source = open_source(of_folder(folder).spec.dataset)
-    split = source.split("train", "dataset.split")
-    path = folder / CLASSES[1] / "no 1.jpg"
-    path.unlink()
-    with pytest.raises(EtlrunError) as error:
-        list(corrupt_records(source, split))
-    assert str(error.value) == (f"{path}: found no such file; expected an image of {folder}\n    -> restore the file")
-    assert split.content.digest is None
-
-
-def records(folder: Path, name: str, numbers: range) -> None:
-    def bytes_of(value: bytes) -> tf.train.Feature:
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-
-    with tf.io.TFRecordWriter(str(folder / name)) as writer:
-        for number in numbers:
-            label = tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2]))
-            features = {"image": bytes_of(image(number)), "label": label}
-            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-
-
-def of_records(tmp_path: Path, *words: str) -> Plan:
-    own = ("dataset=tfrecord", f"dataset.files='{tmp_path}/*.tfrecord'", "dataset.num_classes=2", *SMALL, *words)
-    return resolve(Request(overrides=list(own)), STAGES).plan
+LAUGHS = b"# X.\na0: &a0 [x, x, x, x, x, x, x, x, x]\n" + b"".join(
+    b"a%d: &a%d [%s]\n" % (level, level, b", ".join([b"*a%d" % (level - 1)] * 8)) for level in range(1, 9)
+)
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("content", "fault"),
     [
-        ("cache=none",),
-        ("cache=none", "extract=sequential", "load.shuffle=full"),
-        ("cache=memory", "extract=sequential"),
+        (b"# \xfe\nload: {prefetch: 1}\n", ":1: found the byte 0xfe, which is not UTF-8; expected YAML"),
+        (b"# X.\nload: {prefetch: [}\n", ":2: found did not find expected node content; expected YAML"),
+        (b"# X.\nload:\n\tprefetch: 1\n", ":3: found character that cannot start any token; expected YAML"),
+        (b"# X.\na: 1\na: 2\n", ":3: found duplicate key a; expected YAML"),
+        (b"# X.\na: *b\n", ":2: found undefined alias; expected YAML"),
+        (b"# X.\na: !!python/name:os.system\n", ":2: found could not determine a constructor"),
+        (b"# X.\na: 1\n---\nb: 2\n", ":3: found another document; expected YAML"),
+        (b"# X.\na: " + b"9" * 5000, ":1: found Exceeds the limit (4300 digits) for integer string conversion"),
+        (b"# X.\n- a\n", ":1: found a list; expected a mapping of keys to values"),
+        (b"# X.\n3\n", ":1: found a single value; expected a mapping of keys to values"),
+        (b"# X.\n" + b"[" * 5000 + b"]" * 5000, ":1: found blocks that are nested too deeply; expected values"),
+        (b"# X.\n" * 1_000_000, ": found 5,000,000 bytes; expected at most 1,000,000, since Hydra takes many seconds"),
+        (LAUGHS, ": found 194,478,756 values after expanding aliases; expected at most 100,000"),
+        (b"# X.\na: ${\n", ":1: found no viable alternative at input '${'"),
+        (
+            b"\xef\xbb\xbf# X.\n# @package _global_\nload: {prefetch: 1}\n",
+            (
+                ":1: found a byte order mark, which hides `# @package` from Hydra; expected UTF-8 without "
+                "a byte order mark\n    -> save the file without it"
+            ),
+        ),
     ],
 )
-def test_a_program_reads_tfrecords_like_the_run(words: tuple[str, ...], tmp_path: Path) -> None:
-    for name, numbers in (("a.tfrecord", range(13)), ("b.tfrecord", range(13, 40))):
-        records(tmp_path, name, numbers)
-    plan = of_records(tmp_path, *words)
-    program = loaded(ejected(plan, [], versions()), tmp_path)
-    assert as_bytes(program.train_dataset().take(16)) == batches(plan, passes=2)
-    assert as_bytes(program.validation_dataset()) == batches(plan, name="validation")
+def test_a_file_that_can_not_be_loaded_is_told_once_and_all_others_are_checked(
+    mine: Path, content: bytes, fault: str
+) -> None:
+    write(mine / "experiment" / "wrong.yaml", "")
+    (mine / "experiment" / "wrong.yaml").write_bytes(content)
+    write(mine / "experiment" / "other.yaml", OTHER.replace("epochs: 3", "epochs: 0"))
+    found = [text for text in faults() if "no comment" not in text]
+    assert found[0].startswith(f"mine/experiment/wrong.yaml{fault}")
+    assert found[1:] == [
+        "mine/experiment/other.yaml:5: trainer.epochs, in experiment=other: found 0; expected a positive integer"
+    ]
+    with pytest.raises(ConfigError) as caught:
+        resolve(Request(overrides=["experiment=wrong"], config_dir="mine"), STAGES)
+    assert str(caught.value).startswith(f"{mine}/experiment/wrong.yaml{fault}")
+    with pytest.raises(ConfigError) as caught:
+        of(Request(overrides=["experiment=wrong,small"], config_dir="mine", multirun=True), STAGES)
+    assert str(caught.value).startswith(f"{mine}/experiment/wrong.yaml{fault}")
 
 
-def test_tfrecords_have_splits_of_their_own(tmp_path: Path) -> None:
-    records(tmp_path, "train-0.tfrecord", range(8))
-    records(tmp_path, "val-0.tfrecord", range(8, 12))
-    files = f"dataset.files={{train: '{tmp_path}/train-*.tfrecord', validation: '{tmp_path}/val-*.tfrecord'}}"
-    plan = of_records(tmp_path, files, "dataset.split=train", "dataset.eval_split=validation", "cache=none")
-    assert dict(open_source(plan.spec.dataset).counts) == {"train": 8, "validation": 4}
-    assert (len(batches(plan)), len(batches(plan, name="validation"))) == (2, 1)
+def test_a_file_that_can_not_be_read_is_told(mine: Path, told: Any) -> None:
+    (mine / "load").mkdir()
+    (mine / "load" / "wrong.yaml").symlink_to("/proc/self/mem")  # of which even root reads nothing
+    wrong = "load/wrong.yaml: found Input/output error; expected a readable file or folder"
+    assert faults() == [f"mine/{wrong}"]
+    assert "\nmine/load/wrong.yaml: added, reaches no experiment\n" in told("HEAD", "--config-dir", "mine")
+    with pytest.raises(ConfigError) as caught:
+        files_digest(Request(overrides=[], config_dir="mine"))
+    assert str(caught.value) == f"mine/{wrong}"
+    with pytest.raises(ConfigError) as caught:
+        resolve(Request(overrides=["load=wrong"], config_dir="mine"), STAGES)
+    assert str(caught.value) == f"{mine}/{wrong}"
 
 
-def test_tfrecords_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    records(tmp_path, "a.tfrecord", range(4))
-    with pytest.raises(EtlrunError) as error:
-        open_source(of_records(tmp_path, "dataset.image_key=picture").spec.dataset)
-    assert str(error.value) == (
-        f"{tmp_path}/a.tfrecord, record 0: found no feature 'picture'; expected a string for image; it has image (a "
-        "string), label (int64)\n    -> set dataset.image_key and dataset.label_key, or declare dataset.features"
-    )
-    (tmp_path / "b.tfrecord").write_bytes(b"no records")
-    with pytest.raises(EtlrunError) as error:
-        open_source(of_records(tmp_path).spec.dataset)
-    assert str(error.value) == (
-        f"{tmp_path}/b.tfrecord: found a file that is truncated, damaged or no TFRecord file; expected complete "
-        "records without compression, in a file named *.tfrecord*\n    -> write it again"
-    )
-    with pytest.raises(EtlrunError) as error:
-        open_source(of_records(tmp_path / "none").spec.dataset)
-    assert str(error.value) == (
-        f"dataset.files: found no file {tmp_path}/none/*.tfrecord for train; expected a pattern of TFRecord files\n"
-        "    -> check the pattern; relative ones start in the folder of the command"
-    )
+def test_a_name_that_can_not_be_printed_is_told(mine: Path, told: Any) -> None:
+    (mine / "experiment" / "a\nb.yaml").write_text(SMALL)
+    Path(os.fsdecode(os.fsencode(mine) + b"/experiment/c\xff.yaml")).write_text(SMALL)
+    assert faults() == [
+        f"mine/experiment/{name}: found a name with unprintable characters; expected a printable name\n    -> rename it"
+        for name in ("a\\nb.yaml", "c\\udcff.yaml")
+    ]
+    assert "mine/experiment/c\\udcff.yaml: added, reaches no experiment" in told("HEAD", "--config-dir", "mine")
+    assert sweep("experiment=glob('[abcs]*')")[-1] == "experiment=small"
+    assert files_digest(Request(overrides=[], config_dir="mine"))
 
 
-def test_what_only_tfds_does_is_refused(folder: Path) -> None:
-    with pytest.raises(EtlrunError) as error:
-        of_folder(folder, "extract=tfds")
-    assert str(error.value) == (
-        "extract.name: found tfds; expected sequential or interleave with dataset.name=folder, which TFDS does not "
-        "read\n    -> set extract=interleave"
-    )
-    with pytest.raises(EtlrunError) as error:
-        of_records(folder, "dataset.num_classes=null")
-    assert str(error.value) == "dataset.num_classes: found null; expected the number of classes"
+HEAD = "# @package _global_\n# X.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (
+            "dataset: {name: !!binary aGVsbG8=}\n",
+            "mine/experiment/wrong.yaml:3: dataset.name, in experiment=wrong: found b'hello'; expected a string",
+        ),
+        (
+            'dataset: {name: "\\ud800"}\n',
+            (
+                "mine/experiment/wrong.yaml:3: dataset.name, in experiment=wrong: found a string with an unpaired "
+                "surrogate; expected valid Unicode"
+            ),
+        ),
+        (
+            "measure: {silence: !!binary aGVsbG8=}\n",
+            (
+                "mine/experiment/wrong.yaml:3: measure.silence, in experiment=wrong: found b'hello'; expected a "
+                "mapping from names of checks to reasons"
+            ),
+        ),
+        (
+            "defaults: [wrong]\n",
+            (
+                "mine/experiment/wrong.yaml:1, in experiment=wrong: found a cycle in the defaults lists; "
+                "expected a config that Hydra can compose"
+            ),
+        ),
+    ],
+)
+def test_a_file_with_what_no_config_has_is_told(mine: Path, text: str, fault: str) -> None:
+    write(mine / "experiment" / "wrong.yaml", f"{HEAD}{text}")
+    assert faults() == [fault]
+
+
+def test_a_sweep_without_settings_is_refused(mine: Path) -> None:
+    write(mine / "experiment" / "wrong.yaml", f"{HEAD}sweep: null\n")
+    with pytest.raises(ConfigError) as caught:
+        sweep("experiment=wrong")
+    assert str(caught.value) == "sweep: found nothing; expected a mapping\n    -> choose sweep=…"
+
+
+def test_a_key_that_can_not_be_printed_and_a_long_name_are_in_nobodys_way(mine: Path) -> None:
+    write(mine / "experiment" / "wrong.yaml", f"{HEAD}\"a\\nb\": 1\n'': 2\ndataset: {{name: {'x' * 5000}}}\n")
+    keys = "dataset, extract, transform, cache, load, model, trainer, profile, measure"
+    assert faults() == [
+        f"{name}, in experiment=wrong: found an unknown key; expected one of the keys {keys}"
+        for name in ("a\\nb", "''")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "told_as"),
+    [("öl", 'experiment="öl"'), ("2024", 'experiment="2024"'), ("a b$'\"", None), ("null", 'experiment="null"')],
+)
+def test_an_experiment_may_have_any_name_that_can_be_printed(
+    mine: Path, name: str, told_as: str | None, told: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(mine / "experiment" / f"{name}.yaml", SMALL)
+    write(mine / "experiment" / "third.yaml", SMALL.replace("epochs: 2", "epochs: 7"))
+    check.main(["--config-dir", "mine"])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("checked 11 configs of 4 experiments")
+    assert f"\n{name}: is new\n" in f"\n{told('HEAD', '--config-dir', 'mine')}"
+    own = working_tree("mine")
+    if told_as is None:
+        return
+    text = render.text(resolve(Request(overrides=[told_as], config_dir="mine"), STAGES).plan)
+    assert text == render.text(checked(own).plans[name])
+    assert sweep(f"{told_as},third") == [told_as, "experiment=third"]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (
+            "experiment=öl",
+            ("experiment=öl: found a character that must be quoted; expected KEY=VALUE in Hydra's grammar\n"
+            "    -> quote the value, once for Hydra and once for the shell: 'experiment=\"öl\"'"),
+        ),
+        (
+            'experiment="öll"',
+            ("experiment: found the unknown option 'öll'; expected one of a100_resnet50, cats_vs_dogs, h100_resnet50, "
+            "naive, other, parallel, small, t4_mobilenet_v2, öl\n    -> did you mean 'experiment=\"öl\"'?"),
+        ),
+        ("transform=48", ("transform: found 48, which is not a string; expected one of 48, augmented_224, "
+         "imagenet_224, small_48, small_64\n    -> did you mean 'transform=\"48\"'?")),
+    ],
+)  # fmt: skip
+def test_a_name_that_needs_quotes_is_told_with_them(mine: Path, word: str, message: str) -> None:
+    write(mine / "experiment" / "öl.yaml", SMALL)
+    write(mine / "transform" / "48.yaml", TRANSFORM)
+    with pytest.raises(ConfigError) as caught:
+        resolve(Request(overrides=[word], config_dir="mine"), STAGES)
+    assert str(caught.value) == message

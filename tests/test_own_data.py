@@ -1,0 +1,247 @@
+"""Datasets of one's own: a folder of images, and TFRecord files."""
+
+import itertools
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from etlrun.config.grid import resolve
+from etlrun.config.request import Request
+from etlrun.eject.program import ejected, versions
+from etlrun.errors import EtlrunError
+from etlrun.graph.build import Pipeline
+from etlrun.measure.digest import Digest
+from etlrun.plan.plan import Plan
+from etlrun.run.caches import keepers_of
+from etlrun.run.session import contexts_of
+from etlrun.sources.corrupt import corrupt_records
+from etlrun.sources.open import open_source
+from etlrun.stages import STAGES
+from tests.test_eject import as_bytes, loaded
+
+SMALL = ("transform.resize.size=[8,8]", "load.batch_size=4", "trainer.epochs=2", "model=emulated")
+CLASSES = ("a cat", "dög")
+
+
+def image(number: int) -> bytes:
+    pixels = np.random.default_rng(number).integers(0, 256, (12 + number % 3, 16, 3), np.uint8)
+    return bytes(tf.io.encode_jpeg(pixels).numpy())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """40 images of two classes in a folder."""
+    for number in range(40):
+        place = tmp_path / "pets" / CLASSES[number % 2] / f"no {number}.jpg"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(image(number))
+    return tmp_path / "pets"
+
+
+def of_folder(folder: Path, *words: str) -> Plan:
+    own = ("dataset=folder", f"dataset.dir='{folder}'", *SMALL, *words)
+    return resolve(Request(overrides=list(own)), STAGES).plan
+
+
+def batches(plan: Plan, passes: int = 1, name: str = "train") -> list[tuple[bytes, bytes, str]]:
+    contexts = contexts_of(plan, open_source(plan.spec.dataset))
+    keepers = keepers_of(plan, contexts, {"folder": "-", "overrides": []}, lambda _: None)
+    for keeper in keepers.values():
+        keeper.prepare()
+    pipeline = Pipeline(plan.pipelines[name], contexts[name], keepers.get(name))
+    found = list(itertools.chain(*(as_bytes(pipeline.dataset) for _ in range(passes))))
+    for keeper in keepers.values():
+        keeper.close()
+    return found
+
+
+def digest(plan: Plan) -> str:
+    pipeline, total = Pipeline(plan.train, contexts_of(plan, open_source(plan.spec.dataset))["train"]), Digest()
+    for images, labels in pipeline.dataset:
+        total.add(images.numpy(), labels.numpy())
+    return str(total.taken())
+
+
+def test_each_image_of_a_folder_is_an_example_of_its_class(folder: Path) -> None:
+    source = open_source(of_folder(folder).spec.dataset)
+    split, parse = source.split("train", "dataset.split"), source.parser()
+    found = [parse(record) for shard in split.shards for record in split.read(shard.path, shard.skip, shard.take)]
+    wanted = {image(number): number % 2 for number in range(40)}
+    assert {example["image"].numpy(): int(example["label"]) for example in found} == wanted
+    assert (source.class_names, source.num_classes, dict(source.counts)) == (CLASSES, 2, {"train": 40})
+
+
+def test_slices_of_a_folder_are_disjoint_and_hold_all_classes(folder: Path) -> None:
+    plan = of_folder(folder, "dataset.split='train[:75%]'", "dataset.eval_split='train[75%:]'")
+    contexts = contexts_of(plan, open_source(plan.spec.dataset))
+    train, validation = (set(contexts[name].split.paths) for name in ("train", "validation"))
+    assert (len(train), len(validation), train & validation) == (30, 10, set())
+    assert {Path(path).parent.name for path in validation} == set(CLASSES)
+
+
+def test_folders_of_splits_are_splits(folder: Path) -> None:
+    for split, part in (("train", range(30)), ("validation", range(30, 40))):
+        for number in part:
+            place = folder.parent / "divided" / split / CLASSES[number % 2] / f"{number}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(image(number))
+    plan = of_folder(folder.parent / "divided", "dataset.split=train", "dataset.eval_split=validation")
+    assert dict(open_source(plan.spec.dataset).counts) == {"train": 30, "validation": 10}
+    assert len(batches(plan)) == 8
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("extract=sequential", "cache=none"),
+        ("extract.cycle_length=all", "extract.block_length=2", "extract.shuffle_files=true", "cache=none"),
+        ("cache=memory", "cache.at=source"),
+        ("cache=none", "transform.decode.library=turbo"),
+        ("cache=none", "extract=sequential", "load.shuffle=full"),
+        ("cache=disk", "extract=sequential", "load.shuffle=full"),
+        ("cache=none", "extract=sequential", "load.shuffle=full", "load.sample=uniform_by_class"),
+        ("cache=none", "dataset.on_corrupt=skip"),
+    ],
+)  # fmt: skip
+def test_a_program_reads_a_folder_like_the_run(words: tuple[str, ...], folder: Path, tmp_path: Path) -> None:
+    plan = of_folder(folder, f"cache.dir='{tmp_path / 'caches'}'", *words)
+    program = loaded(ejected(plan, [], versions()), tmp_path)
+    assert as_bytes(program.train_dataset().take(16)) == batches(plan, passes=2)
+    assert as_bytes(program.validation_dataset()) == batches(plan, name="validation")
+
+
+def test_a_cache_of_a_folder_is_valid_for_its_content_alone(folder: Path, tmp_path: Path) -> None:
+    def key(at: Path) -> str:
+        plan = of_folder(at, "cache=disk", f"cache.dir='{tmp_path / 'caches'}'")
+        contexts = contexts_of(plan, open_source(plan.spec.dataset))
+        return keepers_of(plan, contexts, {}, lambda _: None)["train"].key
+
+    before = key(folder)
+    shutil.copytree(folder, folder.parent / "copy")
+    assert key(folder.parent / "copy") == before
+    images = sorted((folder.parent / "copy" / CLASSES[0]).iterdir())
+    images[0].write_bytes(image(99))
+    changed = key(folder.parent / "copy")
+    assert changed != before
+    images[1].rename(folder.parent / "copy" / CLASSES[1] / images[1].name)
+    assert key(folder.parent / "copy") not in (before, changed)
+
+
+def test_a_cache_on_disk_gives_what_the_folder_gives(folder: Path, tmp_path: Path) -> None:
+    cached = of_folder(folder, "cache=disk", f"cache.dir='{tmp_path / 'caches'}'", "load.shuffle_buffer=0")
+    plain = of_folder(folder, "cache=none", "load.shuffle_buffer=0")
+    assert batches(cached, passes=2) == batches(plain, passes=2)
+    assert digest(of_folder(folder, "cache=none")) == digest(of_folder(folder, "cache=none", "extract=sequential"))
+
+
+def test_a_file_that_changes_during_a_run_is_noticed(folder: Path) -> None:
+    plan = of_folder(folder)
+    content = open_source(plan.spec.dataset).split("train", "dataset.split").content
+    assert content.digest is not None
+    path = folder / CLASSES[0] / "no 0.jpg"
+    os.utime(path, ns=(1, 1))
+    assert content.changed() is None
+    path.write_bytes(image(77))
+    assert content.changed() == str(path)
+
+
+def test_a_broken_image_is_named_by_its_file(folder: Path) -> None:
+    path = folder / CLASSES[1] / "no 1.jpg"
+    path.write_bytes(image(1)[:200])
+    source = open_source(of_folder(folder).spec.dataset)
+    (corrupt,) = corrupt_records(source, source.split("train", "dataset.split"))
+    assert corrupt.where == str(path)
+    assert corrupt.reason.startswith("an image that can't be decoded: ")
+    assert len(batches(of_folder(folder, "dataset.on_corrupt=skip", "dataset.split=train", "cache=none"))) == 10
+
+
+def test_a_missing_image_ends_a_search_for_broken_ones(folder: Path) -> None:
+    source = open_source(of_folder(folder).spec.dataset)
+    split = source.split("train", "dataset.split")
+    path = folder / CLASSES[1] / "no 1.jpg"
+    path.unlink()
+    with pytest.raises(EtlrunError) as error:
+        list(corrupt_records(source, split))
+    assert str(error.value) == (f"{path}: found no such file; expected an image of {folder}\n    -> restore the file")
+    assert split.content.digest is None
+
+
+def records(folder: Path, name: str, numbers: range) -> None:
+    def bytes_of(value: bytes) -> tf.train.Feature:
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+    with tf.io.TFRecordWriter(str(folder / name)) as writer:
+        for number in numbers:
+            label = tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2]))
+            features = {"image": bytes_of(image(number)), "label": label}
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+def of_records(tmp_path: Path, *words: str) -> Plan:
+    own = ("dataset=tfrecord", f"dataset.files='{tmp_path}/*.tfrecord'", "dataset.num_classes=2", *SMALL, *words)
+    return resolve(Request(overrides=list(own)), STAGES).plan
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cache=none",),
+        ("cache=none", "extract=sequential", "load.shuffle=full"),
+        ("cache=memory", "extract=sequential"),
+    ],
+)
+def test_a_program_reads_tfrecords_like_the_run(words: tuple[str, ...], tmp_path: Path) -> None:
+    for name, numbers in (("a.tfrecord", range(13)), ("b.tfrecord", range(13, 40))):
+        records(tmp_path, name, numbers)
+    plan = of_records(tmp_path, *words)
+    program = loaded(ejected(plan, [], versions()), tmp_path)
+    assert as_bytes(program.train_dataset().take(16)) == batches(plan, passes=2)
+    assert as_bytes(program.validation_dataset()) == batches(plan, name="validation")
+
+
+def test_tfrecords_have_splits_of_their_own(tmp_path: Path) -> None:
+    records(tmp_path, "train-0.tfrecord", range(8))
+    records(tmp_path, "val-0.tfrecord", range(8, 12))
+    files = f"dataset.files={{train: '{tmp_path}/train-*.tfrecord', validation: '{tmp_path}/val-*.tfrecord'}}"
+    plan = of_records(tmp_path, files, "dataset.split=train", "dataset.eval_split=validation", "cache=none")
+    assert dict(open_source(plan.spec.dataset).counts) == {"train": 8, "validation": 4}
+    assert (len(batches(plan)), len(batches(plan, name="validation"))) == (2, 1)
+
+
+def test_tfrecords_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    records(tmp_path, "a.tfrecord", range(4))
+    with pytest.raises(EtlrunError) as error:
+        open_source(of_records(tmp_path, "dataset.image_key=picture").spec.dataset)
+    assert str(error.value) == (
+        f"{tmp_path}/a.tfrecord, record 0: found no feature 'picture'; expected a string for image; it has image (a "
+        "string), label (int64)\n    -> set dataset.image_key and dataset.label_key, or declare dataset.features"
+    )
+    (tmp_path / "b.tfrecord").write_bytes(b"no records")
+    with pytest.raises(EtlrunError) as error:
+        open_source(of_records(tmp_path).spec.dataset)
+    assert str(error.value) == (
+        f"{tmp_path}/b.tfrecord: found a file that is truncated, damaged or no TFRecord file; expected complete "
+        "records without compression, in a file named *.tfrecord*\n    -> write it again"
+    )
+    with pytest.raises(EtlrunError) as error:
+        open_source(of_records(tmp_path / "none").spec.dataset)
+    assert str(error.value) == (
+        f"dataset.files: found no file {tmp_path}/none/*.tfrecord for train; expected a pattern of TFRecord files\n"
+        "    -> check the pattern; relative ones start in the folder of the command"
+    )
+
+
+def test_what_only_tfds_does_is_refused(folder: Path) -> None:
+    with pytest.raises(EtlrunError) as error:
+        of_folder(folder, "extract=tfds")
+    assert str(error.value) == (
+        "extract.name: found tfds; expected sequential or interleave with dataset.name=folder, which TFDS does not "
+        "read\n    -> set extract=interleave"
+    )
+    with pytest.raises(EtlrunError) as error:
+        of_records(folder, "dataset.num_classes=null")
+    assert str(error.value) == "dataset.num_classes: found null; expected the number of classes"
