@@ -150,6 +150,8 @@ OTHER_VALUES: dict[str, str] = {
     "load.shuffle_at": "before_batch",
     "load.shuffle": "full",
     "load.num_parallel_calls": "null",
+    "load.sample": "uniform_by_class",
+    "load.class_weights": "balanced",
     "model.alpha": "0.5",
     "model.weights": "imagenet",
     "model.trainable": "false",
@@ -177,6 +179,8 @@ def beside(parameter: str) -> tuple[str, ...]:
     """With which the base config can have that other value: a step of its own, a model that takes several inputs."""
     if parameter == "load.shuffle":
         return "extract=sequential", "cache=none"
+    if parameter == "load.sample":
+        return "extract=sequential", "cache=none", "load.shuffle=full"
     if parameter.startswith("transform.rescale"):
         steps = tuple(f"transform.{name}=[decode,resize,rescale]" for name in ("steps", "eval_steps"))
         return (*steps, "++transform.rescale={scale: 0.001, offset: 0}")

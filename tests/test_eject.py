@@ -48,6 +48,7 @@ BASES = {
     "dataset.features": ("model=emulated",),
     "cache.dir": ("cache=disk",),
     "load.shuffle_at": ("cache=none",),
+    "load.sample": ("extract=sequential", "cache=none", "load.shuffle=full"),
     "load.shuffle": ("extract=sequential", "cache=none"),
     "transform.decode.scaled": ("transform.decode.library=turbo",),
     "trainer.early_stopping": ("trainer.early_stopping.patience=2",),

@@ -145,6 +145,8 @@ def decisive_values(
         values |= data_values(stage, "")
     for prefix, stages in (("train/", train), ("eval/", evaluation), ("model/", by_model)):
         values |= values_of(stages, prefix)
+    if spec.load.class_weights != "none":
+        values[spec.load.key("class_weights")] = spec.load.class_weights
     if keeps_file_order(spec):
         values[f"train/{spec.extract.path}.shuffle_files"] = "in the first pass, whose order the cache keeps"
     return values

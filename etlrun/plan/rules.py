@@ -247,6 +247,8 @@ def remarks(spec: RunSpec) -> Iterator[str]:
         yield f"{' and '.join(loose)} = false: the order of the examples, and so every result, differs from run to run."
     if keeps_file_order(spec):
         yield "extract.shuffle_files = true: the cache keeps the order of the first pass for all later ones."
+    if spec.load.class_weights == "balanced":
+        yield "load.class_weights = balanced: losses are weighted by the inverse of the share of their class."
     if spec.cache.codec != "raw" and not spec.cache.keeps:
         yield f"cache.codec = {spec.cache.codec} has no effect with cache=none: images stay as they are."
     unread = unread_cache(spec)

@@ -140,6 +140,8 @@ def _difference(path: str, old: Any, new: Any, kind: Kind) -> Difference:
     if path.startswith("dataset.") and kind == DATA:
         since = "the dataset"
         pipelines = tuple(name for name in PIPELINES if path == Dataset.key_of(name))
+    elif path == Load.key("sample"):
+        since, pipelines = "the dataset", ("train",)
     elif path == Load.key("drop_remainder"):
         kind, since, pipelines = DATA, Batch.path, ("train",)
         note = "keeps or drops the last, smaller batch of a pass"
