@@ -49,7 +49,8 @@ def blended(image: tf.Tensor, other: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
 
 def grey_of(image: tf.Tensor) -> tf.Tensor:
     """Return the brightness of a uint8 image, float32 (height, width, 1) of whole numbers, as Pillow's mode L."""
-    return tf.round(tf.image.rgb_to_grayscale(tf.cast(image, tf.float32)))
+    weighted = tf.cast(image, tf.float32) * (0.299, 0.587, 0.114)
+    return tf.round(tf.reduce_sum(weighted, axis=-1, keepdims=True))
 
 
 def smoothed(image: tf.Tensor) -> tf.Tensor:
