@@ -23,7 +23,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "random_hue": {"max_delta": 0.15},
     "random_grey": {"probability": 0.5},
     "rand_augment": {"num_layers": 2, "magnitude": 9},
-    "cutout": {"value": 0.0, "size": 4},
+    "cutout": {"value": 0.0, "length": 4},
     "random_erasing": {"value": 0.0, "probability": 0.5, "scale": (0.1, 0.4), "ratio": (0.5, 2.0)},
     "normalize": {"mean": (0.5, 0.4, 0.3), "std": (0.25, 0.2, 0.25)},
 }
@@ -56,7 +56,7 @@ OTHERS: dict[str, str] = {
     "rand_augment.num_layers": "1",
     "rand_augment.magnitude": "10",
     "cutout.value": "1",
-    "cutout.size": "5",
+    "cutout.length": "5",
     "random_erasing.value": "1",
     "random_erasing.probability": "1",
     "random_erasing.scale": "[0.1,0.3]",

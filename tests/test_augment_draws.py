@@ -161,7 +161,7 @@ def differing(found: Pixels) -> tuple[int, int, int, int]:
 
 def test_cutout_is_that_of_its_authors() -> None:
     white = np.full((10, 12, 3), 255, np.uint8)
-    found = {differing(image) for image in results("cutout", 400, white, size=4)}
+    found = {differing(image) for image in results("cutout", 400, white, length=4)}
 
     def mask(y: int, x: int) -> tuple[int, int, int, int]:  # uoguelph-mlrg/Cutout, util/cutout.py
         y1, y2, x1, x2 = *np.clip((y - 2, y + 2), 0, 10), *np.clip((x - 2, x + 2), 0, 12)
@@ -170,7 +170,7 @@ def test_cutout_is_that_of_its_authors() -> None:
     assert found <= {mask(y, x) for y, x in itertools.product(range(10), range(12))}
     assert {(0, 0, 2, 2), (8, 9, 2, 3)} & found
     assert len(found) > 100
-    odd = [differing(image) for image in results("cutout", 50, white, size=3)]
+    odd = [differing(image) for image in results("cutout", 50, white, length=3)]
     assert (3, 3) in {box[2:] for box in odd}
 
 

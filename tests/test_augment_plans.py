@@ -173,7 +173,7 @@ ORDERED = "[lower, upper], the lower number first\n    -> swap the two"
         ("random_rotation.fill_mode", "wrap", "found 'wrap'; expected constant, reflect or nearest"),
         ("random_translation.width_factor", "2", f"found 2; expected {FRACTION}"),
         ("random_zoom.factor", "1", "found 1; expected a number from 0 to below 1"),
-        ("cutout.size", "0", "found 0; expected a positive integer"),
+        ("cutout.length", "0", "found 0; expected a positive integer"),
         ("rand_augment.magnitude", "31", "found 31; expected an integer from 0 to 30"),
         ("rand_augment.num_layers", "0", "found 0; expected an integer from 1 to 14"),
         ("normalize.mean", "[0.5,0.5]", "found [0.5, 0.5]; expected [red, green, blue], three finite numbers"),

@@ -50,19 +50,19 @@ class Cutout(_Erasing):
 
     Attributes:
         value: Value of the erased pixels.
-        size: Side of the square in pixels.
+        length: Side of the square in pixels.
     """
 
     path: ClassVar[str] = "transform.cutout"
     calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, placed, erased)
 
-    size: Annotated[Positive, DATA]
+    length: Annotated[Positive, DATA]
 
     @staticmethod
-    def op(image: tf.Tensor, *, value: float, size: int, seed: tf.Tensor) -> tf.Tensor:
+    def op(image: tf.Tensor, *, value: float, length: int, seed: tf.Tensor) -> tf.Tensor:
         """Same shape and dtype."""
-        start = placed(tf.shape(image)[:2], 1, drawn(image, seed, "cutout", 2)) - size // 2
-        return erased(image, start, start + size, value)
+        start = placed(tf.shape(image)[:2], 1, drawn(image, seed, "cutout", 2)) - length // 2
+        return erased(image, start, start + length, value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,9 +51,10 @@ def breach(step: object) -> str | None:
     _feature, *others = inspect.signature(step.op).parameters.values()
     if [other.name for other in others] != names or any(other.kind is not other.KEYWORD_ONLY for other in others):
         return f"{step.__name__}.op{inspect.signature(step.op)}, whose keyword-only parameters are not {names}"
+    for called in step.calls:
+        if not inspect.isfunction(called):
+            return f"{step.__name__}.calls, which contains {called!r}"
     for function in (step.op, *step.calls):
-        if not inspect.isfunction(function):
-            return f"{step.__name__}.calls, which contains {function!r}"
         if foreign := sorted(set(_foreign(function, step))):
             return f"{function.__qualname__}, which refers to {', '.join(foreign)}"
     return None
@@ -81,8 +82,14 @@ def _misplaced(step: type[Step], registry: Registry) -> str | None:
     group, _, name = step.path.partition(".")
     if group != "transform" or not name.isidentifier():
         return f"the path {step.path!r}"
-    if name in registry[group]:
-        return f"{step.path}, which {registry[group][name].__module__} already defines"
+    others = registry[group]
+    called_by = {called.__name__: called for other in others.values() for called in getattr(other, "calls", ())}
+    if name in others or name in called_by:
+        return f"{step.path}, which {(others.get(name) or called_by[name]).__module__} already defines"
+    for called in step.calls:
+        other = others.get(called.__name__) or called_by.get(called.__name__, called)
+        if other is not called:
+            return f"{step.__name__}.calls, whose {called.__name__} {other.__module__} already defines"
     return None
 
 
