@@ -1,5 +1,7 @@
 """Augmentations agree with their published definitions: those of `tf.image`, Keras's layers, Pillow and torchvision."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +14,7 @@ from etlrun.stages.crops import Pad
 from etlrun.stages.geometry import rotated, translated, zoomed
 from etlrun.stages.rand_augment import augmented
 
-Pixels = npt.NDArray[np.generic]
+Pixels = npt.NDArray[Any]
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.integers(0, 256, (20, 26, 3), np.uint8)
@@ -78,7 +80,7 @@ def by_keras(layer: keras.Layer) -> Pixels:
 @pytest.mark.parametrize("kind", ["rotation", "translation", "zoom"])
 def test_a_moved_image_is_that_of_keras_layer(kind: str, fill_mode: str) -> None:
     pair = (0.12, 0.12)
-    layers = {
+    layers: dict[str, tuple[Any, tuple[float, ...], tuple[Any, ...]]] = {
         "rotation": (rotated, (0.12 * 360,), (pair,)),
         "translation": (translated, (0.12, -0.2), (pair, (-0.2, -0.2))),
         "zoom": (zoomed, (0.12,), (pair,)),
@@ -120,7 +122,7 @@ def by_pillow(image: Image.Image, operation: int, strength: float, sign: int) ->
         lambda: ImageEnhance.Contrast(image).enhance(1 + 0.9 * signed),
         lambda: ImageEnhance.Sharpness(image).enhance(1 + 0.9 * signed),
         lambda: ImageOps.posterize(image, 8 - round(4 * strength)),
-        lambda: ImageOps.solarize(image, 255 * (1 - strength)),
+        lambda: ImageOps.solarize(image, 255 * (1 - strength)),  # type: ignore[arg-type] # as torchvision does
         lambda: ImageOps.autocontrast(image),
         lambda: ImageOps.equalize(image),
     ]
