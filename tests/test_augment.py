@@ -129,6 +129,10 @@ def by_pillow(image: Image.Image, operation: int, strength: float, sign: int) ->
     return found[operation]()
 
 
+TRUNCATED = (6, 7, 8, 9, 12)
+"""Operations whose results Pillow truncates: brightness, color, contrast, sharpness and autocontrast."""
+
+
 @pytest.mark.parametrize("magnitude", [0, 9, 30])
 @pytest.mark.parametrize("operation", range(14))
 def test_an_operation_of_rand_augment_is_that_of_pillow(operation: int, magnitude: int) -> None:
@@ -137,7 +141,7 @@ def test_an_operation_of_rand_augment_is_that_of_pillow(operation: int, magnitud
         expected = np.asarray(by_pillow(photo, operation, magnitude / 30, sign)).astype(int)
         found = augmented(tf.constant(PHOTO), tf.constant(operation), magnitude, tf.constant(float(sign))).numpy()
         assert found.dtype == np.uint8
-        is_far = np.abs(found - expected).max(axis=-1) > 1
+        is_far = np.abs(found - expected).max(axis=-1) > (operation in TRUNCATED)
         # Pillow computes the places of a rotation in fixed point, so that a pixel of its neighbour may be taken.
         assert is_far.mean() <= (0.02 if operation == 5 else 0), (is_far.mean(), np.abs(found - expected).max())
 
