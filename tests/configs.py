@@ -24,6 +24,7 @@ from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import EarlyStopping
+from tests import steps
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 EXPERIMENTS = tuple(sorted(path.stem for path in (CONF / "experiment").glob("*.yaml")))
@@ -136,8 +137,7 @@ OTHER_VALUES: dict[str, str] = {
     "transform.resize.method": "area",
     "transform.resize.antialias": "true",
     "transform.resize.dtype": "float32",
-    "transform.rescale.scale": "0.002",
-    "transform.rescale.offset": "0.25",
+    **{f"transform.{name}": value for name, value in steps.OTHERS.items()},
     "cache.at": "decoded",
     "cache.dtype": "uint8",
     "cache.dir": "/caches",
@@ -181,8 +181,8 @@ def beside(parameter: str) -> tuple[str, ...]:
         return "extract=sequential", "cache=none"
     if parameter == "load.sample":
         return "extract=sequential", "cache=none", "load.shuffle=full"
-    if parameter.startswith("transform.rescale"):
-        steps = tuple(f"transform.{name}=[decode,resize,rescale]" for name in ("steps", "eval_steps"))
-        return (*steps, "++transform.rescale={scale: 0.001, offset: 0}")
+    step = parameter.removeprefix("transform.").partition(".")[0]
+    if step in steps.VALUES:
+        return steps.words_with(step)
     others = {"dataset.features": "model=emulated", "transform.decode.scaled": "transform.decode.library=turbo"}
     return (others[parameter],) if parameter in others else ()

@@ -6,6 +6,7 @@ from etlrun.cli import check
 from etlrun.errors import ConfigError
 from etlrun.review.check import check as checked
 from etlrun.review.folders import working_tree
+from etlrun.stages import STAGES
 from tests.configs import CONF, EXPERIMENTS
 from tests.repository import OTHER, SMALL, TRANSFORM
 
@@ -69,8 +70,7 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             TRANSFORM + "steps: [decode, resise]\n",
             (
                 "mine/transform/small_48.yaml:5: transform.steps[1], in experiment=small and 7 more: found 'resise'; "
-                "expected one of decode, center_crop, resize, random_flip, rescale, scale_zero_one, "
-                "scale_minus_one_one\n"
+                f"expected one of {', '.join(STAGES['transform'])}\n"
                 "    -> did you mean `resize`?"
             ),
         ),

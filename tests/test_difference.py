@@ -10,6 +10,10 @@ from tests.configs import KINDS, OTHER_VALUES, beside, composed, plan_of
 
 SCALE = "transform.scale_minus_one_one"
 LEFT_OUT = "(keeps or drops the last, smaller batch of a pass)"
+RECOLOURED = (
+    "transform.steps=[decode,resize,random_flip,random_flip_up_down,random_grey,scale_minus_one_one]",
+    "+transform.random_grey.probability=0.5",
+)
 FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
 
 
@@ -143,6 +147,14 @@ def test_a_difference_is_told_with_what_it_changes(
             ["cache=none", FLIPPED],
             ["cache=none", FLIPPED, "trainer.seed=2"],
             "With a different seed, transform.random_flip transforms each image differently.",
+        ),
+        (
+            ["cache=none", *RECOLOURED],
+            ["cache=none", *RECOLOURED, "trainer.seed=2"],
+            (
+                "With a different seed, transform.random_flip, transform.random_flip_up_down and transform.random_grey "
+                "transform each image differently."
+            ),
         ),
         (
             ["load.drop_remainder=true", "transform.deterministic=false"],

@@ -9,6 +9,7 @@ import pytest
 
 from etlrun.eject.program import ejected, versions
 from tests.configs import CONF, EXPERIMENTS, plan_of
+from tests.test_augment_passes import EVERY
 
 FLIP = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
 PROGRAMS = {
@@ -16,6 +17,7 @@ PROGRAMS = {
     **{name: (f"experiment={name}",) for name in EXPERIMENTS},
     "on_disk": ("extract=tfds", "cache=disk", "cache.at=decoded", FLIP, "cache.dir='~/a'", "dataset.data_dir='~/b'"),
     "features": ("model.trainable=false", "cache.at=features", "dataset.on_corrupt=skip", "model.weights='~/w.h5'"),
+    "augmented": EVERY,
     "callbacks": ("trainer.early_stopping.patience=2", "trainer.tensorboard=true", "trainer.device=gpu"),
     "steps": ("trainer.steps_per_epoch=7", "dataset.eval_split=null", "load=plain", "trainer.jit_compile=auto"),
     "drained": ("trainer=drain", "trainer.seconds=3", "trainer.epochs=null", "dataset.on_corrupt=skip"),

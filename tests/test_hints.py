@@ -1,6 +1,6 @@
 import pytest
 
-from tests.configs import refusal_of_request
+from tests.configs import refusal_of_request, refusal_of_spec
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,15 @@ def test_an_unknown_key_is_told_with_the_one_that_was_meant(line: str, remedy: s
 def test_no_key_is_named_that_has_nothing_to_do_with_it(line: str) -> None:
     (told,) = refusal_of_request(line).splitlines()
     assert told.startswith(f"{line.split('=', maxsplit=1)[0].removesuffix('.y')}: found an unknown key; expected ")
+
+
+def test_a_key_of_a_step_is_meant_where_it_is_and_then_that_of_a_step_in_the_lists() -> None:
+    remedies = {
+        "transform.random_hue.max_dlta=0.1": "did you mean `transform.random_hue.max_delta`?",
+        "transform.lower=0.1": "did you mean `transform.random_contrast.lower` or `transform.random_saturation.lower`?",
+        "max_delta=0.1": "did you mean `transform.random_brightness.max_delta` or `transform.random_hue.max_delta`?",
+        "length=8": "did you mean `transform.cutout.length` with `cutout` in transform.steps?",
+    }
+    for line, remedy in remedies.items():
+        words = "transform=augmented_224", "cache=none", f"++{line}"
+        assert refusal_of_spec(*words).splitlines()[1:] == [f"    -> {remedy}"]

@@ -44,6 +44,15 @@ STEPS = "[decode,resize,grey,scale_minus_one_one]"
 WORDS = (f"transform.steps={STEPS}", f"transform.eval_steps={STEPS}", "+transform.grey.strength=1.0")
 
 
+def calling(text: str = "tf.reduce_mean(image)", more: str = "") -> str:
+    """The same package, whose step calls a function of its module."""
+    function = f"{more}\n\ndef mean_of(image):\n    return {text}\n\n\n@dataclass"
+    called = GREY.replace("@dataclass", function, 1).replace(
+        "tf.reduce_mean(image, axis=-1, keepdims=True)", "mean_of(image)"
+    )
+    return called.replace('"transform.grey"\n', '"transform.grey"\n    calls = (mean_of,)\n')
+
+
 def installed(folder: Path, text: str = GREY, value: str = "greyed:Grey") -> Path:
     """A folder of libraries with one package that has a step."""
     info = folder / "greyed-1.0.dist-info"
@@ -128,6 +137,24 @@ def test_a_run_trains_on_what_an_installed_step_gives_and_its_cache_has_its_code
         ),
         (GREY.replace("* (tf.", "* HALF * (tf.") + "HALF = 0.5\n", "greyed:Grey", "Grey.op, which refers to HALF"),
         (
+            GREY.replace("* (tf.", "* (lambda: HALF)() * (tf.") + "HALF = 0.5\n",
+            "greyed:Grey",
+            "Grey.op, which refers to HALF",
+        ),
+        (calling("tf.reduce_mean(image) + HALF", "HALF = 0.5"), "greyed:Grey", "mean_of, which refers to HALF"),
+        (calling().replace("(mean_of,)", "()"), "greyed:Grey", "Grey.op, which refers to mean_of"),
+        (calling().replace("(mean_of,)", "(mean_of, 1)"), "greyed:Grey", "Grey.calls, which contains 1"),
+        (
+            calling().replace("mean_of", "drawn"),
+            "greyed:Grey",
+            "Grey.calls, whose drawn etlrun.stages.augment already defines",
+        ),
+        (
+            GREY.replace("transform.grey", "transform.drawn"),
+            "greyed:Grey",
+            "transform.drawn, which etlrun.stages.augment already defines",
+        ),
+        (
             GREY.replace("    @staticmethod\n    def op", "    @staticmethod\n    def act"),
             "greyed:Grey",
             "Grey without a static",
@@ -146,6 +173,16 @@ def test_a_package_whose_step_can_not_be_used_is_a_fault(
     text = str(faults[0])
     assert text.startswith(f"the package greyed, its entry point grey in {GROUP}: found {found.format(site=site)}")
     assert text.endswith("\n    -> fix it, or uninstall greyed")
+
+
+def test_a_step_may_call_the_functions_that_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(installed(tmp_path, calling()))
+    sys.modules.pop("greyed", None)
+    registry, faults = with_installed(STAGES, [EntryPoint(name="grey", value="greyed:Grey", group=GROUP)])
+    sys.modules.pop("greyed", None)
+    assert not faults
+    step = registry["transform"]["grey"](strength=1.0)  # type: ignore[call-arg]
+    assert [maker.__name__ for maker in step.makers] == ["op", "mean_of"]  # type: ignore[attr-defined]
 
 
 def test_the_steps_of_this_package_are_as_those_of_others_have_to_be() -> None:

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from etlrun.plan.spec import RunSpec, show
+from etlrun.stages import STAGES
 from etlrun.stages.cache import MemoryCache
 from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.extract import Interleave
@@ -14,7 +15,7 @@ from etlrun.stages.step import Map
 from etlrun.stages.trainer import EarlyStopping, Trainer
 from tests.configs import composed, refusal_of_config, refusal_of_spec, spec_of
 
-STEPS = "decode, center_crop, resize, random_flip, rescale, scale_zero_one, scale_minus_one_one"
+STEPS = ", ".join(STAGES["transform"])
 EXTRACTS = "tfds, sequential, interleave"
 TRAINER_KEYS = (
     "epochs, steps_per_epoch, optimizer, learning_rate, seed, mixed_precision, jit_compile, device, tensorboard, "

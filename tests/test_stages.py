@@ -1,9 +1,11 @@
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from etlrun.stages import STAGES
 from etlrun.stages.base import Expected, Kind, Scope, Stage, expectation, field_metadata, parameters
+from etlrun.stages.colour import RandomGrey
 from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.flow import Feature, Flow, UnfitError
@@ -95,8 +97,11 @@ def test_a_step_names_the_points_after_it(stage: type[Step], points: tuple[str, 
     assert stage().points == points
 
 
-def test_only_shuffle_and_random_flip_always_differ_from_pass_to_pass() -> None:
-    assert {stage for stage in ALL_STAGES if vars(stage).get("random") is True} == {Shuffle, RandomFlip}
+def test_stages_that_are_named_so_differ_from_pass_to_pass() -> None:
+    random = {name for name in STAGES["transform"] if name.startswith("rand")} | {"cutout"}
+    always = {stage.path.partition(".")[2] for stage in ALL_STAGES if cast("Any", stage).random is True}
+    assert always == {"shuffle"} | random - {"random_grey"}
+    assert [RandomGrey(probability=share).random for share in (0.5, 1.0)] == [True, False]
     orders = [replace(INTERLEAVE, shuffle_files=True).random, Sequential(shuffle_files=True).random, INTERLEAVE.random]
     assert orders == [True, True, False]
 

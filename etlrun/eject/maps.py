@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from etlrun.eject.place import Expression, Place, calls_of
-from etlrun.eject.steps import given, lines_of, source_of, taken, unpacked, variables
+from etlrun.eject.steps import given, lines_of, source_of, sources_of, taken, unpacked, variables
 from etlrun.eject.text import call, function, literal
 from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode
@@ -23,7 +23,7 @@ def map_steps(stage: Map, place: Place) -> Expression:
     lines = [*(unpacked(dataset) if "features" in takes else ()), *(taken(flow) if "inputs" in takes else ())]
     for step in stage.steps:
         lines += lines_of(step, dataset, is_batched=place.incoming.batch_size is not None)
-    ops = dict.fromkeys(source_of(step) for step in stage.steps if not step.parses)
+    ops = dict.fromkeys(source for step in stage.steps if not step.parses for source in sources_of(step))
     target = variables(flow)[flow.target]
     if flow.features[flow.target].is_class and stage.is_first:
         checked = f"tf.gather(tf.range(num_classes(), dtype=tf.int64), {target})"

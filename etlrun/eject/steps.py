@@ -52,6 +52,11 @@ def source_of(step: Step | Turbo | FullShuffle) -> str:
     return text.removeprefix("@staticmethod\n").replace("def op(", f"def {_name(step)}(", 1)
 
 
+def sources_of(step: Step) -> Lines:
+    """Return the sources of the functions that a step's function calls, and its own."""
+    return (*(dedent(inspect.getsource(called)).rstrip() for called in step.calls), source_of(step))
+
+
 def _name(step: Step | Turbo | FullShuffle) -> str:
     return "turbo" if isinstance(step, Turbo) else step.path.rpartition(".")[2]
 

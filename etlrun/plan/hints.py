@@ -84,9 +84,11 @@ def _alike(name: str, block: str, value: object, known: Sequence[Known]) -> list
         is_fit = key.fits(value) if key.takes is None or block else True
         if ratio >= (_ALIKE_HERE if is_here else _ALIKE_ELSEWHERE) and (is_fit or (is_here and block)):
             found.append(((ratio, is_here), key))
-    best = max(found, key=lambda item: item[0])[1].name if found else None
+    best = max(found, key=lambda item: item[0])[1] if found else None
     short = [key for key in known if name[1:] and "".join(part[0] for part in key.name.split("_")) == name]
-    return [key for _, key in found if key.name == best] or short
+    if best is not None and block and best.path == f"{block}.{best.name}":
+        return [best]
+    return [key for _, key in found if best is not None and key.name == best.name] or short
 
 
 def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
@@ -103,8 +105,11 @@ def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
         for name, stage_type in stages[group].items():
             needs = "" if name == chosen else f"{group}={name}"
             yield from (dataclasses.replace(key, needs=needs) for key in _fields(group, stage_type)[1:])
+    listed = set(_listed(config.get("transform")))
     for name, stage_type in stages.get("transform", {}).items():
-        yield from _fields(f"transform.{name}", stage_type)
+        block, *keys = _fields(f"transform.{name}", stage_type)
+        needs = "" if name in listed else f"`{name}` in transform.steps"
+        yield from (block, *(dataclasses.replace(key, needs=needs) for key in keys))
     if "transform" in stages:
         yield from (key for key in _fields("transform", Map) if key.name != "steps")
         yield from (Known(f"transform.{name}", list[str]) for name in ("steps", "eval_steps"))
@@ -115,6 +120,12 @@ def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
 def _dataset(config: Mapping[str, Any]) -> type[Stage]:
     block = config.get("dataset")
     return dataset_type(block.get("name") if isinstance(block, Mapping) else None)
+
+
+def _listed(block: object) -> Iterator[str]:
+    """Yield the names in both lists of steps."""
+    for listed in (block.get("steps"), block.get("eval_steps")) if isinstance(block, Mapping) else ():
+        yield from (name for name in listed if isinstance(name, str)) if isinstance(listed, list | tuple) else ()
 
 
 def _fields(path: str, stage_type: type[Stage]) -> list[Known]:

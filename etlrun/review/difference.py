@@ -271,7 +271,8 @@ def _doubts(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
         yield f"trainer.seconds={limits[0]:g} ends a run within a pass: the number of examples depends on the speed."
     random = [step.path for step in new.transform.steps if step.random]
     if random and old.trainer.seed != new.trainer.seed:
-        yield f"With a different seed, {' and '.join(random)} transforms each image differently."
+        names = " and ".join(filter(None, [", ".join(random[:-1]), random[-1]]))
+        yield f"With a different seed, {names} transform{'s' if len(random) == 1 else ''} each image differently."
 
 
 def _ends_elsewhere(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> bool:

@@ -12,11 +12,23 @@ from collections.abc import Mapping
 
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import DiskCache, MemoryCache, NoCache
+from etlrun.stages.colour import (
+    Normalize,
+    RandomBrightness,
+    RandomContrast,
+    RandomGrey,
+    RandomHue,
+    RandomSaturation,
+)
+from etlrun.stages.crops import Pad, RandomCrop, RandomResizedCrop
+from etlrun.stages.erasing import Cutout, RandomErasing
 from etlrun.stages.extract import Interleave, Sequential, Tfds
+from etlrun.stages.geometry import RandomFlipUpDown, RandomRotation, RandomTranslation, RandomZoom
 from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Rescale, Resize, ScaleMinusOneOne, ScaleZeroOne
 from etlrun.stages.installed import with_installed
 from etlrun.stages.measure import NoProfile, Trace
 from etlrun.stages.model import Emulated, MobileNetV2
+from etlrun.stages.rand_augment import RandAugment
 from etlrun.stages.trainer import Drain, Trainer
 
 Stages = Mapping[str, Mapping[str, type[Stage]]]
@@ -27,7 +39,23 @@ _OWN: Stages = {
         "decode": Decode,
         "center_crop": CenterCrop,
         "resize": Resize,
+        "pad": Pad,
+        "random_crop": RandomCrop,
+        "random_resized_crop": RandomResizedCrop,
         "random_flip": RandomFlip,
+        "random_flip_up_down": RandomFlipUpDown,
+        "random_rotation": RandomRotation,
+        "random_translation": RandomTranslation,
+        "random_zoom": RandomZoom,
+        "random_brightness": RandomBrightness,
+        "random_contrast": RandomContrast,
+        "random_saturation": RandomSaturation,
+        "random_hue": RandomHue,
+        "random_grey": RandomGrey,
+        "rand_augment": RandAugment,
+        "cutout": Cutout,
+        "random_erasing": RandomErasing,
+        "normalize": Normalize,
         "rescale": Rescale,
         "scale_zero_one": ScaleZeroOne,
         "scale_minus_one_one": ScaleMinusOneOne,

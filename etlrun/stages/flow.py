@@ -31,6 +31,7 @@ class Feature:
         format: Format of a string: an encoded `image`, a serialised `tf.train.Example`, or plain `text`.
         low: Smallest possible value; None if unknown. `high` is the largest.
         is_class: Whether it is the index of a class, from 0.
+        is_normalized: Whether it is an image whose channels have been divided by their deviations.
     """
 
     dtype: str
@@ -39,6 +40,7 @@ class Feature:
     low: float | None = None
     high: float | None = None
     is_class: bool = False
+    is_normalized: bool = False
 
     def replace(self, **changes: Any) -> Feature:
         """Return this feature with some attributes changed."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
+import dis
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
+from types import CodeType, FunctionType
 
 from etlrun.errors import Fault
 from etlrun.stages.base import Stage
@@ -43,22 +46,50 @@ def breach(step: object) -> str | None:
     if not inspect.isfunction(getattr(step, "op", None)):
         return f"{step.__name__} without a static function `op`"
     names = [field.name for field in fields(step) if field.name not in step.not_of_op] + (
-        ["seed"] if step.random is True else []
+        ["seed"] if step.random is not Stage.random else []
     )
     _feature, *others = inspect.signature(step.op).parameters.values()
     if [other.name for other in others] != names or any(other.kind is not other.KEYWORD_ONLY for other in others):
         return f"{step.__name__}.op{inspect.signature(step.op)}, whose keyword-only parameters are not {names}"
-    outside = inspect.getclosurevars(step.op)
-    foreign = sorted((outside.globals.keys() | outside.nonlocals.keys()) - {"tf"})
-    return f"{step.__name__}.op, which refers to {', '.join(foreign)}" if foreign else None
+    for called in step.calls:
+        if not inspect.isfunction(called):
+            return f"{step.__name__}.calls, which contains {called!r}"
+    for function in (step.op, *step.calls):
+        if foreign := sorted(set(_foreign(function, step))):
+            return f"{function.__qualname__}, which refers to {', '.join(foreign)}"
+    return None
+
+
+def _foreign(function: FunctionType, step: type[Step]) -> Iterator[str]:
+    """Yield the names outside of `function` that are neither built in, nor `tf`, nor functions in `calls`."""
+    yield from function.__code__.co_freevars
+    known, found = {called.__name__: called for called in step.calls}, function.__globals__
+    for name in _globals(function.__code__):
+        is_known = known[name] is found.get(name) if name in known else name not in found and hasattr(builtins, name)
+        if name != "tf" and not is_known:
+            yield name
+
+
+def _globals(code: CodeType) -> Iterator[str]:
+    """Yield the global names that `code` and the functions in it use."""
+    yield from (of.argval for of in dis.get_instructions(code) if of.opname == "LOAD_GLOBAL")
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _globals(constant)
 
 
 def _misplaced(step: type[Step], registry: Registry) -> str | None:
     group, _, name = step.path.partition(".")
     if group != "transform" or not name.isidentifier():
         return f"the path {step.path!r}"
-    if name in registry[group]:
-        return f"{step.path}, which {registry[group][name].__module__} already defines"
+    others = registry[group]
+    called_by = {called.__name__: called for other in others.values() for called in getattr(other, "calls", ())}
+    if name in others or name in called_by:
+        return f"{step.path}, which {(others.get(name) or called_by[name]).__module__} already defines"
+    for called in step.calls:
+        other = others.get(called.__name__) or called_by.get(called.__name__, called)
+        if other is not called:
+            return f"{step.__name__}.calls, whose {called.__name__} {other.__module__} already defines"
     return None
 
 
@@ -68,6 +99,7 @@ def _fault(entry: EntryPoint, found: str) -> Fault:
         where=f"the package {package}, its entry point {entry.name} in {GROUP}",
         found=found,
         expected="a dataclass derived from Step with a unique path such as transform.grey, whose `op` takes a feature "
-        "and, by name, each field (and `seed` if it is random), and refers to nothing else but tf",
+        "and, by name, each field (and `seed` if it is random), and refers to nothing else but tf and the functions "
+        "in `calls`",
         remedy=f"fix it, or uninstall {package}",
     )

@@ -96,7 +96,8 @@ class MobileNetV2(Model):
                 expected=f"images of at least {SMALLEST_INPUT}x{SMALLEST_INPUT} pixels",
                 remedy="set transform.resize.size=[64,64] or larger",
             )
-        if image.low is None or image.high is None or image.low < -1 or image.high > 1:
+        is_scaled = image.low is not None and image.high is not None and image.low >= -1 and image.high <= 1
+        if not is_scaled and not (image.is_normalized and self.weights != "imagenet"):
             raise UnfitError(
                 expected="pixels in [-1, 1] or [0, 1]",
                 remedy="end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)",

@@ -15,18 +15,20 @@ class Step(Stage):
     """A stage that works on one feature of each example.
 
     A graph calls `op`, an ejected program contains its source, and a cache's key its code: it refers to nothing but
-    its arguments and `tf`. `gives` describes its output for configs and plans.
+    its arguments, `tf`, and the functions in `calls`. `gives` describes its output for configs and plans.
 
     Attributes:
         feature: Name of the feature.
         parses: Whether it works on the serialised example instead, from which it parses all features.
         op: Function from a feature to a feature. It takes the fields of its class by name, and if the step is random
-            also `seed`, the int64 scalar of the pass.
+            also `seed`, the int64 scalar of the pass; where `random` is a property, `seed` has the default None.
     """
 
     feature: ClassVar[str] = "image"
     parses: ClassVar[bool] = False
     op: ClassVar[Callable[..., Any]]
+    calls: ClassVar[tuple[Callable[..., Any], ...]] = ()
+    """Functions of modules that `op` and they themselves call, each behind those that it calls."""
     not_of_op: ClassVar[tuple[str, ...]] = ()
     """Fields that `op` does not take, since they choose another way to do the same."""
     is_costly: ClassVar[bool] = False
@@ -56,7 +58,7 @@ class Step(Stage):
 
     @property
     def makers(self) -> tuple[object, ...]:
-        return (self.op,)
+        return (self.op, *self.calls)
 
     @property
     def rests_on(self) -> tuple[str, ...]:

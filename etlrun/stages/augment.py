@@ -1,0 +1,81 @@
+"""Random numbers, rounding, value types and checks that the augmentation steps share.
+
+Each random step draws its numbers from the seed of the pass, a checksum of the image, and its own name as the salt, so
+that the order of the examples, the parallelism and a resume change nothing, and two steps draw independent numbers. Two
+parameters of one step take different numbers of one draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from etlrun.stages.base import Expected
+from etlrun.stages.flow import Feature, UnfitError
+from etlrun.stages.image import require_decoded
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import tf
+
+Fraction = Annotated[float, Field(ge=0, le=1), Expected("a number from 0 to 1")]
+Probability = Annotated[float, Field(gt=0, le=1), Expected("a probability above 0, at most 1")]
+Factor = Annotated[float, Field(ge=0, allow_inf_nan=False), Expected("a non-negative number")]
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Share = Annotated[float, Field(gt=0, le=1)]
+Ratios = Annotated[tuple[_Positive, _Positive], Expected("[lower, upper], two positive numbers")]
+Shares = Annotated[tuple[_Share, _Share], Expected("[lower, upper], two numbers above 0, at most 1")]
+
+
+def drawn(image: tf.Tensor, seed: tf.Tensor, salt: str, count: int) -> tf.Tensor:
+    """Return float32 (count,), independent and uniform in [0, 1): other numbers for each seed, image and salt.
+
+    The salt of a step is its name. The checksum is the sum of the pixels, or of the bits of floats.
+    """
+    numbers = tf.bitcast(image, tf.int32) if image.dtype == tf.float32 else image
+    checksum = tf.reduce_sum(tf.cast(numbers, tf.int64))
+    of_step = tf.strings.to_hash_bucket_fast(salt, 2**31 - 1)
+    return tf.random.stateless_uniform((count,), tf.random.fold_in(tf.stack([seed, checksum]), of_step))
+
+
+def rounded(pixels: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """float32 -> `dtype`; uint8 is rounded, and clipped to [0, 255]."""
+    return tf.saturate_cast(tf.round(pixels), dtype) if dtype == tf.uint8 else tf.cast(pixels, dtype)
+
+
+def ordered(field: str, values: tuple[float, float]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the fault of a field [lower, upper] whose lower end is above the upper one."""
+    if values[0] > values[1]:
+        yield field, str(list(values)), "[lower, upper], the lower number first", "swap the two"
+
+
+def require_pixels(incoming: Feature) -> None:
+    """Raise `UnfitError` unless the feature is a decoded image of uint8 or float32."""
+    require_decoded(incoming)
+    if incoming.dtype not in ("uint8", "float32"):
+        raise UnfitError(expected="uint8 or float32 pixels", remedy="put `resize` before it in the steps")
+
+
+def require_colours(incoming: Feature) -> None:
+    """Raise `UnfitError` unless the feature is a decoded image of three channels of uint8 or float32 in [0, 255]."""
+    require_pixels(incoming)
+    if incoming.shape[-1] != 3:  # noqa: PLR2004
+        raise UnfitError(expected="an image of three channels", remedy="leave the step out")
+    if (incoming.low, incoming.high) != (0.0, 255.0):
+        raise UnfitError(expected="pixels in [0, 255]", remedy="put it before the scaling in the steps")
+
+
+def with_value(incoming: Feature, value: float) -> Feature:
+    """Return an image in which some pixels have `value`; raise `UnfitError` if its dtype can't hold that."""
+    require_pixels(incoming)
+    if incoming.dtype == "uint8" and value not in range(256):
+        raise UnfitError(
+            expected=f"float32 pixels, since uint8 can't hold the value {value:g}",
+            remedy="set a whole value from 0 to 255, or put the step after the scaling",
+        )
+    if incoming.low is None or incoming.high is None:
+        return incoming
+    return incoming.replace(low=min(incoming.low, value), high=max(incoming.high, value))

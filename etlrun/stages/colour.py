@@ -1,0 +1,209 @@
+"""Steps that change the colours of an image, as `tf.image` does: of pixels in [0, 255], uint8 or float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from etlrun.stages.augment import Factor, Fraction, Probability, drawn, require_colours, rounded
+from etlrun.stages.base import DATA, Expected
+from etlrun.stages.flow import Feature
+from etlrun.stages.step import Step
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import tf
+
+HalfTurn = Annotated[float, Field(ge=0, le=0.5), Expected("a number from 0 to 0.5, which is half of the colour circle")]
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+Means = Annotated[tuple[_Number, _Number, _Number], Expected("[red, green, blue], three finite numbers")]
+_Deviation = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Deviations = Annotated[
+    tuple[_Deviation, _Deviation, _Deviation], Expected("[red, green, blue], three positive numbers")
+]
+
+
+def brightened(image: tf.Tensor, delta: tf.Tensor) -> tf.Tensor:
+    """Add `delta`, as a share of 255, to pixels in [0, 255]; same shape and dtype, clipped."""
+    return rounded(tf.clip_by_value(tf.cast(image, tf.float32) + 255.0 * delta, 0.0, 255.0), image.dtype)
+
+
+def contrasted(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """Scale the distance of pixels in [0, 255] from the mean of their channel; same shape and dtype, clipped.
+
+    The mean is a sum of float64, whose result does not depend on the number of threads.
+    """
+    mean = tf.cast(tf.reduce_mean(tf.cast(image, tf.float64), axis=(0, 1)), tf.float32)
+    pixels = (tf.cast(image, tf.float32) - mean) * factor + mean
+    return rounded(tf.clip_by_value(pixels, 0.0, 255.0), image.dtype)
+
+
+def saturated(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """Scale the saturation (HSV) of pixels in [0, 255]; same shape and dtype, clipped."""
+    pixels = tf.image.adjust_saturation(tf.cast(image, tf.float32), factor)
+    return rounded(tf.clip_by_value(pixels, 0.0, 255.0), image.dtype)
+
+
+def recoloured(image: tf.Tensor, delta: tf.Tensor) -> tf.Tensor:
+    """Turn the hue (HSV) of pixels in [0, 255] by `delta`, as a share of the circle; same shape and dtype."""
+    pixels = tf.image.adjust_hue(tf.cast(image, tf.float32), delta)
+    return rounded(tf.clip_by_value(pixels, 0.0, 255.0), image.dtype)
+
+
+class _Colour(Step):
+    """Base of the random steps: same shape, dtype and range."""
+
+    random: ClassVar[bool] = True
+
+    def gives(self, incoming: Feature) -> Feature:
+        require_colours(incoming)
+        return incoming
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomBrightness(_Colour):
+    """Adds one number to all pixels of an image, as `tf.image.random_brightness` does.
+
+    Attributes:
+        max_delta: Largest change up or down, as a share of the range 255.
+    """
+
+    path: ClassVar[str] = "transform.random_brightness"
+    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, rounded, brightened)
+
+    max_delta: Annotated[Fraction, DATA]
+
+    @staticmethod
+    def op(image: tf.Tensor, *, max_delta: float, seed: tf.Tensor) -> tf.Tensor:
+        """Same shape and dtype; a change in [-max_delta, max_delta] * 255."""
+        return brightened(image, max_delta * (2 * drawn(image, seed, "random_brightness", 1)[0] - 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ByFactor(_Colour):
+    """Base of the steps that draw a factor between two ends.
+
+    Attributes:
+        lower: Smallest factor; 1 changes nothing.
+        upper: Largest factor.
+    """
+
+    lower: Annotated[Factor, DATA]
+    upper: Annotated[Factor, DATA]
+
+    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        if self.lower > self.upper:
+            yield "lower", str(self.lower), f"at most upper, which is {self.upper}", "swap the two"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomContrast(_ByFactor):
+    """Scales the distance of each pixel from the mean of its channel, as `tf.image.random_contrast` does.
+
+    Attributes:
+        lower: Smallest factor; 1 changes nothing.
+        upper: Largest factor.
+    """
+
+    path: ClassVar[str] = "transform.random_contrast"
+    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, rounded, contrasted)
+
+    @staticmethod
+    def op(image: tf.Tensor, *, lower: float, upper: float, seed: tf.Tensor) -> tf.Tensor:
+        """Same shape and dtype; a factor in [lower, upper]."""
+        return contrasted(image, lower + (upper - lower) * drawn(image, seed, "random_contrast", 1)[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSaturation(_ByFactor):
+    """Scales the saturation of an image in HSV, as `tf.image.random_saturation` does.
+
+    Attributes:
+        lower: Smallest factor; 0 is grey, 1 changes nothing.
+        upper: Largest factor.
+    """
+
+    path: ClassVar[str] = "transform.random_saturation"
+    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, rounded, saturated)
+
+    @staticmethod
+    def op(image: tf.Tensor, *, lower: float, upper: float, seed: tf.Tensor) -> tf.Tensor:
+        """Same shape and dtype; a factor in [lower, upper]."""
+        return saturated(image, lower + (upper - lower) * drawn(image, seed, "random_saturation", 1)[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomHue(_Colour):
+    """Turns the hue of an image in HSV, as `tf.image.random_hue` does.
+
+    Attributes:
+        max_delta: Largest turn in both directions, as a share of the colour circle.
+    """
+
+    path: ClassVar[str] = "transform.random_hue"
+    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, rounded, recoloured)
+
+    max_delta: Annotated[HalfTurn, DATA]
+
+    @staticmethod
+    def op(image: tf.Tensor, *, max_delta: float, seed: tf.Tensor) -> tf.Tensor:
+        """Same shape and dtype; a turn in [-max_delta, max_delta]."""
+        return recoloured(image, max_delta * (2 * drawn(image, seed, "random_hue", 1)[0] - 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomGrey(Step):
+    """Makes images grey, in three equal channels, as `tf.image.rgb_to_grayscale` does: 0.2989 R + 0.587 G + 0.114 B.
+
+    Attributes:
+        probability: Probability for each image; 1 makes all grey, of validation, too, and nothing is random.
+    """
+
+    path: ClassVar[str] = "transform.random_grey"
+    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, rounded)
+
+    probability: Annotated[Probability, DATA]
+
+    @property
+    def random(self) -> bool:
+        return self.probability < 1
+
+    def gives(self, incoming: Feature) -> Feature:
+        require_colours(incoming)
+        return incoming
+
+    @staticmethod
+    def op(image: tf.Tensor, *, probability: float, seed: tf.Tensor | None = None) -> tf.Tensor:
+        """Same shape, dtype and range; all images are grey without a seed."""
+        grey = rounded(tf.image.rgb_to_grayscale(tf.cast(image, tf.float32)), image.dtype)
+        grey = tf.repeat(grey, 3, axis=-1)
+        return grey if seed is None else tf.where(drawn(image, seed, "random_grey", 1)[0] < probability, grey, image)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normalize(Step):
+    """Computes `(image / 255 - mean) / std` of each channel as float32, as `Normalize` of torchvision does.
+
+    Attributes:
+        mean: Means of red, green and blue, of pixels that are scaled to [0, 1].
+        std: Their standard deviations.
+    """
+
+    path: ClassVar[str] = "transform.normalize"
+
+    mean: Annotated[Means, DATA]
+    std: Annotated[Deviations, DATA]
+
+    def gives(self, incoming: Feature) -> Feature:
+        require_colours(incoming)
+        low, high = ([(end - m) / s for m, s in zip(self.mean, self.std, strict=True)] for end in (0.0, 1.0))
+        return incoming.replace(dtype="float32", low=min(low), high=max(high), is_normalized=True)
+
+    @staticmethod
+    def op(image: tf.Tensor, *, mean: tuple[float, float, float], std: tuple[float, float, float]) -> tf.Tensor:
+        """[0, 255] (height, width, 3) -> float32, same shape."""
+        return (tf.cast(image, tf.float32) / 255.0 - mean) / std

@@ -1,0 +1,111 @@
+"""Steps that erase a rectangle of an image: same shape and dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from etlrun.stages.augment import Probability, Ratios, Shares, drawn, ordered, with_value
+from etlrun.stages.base import DATA, Number, Positive
+from etlrun.stages.crops import placed, rectangles
+from etlrun.stages.flow import Feature
+from etlrun.stages.step import Step
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import tf
+
+
+def erased(image: tf.Tensor, start: tf.Tensor, end: tf.Tensor, value: float) -> tf.Tensor:
+    """Set the pixels from `start` (row, column) to before `end` to `value`; parts outside of the image are ignored."""
+    rows, columns = (tf.range(side) for side in tf.unstack(tf.shape(image)[:2]))
+    is_row, is_column = (rows >= start[0]) & (rows < end[0]), (columns >= start[1]) & (columns < end[1])
+    inside = is_row[:, tf.newaxis] & is_column
+    return tf.where(inside[..., tf.newaxis], tf.cast(value, image.dtype), image)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Erasing(Step):
+    """Base of both steps.
+
+    Attributes:
+        value: Value of the erased pixels.
+    """
+
+    random: ClassVar[bool] = True
+
+    value: Annotated[Number, DATA]
+
+    def gives(self, incoming: Feature) -> Feature:
+        return with_value(incoming, self.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cutout(_Erasing):
+    """Erases a square whose centre is a random pixel, so that a part of it may be outside of the image.
+
+    Source: DeVries and Taylor, "Improved Regularization of Convolutional Neural Networks with Cutout", 2017.
+
+    Attributes:
+        value: Value of the erased pixels.
+        length: Side of the square in pixels.
+    """
+
+    path: ClassVar[str] = "transform.cutout"
+    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, placed, erased)
+
+    length: Annotated[Positive, DATA]
+
+    @staticmethod
+    def op(image: tf.Tensor, *, value: float, length: int, seed: tf.Tensor) -> tf.Tensor:
+        """Same shape and dtype."""
+        start = placed(tf.shape(image)[:2], 1, drawn(image, seed, "cutout", 2)) - length // 2
+        return erased(image, start, start + length, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomErasing(_Erasing):
+    """Erases a random rectangle of some images, as `RandomErasing` of torchvision does with one value.
+
+    The first of ten rectangles that is smaller than the image in both directions is erased; if none is, nothing is.
+    Source: Zhong et al., "Random Erasing Data Augmentation", AAAI 2020.
+
+    Attributes:
+        value: Value of the erased pixels.
+        probability: Probability for each image.
+        scale: [lower, upper] of the rectangle's share of the area of the image.
+        ratio: [lower, upper] of its height divided by its width.
+    """
+
+    path: ClassVar[str] = "transform.random_erasing"
+    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, rectangles, placed, erased)
+
+    probability: Annotated[Probability, DATA]
+    scale: Annotated[Shares, DATA]
+    ratio: Annotated[Ratios, DATA]
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        yield from ordered("scale", self.scale)
+        yield from ordered("ratio", self.ratio)
+
+    @staticmethod
+    def op(
+        image: tf.Tensor,
+        *,
+        value: float,
+        probability: float,
+        scale: tuple[float, float],
+        ratio: tuple[float, float],
+        seed: tf.Tensor,
+    ) -> tf.Tensor:
+        """Same shape and dtype."""
+        numbers, sides = drawn(image, seed, "random_erasing", 41), tf.shape(image)[:2]
+        draws = tf.reshape(numbers[1:], (10, 4))
+        found = tf.reverse(rectangles(sides, draws[:, :2], scale, ratio), [1])
+        fits = tf.reduce_all(found < sides, axis=1)
+        first = tf.argmax(fits)
+        start = placed(sides, found[first], draws[first, 2:])
+        is_erased = (numbers[0] < probability) & fits[first]
+        return tf.where(is_erased, erased(image, start, start + found[first], value), image)
