@@ -16,6 +16,7 @@ from etlrun.prepare.opened import opened
 from etlrun.prepare.options import Options, parsed
 from etlrun.prepare.prepare import Prepared, is_training, prepare
 from etlrun.prepare.source import LISTED, Source
+from etlrun.prepare.work import require_new
 from etlrun.terminal import print_table
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _HEADER = ("split", "examples", "shards", "classes", "MB")
 def main(arguments: list[str]) -> None:
     """Run `etlrun prepare SOURCE --name NAME`; raise `EtlrunError` with all faults of the arguments or the source."""
     options = parsed(vars(_parser().parse_args(arguments)))
+    require_new(options)
     with closing(opened(options)) as source:
         prepared = prepare(options, source)
         print_table(_HEADER, list(_rows(prepared)))
@@ -81,19 +83,20 @@ def _notes(source: Source, prepared: Prepared) -> Iterator[str]:
         "labels", "identical images with several labels", [_named(group, "label") for group in conflicting]
     )
     if prepared.duplicates.within:
-        yield f"{'note':<10}{prepared.duplicates.within:,} identical to another one in the same split"
+        yield f"note      images identical to another one in the same split: {prepared.duplicates.within:,}"
     broken = [f"{name}: {reason}" for name, reason in prepared.broken.items()]
     yield from _listed("skipped", "broken images", broken)
-    yield from _listed("ignored", "files that are no images", source.ignored)
+    yield from _listed("ignored", "files without the suffix of an image", source.ignored)
     if prepared.kept:
         yield f"resumed   {prepared.kept} of {len(prepared.shards)} shards were written before"
 
 
 def _listed(kind: str, things: str, texts: Sequence[str]) -> Iterator[str]:
-    for text in texts[:LISTED]:
-        yield f"{kind:<10}{text}"
+    """Yield the number of texts, if there are any, and the first ones below it."""
     if texts:
-        yield f"{kind:<10}{len(texts):,} {things}"
+        yield f"{kind:<10}{things}: {len(texts):,}"
+    for text in (*texts[:LISTED], *(["…"] if texts[LISTED:] else [])):
+        yield f"{'':<10}{text}"
 
 
 def _named(group: Sequence[Image], what: str) -> str:

@@ -52,12 +52,16 @@ class Zip(Archive):
             self._zip = zipfile.ZipFile(path)
         except _DAMAGED as error:
             raise EtlrunError([damaged(path, error)]) from error
-        super().__init__(path, self._listed())
+        try:
+            super().__init__(path, self._listed())
+        except BaseException:
+            self.close()
+            raise
 
     def _listed(self) -> Iterator[Member]:
         for info in self._zip.infolist():
             kind = "folder" if info.is_dir() else "link" if stat.S_ISLNK(info.external_attr >> 16) else "file"
-            kind = "encrypted file" if info.flag_bits & 1 else kind
+            kind = "an encrypted file" if info.flag_bits & 1 else kind
             link = self._zip.open(info).read(_LONGEST_PATH).decode(errors="replace") if kind == "link" else ""
             yield Member(name=info.filename, kind=kind, link=link, size=info.file_size, place=info)
 
@@ -91,7 +95,13 @@ class Tar(Archive):
         """Unpack the images, each to a file that is named by its place, whatever its name."""
         if self._is_plain:
             return
-        self._unpacked, wanted = folder, {member.place for member in self._members.values()}
+        self._unpacked = folder
+        try:
+            self._extract(folder, {member.place for member in self._members.values()})
+        except _DAMAGED as error:
+            raise EtlrunError([damaged(self._path, error)]) from error
+
+    def _extract(self, folder: Path, wanted: set[int]) -> None:
         with tarfile.open(self._path) as tar:
             for info in tar:
                 data = tar.extractfile(info) if info.offset_data in wanted and info.isreg() else None
@@ -124,8 +134,8 @@ def _kind(info: tarfile.TarInfo) -> str:
     if info.issym() or info.islnk():
         return "link"
     if info.issparse():
-        return "sparse file"
-    return "file" if info.isreg() else "folder" if info.isdir() else "device"
+        return "a sparse file"
+    return "file" if info.isreg() else "folder" if info.isdir() else "a device"
 
 
 def _link(info: tarfile.TarInfo) -> str:

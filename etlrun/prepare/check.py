@@ -7,7 +7,6 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,9 @@ import xxhash
 from PIL import Image
 
 from etlrun.errors import EtlrunError, Fault, headline, one_line, unreadable_path
-from etlrun.machine import cores, rounded
+from etlrun.machine import rounded
 from etlrun.prepare.source import LISTED, DamagedError, Entry, Source, fault, first
+from etlrun.prepare.threads import threads
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf
 
@@ -57,7 +57,7 @@ def check(source: Source, journal: Path, done: Callable[[int], None]) -> list[Ve
     missing = [number for number, key in enumerate(keys) if key not in known]
     done(len(keys) - len(missing))
     unreadable: list[Fault] = []
-    with _pillow_as_header_reader(), ThreadPoolExecutor(cores()) as pool, journal.open("a", encoding="utf-8") as file:
+    with _pillow_as_header_reader(), threads() as pool, journal.open("a", encoding="utf-8") as file:
         file.write("\n")  # ends a line that a kill has cut off
         chunks = [missing[start : start + _CHUNK] for start in range(0, len(missing), _CHUNK)]
         found = pool.map(lambda numbers: [verdict(source, source.entries[number]) for number in numbers], chunks)

@@ -102,7 +102,7 @@ def _safe(archive: Path, members: Iterable[Member], size: int, faults: list[Faul
         elif member.kind == "file":
             found[name] = replace(member, name=name)
         elif member.kind != "folder":
-            faults.append(fault(f"{archive}, {member.name}", f"a member that is a {member.kind}", "files", _PACK))
+            faults.append(fault(f"{archive}, {member.name}", f"a member that is {member.kind}", "files", _PACK))
         if _leaves(name) or _leaves(target):
             what = f"a link to {printable(member.link)}" if target else "a path"
             faults.append(fault(f"{archive}, {member.name}", f"{what} out of the archive", "paths within it", _PACK))

@@ -6,16 +6,15 @@ import hashlib
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
 
 from etlrun.errors import WorldError, one_line
-from etlrun.machine import cores
 from etlrun.prepare.source import DamagedError, Source
 from etlrun.prepare.splits import Image
+from etlrun.prepare.threads import threads
 from etlrun.sources.content import FOOT, HEAD
 from etlrun.sources.numbered import masked
 from etlrun.stages.dataset import IMAGE, LABEL
@@ -75,7 +74,7 @@ def write(source: Source, shards: Sequence[Shard], folder: Path, done: Callable[
     kept = [shard for shard in shards if (folder / shard.file).exists()]
     missing = [shard for shard in shards if not (folder / shard.file).exists()]
     done(sum(len(shard.images) for shard in kept))
-    with ThreadPoolExecutor(cores()) as pool:
+    with threads() as pool:
         for _ in pool.map(lambda shard: _write(source, shard, folder, done), missing):
             pass
     return len(kept)

@@ -18,8 +18,8 @@ from etlrun.prepare.options import Options
 from etlrun.prepare.source import Source
 from etlrun.record.record import write_atomically
 
-_RECORD_BYTES = 128
-"""Size of a record without its image, at most."""
+_EXAMPLE_BYTES = 256
+"""Size of a record without its image, and of the verdict on it, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Work:
     def require_space(self, source: Source) -> None:
         """Raise `WorldError` unless the disk has space for what is yet to write."""
         written = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
-        needed = sum(entry.size + _RECORD_BYTES for entry in source.entries) + source.unpacked_bytes - written
+        needed = sum(entry.size + _EXAMPLE_BYTES for entry in source.entries) + source.unpacked_bytes - written
         free = free_disk_bytes(self.folder)
         if needed > free:
             raise WorldError(
@@ -93,12 +93,11 @@ def working(options: Options) -> Iterator[Work]:
         WorldError: The version exists, or its folder can't be written to.
     """
     work = Work(folder=options.family / f"preparing.{options.version}", target=options.target)
-    _require_new(options)
     try:
         options.family.mkdir(parents=True, exist_ok=True)
         told = f"another command is preparing {options.name}; waiting for it"
         with alone(options.family / ".etlrun.lock", longest_s=math.inf, waiting=told):
-            _require_new(options)
+            require_new(options)
             work.folder.mkdir(exist_ok=True)
             try:
                 shutil.rmtree(work.unpacked, ignore_errors=True)
@@ -109,7 +108,8 @@ def working(options: Options) -> Iterator[Work]:
         raise _unwritable(options, error) from error
 
 
-def _require_new(options: Options) -> None:
+def require_new(options: Options) -> None:
+    """Raise `WorldError` if the version exists."""
     if os.path.lexists(options.target):
         major, minor, patch = options.version.split(".")
         raise WorldError(
