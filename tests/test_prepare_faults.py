@@ -228,7 +228,7 @@ def break_images(source: Path) -> dict[str, str]:
         "cut.jpg": (whole[: len(whole) // 2], "jpeg::Uncompress failed. Invalid JPEG data or crop window."),
         "empty.jpg": (b"", "an empty file"),
         "huge.png": (png_header(20_000, 10_000), "an image of 20,000 x 10,000 pixels, more than 178,956,970 in all"),
-        "text.jpg": (b"text", "Unknown image file format. One of JPEG, PNG, GIF, BMP required."),
+        "text.jpg": (b"text", "Unknown image file format. One of JPEG, "),
     }
     for name, (data, _) in broken.items():
         (source / "disc" / name).write_bytes(data)

@@ -26,6 +26,8 @@ MOST_PIXELS = 178_956_970
 LARGEST_BYTES = 1_000_000_000
 """Size of an encoded image; protocol buffers hold at most 2 GiB."""
 FORMATS = ("JPEG", "PNG", "BMP", "GIF")
+_HEADERS = (*FORMATS, "WEBP")
+"""Formats whose headers Pillow reads; TensorFlow decodes WebP as well."""
 _CHUNK = 32
 
 
@@ -94,7 +96,7 @@ def problem(data: bytes) -> str:
     if not data:
         return "an empty file"
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        with Image.open(io.BytesIO(data), formats=_HEADERS) as image:
             width, height = image.size
     except (OSError, ValueError, SyntaxError):  # a header that TensorFlow may accept
         width = height = 0
