@@ -166,12 +166,15 @@ def test_files_that_are_no_tfrecords_are_refused(tmp_path: Path, capsys: pytest.
     whole = (tmp_path / "part-0").read_bytes()
     (tmp_path / "part-0").write_bytes(whole[:-7])
     (tmp_path / "part-1").write_bytes(b"text" * 9)
+    (tmp_path / "part-2").write_bytes(bytes(of ^ (place == len(whole) // 2) for place, of in enumerate(whole)))
     assert refused(capsys, source, tmp_path / "data", *KEYS) == [
-        "etlrun: 2 faults",
+        "etlrun: 3 faults",
         f"  {tmp_path}/part-0, record 5: found a damaged record; expected complete records",
         "    -> write the file again",
         f"  {tmp_path}/part-1, record 0: found no TFRecord file; expected complete records",
         "    -> choose TFRecords without compression",
+        f"  {tmp_path}/part-2, record 2: found a damaged record; expected complete records",
+        "    -> write the file again",
     ]
     assert refused(capsys, tmp_path / "none-*", tmp_path / "data", *KEYS)[1:] == [
         "  SOURCE: found no such file; expected a pattern that matches TFRecord files",
