@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -25,9 +26,9 @@ MOST_PIXELS = 178_956_970
 """Pixels of an image, from which on Pillow takes it for a decompression bomb."""
 LARGEST_BYTES = 1_000_000_000
 """Size of an encoded image; protocol buffers hold at most 2 GiB."""
-FORMATS = ("JPEG", "PNG", "BMP", "GIF")
-_HEADERS = (*FORMATS, "WEBP")
-"""Formats whose headers Pillow reads; TensorFlow decodes WebP as well."""
+FORMATS = ("JPEG", "PNG", "BMP")
+_FRAMES = {"GIF", "WEBP"}
+"""Formats that TensorFlow may decode to a stack of frames: a GIF always, even of one frame."""
 _CHUNK = 32
 
 
@@ -95,11 +96,12 @@ def problem(data: bytes) -> str:
     """Return why an encoded image can't be used for training; empty if it can."""
     if not data:
         return "an empty file"
-    try:
-        with Image.open(io.BytesIO(data), formats=_HEADERS) as image:
-            width, height = image.size
-    except (OSError, ValueError, SyntaxError):  # a header that TensorFlow may accept
-        width = height = 0
+    width = height = 0
+    with contextlib.suppress(OSError, ValueError, SyntaxError):  # of a header that TensorFlow may accept
+        image = Image.open(io.BytesIO(data), formats=(*FORMATS, *_FRAMES))
+        width, height = image.size
+        if image.format == "GIF" or (image.format in _FRAMES and getattr(image, "is_animated", False)):
+            return "a GIF or an animation, of which TFDS returns frames instead of an image"
     if width * height > MOST_PIXELS:
         return f"an image of {width:,} x {height:,} pixels, more than {MOST_PIXELS:,} in all"
     try:
