@@ -17,6 +17,7 @@ import tensorflow_datasets as tfds
 from etlrun.cli import main as cli
 from etlrun.sources.sample import builder
 from tests.pastes import ROOT
+from tests.pictures import jpeg
 from tests.repository import Repository
 from tests.runs import finish, start
 from tests.test_installed import GREY, installed
@@ -55,6 +56,16 @@ def write_configs(folder: Path) -> None:
     ):
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text(text, encoding="utf-8")
+    write_own_images(folder / "photos")
+
+
+def write_own_images(folder: Path) -> None:
+    """A folder of two classes, with a copy and a text among the images."""
+    for number in range(51):
+        path = folder / ("daisy", "rose")[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg(number % 50))
+    (folder / "rose" / "notes.txt").write_text("none")
 
 
 @contextmanager

@@ -58,6 +58,7 @@ def without_import_times(stderr: str) -> str:
         (["diff", "cache=disk", "cache=disk load.prefetch=1"], 0),
         (["check"], 0),
         (["report", "nowhere"], 1),
+        (["prepare", "nowhere", "--name", "own"], 1),
         (["load.batch_size=0"], 2),
         (["show", "load.batch_size=0"], 2),
         (["--multirun", "load.batch_size=0,1"], 2),

@@ -34,7 +34,9 @@ ELSEWHERE = {
     "hydra/sweeper=optuna": "wants another package; test_plugins runs it where that is there",
 }
 """Commands that are not run here, and why."""
-NO_OVERRIDES = re.compile(rf"{ETLRUN} (plan (?!-m)|eject|diff|check|report|freeze|cache (?!why)|-m sweep\.resume)")
+NO_OVERRIDES = re.compile(
+    rf"{ETLRUN} (plan (?!-m)|eject|diff|check|report|freeze|prepare|cache (?!why)|-m sweep\.resume)"
+)
 """Commands to which no override is appended: they take none, or show what an override does."""
 
 
@@ -63,6 +65,7 @@ BRIEF = ("model=emulated", "model.step_ms=1", "model.eval_step_ms=1", "trainer.e
 RUN = "model=emulated model.step_ms=12 cache=none load.shuffle_buffer=64 transform.num_parallel_calls=1"
 DISK = "model=emulated cache=disk"
 DIGESTS = "-m model=emulated measure.digest=true load.prefetch=0,autotune transform.resize.antialias=false,true"
+PREPARE = "prepare photos --name flowers --split train=80,validation=20"
 GRID = next(command for command in commands() if "extract.cycle_length=1,2,4" in command).removeprefix(f"{ETLRUN} ")
 SIX = (
     "cache=disk",
@@ -111,6 +114,9 @@ WAYS = {
     "experiment=cats_vs_dogs": Way(more=BRIEF),
     "dataset=tfds dataset.name=tf_flowers": Way(more=BRIEF),
     "dataset=my_flowers --config-dir DIR": Way(more=BRIEF),
+    "dataset=tfds dataset.name=flowers dataset.split=train dataset.eval_split=validation": Way(
+        more=(*BRIEF, "load.batch_size=4"), after=PREPARE
+    ),
     "cahe=disk load.prefetch=-1": Way(status=2),
     "cahe=disk cache=dik load.prefetch=-1 trainer.epochs=x": Way(status=2),
     "check --config-dir mineconf": Way(status=2),
@@ -225,7 +231,9 @@ def test_what_is_pasted_is_what_the_command_prints(paste: Paste, docs: Docs) -> 
 def is_composed_here(command: str) -> bool:
     """Whether the command is of a config that is right, and there without anything that a reader has."""
     way = WAYS.get(command.removeprefix(ETLRUN).strip(), Way())
-    return is_run(command) and not (way.after or way.status or "--config-dir" in command or command in OUTSIDE)
+    return is_run(command) and not (
+        way.after or way.status or PREPARE in command or "--config-dir" in command or command in OUTSIDE
+    )
 
 
 @pytest.mark.parametrize("command", [*filter(is_composed_here, commands())])

@@ -72,6 +72,12 @@ def _cache(arguments: list[str]) -> None:
     caches.main(arguments)
 
 
+def _prepare(arguments: list[str]) -> None:
+    from etlrun.cli import prepare  # imports readers and checks of images, which the other commands don't need
+
+    prepare.main(arguments)
+
+
 def _run(arguments: list[str]) -> None:
     if any(argument.split("=")[0] in HYDRA_ANSWERS for argument in arguments):
         launch.launch(arguments)
@@ -157,4 +163,5 @@ COMMANDS = {
     "cache": _cache,
     "diff": diff.main,
     "check": check.main,
+    "prepare": _prepare,
 }

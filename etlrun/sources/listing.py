@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from etlrun.errors import EtlrunError, Fault, printable, unreadable_path
 
@@ -17,8 +18,17 @@ SPLITS = ("train", "training", "validation", "valid", "val", "test", "testing")
 """Names of folders that are splits and no classes, in lower case."""
 WHOLE = "train"
 """Name of the split of a folder that is not divided."""
-_LEFT_BY_SYSTEMS = {"thumbs.db", "desktop.ini", "__macosx"}
+LEFT_BY_SYSTEMS = {"thumbs.db", "desktop.ini", "__macosx"}
+"""Names of what systems leave in folders, in lower case."""
 _NAMED = 5
+
+
+class Labelled(Protocol):
+    """An image with a class."""
+
+    @property
+    def label(self) -> str:
+        """Name of its class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +91,7 @@ def listed(folder: Path, where: str) -> Listing:
     roots = {name: folder / name for name in divided} if divided else {WHOLE: folder}
     images_of = {name: list(_of_classes(root, folder, faults, ignored)) for name, root in roots.items()}
     classes = tuple(sorted({image.label for images in images_of.values() for image in images}))
-    faults += _class_faults(folder, classes, images_of)
+    faults += class_faults(folder, classes, images_of)
     if faults:
         raise EtlrunError(faults)
     splits = {name: ordered(images) for name, images in images_of.items()}
@@ -104,7 +114,7 @@ def _entries(folder: Path, faults: list[Fault]) -> list[os.DirEntry[str]]:
     except OSError as error:
         faults.append(unreadable_path(str(folder), error, "a folder that can be read"))
         return []
-    kept = [entry for entry in visible if entry.name.lower() not in _LEFT_BY_SYSTEMS]
+    kept = [entry for entry in visible if entry.name.lower() not in LEFT_BY_SYSTEMS]
     return sorted(kept, key=lambda entry: os.fsencode(entry.name))
 
 
@@ -157,7 +167,7 @@ def _relative(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix()
 
 
-def _class_faults(folder: Path, classes: tuple[str, ...], found: Mapping[str, list[ImageFile]]) -> Iterator[Fault]:
+def class_faults(folder: Path, classes: tuple[str, ...], found: Mapping[str, Sequence[Labelled]]) -> Iterator[Fault]:
     """Yield the faults of the classes of a folder as a whole."""
     if len(classes) < 2:  # noqa: PLR2004 - a class and another
         what = f"images of one class, {classes[0]}" if classes else "no images"

@@ -47,12 +47,12 @@ class Numbered:
             found = os.pread(file.fileno(), size, place)
         data, length = found[HEAD : size - FOOT], found[:8]
         checksums = found[8:HEAD], found[size - FOOT :]
-        if len(found) != size or checksums != (_masked(length), _masked(data)):
+        if len(found) != size or checksums != (masked(length), masked(data)):
             raise ValueError(f"corrupted record at {place} of {path}")
         return data
 
 
-def _masked(data: bytes) -> bytes:
+def masked(data: bytes) -> bytes:
     """Return the checksum of `data` as TFRecord files contain it."""
     crc = google_crc32c.value(data)
     rotated: int = (crc >> 15 | crc << 17) + 0xA282EAD8

@@ -1,0 +1,121 @@
+"""`etlrun prepare`: write own images as a TFDS dataset."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from etlrun.config.overrides import typed
+from etlrun.errors import printable
+from etlrun.prepare.opened import opened
+from etlrun.prepare.options import Options, parsed
+from etlrun.prepare.prepare import Prepared, is_training, prepare
+from etlrun.prepare.source import LISTED, Source
+from etlrun.prepare.work import require_new
+from etlrun.terminal import print_table
+
+if TYPE_CHECKING:
+    from etlrun.prepare.splits import Image
+
+_HEADER = ("split", "examples", "shards", "classes", "MB")
+
+
+def main(arguments: list[str]) -> None:
+    """Run `etlrun prepare SOURCE --name NAME`; raise `EtlrunError` with all faults of the arguments or the source."""
+    options = parsed(vars(_parser().parse_args(arguments)))
+    require_new(options)
+    with closing(opened(options)) as source:
+        prepared = prepare(options, source)
+        print_table(_HEADER, list(_rows(prepared)))
+        for line in (*_notes(source, prepared), f"folder    {prepared.folder}"):
+            _say(line)
+        _say(f"train     {_command(options, prepared)}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="etlrun prepare",
+        description="Write own images as a TFDS dataset. SOURCE is a folder of classes, which may stand in folders of "
+        "splits; a list (.csv or .jsonl) with the columns path, label and optionally split; a zip or tar archive of "
+        "such a folder; or a pattern of TFRecords, with --features.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("source", metavar="SOURCE")
+    parser.add_argument("--name", required=True, help="name of the dataset")
+    parser.add_argument("--version", default="1.0.0", help="version of the dataset; default: 1.0.0")
+    parser.add_argument("--data-dir", metavar="DIR", help="data folder of TFDS; default: TFDS's own")
+    parser.add_argument("--split", metavar="NAME=PERCENT,…", help="splits of each class; default: those of the source")
+    parser.add_argument("--shards", metavar="N", help="shards of each split; default: shards of 100 to 200 MB")
+    parser.add_argument("--seed", metavar="N", help="seed of the order and of the splits; default: 0")
+    parser.add_argument("--on-corrupt", choices=("raise", "skip"), default="raise", help="default: raise")
+    parser.add_argument("--features", metavar="image=KEY,label=KEY", help="keys of the examples of TFRecords")
+    return parser
+
+
+def _say(text: str) -> None:
+    Console(soft_wrap=True).print(printable(text), markup=False, highlight=False)
+
+
+def _rows(prepared: Prepared) -> Iterator[Sequence[str]]:
+    for split in _splits(prepared):
+        shards = [
+            (shard, size) for shard, size in zip(prepared.shards, prepared.sizes, strict=True) if shard.split == split
+        ]
+        images = [image for shard, _ in shards for image in shard.images]
+        classes, size = len({image.label for image in images}), sum(size for _, size in shards)
+        yield split, f"{len(images):,}", str(len(shards)), str(classes), f"{size / 1e6:,.1f}"
+
+
+def _splits(prepared: Prepared) -> list[str]:
+    return list(dict.fromkeys(shard.split for shard in prepared.shards))
+
+
+def _notes(source: Source, prepared: Prepared) -> Iterator[str]:
+    """Yield what the source has that a reader may not expect."""
+    across, conflicting = prepared.duplicates.across, prepared.duplicates.conflicting
+    yield from _listed("leakage", "identical images in several splits", [_named(group, "split") for group in across])
+    yield from _listed(
+        "labels", "identical images with several labels", [_named(group, "label") for group in conflicting]
+    )
+    if prepared.duplicates.within:
+        yield f"note      images identical to another one in the same split: {prepared.duplicates.within:,}"
+    broken = [f"{name}: {reason}" for name, reason in prepared.broken.items()]
+    yield from _listed("skipped", "broken images", broken)
+    yield from _listed("ignored", "files without the suffix of an image", source.ignored)
+    if prepared.kept:
+        yield f"resumed   {prepared.kept} of {len(prepared.shards)} shards were written before"
+
+
+def _listed(kind: str, things: str, texts: Sequence[str]) -> Iterator[str]:
+    """Yield the number of texts, if there are any, and the first ones below it."""
+    if texts:
+        yield f"{kind:<10}{things}: {len(texts):,}"
+    for text in (*texts[:LISTED], *(["…"] if texts[LISTED:] else [])):
+        yield f"{'':<10}{text}"
+
+
+def _named(group: Sequence[Image], what: str) -> str:
+    return " = ".join(
+        f"{image.entry.path} ({image.split if what == 'split' else image.entry.label})" for image in group
+    )
+
+
+def _command(options: Options, prepared: Prepared) -> str:
+    """Return the command that trains on the dataset."""
+    names = _splits(prepared)
+    train, others = names[0], [name for name in names if not is_training(name)]
+    evaluated = next((name for name in others if name.lower().startswith("val")), others[0] if others else "")
+    split, eval_split = (train, evaluated) if evaluated != train and evaluated else (f"{train}[:80%]", f"{train}[80%:]")
+    versions = [path for path in options.family.glob("*.*.*") if (path / "dataset_info.json").exists()]
+    words = {"name": options.name, "version": options.version} if versions[1:] else {"name": options.name}
+    words |= {"data_dir": str(options.data_dir), "split": split, "eval_split": eval_split}
+    return f"python -m etlrun dataset=tfds {' '.join(_override(f'dataset.{key}', of) for key, of in words.items())}"
+
+
+def _override(key: str, value: str) -> str:
+    return f"{key}={value}" if re.fullmatch(r"[\w./-]+", value, re.ASCII) else typed(key, value)

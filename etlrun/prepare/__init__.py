@@ -1,0 +1,1 @@
+"""Preparation of own images as a TFDS dataset: scan, check, splits, shards, metadata."""

@@ -1,0 +1,153 @@
+"""Check of each image: its content by hash, and whether it can be decoded for training."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+from PIL import Image
+
+from etlrun.errors import EtlrunError, Fault, headline, one_line, unreadable_path
+from etlrun.machine import rounded
+from etlrun.prepare.source import LISTED, DamagedError, Entry, Source, fault, first
+from etlrun.prepare.threads import threads
+from etlrun.stages.image import Decode
+from etlrun.stages.lazy import tf
+
+MOST_PIXELS = 178_956_970
+"""Pixels of an image, from which on Pillow takes it for a decompression bomb."""
+LARGEST_BYTES = 1_000_000_000
+"""Size of an encoded image; protocol buffers hold at most 2 GiB."""
+FORMATS = ("JPEG", "PNG", "BMP")
+_FRAMES = {"GIF", "WEBP"}
+"""Formats that TensorFlow may decode to a stack of frames: a GIF always, even of one frame."""
+_CHUNK = 32
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What is known of an image.
+
+    Attributes:
+        digest: XXH3 of its bytes, 128 bits in hexadecimal; empty if they were not read.
+        reason: Why it can't be used; empty if it can.
+        unreadable: Fault of a file that can't be read at all.
+    """
+
+    digest: str
+    reason: str = ""
+    unreadable: Fault | None = None
+
+
+def check(source: Source, journal: Path, done: Callable[[int], None]) -> list[Verdict]:
+    """Return the verdict on each entry of a source; `done` is told how many further ones are known.
+
+    The verdicts are kept in `journal`, so that a check that is killed goes on where it was, unless files have changed.
+
+    Raises:
+        EtlrunError: Files that can't be read.
+    """
+    known = _kept(journal)
+    keys = [xxhash.xxh3_128_hexdigest(os.fsencode(f"{source.where}\0{of.path}\0{of.stamp}")) for of in source.entries]
+    missing = [number for number, key in enumerate(keys) if key not in known]
+    done(len(keys) - len(missing))
+    unreadable: list[Fault] = []
+    with _pillow_as_header_reader(), threads() as pool, journal.open("a", encoding="utf-8") as file:
+        file.write("\n")  # ends a line that a kill has cut off
+        chunks = [missing[start : start + _CHUNK] for start in range(0, len(missing), _CHUNK)]
+        found = pool.map(lambda numbers: [verdict(source, source.entries[number]) for number in numbers], chunks)
+        for numbers, verdicts in zip(chunks, found, strict=True):
+            for number, of in zip(numbers, verdicts, strict=True):
+                if of.unreadable:
+                    unreadable.append(of.unreadable)
+                    continue
+                known[keys[number]] = of
+                file.write(f"{json.dumps([keys[number], of.digest, of.reason])}\n")
+            file.flush()
+            done(len(numbers))
+    if unreadable:
+        raise EtlrunError(first(unreadable, source.where, "files that can't be read"))
+    return [known[key] for key in keys]
+
+
+def verdict(source: Source, entry: Entry) -> Verdict:
+    """Read one image, hash and decode it."""
+    if entry.size > LARGEST_BYTES:
+        return Verdict(digest="", reason=f"a file of {rounded(entry.size)}, more than {rounded(LARGEST_BYTES)}")
+    try:
+        data = source.read(entry)
+    except DamagedError as error:
+        return Verdict(digest="", reason=f"a damaged archive: {one_line(error)}")
+    except OSError as error:
+        where = str(error.filename or entry.path)
+        return Verdict(digest="", unreadable=unreadable_path(where, error, "an image file"))
+    return Verdict(digest=xxhash.xxh3_128_hexdigest(data), reason=problem(data))
+
+
+def problem(data: bytes) -> str:
+    """Return why an encoded image can't be used for training; empty if it can."""
+    if not data:
+        return "an empty file"
+    width = height = 0
+    with contextlib.suppress(OSError, ValueError, SyntaxError):  # of a header that TensorFlow may accept
+        image = Image.open(io.BytesIO(data), formats=(*FORMATS, *_FRAMES))
+        width, height = image.size
+        if image.format == "GIF" or (image.format in _FRAMES and getattr(image, "is_animated", False)):
+            return "a GIF or an animation, of which TFDS returns frames instead of an image"
+    if width * height > MOST_PIXELS:
+        return f"an image of {width:,} x {height:,} pixels, more than {MOST_PIXELS:,} in all"
+    try:
+        Decode.op(tf.constant(data))
+    except tf.errors.OpError as error:
+        return headline(error)
+    return ""
+
+
+def faults_of(source: Source, verdicts: Sequence[Verdict]) -> list[Fault]:
+    """Return the faults of the first images that can't be used, and one with the number of all; none if all can."""
+    broken = [(entry, of) for entry, of in zip(source.entries, verdicts, strict=True) if of.reason]
+    expected = f"an image: {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+    faults = [fault(source.name_of(entry), of.reason, expected, "") for entry, of in broken[:LISTED]]
+    if broken:
+        listed = f", of which {LISTED} are listed" if broken[LISTED:] else ""
+        found = f"{len(broken):,} broken images of {len(verdicts):,}{listed}"
+        remedy = "repair or remove them, or add --on-corrupt skip to leave them out"
+        faults.append(fault(source.where, found, "images that can be decoded", remedy))
+    return faults
+
+
+@contextmanager
+def _pillow_as_header_reader() -> Iterator[None]:
+    """Have Pillow return the size of any image, however large, and not warn of what it alone would decode."""
+    limit = Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = None
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="PIL")
+            yield
+    finally:
+        Image.MAX_IMAGE_PIXELS = limit
+
+
+def _kept(journal: Path) -> dict[str, Verdict]:
+    """Return the verdicts in a journal by key; a line that a kill has cut off is skipped."""
+    found: dict[str, Verdict] = {}
+    try:
+        lines = journal.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return found
+    for line in lines:
+        try:
+            key, digest, reason = json.loads(line)
+        except ValueError:
+            continue
+        found[key] = Verdict(digest=digest, reason=reason)
+    return found

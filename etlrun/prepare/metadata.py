@@ -1,0 +1,55 @@
+"""Metadata of a dataset, as TFDS reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import tensorflow_datasets as tfds
+
+from etlrun.errors import WorldError
+from etlrun.prepare.options import Options
+from etlrun.prepare.shards import Shard, data_bytes
+from etlrun.stages.dataset import IMAGE, LABEL
+
+
+def require_unknown(options: Options) -> None:
+    """Refuse the name of a dataset that TFDS would download instead of reading this one."""
+    if options.name in tfds.list_builders(with_community_datasets=False):
+        raise WorldError(
+            where="--name",
+            found=f"{options.name}, which is a dataset of TFDS",
+            expected="a name of its own",
+            remedy=f"choose another name, such as --name my_{options.name}",
+        )
+
+
+def write_metadata(options: Options, folder: Path, shards: Sequence[Shard], classes: Sequence[str]) -> None:
+    """Write the features, the classes and the splits of the shards in `folder`."""
+    features = tfds.features.FeaturesDict(
+        {IMAGE: tfds.features.Image(shape=(None, None, 3)), LABEL: tfds.features.ClassLabel(names=list(classes))}
+    )
+    template = tfds.core.ShardedFileTemplate(
+        data_dir=folder, template="{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", dataset_name=options.name,
+        filetype_suffix="tfrecord",
+    )  # fmt: skip
+    splits = []
+    for name in dict.fromkeys(shard.split for shard in shards):
+        own = [shard for shard in shards if shard.split == name]
+        splits.append(
+            tfds.core.SplitInfo(
+                name=name,
+                shard_lengths=[len(shard.images) for shard in own],
+                num_bytes=sum(data_bytes(folder / shard.file, len(shard.images)) for shard in own),
+                filename_template=template.replace(split=name),
+            )
+        )
+    tfds.folder_dataset.write_metadata(
+        data_dir=folder,
+        features=features,
+        split_infos=splits,
+        version=options.version,
+        check_data=False,
+        description="Labelled images, prepared by etlrun.",
+        supervised_keys=(IMAGE, LABEL),
+    )

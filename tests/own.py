@@ -1,0 +1,88 @@
+"""Own images to prepare: drawn ones, in folders, lists, archives and TFRecords; and how they are prepared."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from etlrun.cli import main as cli
+from tests.pictures import jpeg
+
+CLASSES = ("disc", "cross")
+
+
+def write_photos(folder: Path, count: int = 12, *, splits: Sequence[str] = (".",), start: int = 0) -> Path:
+    """Write different JPEG files, half of them of each class, into a folder of classes for each split."""
+    for place, split in enumerate(splits):
+        for number in range(start + place * count, start + (place + 1) * count):
+            path = folder / split / CLASSES[number % 2] / f"{number}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(jpeg(number))
+    return folder
+
+
+def prepared(source: Path | str, data_dir: Path, *arguments: str) -> Path:
+    """Prepare a source as the dataset `own`; return the folder of its files."""
+    given = [*arguments] if "--name" in arguments else ["--name", "own", *arguments]
+    cli.main(["prepare", str(source), "--data-dir", str(data_dir), *given])
+    version = arguments[arguments.index("--version") + 1] if "--version" in arguments else "1.0.0"
+    return data_dir / given[given.index("--name") + 1] / version
+
+
+def refused(
+    capsys: pytest.CaptureFixture[str], source: Path | str, data_dir: Path, *arguments: str, status: int = 1
+) -> list[str]:
+    """The lines of the message of a command that ends with this status."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        prepared(source, data_dir, *arguments)
+    assert ended.value.code == status
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err.replace(str(source), "SOURCE").replace(str(data_dir), "DATA").splitlines()
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """All files below a folder by their paths."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def stamps(folder: Path) -> dict[str, tuple[int, ...]]:
+    """What changes with a file or folder, of all below a folder."""
+    found = {path: path.stat(follow_symlinks=False) for path in (folder, *folder.rglob("*"))}
+    return {
+        str(path): (of.st_ino, of.st_mode, of.st_size, of.st_mtime_ns, of.st_ctime_ns) for path, of in found.items()
+    }
+
+
+def examples(folder: Path, split: str = "train") -> list[tuple[bytes, int]]:
+    """The encoded image and the label of each example of a split, in the order of the files."""
+    found = []
+    for shard in sorted(folder.glob(f"*-{split}.tfrecord-*")):
+        for record in tf.data.TFRecordDataset(str(shard)):
+            feature = tf.train.Example.FromString(record.numpy()).features.feature
+            found.append((feature["image"].bytes_list.value[0], feature["label"].int64_list.value[0]))
+    return found
+
+
+def labelled(source: Path, classes: Sequence[str] = tuple(sorted(CLASSES))) -> set[tuple[bytes, int]]:
+    """The bytes and the label of each image in a folder of classes."""
+    return {(path.read_bytes(), classes.index(path.parent.name)) for path in source.rglob("*.jpg")}
+
+
+def write_records(path: Path, features: Sequence[Mapping[str, bytes | int | float]]) -> Path:
+    """Write a TFRecord file of examples with these features."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for named in features:
+            writer.write(tf.train.Example(features=tf.train.Features(feature=_features(named))).SerializeToString())
+    return path
+
+
+def _features(named: Mapping[str, bytes | int | float]) -> dict[str, tf.train.Feature]:
+    kinds = {
+        bytes: lambda value: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])),
+        int: lambda value: tf.train.Feature(int64_list=tf.train.Int64List(value=[value])),
+        float: lambda value: tf.train.Feature(float_list=tf.train.FloatList(value=[value])),
+    }
+    return {name: kinds[type(value)](value) for name, value in named.items()}

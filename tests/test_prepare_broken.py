@@ -1,0 +1,107 @@
+"""`etlrun prepare`: images that can't be used."""
+
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from etlrun.prepare import check
+from tests.own import examples, labelled, prepared, refused, write_photos
+from tests.pictures import jpeg
+
+IMAGE = "expected an image: JPEG, PNG or BMP"
+
+
+def png_header(width: int, height: int) -> bytes:
+    chunks = (b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0), b"IDAT", b"IEND")
+    framed = (struct.pack(">I", len(of) - 4) + of + struct.pack(">I", zlib.crc32(of)) for of in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
+
+
+def gif() -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(file, "GIF")
+    return file.getvalue()
+
+
+def break_images(source: Path) -> dict[str, str]:
+    """Break images, each in its way; the reasons that are given, by name."""
+    whole = jpeg(0)
+    broken = {
+        "cut.jpg": (whole[: len(whole) // 2], "jpeg::Uncompress failed. Invalid JPEG data or crop window."),
+        "empty.jpg": (b"", "an empty file"),
+        "frames.jpg": (gif(), "a GIF or an animation, of which TFDS returns frames instead of an image"),
+        "huge.png": (png_header(20_000, 10_000), "an image of 20,000 x 10,000 pixels, more than 178,956,970 in all"),
+        "text.jpg": (b"text", "Unknown image file format. One of JPEG, "),
+    }
+    for name, (data, _) in broken.items():
+        (source / "disc" / name).write_bytes(data)
+    return {name: reason for name, (_, reason) in broken.items()}
+
+
+def test_broken_images_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_photos(tmp_path / "photos", 4)
+    reasons = break_images(source)
+    first, *found, last, remedy = refused(capsys, source, tmp_path / "data")
+    assert first == "etlrun: 6 faults"
+    for line, (name, reason) in zip(sorted(found), reasons.items(), strict=True):
+        assert line.startswith(f"  SOURCE/disc/{name}: found {reason}")
+        assert line.endswith(IMAGE)
+    assert [last, remedy] == [
+        "  SOURCE: found 5 broken images of 9; expected images that can be decoded",
+        "    -> repair or remove them, or add --on-corrupt skip to leave them out",
+    ]
+    assert not (tmp_path / "data" / "own" / "1.0.0").exists()
+
+
+def test_broken_images_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_photos(tmp_path / "photos", 4)
+    sound = labelled(source)
+    reasons = break_images(source)
+    folder = prepared(source, tmp_path / "data", "--on-corrupt", "skip")
+    assert {*examples(folder)} == sound
+    lines = capsys.readouterr().out.splitlines()
+    place = lines.index("skipped   broken images: 5")
+    for line, (name, reason) in zip(sorted(lines[place + 1 : place + 6]), reasons.items(), strict=True):
+        assert line.startswith(f"          disc/{name}: {reason}")
+
+
+def test_twenty_broken_images_are_listed_of_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_photos(tmp_path / "photos", 4)
+    for number in range(100, 130):
+        (source / "disc" / f"{number}.jpg").write_bytes(b"text")
+    found = refused(capsys, source, tmp_path / "data")
+    assert sum(".jpg: found" in line for line in found) == 20
+    listed = "found 30 broken images of 34, of which 20 are listed"
+    assert found[-2] == f"  SOURCE: {listed}; expected images that can be decoded"
+
+
+def test_a_class_of_broken_images_is_not_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_photos(tmp_path / "photos", 4)
+    for path in (source / "disc").iterdir():
+        path.write_bytes(b"text")
+    assert refused(capsys, source, tmp_path / "data", "--on-corrupt", "skip") == [
+        "etlrun: 1 fault",
+        "  SOURCE: found the class disc, all of whose images are broken; expected images that can be decoded",
+        "    -> repair them",
+    ]
+
+
+def test_decoding_goes_by_content(tmp_path: Path) -> None:
+    source = write_photos(tmp_path / "photos", 4)
+    pixels = tf.io.decode_jpeg(jpeg(8))
+    encoded = tf.io.encode_png(pixels).numpy()
+    (source / "disc" / "8.jpg").write_bytes(encoded)
+    assert (encoded, 1) in examples(prepared(source, tmp_path / "data"))
+
+
+def test_a_file_larger_than_a_record_may_be_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_photos(tmp_path / "photos", 4)
+    largest = max(path.stat().st_size for path in source.rglob("*.jpg"))
+    monkeypatch.setattr(check, "LARGEST_BYTES", largest)
+    (source / "disc" / "8.jpg").write_bytes(jpeg(8) + bytes(largest))
+    assert len(examples(prepared(source, tmp_path / "data", "--on-corrupt", "skip"))) == 4
