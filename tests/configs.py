@@ -150,6 +150,7 @@ OTHER_VALUES: dict[str, str] = {
     "load.shuffle_at": "before_batch",
     "load.shuffle": "full",
     "load.num_parallel_calls": "null",
+    "transform.parse_batch": "16",
     "load.sample": "uniform_by_class",
     "load.class_weights": "balanced",
     "model.alpha": "0.5",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from etlrun.eject.maps import map_steps, turbo
+from etlrun.eject.maps import map_steps, parse_batch, turbo
 from etlrun.eject.numbered import full_shuffle
 from etlrun.eject.place import Expression, Place, calls_of
 from etlrun.eject.sources import reading
@@ -20,7 +20,7 @@ from etlrun.stages.image import Decode
 from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
-from etlrun.stages.step import AfterCache, AfterTurbo, Map
+from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch
 from etlrun.stages.turbo import Turbo, TurboAfterCache
 
 FIRST_SEED = "1 + SEED * 1_000_003"
@@ -190,6 +190,7 @@ DATASET_TEXTS: dict[type, Callable[[Any, Place], Expression]] = {
     Tfds: tfds,
     Sequential: sequential,
     Interleave: interleave,
+    ParseBatch: parse_batch,
     Map: map_steps,
     AfterCache: map_steps,
     AfterTurbo: map_steps,

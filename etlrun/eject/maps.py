@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from etlrun.eject.place import Expression, Place, calls_of
 from etlrun.eject.steps import given, lines_of, source_of, sources_of, taken, unpacked, variables
-from etlrun.eject.text import call, function, literal
+from etlrun.eject.text import call, function, literal, mapping, quoted
 from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode
-from etlrun.stages.step import Map
+from etlrun.stages.step import Map, Parse, ParseBatch
 from etlrun.stages.turbo import Turbo
 
 
@@ -39,6 +39,18 @@ def map_steps(stage: Map, place: Place) -> Expression:
             function(_signature(name, arguments, flow), says, *lines, *given(flow)),
         ),
     )
+
+
+def parse_batch(stage: ParseBatch, place: Place) -> Expression:
+    """Return the text of parsing several examples in one call."""
+    dataset = place.plan.spec.dataset
+    names = variables(dataset.examples)
+    lines = lines_of(Parse(), dataset, is_batched=True)
+    found = mapping("return ", {quoted(key): names[name] for name, key in dataset.keys.items()})
+    parsed = function("parsed(record: tf.Tensor) -> dict[str, tf.Tensor]", "Parse a batch of records.", *lines, found)
+    calls = calls_of(stage.num_parallel_calls, deterministic=stage.deterministic)
+    text = call(f"{place.dataset}.batch({stage.examples}).map", "parsed", *calls)
+    return Expression(text=f"{text}.unbatch()", functions=(parsed,))
 
 
 def _as_read(flow: Flow) -> dict[str, str]:

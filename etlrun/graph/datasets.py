@@ -23,7 +23,7 @@ from etlrun.stages.image import Decode
 from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
-from etlrun.stages.step import AfterCache, AfterTurbo, Map, Step
+from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, Step
 from etlrun.stages.turbo import Turbo, TurboAfterCache
 
 
@@ -115,6 +115,11 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
     return parallel_map(dataset, apply, stage, context)
 
 
+def parse_batch(dataset: tf.data.Dataset, stage: ParseBatch, context: Context) -> tf.data.Dataset:
+    """Return the features by name, parsed for several examples in one call."""
+    return parallel_map(dataset.batch(stage.examples), context.source.parser(), stage, context).unbatch()
+
+
 def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.data.Dataset:
     """Return (features, target) in the same order; the model's base processes the inputs in batches."""
     function = context.backbone.features if context.backbone else None
@@ -155,6 +160,7 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     Tfds: tfds_load,
     Sequential: sequential,
     Interleave: interleave,
+    ParseBatch: parse_batch,
     Map: map_steps,
     AfterCache: map_steps,
     AfterTurbo: map_steps,

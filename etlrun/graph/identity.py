@@ -66,7 +66,7 @@ def _makers(before: Sequence[PlannedStage], context: Context, *, is_random: bool
     stages = [inner.stage for outer in before for inner in (outer, *outer.steps)]
     roots: list[Any] = [type(context.source).parser, *(context.backbone.makers if context.backbone is not None else ())]
     roots += [made for stage in stages for made in stage.makers]
-    roots += [DATASET_STAGES[type(stage)] for stage in stages if type(stage) in DATASET_STAGES]
+    roots += [DATASET_STAGES[type(stage)] for stage in stages if stage.changes_data and type(stage) in DATASET_STAGES]
     code = [["python", "{}.{}".format(*sys.version_info)]]  # each compiles code differently
     code += [[f"code {module}", digest] for module, digest in code_of(roots).items()]
     packages = {package for stage in stages for package in stage.rests_on} | ({"tensorflow"} if is_random else set())

@@ -19,7 +19,7 @@ from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg
 from etlrun.stages.load import Batch, FullShuffle, Prefetch, SampleByClass, Shuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
-from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, Step
+from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, ParseBatch, Step
 from etlrun.stages.turbo import Turbo, turbo_of, turbo_steps
 
 
@@ -119,6 +119,12 @@ class _Planner:
         is_early = self._shuffles_as_read(transform)
         yield spec.extract.for_evaluation() if evaluation else spec.extract
         yield from shuffle if is_early else ()
+        if transform.parse_batch:
+            yield ParseBatch(
+                examples=transform.parse_batch,
+                num_parallel_calls=transform.num_parallel_calls,
+                deterministic=transform.deterministic,
+            )
         turbo, codec = turbo_steps(steps), self._codec(steps[:place])
         held, again = (*steps[:place], *codec[:1]), (*codec[1:], *steps[place:])
         yield from self._maps(dataclasses.replace(transform, steps=held), (*turbo[:place], *(False for _ in codec[:1])))
@@ -188,7 +194,7 @@ class _Planner:
 
     def _steps_and_place(self, transform: Map) -> tuple[tuple[Step, ...], int]:
         """Return the steps of a pipeline, without those that the model applies, and the number before the cache."""
-        parse = () if self.spec.extract.parses else (Parse(),)
+        parse = () if self.spec.extract.parses or transform.parse_batch else (Parse(),)
         steps = (*parse, *transform.steps[: len(transform.steps) - len(self.by_model)])
         return steps, self._place_of_cache(steps)
 
@@ -239,8 +245,8 @@ class _Planner:
             spec,
             cache=no_cache,
             load=dataclasses.replace(spec.load, shuffle_at="before_batch"),
-            transform=with_codec(spec.transform),
-            eval_transform=with_codec(spec.eval_transform),
+            transform=with_codec(dataclasses.replace(spec.transform, parse_batch=None)),
+            eval_transform=with_codec(dataclasses.replace(spec.eval_transform, parse_batch=None)),
         )
 
     def _quietly(self, steps: tuple[Step, ...]) -> Flow | None:

@@ -52,6 +52,7 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
     if spec.load.is_by_number:
         yield from _by_number(spec)
     yield from _classes(spec)
+    yield from _parsing(spec)
     if spec.cache.keeps:
         yield from _cache(spec, train)
     if spec.fit is not None:
@@ -90,6 +91,16 @@ def _by_number(spec: RunSpec) -> Iterator[Fault]:
             "dataset.on_corrupt=raise, since a skipped example would change the numbers of all others",
             "repair the data and set dataset.on_corrupt=raise, or set load.shuffle=buffer",
         )
+
+
+def _parsing(spec: RunSpec) -> Iterator[Fault]:
+    """Yield the faults of a run that parses several examples at once."""
+    key, found = spec.transform.key("parse_batch"), spec.transform.parse_batch
+    if found and spec.extract.parses:
+        yield _fault(key, found, f"null with {spec.extract.path}, which parses by itself", f"set {key}=null")
+    if found and spec.dataset.on_corrupt == "skip":
+        expected = "null with dataset.on_corrupt=skip, since one corrupt record would lose all that are parsed with it"
+        yield _fault(key, found, expected, f"set {key}=null")
 
 
 def _classes(spec: RunSpec) -> Iterator[Fault]:

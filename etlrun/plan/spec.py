@@ -197,7 +197,7 @@ class _Parser:
         if block is None:
             return None, None
         known = self.stages["transform"]
-        options = ("steps", "eval_steps", "num_parallel_calls", "deterministic", *known)
+        options = ("steps", "eval_steps", "num_parallel_calls", "deterministic", "parse_batch", *known)
         self.unknown_keys("transform", block, options)
         names = {key: self.step_names(key, block.pop(key, None)) for key in options[:2]}
         used = {name for listed in names.values() for name in listed}
@@ -210,7 +210,7 @@ class _Parser:
                     f"add the step, or set transform.{name}=null",
                 )
         steps = {name: self.step(name, block.get(name), known[name]) for name in sorted(used)}
-        settings = {key: value for key, value in block.items() if key in options[2:4]}
+        settings = {key: value for key, value in block.items() if key in options[2:5]}
         shell = self.stage("transform", {**settings, "steps": []}, Map)
         if shell is None or None in steps.values():
             return None, None

@@ -7,7 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
-from etlrun.stages.base import ORDER, SPEED, Flag, Nodes, Parallelism, Scope, Stage, Tuned
+from etlrun.stages.base import (
+    BATCHES,
+    ORDER,
+    SPEED,
+    Flag,
+    Nodes,
+    OptionalPositive,
+    Parallelism,
+    Positive,
+    Scope,
+    Stage,
+    Tuned,
+)
 from etlrun.stages.flow import Feature, Flow
 
 
@@ -87,6 +99,37 @@ class Parse(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ParseBatch(Stage):
+    """Parses serialised examples in batches of its own, before the first map.
+
+    Attributes:
+        examples: Examples parsed in one call.
+        num_parallel_calls: Batches parsed in parallel; null for one after the other.
+        deterministic: As that of the map.
+    """
+
+    path: ClassVar[str] = "transform.parse_batch"
+    changes_data: ClassVar[bool] = False
+    makers: ClassVar[tuple[object, ...]] = ()
+
+    examples: Annotated[Positive, SPEED]
+    num_parallel_calls: Annotated[Parallelism, SPEED]
+    deterministic: Annotated[Flag, SPEED]
+
+    @property
+    def nodes(self) -> tuple[Nodes, ...]:  # type: ignore[override]
+        """Its nodes; they see batches."""
+        return (
+            Nodes(("Unbatch",), is_single=True),
+            Nodes(("Map", "ParallelMap"), is_single=True, examples=self.examples),
+            Nodes(BATCHES, is_single=True, examples=self.examples),
+        )
+
+    def flow(self, incoming: Flow) -> Flow:
+        return incoming.replace(record="")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Map(Stage):
     """Applies the steps to one example after the other, or to several in parallel.
 
@@ -94,6 +137,8 @@ class Map(Stage):
         num_parallel_calls: Examples processed in parallel; `cores` for the cores available to this process, `cores-1`
             to leave one to the training; null runs in the consumer's thread.
         deterministic: false outputs examples as they are ready, so that no run can be repeated exactly.
+        parse_batch: Examples that are parsed in one call, before the steps; null to parse each as the first step. For
+            records of many small features; for images of 32x32 pixels and for photos it made no difference.
         steps: Steps in the order in which they are applied.
     """
 
@@ -106,6 +151,7 @@ class Map(Stage):
 
     num_parallel_calls: Annotated[Parallelism, SPEED]
     deterministic: Annotated[Flag, ORDER]
+    parse_batch: Annotated[OptionalPositive, SPEED] = None
     steps: tuple[Step, ...]
 
 

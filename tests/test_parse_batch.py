@@ -1,0 +1,76 @@
+"""Parsing of several examples in one call: the same examples, in the same order, with the same caches."""
+
+from pathlib import Path
+
+import pytest
+
+from etlrun.eject.program import ejected, versions
+from etlrun.errors import ConfigError
+from etlrun.run.caches import keepers_of
+from etlrun.run.session import contexts_of
+from etlrun.sources.open import open_source
+from tests.configs import plan_of
+from tests.test_eject import as_bytes, loaded
+from tests.test_own_data import batches, folder, of_folder, of_records, records
+
+__all__ = ["folder"]
+BATCH = "transform.parse_batch=7"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cache=none",),
+        ("cache=memory", "cache.at=source"),
+        ("cache=none", "extract=sequential", "load.shuffle=full"),
+        ("cache=none", "transform.decode.library=turbo"),
+        ("cache=none", "transform.num_parallel_calls=null"),
+    ],
+    ids=" ".join,
+)
+def test_examples_and_programs_are_the_same(words: tuple[str, ...], tmp_path: Path) -> None:
+    records(tmp_path, "a.tfrecord", range(25))
+    plan = of_records(tmp_path, *words, BATCH)
+    wanted = batches(of_records(tmp_path, *words), passes=2)
+    assert batches(plan, passes=2) == wanted
+    program = loaded(ejected(plan, [], versions()), tmp_path)
+    assert as_bytes(program.train_dataset().take(len(wanted))) == wanted
+
+
+def test_files_of_a_folder_are_read_in_batches(folder: Path, tmp_path: Path) -> None:
+    plan = of_folder(folder, "cache=none", BATCH)
+    assert batches(plan) == batches(of_folder(folder, "cache=none"))
+    program = loaded(ejected(plan, [], versions()), tmp_path)
+    assert as_bytes(program.validation_dataset()) == batches(plan, name="validation")
+
+
+def test_a_cache_is_the_same(tmp_path: Path) -> None:
+    records(tmp_path, "a.tfrecord", range(25))
+    keys = set()
+    for word in (BATCH, "transform.parse_batch=null"):
+        plan = of_records(tmp_path, "cache=disk", f"cache.dir={tmp_path / 'caches'}", word)
+        keys.add(keepers_of(plan, contexts_of(plan, open_source(plan.spec.dataset)), {}, print)["train"].key)
+    assert len(keys) == 1
+    assert plan_of(BATCH).fingerprint == plan_of().fingerprint
+
+
+def test_it_is_a_stage_of_the_plan_with_the_speed_of_the_map() -> None:
+    (stage,) = [planned.stage for planned in plan_of(BATCH).train if planned.stage.path == "transform.parse_batch"]
+    assert (stage.examples, stage.num_parallel_calls) == (7, "autotune")  # type: ignore[attr-defined]
+    assert stage.nodes[1].examples == 7
+
+
+REFUSALS = {
+    "extract=tfds": "with extract.tfds, which parses by itself",
+    "dataset.on_corrupt=skip": (
+        "with dataset.on_corrupt=skip, since one corrupt record would lose all that are parsed with it"
+    ),
+}
+
+
+@pytest.mark.parametrize("word", REFUSALS)
+def test_where_it_can_not_be_it_is_refused(word: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        plan_of(BATCH, word)
+    message = f"transform.parse_batch: found 7; expected null {REFUSALS[word]}\n    -> set transform.parse_batch=null"
+    assert str(error.value) == message
