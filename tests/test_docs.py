@@ -113,6 +113,7 @@ WAYS = {
     "experiment=parallel": Way(more=BRIEF),
     "experiment=cats_vs_dogs": Way(more=BRIEF),
     "dataset=tfds dataset.name=tf_flowers": Way(more=BRIEF),
+    "experiment=own dataset.dir=photos": Way(more=(*BRIEF, "load.batch_size=4")),
     "dataset=my_flowers --config-dir DIR": Way(more=BRIEF),
     "dataset=tfds dataset.name=flowers dataset.split=train dataset.eval_split=validation": Way(
         more=(*BRIEF, "load.batch_size=4"), after=PREPARE
@@ -182,7 +183,8 @@ class Docs:
         return self.folders[command]
 
     def _run(self, command: str, folder: Path, wanted: int, more: Sequence[str]) -> str:
-        added = [*more] if NO_OVERRIDES.match(command) else [*more, self.data_dir]
+        is_of_tfds = not NO_OVERRIDES.match(command) and "dataset.dir=" not in command
+        added = [*more, self.data_dir] if is_of_tfds else [*more]
         words = [*shlex.split(_filled(command, folder).removeprefix(ETLRUN)), *added]
         if command in OUTSIDE:
             status, text = OUTSIDE[command](words, folder)
