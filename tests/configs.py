@@ -153,6 +153,8 @@ OTHER_VALUES: dict[str, str] = {
     "transform.parse_batch": "16",
     "load.sample": "uniform_by_class",
     "load.class_weights": "balanced",
+    "load.mixup_alpha": "0.2",
+    "load.cutmix_alpha": "1.0",
     "model.alpha": "0.5",
     "model.weights": "imagenet",
     "model.trainable": "false",

@@ -151,7 +151,7 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             "# 48x48 pixels.\ndefaults: [_self_, small_64]\nresize: {size: [48, 48]}\n",
             (
                 f"mine/transform/small_48.yaml:3: transform.resize.size: found a value that has no effect; expected "
-                f"a value that {CONF}/transform/small_64.yaml:10 does not override in every config\n"
+                f"a value that {CONF}/transform/small_64.yaml:11 does not override in every config\n"
                 "    -> remove it, or put `_self_` last in its defaults list"
             ),
         ),

@@ -26,6 +26,7 @@ SPEEDS: dict[str, tuple[str, ...]] = {
         "transform.eval_steps=[resize,scale_minus_one_one]",
     ),
     "extract.num_parallel_calls": ("extract.num_parallel_calls=2",),
+    "transform.parse_batch": ("transform.parse_batch=16",),
     "transform.num_parallel_calls": ("transform.num_parallel_calls=null",),
     "cache.at": ("cache.at=decoded",),
     "cache.dtype": ("cache.dtype=uint8",),

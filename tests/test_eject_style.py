@@ -23,6 +23,14 @@ PROGRAMS = {
     "drained": ("trainer=drain", "trainer.seconds=3", "trainer.epochs=null", "dataset.on_corrupt=skip"),
     "numbered": ("load.shuffle=full", "extract=sequential", "cache=disk", FLIP, "cache.at=resize"),
     "kept": ("load.shuffle=full", "extract=sequential", "cache=disk", "cache.at=features", "model.trainable=false"),
+    "folder": (
+        "dataset=folder", "dataset.dir=photos", "load.shuffle=full", "extract=sequential", "cache=none",
+        "load.sample=uniform_by_class", "load.mixup_alpha=0.2", "load.cutmix_alpha=1", "transform.parse_batch=8",
+    ),
+    "records": (
+        "dataset=tfrecord", "dataset.files='old/*.tfrecord'", "dataset.num_classes=3", "load.class_weights=balanced",
+        "transform.parse_batch=8",
+    ),
     "long": (
         "dataset=tfds", "extract=tfds", "dataset.name=my_pictures", "dataset.image_key='a \"b\"'",
         f"dataset.label_key={'label_' * 9}", f"dataset.data_dir=/{'long/' * 20}",

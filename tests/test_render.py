@@ -17,7 +17,7 @@ flowchart LR
   train_1["extract.sequential<br/>shuffle_files=false"]
   train_0 --> train_1
   train_2["transform.map<br/>transform.parse<br/>transform.decode<br/>transform.resize\
-<br/>num_parallel_calls=autotune<br/>deterministic=true"]
+<br/>num_parallel_calls=autotune<br/>deterministic=true<br/>parse_batch=null"]
   train_1 --> train_2
   train_3["cache.memory<br/>at=transformed<br/>dtype=auto<br/>dir=null<br/>when_busy=uncached<br/>codec=raw"]
   train_2 --> train_3
@@ -30,7 +30,7 @@ flowchart LR
   validation_1["extract.sequential<br/>shuffle_files=false"]
   validation_0 --> validation_1
   validation_2["transform.map<br/>transform.parse<br/>transform.decode<br/>transform.resize\
-<br/>num_parallel_calls=autotune<br/>deterministic=true"]
+<br/>num_parallel_calls=autotune<br/>deterministic=true<br/>parse_batch=null"]
   validation_1 --> validation_2
   validation_3["cache.memory<br/>at=transformed<br/>dtype=auto<br/>dir=null<br/>when_busy=uncached<br/>codec=raw"]
   validation_2 --> validation_3

@@ -40,7 +40,8 @@ def test_revisions_are_compared_by_experiment_and_by_file(repository: Repository
         "small: changes the data, from transform.resize on\n"
         "  transform.resize.size  [48, 48] -> [32, 32]  data, from transform.resize on\n\n"
         "new: is new\n\n"
-        "default, a100_resnet50, cats_vs_dogs, h100_resnet50, naive, other, parallel, t4_mobilenet_v2: no difference\n"
+        "default, a100_resnet50, cats_vs_dogs, cifar10, h100_resnet50, naive, other, own, parallel, t4_mobilenet_v2: "
+        "no difference\n"
         "mine/experiment/new.yaml: added, reaches new\n"
         "mine/experiment/other.yaml: changed, reaches other, and changes no plan\n"
         "mine/transform/small_48.yaml: changed, reaches small\n"
@@ -174,8 +175,8 @@ def test_submodules_and_odd_names_are_in_nobodys_way(repository: Repository, tol
     repository.git("update-index", "--add", "--cacheinfo", f"160000,{head},mine/experiment/module.yaml")
     repository.git("commit", "--quiet", "--message", "Odd")
     assert told("HEAD~1", "HEAD", "--config-dir", "mine") == (
-        "default, a100_resnet50, cats_vs_dogs, h100_resnet50, naive, other, parallel, small, t4_mobilenet_v2: "
-        "no difference\n"
+        "default, a100_resnet50, cats_vs_dogs, cifar10, h100_resnet50, naive, other, own, parallel, small, "
+        "t4_mobilenet_v2: no difference\n"
         "mine/experiment/a\\nb\\t.yaml: added, reaches no experiment\n"
     )
 

@@ -58,7 +58,7 @@ def test_what_editors_and_systems_leave_is_nobodys(mine: Path, told: Any, capsys
     assert capsys.readouterr().out.splitlines()[-1].startswith("checked 9 configs of 2 experiments")
     assert told("HEAD", "--config-dir", "mine").splitlines()[0].startswith("default, a100_resnet50,")
     assert files_digest(Request(overrides=[], config_dir="mine")) == before
-    assert len(sweep("experiment=glob('[os]*')")) == 2
+    assert len(sweep("experiment=glob('[os][tm]*')")) == 2
     with pytest.raises(ConfigError, match="found the unknown option 'pipe'; expected one of"):
         resolve(Request(overrides=["experiment=pipe"], config_dir="mine"), STAGES)
 
@@ -234,8 +234,9 @@ def test_an_experiment_may_have_any_name_that_can_be_printed(
         ),
         (
             'experiment="öll"',
-            ("experiment: found the unknown option 'öll'; expected one of a100_resnet50, cats_vs_dogs, h100_resnet50, "
-            "naive, other, parallel, small, t4_mobilenet_v2, öl\n    -> did you mean 'experiment=\"öl\"'?"),
+            ("experiment: found the unknown option 'öll'; expected one of a100_resnet50, cats_vs_dogs, cifar10, "
+            "h100_resnet50, naive, other, own, parallel, small, t4_mobilenet_v2, öl\n"
+            "    -> did you mean 'experiment=\"öl\"'?"),
         ),
         ("transform=48", ("transform: found 48, which is not a string; expected one of 48, augmented_224, "
          "cifar_32, imagenet_224, randaugment_224, small_48, small_64\n    -> did you mean 'transform=\"48\"'?")),

@@ -21,7 +21,7 @@ TRAINER_KEYS = (
     "epochs, steps_per_epoch, optimizer, learning_rate, seed, mixed_precision, jit_compile, device, tensorboard, "
     "resume, early_stopping"
 )
-TRANSFORM_KEYS = f"steps, eval_steps, num_parallel_calls, deterministic, {STEPS}"
+TRANSFORM_KEYS = f"steps, eval_steps, num_parallel_calls, deterministic, parse_batch, {STEPS}"
 
 
 def test_the_default_config_is_this_spec() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from etlrun.eject.maps import map_steps, parse_batch, turbo
+from etlrun.eject.maps import map_steps, mix, parse_batch, turbo
 from etlrun.eject.numbered import full_shuffle
 from etlrun.eject.place import Expression, Place, calls_of
 from etlrun.eject.sources import reading
@@ -18,6 +18,7 @@ from etlrun.stages.dataset import Folder
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.image import Decode
 from etlrun.stages.load import FullShuffle, SampleByClass
+from etlrun.stages.mix import Mix
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch
@@ -140,7 +141,8 @@ def skip_corrupt(_stage: SkipCorrupt, place: Place) -> Expression:
                 "Drop elements that raise; a file of `split` that can't be opened is an error at the end.",
                 f"tries = tf.data.Dataset.range({of.count})  # such a file raises on every read",
                 "kept = tf.data.Dataset.zip((tries, dataset)).ignore_errors().map(lambda _, example: example)",
-                f"files = tf.data.Dataset.from_tensor_slices({of.paths})",
+                f"paths = {of.paths}",
+                "files = tf.data.Dataset.from_tensor_slices(paths)",
                 "opened = files.flat_map(lambda path: tf.data.FixedLengthRecordDataset(path, 1).take(1))",
                 "return kept.concatenate(opened.flat_map(lambda _: dataset.take(0)))",
             ),
@@ -196,6 +198,7 @@ DATASET_TEXTS: dict[type, Callable[[Any, Place], Expression]] = {
     AfterTurbo: map_steps,
     Turbo: turbo,
     TurboAfterCache: turbo,
+    Mix: mix,
     SkipCorrupt: skip_corrupt,
     Backbone: backbone,
     FullShuffle: full_shuffle,

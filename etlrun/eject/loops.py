@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from textwrap import dedent
 
 from etlrun.eject.numbered import labels_of
 from etlrun.eject.sources import reading
 from etlrun.eject.text import call, function, listed, quoted
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.stages.dataset import TfdsDataset
+from etlrun.stages.mix import mixed_accuracy, mixed_crossentropy
 from etlrun.stages.model import Emulated
 from etlrun.stages.trainer import Drain, EarlyStopping, Trainer
 
@@ -62,7 +65,7 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
     model, base = ("head", "base") if reads_features(plan) else ("classifier", "")
     flow = plan.spec.dataset.examples
     is_class = flow.features[flow.target].is_class
-    is_balanced = plan.spec.load.class_weights == "balanced"
+    objective, functions = _objective(plan, is_class=is_class)
     policy = f"keras.config.set_dtype_policy({quoted(stage.mixed_precision or '')})"
     body = (
         *_DEVICES[stage.device],
@@ -75,7 +78,7 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
         call(
             f"{model}.compile",
             f"optimizer=keras.optimizers.{_OPTIMIZERS[stage.optimizer]}(learning_rate={stage.learning_rate})",
-            *(("loss=balanced_crossentropy", 'metrics=["accuracy"]') if is_balanced else _OBJECTIVES[is_class]),
+            *objective,
             f"jit_compile={quoted(stage.jit_compile) if isinstance(stage.jit_compile, str) else stage.jit_compile}",
         ),
         *(_QUIET if plan.evaluation else ()),
@@ -93,8 +96,19 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
         "return history",
     )
     says = "Train the model, and save it as model.keras in the working directory."
-    weighted = (*labels_of(plan.spec.dataset), *_BALANCED) if is_balanced else ()
-    return (*weighted, function("train() -> keras.callbacks.History", says, *body))
+    return (*functions, function("train() -> keras.callbacks.History", says, *body))
+
+
+def _objective(plan: Plan, *, is_class: bool) -> tuple[Lines, Lines]:
+    """Return the loss and the metrics of a model, and the functions that they need."""
+    if plan.spec.load.class_weights == "balanced":
+        functions = (*labels_of(plan.spec.dataset), *_BALANCED)
+        return ("loss=balanced_crossentropy", 'metrics=["accuracy"]'), functions
+    if plan.spec.load.mixes:
+        metric = 'metrics=[keras.metrics.MeanMetricWrapper(mixed_accuracy, name="accuracy")]'
+        sources = [dedent(inspect.getsource(made)).rstrip() for made in (mixed_crossentropy, mixed_accuracy)]
+        return ("loss=mixed_crossentropy", metric), sources
+    return _OBJECTIVES[is_class], ()
 
 
 def _seeded(plan: Plan) -> Lines:

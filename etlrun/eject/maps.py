@@ -9,6 +9,7 @@ from etlrun.eject.steps import given, lines_of, source_of, sources_of, taken, un
 from etlrun.eject.text import call, function, literal, mapping, quoted
 from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode
+from etlrun.stages.mix import Mix
 from etlrun.stages.step import Map, Parse, ParseBatch
 from etlrun.stages.turbo import Turbo
 
@@ -51,6 +52,19 @@ def parse_batch(stage: ParseBatch, place: Place) -> Expression:
     calls = calls_of(stage.num_parallel_calls, deterministic=stage.deterministic)
     text = call(f"{place.dataset}.batch({stage.examples}).map", "parsed", *calls)
     return Expression(text=f"{text}.unbatch()", functions=(parsed,))
+
+
+def mix(stage: Mix, place: Place) -> Expression:
+    """Return the text of mixing the images of each batch."""
+    flow, names, takes = place.incoming, variables(place.incoming), _handed(place.incoming)
+    values = [f"{name}={literal(value)}" for name, value in stage.values.items()]
+    image, target = names[stage.feature], names[flow.target]
+    mixed = call(f"{image}, {target} = mix", image, target, *values, "seed=seed")
+    lines = (*taken(flow), mixed, f"{image} = tf.ensure_shape({image}, {(None, *flow.features[stage.feature].shape)})")
+    apply = function(_signature("mixed", takes | {"seed": "tf.Tensor"}, flow), "Mix a batch.", *lines, *given(flow))
+    calls = ("num_parallel_calls=tf.data.AUTOTUNE", "deterministic=True")
+    text = call(f"{place.dataset}.map", f"lambda {', '.join(takes)}: mixed({', '.join(takes)}, seed)", *calls)
+    return Expression(text=text, functions=(*sources_of(stage), apply))
 
 
 def _as_read(flow: Flow) -> dict[str, str]:

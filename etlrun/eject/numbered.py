@@ -76,14 +76,6 @@ _SHUFFLED = function(
 )
 
 
-_LABELS = function(
-    "labels_of(split: str) -> np.ndarray",
-    "Return the class of each example of a split.",
-    "return np.array(LABELS)",
-    decorator="@functools.cache",
-)
-
-
 def full_shuffle(stage: FullShuffle, place: Place) -> Expression:
     """Return the text of reading all examples of a split in the order of the pass."""
     split, dataset = f"{place.pipeline.upper()}_SPLIT", place.plan.spec.dataset
@@ -98,12 +90,16 @@ def full_shuffle(stage: FullShuffle, place: Place) -> Expression:
 
 def labels_of(dataset: Dataset) -> tuple[str, ...]:
     """Return the function of the classes of all examples of a split, after those that it needs."""
-    labels = f"[int(record[:{DIGITS}]) for record in records_of(split)]"
+    lines = [f"return np.array([int(record[:{DIGITS}]) for record in records_of(split)])"]
     if not isinstance(dataset, Folder):
         key = quoted(dataset.keys[dataset.examples.target])
-        parsed = f"tf.io.parse_single_example(record_of(number, split), {{{key}: tf.io.FixedLenFeature((), tf.int64)}})"
-        labels = f"[int({parsed}[{key}]) for number in range(len(located(split)))]"
-    return *_located(dataset), _LABELS.replace("LABELS", labels)
+        lines = [
+            f"features = {{{key}: tf.io.FixedLenFeature((), tf.int64)}}",
+            "records = [record_of(number, split) for number in range(len(located(split)))]",
+            f"return np.array([int(tf.io.parse_single_example(record, features)[{key}]) for record in records])",
+        ]
+    signature, says = "labels_of(split: str) -> np.ndarray", "Return the class of each example of a split."
+    return *_located(dataset), function(signature, says, *lines, decorator="@functools.cache")
 
 
 def _located(dataset: Dataset) -> tuple[str, ...]:
@@ -115,6 +111,11 @@ def _of(stage: FullShuffle, text: str, labels: str) -> str:
     """Return a function that draws numbers by the function of `stage`."""
     if not isinstance(stage, SampleByClass):
         return text
-    return text.replace("shuffle_full, [count", f"sample_by_class, [{labels}").replace(
-        "in a random order of all of them", "in a random order, each class at the same odds"
-    )
+    for old, new in (
+        ("shuffle_full, [count", f"sample_by_class, [{labels}"),
+        ("in a random order of all of them", "in a random order, each class at the same odds"),
+        ("    count = len(located(split))\n", ""),
+        ("count, images = len(records_of(split)), ", "images = "),
+    ):
+        text = text.replace(old, new)
+    return text

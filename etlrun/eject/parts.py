@@ -22,7 +22,7 @@ Functions = tuple[str, ...]
 def mobilenet_v2(stage: MobileNetV2, plan: Plan) -> Functions:
     """Return the function of the model, with the scaling that the pipeline leaves to it."""
     flow = given_to_model(plan.train)
-    image, target = flow.feature(flow.inputs[0]), flow.features[flow.target]
+    image, target = flow.feature(flow.inputs[0]), plan.spec.dataset.examples.features[flow.target]
     momentum = (
         "for layer in base.layers:",
         "    if isinstance(layer, keras.layers.BatchNormalization):",

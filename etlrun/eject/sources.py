@@ -10,6 +10,7 @@ from etlrun.sources.listing import SPLITS, SUFFIXES, WHOLE
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import SAMPLE_NAME, Dataset, Folder, TfdsDataset, TFRecords
 
+_SUFFIXES = ", ".join(map(quoted, SUFFIXES))
 DIGITS, SHARDS = 8, 8
 """As in `etlrun.sources.folder`: digits of a class in a record, and groups of files."""
 _COUNT = function(
@@ -24,7 +25,8 @@ _COUNT = function(
 _PARTS_OF_FILES = function(
     "parts_of(split: str) -> list[types.SimpleNamespace]",
     "Return the files of `split`, each with the records to skip and to take.",
-    "files = {name: {path: count_of(path) for path in sorted(glob.glob(of))} for name, of in FILES.items()}",
+    "paths = {name: sorted(glob.glob(of, recursive=True)) for name, of in FILES.items()}  # noqa: PTH207",
+    "files = {name: {path: count_of(path) for path in of} for name, of in paths.items()}",
     "found = []",
     "for name, first, end in slices(split, {name: sum(counts.values()) for name, counts in files.items()}):",
     "    before = 0",
@@ -40,15 +42,16 @@ _IMAGES = function(
     "images() -> dict[str, list[tuple[str, pathlib.Path]]]",
     "Return the class and the path of each image, by split, in the order of the SHA-256 of the paths.",
     "folder = pathlib.Path(DIR).absolute()",
-    f"splits = [name for name in os.listdir(folder) if name.lower() in {SPLITS}]",
-    f'roots = {{name: folder / name for name in splits}} or {{"{WHOLE}": folder}}',
-    "found = {name: [] for name in roots}",
+    f"names = {{{', '.join(map(quoted, SPLITS))}}}",
+    f'roots = {{path.name: path for path in folder.iterdir() if path.name.lower() in names}} or {{"{WHOLE}": folder}}',
+    "found: dict[str, list[tuple[str, pathlib.Path]]] = {name: [] for name in roots}",
+    f"suffixes = ({_SUFFIXES})",
     "for name, root in roots.items():",
     "    for parent, folders, files in os.walk(root, followlinks=True):",
-    '        folders[:] = [name for name in folders if not name.startswith(".") and name.lower() != "__macosx"]',
+    '        folders[:] = [of for of in folders if not of.startswith(".") and of.lower() != "__macosx"]',
     "        within = pathlib.Path(parent).relative_to(root).parts",
-    f'        shown = [name for name in files if name.lower().endswith({SUFFIXES}) and name[0] != "."]',
-    "        found[name] += [(within[0], pathlib.Path(parent, name)) for name in shown if within]",
+    '        shown = [file for file in files if file.lower().endswith(suffixes) and not file.startswith(".")]',
+    "        found[name] += [(within[0], pathlib.Path(parent, file)) for file in shown if within]",
     "    by_path = {os.fsencode(path.relative_to(folder).as_posix()): (label, path) for label, path in found[name]}",
     "    found[name] = [by_path[path] for path in sorted(by_path, key=lambda path: hashlib.sha256(path).digest())]",
     "return found",

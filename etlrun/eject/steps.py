@@ -14,6 +14,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.dataset import Dataset, Folder
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import FullShuffle
+from etlrun.stages.mix import Mix
 from etlrun.stages.step import Step
 from etlrun.stages.turbo import Turbo
 
@@ -46,18 +47,19 @@ def lines_of(step: Step, dataset: Dataset, *, is_batched: bool) -> Lines:
     return (call(f"{feature} = {_name(step)}", feature, *arguments),)
 
 
-def source_of(step: Step | Turbo | FullShuffle) -> str:
+def source_of(step: Step | Mix | Turbo | FullShuffle) -> str:
     """Return the source of a step's function, named like the step."""
     text = dedent(inspect.getsource(step.op)).rstrip()
+    text = text.replace("  # type: ignore[override]", "")
     return text.removeprefix("@staticmethod\n").replace("def op(", f"def {_name(step)}(", 1)
 
 
-def sources_of(step: Step) -> Lines:
+def sources_of(step: Step | Mix) -> Lines:
     """Return the sources of the functions that a step's function calls, and its own."""
     return (*(dedent(inspect.getsource(called)).rstrip() for called in step.calls), source_of(step))
 
 
-def _name(step: Step | Turbo | FullShuffle) -> str:
+def _name(step: Step | Mix | Turbo | FullShuffle) -> str:
     return "turbo" if isinstance(step, Turbo) else step.path.rpartition(".")[2]
 
 

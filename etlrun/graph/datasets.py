@@ -21,6 +21,7 @@ from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
 from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode
 from etlrun.stages.load import FullShuffle, SampleByClass
+from etlrun.stages.mix import Mix
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, Step
@@ -120,6 +121,19 @@ def parse_batch(dataset: tf.data.Dataset, stage: ParseBatch, context: Context) -
     return parallel_map(dataset.batch(stage.examples), context.source.parser(), stage, context).unbatch()
 
 
+def mix(dataset: tf.data.Dataset, stage: Mix, context: Context) -> tf.data.Dataset:
+    """Return batches whose images are mixed in pairs, with the targets of such images."""
+    flow, seed = context.source.dataset.examples, context.pass_seed(context.pass_number)
+
+    def apply(inputs: Any, labels: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        example = flow.named(inputs, labels)
+        image, targets = stage.op(example[stage.feature], labels, **stage.values, seed=seed)
+        image = tf.ensure_shape(image, example[stage.feature].shape)
+        return flow.handed({**example, stage.feature: image, flow.target: targets})
+
+    return dataset.map(apply, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+
 def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.data.Dataset:
     """Return (features, target) in the same order; the model's base processes the inputs in batches."""
     function = context.backbone.features if context.backbone else None
@@ -166,6 +180,7 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     AfterTurbo: map_steps,
     Turbo: turbo,
     TurboAfterCache: turbo,
+    Mix: mix,
     SkipCorrupt: skip_corrupt,
     FullShuffle: full_shuffle,
     SampleByClass: full_shuffle,

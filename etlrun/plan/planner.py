@@ -17,6 +17,7 @@ from etlrun.stages.cache import POINTS, NoCache
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg
 from etlrun.stages.load import Batch, FullShuffle, Prefetch, SampleByClass, Shuffle
+from etlrun.stages.mix import Mix
 from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, ParseBatch, Step
@@ -102,6 +103,8 @@ class _Planner:
             if isinstance(stages[-1], Map) and all(step.parses for step in stages[-1].steps):
                 of_batches.insert(0, stages.pop())
         yield from (*stages, batch, *of_batches)
+        if load.mixes and not evaluation and not (self.spec.cache.keeps and self.spec.cache.at == "features"):
+            yield Mix(mixup_alpha=load.mixup_alpha, cutmix_alpha=load.cutmix_alpha)
         if load.prefetch:
             yield Prefetch(buffer_size=load.prefetch)
 

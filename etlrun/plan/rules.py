@@ -26,6 +26,8 @@ def validates(spec: RunSpec) -> bool:
 def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fault]) -> Iterator[Fault]:
     """Yield the faults of a run of these stages; flows are only valid if `so_far`, the faults of stages, is empty."""
     given, eval_steps = train[-1].gives, f"{spec.transform.block}.eval_steps"
+    if spec.load.mixes and not so_far:  # which gives training examples another target
+        given = given.with_feature(given.target, spec.dataset.examples.features[given.target])
     if not so_far and evaluation and evaluation[-1].gives != given:
         yield _fault(
             eval_steps,
@@ -111,6 +113,12 @@ def _classes(spec: RunSpec) -> Iterator[Fault]:
     for name in (name for name, is_set in values.items() if is_set and not is_class):
         expected, default = f"a class to predict; the target is {flow.target}", type(spec.load).default(name)
         yield _fault(spec.load.key(name), getattr(spec.load, name), expected, f"set {spec.load.key(name)}={default}")
+    if spec.load.mixes and spec.cache.keeps and spec.cache.at == "features":
+        for name in ("mixup_alpha", "cutmix_alpha"):
+            if getattr(spec.load, name):
+                expected = "0 with cache.at=features, which are no images"
+                remedy = f"set {spec.load.key(name)}=0, or cache.at=transformed"
+                yield _fault(spec.load.key(name), getattr(spec.load, name), expected, remedy)
     if values["class_weights"] and not (spec.fit is not None and spec.model.learns):
         expected = "none, since nothing is learned"
         yield _fault(spec.load.key("class_weights"), spec.load.class_weights, expected, "set load.class_weights=none")

@@ -19,6 +19,10 @@ PIPELINES = ("train", "validation")
 _BY_NAME = (("extract", ORDER), ("cache", SPEED), ("model", TRAINING), ("trainer", TRAINING), ("profile", SPEED))
 """Groups that select a stage by name, with the kind of change that another selection makes."""
 _ABSENT, _CACHE = object(), "the cache"
+_OF_TRAINING = {
+    Load.key("sample"): "the dataset", Load.key("mixup_alpha"): Batch.path, Load.key("cutmix_alpha"): Batch.path
+}  # fmt: skip
+"""Keys that change training examples alone, with the stage from which on they differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +144,8 @@ def _difference(path: str, old: Any, new: Any, kind: Kind) -> Difference:
     if path.startswith("dataset.") and kind == DATA:
         since = "the dataset"
         pipelines = tuple(name for name in PIPELINES if path == Dataset.key_of(name))
-    elif path == Load.key("sample"):
-        since, pipelines = "the dataset", ("train",)
+    elif path in _OF_TRAINING:
+        since, pipelines = _OF_TRAINING[path], ("train",)
     elif path == Load.key("drop_remainder"):
         kind, since, pipelines = DATA, Batch.path, ("train",)
         note = "keeps or drops the last, smaller batch of a pass"

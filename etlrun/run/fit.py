@@ -92,7 +92,14 @@ def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, traine
     scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
     model = models.build(stage, given_to_model(plan.train), scaling, source.num_classes)
     weights = class_weights(plan, source)
-    models.compile_for(model, stage, trainer, is_class=source.num_classes is not None, class_weights=weights)
+    models.compile_for(
+        model,
+        stage,
+        trainer,
+        is_class=source.num_classes is not None,
+        class_weights=weights,
+        mixes=plan.spec.load.mixes,
+    )
     return model
 
 

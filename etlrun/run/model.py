@@ -18,6 +18,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 
 from etlrun.errors import WorldError, headline
 from etlrun.graph.context import Backbone
+from etlrun.run import mixed
 from etlrun.run.backend import accelerators
 from etlrun.run.balanced import BalancedCrossentropy
 from etlrun.stages.flow import Flow
@@ -197,17 +198,19 @@ def compile_for(
     *,
     is_class: bool = True,
     class_weights: Sequence[float] | None = None,
+    mixes: bool = False,
 ) -> None:
     """Compile `model` with its optimizer, loss and metrics; an emulated model has none."""
     if not stage.learns:
         model.compile()
         return
+    weighted = BalancedCrossentropy(class_weights) if class_weights else None
     optimizer: Any = keras.optimizers.get(
         {"class_name": trainer.optimizer, "config": {"learning_rate": trainer.learning_rate}}
     )
     model.compile(
         optimizer=optimizer,
-        **_objective(is_class=is_class, loss=BalancedCrossentropy(class_weights) if class_weights else None),
+        **(mixed.objective() if mixes else _objective(is_class=is_class, loss=weighted)),
         jit_compile=trainer.jit_compile,
     )
 

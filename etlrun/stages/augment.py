@@ -23,7 +23,6 @@ else:
 
 Fraction = Annotated[float, Field(ge=0, le=1), Expected("a number from 0 to 1")]
 Probability = Annotated[float, Field(gt=0, le=1), Expected("a probability above 0, at most 1")]
-Factor = Annotated[float, Field(ge=0, allow_inf_nan=False), Expected("a non-negative number")]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Share = Annotated[float, Field(gt=0, le=1)]
 Ratios = Annotated[tuple[_Positive, _Positive], Expected("[lower, upper], two positive numbers")]

@@ -62,6 +62,7 @@ OptionalText = Annotated[str | None, Expected("a string or null")]
 _LARGEST = 2**63 - 1
 
 Natural = Annotated[int, Field(ge=0, le=_LARGEST), Expected("a non-negative integer")]
+Factor = Annotated[float, Field(ge=0, allow_inf_nan=False), Expected("a non-negative number")]
 Seed = Annotated[int, Field(ge=0, lt=2**32), Expected("an integer from 0 to 2**32 - 1")]
 Positive = Annotated[int, Field(ge=1, le=_LARGEST), Expected("a positive integer")]
 OptionalPositive = Annotated[Annotated[int, Field(ge=1, le=_LARGEST)] | None, Expected("a positive integer, or null")]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from etlrun.stages.augment import Factor, Fraction, Probability, drawn, require_colours, rounded
-from etlrun.stages.base import DATA, Expected
+from etlrun.stages.augment import Fraction, Probability, drawn, require_colours, rounded
+from etlrun.stages.base import DATA, Expected, Factor
 from etlrun.stages.flow import Feature
 from etlrun.stages.step import Step
 

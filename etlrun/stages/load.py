@@ -16,6 +16,7 @@ from etlrun.stages.base import (
     TRAINING,
     Buffer,
     Expected,
+    Factor,
     Flag,
     Natural,
     Nodes,
@@ -185,6 +186,9 @@ class Load(Stage):
             are read by number: from their files with extract=sequential, later passes from a cache on disk.
         sample: `uniform_by_class` draws the class of each training example at the same odds, with shuffle=full; `all`
             reads each example once.
+        mixup_alpha: Alpha of MixUp, which mixes the images and the targets of a training batch in pairs; 0 for none.
+        cutmix_alpha: Alpha of CutMix, which cuts a rectangle out of another image; 0 for none. With both, each batch
+            gets one of them at the same odds.
         class_weights: `balanced` weighs the losses of each class by the inverse of its share of the training examples;
             the mean weight of an example is 1.
     """
@@ -200,11 +204,21 @@ class Load(Stage):
     num_parallel_calls: Annotated[Parallelism, SPEED] = None
     sample: Annotated[Literal["all", "uniform_by_class"], Expected("all or uniform_by_class"), DATA] = "all"
     class_weights: Annotated[Literal["none", "balanced"], Expected("none or balanced"), TRAINING] = "none"
+    mixup_alpha: Annotated[Factor, DATA] = 0.0
+    cutmix_alpha: Annotated[Factor, DATA] = 0.0
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         if self.sample != "all" and not self.is_by_number:
             needed = "all, since a buffer reads each example once"
             yield "sample", self.sample, needed, "set load.shuffle=full, or load.sample=all"
+        if self.class_weights != "none" and self.mixes:
+            needed = "none with mixed images, which have two classes"
+            yield "class_weights", self.class_weights, needed, "set load.class_weights=none, or both alphas to 0"
+
+    @property
+    def mixes(self) -> bool:
+        """Whether the images of a training batch are mixed in pairs."""
+        return self.mixup_alpha > 0 or self.cutmix_alpha > 0
 
     @property
     def is_by_number(self) -> bool:

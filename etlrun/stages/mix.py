@@ -1,0 +1,136 @@
+"""Mixing of the images of a batch in pairs: MixUp and CutMix.
+
+The target of a mixed example is float32 (3,): the class of the image, the class of its partner, and the share of the
+first. The loss is linear in the targets, so that this says the same as one-hot targets that are mixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from etlrun.stages.augment import rounded
+from etlrun.stages.base import DATA, Factor, Nodes, Scope, Stage
+from etlrun.stages.flow import Feature, Flow, UnfitError
+from etlrun.stages.image import require_decoded
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import keras, tf
+
+MIXED = Feature(dtype="float32", shape=(3,))
+"""Target of a mixed example: its class, the class of its partner, and the share of the first in [0, 1]."""
+
+
+def beta(alpha: float, seed: tf.Tensor) -> tf.Tensor:
+    """Return a float32 scalar drawn from Beta(alpha, alpha) by a seed of shape (2,)."""
+    pair = tf.random.stateless_gamma((2,), seed, alpha)
+    return pair[0] / tf.maximum(tf.reduce_sum(pair), 1e-30)
+
+
+def mixed_up(images: tf.Tensor, partners: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
+    """Return `share * images + (1 - share) * partners`; uint8 is rounded."""
+    one, other = tf.cast(images, tf.float32), tf.cast(partners, tf.float32)
+    return rounded(share * one + (1.0 - share) * other, images.dtype)
+
+
+def cut_mixed(
+    images: tf.Tensor, partners: tf.Tensor, share: tf.Tensor, centre: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return images with a rectangle of their partners, and the share of the pixels that stay.
+
+    Its sides are those of the image by `sqrt(1 - share)`; its `centre` (2,) is in [0, 1), and what lies outside is cut.
+    """
+    sides = tf.shape(images)[1:3]
+    half = tf.cast(tf.cast(sides, tf.float32) * tf.sqrt(1.0 - share), tf.int32) // 2
+    middle = tf.cast(tf.cast(sides, tf.float32) * centre, tf.int32)
+    start, end = tf.maximum(middle - half, 0), tf.minimum(middle + half, sides)
+    rows, columns = tf.range(sides[0]), tf.range(sides[1])
+    is_row, is_column = (rows >= start[0]) & (rows < end[0]), (columns >= start[1]) & (columns < end[1])
+    inside = (is_row[:, tf.newaxis] & is_column)[tf.newaxis, ..., tf.newaxis]
+    stays = 1.0 - tf.cast(tf.reduce_prod(end - start), tf.float32) / tf.cast(tf.reduce_prod(sides), tf.float32)
+    return tf.where(inside, partners, images), stays
+
+
+def mixed_crossentropy(targets: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:
+    """Return the crossentropy of each example: of labels (batch,), or of the targets (batch, 3) of mixed images."""
+    if tuple(targets.shape)[1:] != (3,):
+        return keras.losses.sparse_categorical_crossentropy(targets, probabilities)
+    one, other, share = keras.ops.unstack(targets, 3, axis=-1)
+    of_one, of_other = (keras.losses.sparse_categorical_crossentropy(of, probabilities) for of in (one, other))
+    return share * of_one + (1.0 - share) * of_other
+
+
+def mixed_accuracy(targets: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:
+    """Return the accuracy of each example; of a mixed one, the share of the class that is predicted."""
+    if tuple(targets.shape)[1:] != (3,):
+        return keras.metrics.sparse_categorical_accuracy(targets, probabilities)
+    one, other, share = keras.ops.unstack(targets, 3, axis=-1)
+    of_one, of_other = (keras.metrics.sparse_categorical_accuracy(of, probabilities) for of in (one, other))
+    return share * keras.ops.cast(of_one, share.dtype) + (1.0 - share) * keras.ops.cast(of_other, share.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mix(Stage):
+    """Mixes each image of a batch with another one, by MixUp or by CutMix, or by one of the two at the same odds.
+
+    The share of a batch is drawn from Beta(alpha, alpha), and its partners are in random order, both by the seed of the
+    pass and a checksum of the batch.
+    Sources: Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018; Yun et al., "CutMix: Regularization
+    Strategy to Train Strong Classifiers with Localizable Features", ICCV 2019.
+
+    Attributes:
+        mixup_alpha: Alpha of MixUp; 0 for none.
+        cutmix_alpha: Alpha of CutMix; 0 for none.
+    """
+
+    path: ClassVar[str] = "load.mix"
+    feature: ClassVar[str] = "image"
+    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Map", "ParallelMap"), is_single=True),)
+    scope: ClassVar[Scope] = Scope.EACH
+    random: ClassVar[bool] = True
+    calls: ClassVar[tuple[Callable[..., Any], ...]] = (rounded, beta, mixed_up, cut_mixed)
+
+    mixup_alpha: Annotated[Factor, DATA]
+    cutmix_alpha: Annotated[Factor, DATA]
+
+    def flow(self, incoming: Flow) -> Flow:
+        image = incoming.feature(self.feature)
+        require_decoded(image)
+        if not incoming.features[incoming.target].is_class:
+            raise UnfitError(expected="a class to predict", remedy="set load.mixup_alpha=0 and load.cutmix_alpha=0")
+        return incoming.with_feature(incoming.target, MIXED)
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Fields by name, as `op` takes them."""
+        return {"mixup_alpha": self.mixup_alpha, "cutmix_alpha": self.cutmix_alpha}
+
+    @staticmethod
+    def op(
+        image: tf.Tensor, labels: tf.Tensor, *, mixup_alpha: float, cutmix_alpha: float, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """(batch, height, width, 3), int64 (batch,) -> the same shape and dtype, float32 (batch, 3)."""
+        numbers = tf.bitcast(image, tf.int32) if image.dtype == tf.float32 else image
+        whole = tf.stack([seed, tf.reduce_sum(tf.cast(numbers, tf.int64))])
+        of_share, of_order, of_centre, of_choice = (tf.random.fold_in(whole, salt) for salt in range(1, 5))
+        order = tf.argsort(tf.random.stateless_uniform(tf.shape(labels), of_order))
+        partners = tf.gather(image, order)
+        share = beta(mixup_alpha or cutmix_alpha, of_share)
+        centre = tf.random.stateless_uniform((2,), of_centre)
+        if mixup_alpha and cutmix_alpha:
+            of_cut = beta(cutmix_alpha, of_share)
+            image, share = tf.cond(
+                tf.random.stateless_uniform((), of_choice, 0, 2, tf.int32) == 0,
+                lambda: (mixed_up(image, partners, share), share),
+                lambda: cut_mixed(image, partners, of_cut, centre),
+            )
+        elif mixup_alpha:
+            image = mixed_up(image, partners, share)
+        else:
+            image, share = cut_mixed(image, partners, share, centre)
+        targets = [tf.cast(labels, tf.float32), tf.cast(tf.gather(labels, order), tf.float32)]
+        return image, tf.stack([*targets, tf.fill(tf.shape(targets[0]), share)], axis=1)

@@ -1,0 +1,165 @@
+"""MixUp and CutMix: what they make of a batch, of its targets, and of a training."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from etlrun.config.grid import resolve
+from etlrun.config.request import Request
+from etlrun.eject.program import ejected, versions
+from etlrun.errors import ConfigError
+from etlrun.stages import STAGES
+from etlrun.stages.mix import Mix, beta, mixed_accuracy, mixed_crossentropy
+from tests.configs import plan_of
+from tests.quick import shallow
+from tests.runs import losses_of, run_here
+from tests.test_eject import as_bytes, loaded
+from tests.test_own_data import batches, folder, of_folder
+
+__all__ = ["folder"]
+RANDOM = np.random.default_rng(0)
+IMAGES = RANDOM.integers(256, size=(6, 16, 24, 3), dtype=np.uint8)
+LABELS = np.array([3, 1, 4, 1, 5, 9])
+NAMES = {"mixup": (0.4, 0.0), "cutmix": (0.0, 1.0), "either": (0.4, 1.0)}
+
+
+def mixed(images: np.ndarray, seed: int, mixup: float, cutmix: float) -> tuple[np.ndarray, np.ndarray]:
+    found = Mix.op(
+        tf.constant(images),
+        tf.constant(LABELS),
+        mixup_alpha=mixup,
+        cutmix_alpha=cutmix,
+        seed=tf.constant(seed, tf.int64),
+    )
+    return found[0].numpy(), found[1].numpy()
+
+
+def partners(targets: np.ndarray) -> list[int]:
+    """The example that each one is mixed with, or the first of its class."""
+    return [next(place for place, label in enumerate(LABELS) if label == target) for target in targets[:, 1]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_keeps_its_form_and_targets_are_classes_and_a_share(name: str) -> None:
+    for images in (IMAGES, IMAGES.astype(np.float32) / 255):
+        pixels, targets = mixed(images, 1, *NAMES[name])
+        assert (pixels.shape, pixels.dtype) == (images.shape, images.dtype)
+        assert targets.dtype == np.float32
+        np.testing.assert_array_equal(targets[:, 0], LABELS)
+        assert sorted(targets[:, 1]) == sorted(LABELS)
+        assert len(set(targets[:, 2])) == 1
+        assert 0 <= targets[0, 2] <= 1
+
+
+def test_mixup_is_the_weighted_mean_of_two_images() -> None:
+    images = IMAGES.astype(np.float32)
+    images[3] = images[1]  # of one class, so that the targets tell all partners
+    pixels, targets = mixed(images, 5, 0.4, 0.0)
+    share = targets[0, 2]
+    wanted = share * images + (1 - share) * images[partners(targets)]
+    np.testing.assert_allclose(pixels, wanted, rtol=1e-6)
+    assert 0 < share < 1
+    whole, _ = mixed(images.astype(np.uint8), 5, 0.4, 0.0)
+    assert whole.dtype == np.uint8
+
+
+def test_cutmix_has_a_rectangle_of_the_partner_and_the_share_of_the_rest() -> None:
+    images = IMAGES.copy()
+    images[3] = images[1]
+    shares = []
+    for seed in range(20):
+        pixels, targets = mixed(images, seed, 0.0, 1.0)
+        others = images[partners(targets)]
+        is_own, is_other = (pixels == images).all(-1), (pixels == others).all(-1)
+        assert (is_own | is_other).all()
+        shares.append(targets[0, 2])
+        cut = ~is_own[0] if targets[0, 1] != LABELS[0] else np.zeros((16, 24), bool)
+        if cut.any():
+            rows, columns = np.flatnonzero(cut.any(1)), np.flatnonzero(cut.any(0))
+            area = (rows[-1] + 1 - rows[0]) * (columns[-1] + 1 - columns[0])
+            assert 1 - area / (16 * 24) == pytest.approx(shares[-1], abs=1e-6)
+    assert min(shares) < 0.4
+    assert max(shares) > 0.8
+
+
+def test_shares_are_drawn_from_a_beta_distribution() -> None:
+    drawn = np.array([float(beta(0.4, tf.constant([seed, 7], tf.int64))) for seed in range(1500)])
+    assert abs(drawn.mean() - 0.5) < 0.04
+    assert abs(drawn.var() - 0.25 / (2 * 0.4 + 1)) < 0.02  # the variance of Beta(a, a) is 1 / (4 (2a + 1))
+
+
+def test_both_are_chosen_at_the_same_odds() -> None:
+    images = IMAGES.astype(np.float32) + 0.25
+    cut = 0
+    for seed in range(60):
+        pixels, _ = mixed(images, seed, 1.0, 1.0)
+        cut += bool(np.isin(pixels, images).all())
+    assert 15 < cut < 45
+
+
+def test_the_loss_and_the_accuracy_are_those_of_mixed_one_hot_targets() -> None:
+    probabilities = tf.nn.softmax(tf.constant(RANDOM.normal(size=(6, 10)), tf.float32))
+    _, targets = mixed(IMAGES, 3, 0.4, 0.0)
+    one, other, share = targets[:, 0].astype(int), targets[:, 1].astype(int), targets[0, 2]
+    hot = share * np.eye(10)[one] + (1 - share) * np.eye(10)[other]
+    wanted = keras.losses.categorical_crossentropy(hot.astype(np.float32), probabilities)
+    np.testing.assert_allclose(mixed_crossentropy(tf.constant(targets), probabilities), wanted, rtol=1e-5)
+    predicted = np.argmax(probabilities, axis=1)
+    hits = share * (predicted == one) + (1 - share) * (predicted == other)
+    np.testing.assert_allclose(mixed_accuracy(tf.constant(targets), probabilities), hits, rtol=1e-6)
+    plain = keras.losses.sparse_categorical_crossentropy(LABELS, probabilities)
+    np.testing.assert_array_equal(mixed_crossentropy(tf.constant(LABELS), probabilities), plain)
+
+
+OWN = ("load.mixup_alpha=0.2", "load.cutmix_alpha=1.0", "cache=none")
+
+
+def test_passes_differ_and_are_repeated_by_a_program(folder: Path, tmp_path: Path) -> None:
+    plan = of_folder(folder, *OWN)
+    found = batches(plan, passes=2)
+    assert found == batches(of_folder(folder, *OWN, "transform.num_parallel_calls=null"), passes=2)
+    assert found[: len(found) // 2] != found[len(found) // 2 :]
+    assert found != batches(of_folder(folder, *OWN, "trainer.seed=1"), passes=2)
+    assert as_bytes(loaded(ejected(plan, [], versions()), tmp_path).train_dataset().take(len(found))) == found
+
+
+def test_a_program_trains_to_the_losses_of_the_run_and_its_model_is_loaded(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shallow(monkeypatch)
+    data = ["dataset=folder", f"dataset.dir='{folder}'", "load.batch_size=8", "transform.resize.size=[32,32]"]
+    words = [*data, *OWN, "trainer.epochs=2"]
+    status, whole = run_here(tmp_path / "whole", words)
+    assert status == 0
+    monkeypatch.chdir(tmp_path)
+    history = (
+        loaded(ejected(resolve(Request(overrides=words), STAGES).plan, words, versions()), tmp_path).train().history
+    )
+    measures = ("loss", "accuracy", "val_loss", "val_accuracy")
+    assert [[history[key][epoch] for key in measures] for epoch in range(2)] == losses_of(whole)
+    run_here(tmp_path / "half", [*words, "trainer.epochs=1"])
+    status, rest = run_here(tmp_path / "rest", [*words, f"trainer.resume={tmp_path / 'half'}"])
+    assert (status, losses_of(rest)) == (0, losses_of(whole))
+
+
+FAULTS = {
+    ("load.mixup_alpha=-1",): "load.mixup_alpha: found -1; expected a non-negative number",
+    ("load.cutmix_alpha=1", "load.class_weights=balanced"): (
+        "load.class_weights: found balanced; expected none with mixed images, which have two classes\n"
+        "    -> set load.class_weights=none, or both alphas to 0"
+    ),
+    ("load.mixup_alpha=0.2", "cache.at=features", "model.trainable=false"): (
+        "load.mixup_alpha: found 0.2; expected 0 with cache.at=features, which are no images\n"
+        "    -> set load.mixup_alpha=0, or cache.at=transformed"
+    ),
+}
+
+
+@pytest.mark.parametrize("words", FAULTS, ids=" ".join)
+def test_what_can_not_be_mixed_is_refused(words: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError) as error:
+        plan_of(*words)
+    assert str(error.value) == FAULTS[words]
