@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from etlrun.cli import check, diff, launch, multirun
+from etlrun.cli import doctor as doctors
 from etlrun.cli import show as shows
 from etlrun.config import grid
 from etlrun.config.request import Request
@@ -117,6 +118,17 @@ def _eject(arguments: list[str]) -> None:
     sys.stdout.write(program.ejected(plan, arguments, program.versions()))
 
 
+def _doctor(arguments: list[str]) -> None:
+    known, request = _parsed(doctors.parser(), arguments)
+    doctors.doctor(grid.resolve(request, STAGES).plan, known, arguments)
+
+
+def _stats(arguments: list[str]) -> None:
+    says = "Print the mean and the standard deviation of the training images, for the step `normalize`."
+    _, request = _parsed(argparse.ArgumentParser(prog="etlrun stats", description=says), arguments)
+    doctors.stats(grid.resolve(request, STAGES).plan)
+
+
 def _show(arguments: list[str]) -> None:
     known, request = _parsed(shows.parser(), arguments)
     shows.show(grid.resolve(request, STAGES).plan, known, arguments)
@@ -157,6 +169,8 @@ def _freeze(arguments: list[str]) -> None:
 COMMANDS = {
     "plan": _plan,
     "show": _show,
+    "doctor": _doctor,
+    "stats": _stats,
     "eject": _eject,
     "report": _report,
     "freeze": _freeze,

@@ -60,7 +60,7 @@ def check(source: Source, journal: Path, done: Callable[[int], None]) -> list[Ve
     missing = [number for number, key in enumerate(keys) if key not in known]
     done(len(keys) - len(missing))
     unreadable: list[Fault] = []
-    with _pillow_as_header_reader(), threads() as pool, journal.open("a", encoding="utf-8") as file:
+    with pillow_as_header_reader(), threads() as pool, journal.open("a", encoding="utf-8") as file:
         file.write("\n")  # ends a line that a kill has cut off
         chunks = [missing[start : start + _CHUNK] for start in range(0, len(missing), _CHUNK)]
         found = pool.map(lambda numbers: [verdict(source, source.entries[number]) for number in numbers], chunks)
@@ -125,7 +125,7 @@ def faults_of(source: Source, verdicts: Sequence[Verdict]) -> list[Fault]:
 
 
 @contextmanager
-def _pillow_as_header_reader() -> Iterator[None]:
+def pillow_as_header_reader() -> Iterator[None]:
     """Have Pillow return the size of any image, however large, and not warn of what it alone would decode."""
     limit = Image.MAX_IMAGE_PIXELS
     Image.MAX_IMAGE_PIXELS = None

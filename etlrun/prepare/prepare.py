@@ -53,7 +53,7 @@ def prepare(options: Options, source: Source) -> Prepared:
     from etlrun.prepare.metadata import require_unknown, write_metadata  # imports TFDS, after the source is known
 
     require_unknown(options)
-    with working(options) as work, _progress() as task:
+    with working(options) as work, progress() as task:
         work.require_space(source)
         if source.unpacked_bytes:
             work.unpacked.mkdir()
@@ -125,14 +125,14 @@ def is_training(split: str) -> bool:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
+def progress() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
     """Yield a function that begins a task of so many images, and returns a function to which progress is told."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
 
         def begin(what: str, total: int) -> Callable[[int], None]:
-            task = progress.add_task(what, total=total)
-            return lambda count: progress.advance(task, count)
+            task = bars.add_task(what, total=total)
+            return lambda count: bars.advance(task, count)
 
         yield begin

@@ -125,22 +125,10 @@ def corrupt_records(source: Source, split: Split) -> Iterator[CorruptRecord]:
 
 def _in_shard(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRecord]:
     parse = source.parser()
-    records = iter(split.read(shard.path, shard.skip, shard.take))
-    for number in range(shard.skip, shard.skip + shard.take):
-        try:
-            record = next(records)
-        except (tf.errors.DataLossError, StopIteration) as error:
-            reason = "the end of the file" if isinstance(error, StopIteration) else headline(error)
-            yield CorruptRecord(
-                path=shard.path,
-                record=number,
-                reason=reason,
-                expected=f"{shard.skip + shard.take} complete records: the shard is truncated or damaged",
-                lost=shard.skip + shard.take - number,
-            )
+    for number, record in records_of(source, split, shard):
+        if isinstance(record, CorruptRecord):
+            yield record
             return
-        except tf.errors.OpError as error:
-            raise source.unreadable(shard.path, reason_of(error, shard.path) or headline(error)) from error
         path, place = split.place(shard, number)
         try:
             problem = _problem(source, parse, record)
@@ -148,6 +136,32 @@ def _in_shard(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRec
             raise source.unreadable(path, reason_of(error, path) or headline(error)) from error
         if problem:
             yield CorruptRecord(path=path, record=place, reason=problem[0], expected=problem[1])
+
+
+def records_of(source: Source, split: Split, shard: Shard) -> Iterator[tuple[int, tf.Tensor | CorruptRecord]]:
+    """Yield the records of a shard (string scalars) with their numbers; where it is damaged, that in place of the rest.
+
+    Raises:
+        WorldError: The file can't be opened or read.
+    """
+    records = iter(split.read(shard.path, shard.skip, shard.take))
+    for number in range(shard.skip, shard.skip + shard.take):
+        try:
+            record = next(records)
+        except (tf.errors.DataLossError, StopIteration) as error:
+            reason = "the end of the file" if isinstance(error, StopIteration) else headline(error)
+            damage = CorruptRecord(
+                path=shard.path,
+                record=number,
+                reason=reason,
+                expected=f"{shard.skip + shard.take} complete records: the shard is truncated or damaged",
+                lost=shard.skip + shard.take - number,
+            )
+            yield number, damage
+            return
+        except tf.errors.OpError as error:
+            raise source.unreadable(shard.path, reason_of(error, shard.path) or headline(error)) from error
+        yield number, record
 
 
 def _problem(source: Source, parse: object, record: tf.Tensor) -> tuple[str, str] | None:

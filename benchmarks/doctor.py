@@ -1,0 +1,101 @@
+"""Perceptual hashes of the doctor: which versions of a photo they miss, and which photos they take for alike.
+
+python -m benchmarks.doctor --data-dir DIR [--photos 400] [--output benchmarks/results/doctor.md]
+
+Versions of the first photos are searched for among all photos; a version that does not find its photo is missed. All
+pairs of photos are compared for those that are taken for alike. The time is that of a whole `etlrun doctor` of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow_datasets as tfds
+from PIL import Image
+
+from etlrun.config.grid import resolve
+from etlrun.config.request import Request
+from etlrun.examine.doctor import diagnosed
+from etlrun.examine.doctor_image import look_at
+from etlrun.examine.doctor_pairs import near
+from etlrun.examine.doctor_scan import LOOKED
+from etlrun.stages import STAGES
+
+
+def jpeg(image: Image.Image, quality: int = 90) -> bytes:
+    """An image as a JPEG file."""
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=quality)
+    return file.getvalue()
+
+
+def cropped(image: Image.Image, share: float) -> Image.Image:
+    """An image without a share of its sides at each side."""
+    width, height = image.size
+    return image.crop((int(width * share), int(height * share), int(width * (1 - share)), int(height * (1 - share))))
+
+
+def resized(image: Image.Image, factor: float) -> Image.Image:
+    """An image of another size."""
+    return image.resize((max(1, int(image.width * factor)), max(1, int(image.height * factor))))
+
+
+VERSIONS: dict[str, Callable[[Image.Image], bytes]] = {
+    "JPEG quality 70": lambda image: jpeg(image, 70),
+    "JPEG quality 20": lambda image: jpeg(image, 20),
+    "half the size": lambda image: jpeg(resized(image, 0.5)),
+    "twice the size": lambda image: jpeg(resized(image, 2.0)),
+    "1 % cut off each side": lambda image: jpeg(cropped(image, 0.01)),
+    "3 % cut off each side": lambda image: jpeg(cropped(image, 0.03)),
+    "5 % cut off each side": lambda image: jpeg(cropped(image, 0.05)),
+    "mirrored": lambda image: jpeg(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)),
+}
+
+
+def looked(images: list[bytes]) -> npt.NDArray[np.void]:
+    """What the doctor keeps of these images."""
+    found = np.zeros(len(images), LOOKED)
+    for row, look in zip(found, map(look_at, images), strict=True):
+        row["digest"], row["hash"], row["is_flat"] = look.digest, look.hash, look.is_flat
+    return found
+
+
+def main() -> None:
+    """Measure, print, and write the table where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", required=True)
+    parser.add_argument("--photos", type=int, default=400)
+    parser.add_argument("--output", type=Path)
+    known = parser.parse_args()
+    builder = tfds.builder("cats_vs_dogs", data_dir=known.data_dir)
+    raw = builder.as_dataset(split="train", decoders={"image": tfds.decode.SkipDecoding()})
+    photos = [example["image"] for example in raw.as_numpy_iterator()]
+    everything = looked(photos)
+    lines = ["| version of a photo | missed |", "|---|---|"]
+    for name, version in VERSIONS.items():
+        rows = looked([version(Image.open(io.BytesIO(photo)).convert("RGB")) for photo in photos[: known.photos]])
+        hits = sum(number == other for number, other, _ in near(everything, rows))
+        lines.append(f"| {name} | {1 - hits / known.photos:.1%} |")
+    halves = [everything[: len(photos) // 2], everything[len(photos) // 2 :]]
+    pairs = len(halves[0]) * len(halves[1])
+    lines += ["", f"Of {pairs:,} pairs of photos, {len([*near(*halves)])} were taken for alike."]
+    words = ["dataset=cats_vs_dogs", f"dataset.data_dir={known.data_dir}"]
+    began_s = time.perf_counter()
+    diagnosed(resolve(Request(overrides=words), STAGES).plan, lambda *_: lambda _: None, is_whole=False)
+    rate = len(photos) / (time.perf_counter() - began_s)
+    lines += ["", f"A whole diagnosis of {len(photos):,} photos: {rate:,.0f} images/s."]
+    text = "\n".join(lines) + "\n"
+    print(text)
+    if known.output:
+        head = f"`python -m benchmarks.doctor --data-dir DIR --photos {known.photos}` on 2 cores, beside other work"
+        known.output.write_text(f"{head}\n\n{text}")
+
+
+if __name__ == "__main__":
+    main()

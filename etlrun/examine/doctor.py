@@ -1,0 +1,256 @@
+"""Diagnosis of a dataset of images: what is in it, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from etlrun.errors import WorldError
+from etlrun.examine.doctor_pairs import identical, near
+from etlrun.examine.doctor_scan import Scan, scanned
+from etlrun.plan.plan import Plan
+from etlrun.sources.base import Source
+from etlrun.sources.open import open_source
+from etlrun.stages.cache import kept_bytes
+from etlrun.stages.dataset import IMAGE
+
+NAMED = 20
+"""Places that a finding names."""
+MOST_UNLIKE = 10
+"""Ratio of the largest to the smallest class, from which on it is a finding."""
+_QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something that is wrong.
+
+    Attributes:
+        text: What was found.
+        remedy: What to do.
+        places: Files and records, the first `NAMED` of them.
+        images: Numbers (of the split, of the image) of some that show it.
+    """
+
+    text: str
+    remedy: str
+    places: tuple[str, ...] = ()
+    images: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitFigures:
+    """Figures of a split.
+
+    Attributes:
+        name: Name in TFDS's slicing language.
+        examples: Number of examples, and of the `files` that hold them.
+        broken: Examples that can't be used.
+        bytes_per_example: Mean size of the encoded images.
+        classes: Examples of each class by name.
+        widths: Least, 5 %, median, 95 % and largest width in pixels; `heights` and `aspect_ratios` (width / height)
+            likewise.
+        formats: Examples of each format; `colours` likewise.
+        cache_bytes: Size of a cache at each point, by its name.
+    """
+
+    name: str
+    examples: int
+    files: int
+    broken: int
+    bytes_per_example: float
+    classes: Mapping[str, int]
+    widths: tuple[float, ...]
+    heights: tuple[float, ...]
+    aspect_ratios: tuple[float, ...]
+    formats: Mapping[str, int]
+    colours: Mapping[str, int]
+    cache_bytes: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """What is in a dataset, and what is wrong with it.
+
+    Attributes:
+        dataset: Its name.
+        findings: What is wrong, the worst first.
+        splits: Figures of each split.
+        scans: Scans of the splits.
+        class_names: Names of the classes.
+    """
+
+    dataset: str
+    findings: tuple[Finding, ...]
+    splits: tuple[SplitFigures, ...]
+    scans: tuple[Scan, ...] = field(repr=False)
+    class_names: tuple[str, ...]
+
+
+def diagnosed(plan: Plan, done: Callable[[str, int], Callable[[int], None]], *, is_whole: bool) -> Diagnosis:
+    """Examine the splits of a plan, or all of its dataset.
+
+    Raises:
+        WorldError: The dataset is missing, has no images with a class, or a file can't be read.
+    """
+    dataset = plan.spec.dataset
+    flow = dataset.examples
+    if flow.inputs != (IMAGE,) or not flow.features[flow.target].is_class:
+        raise WorldError(
+            where="dataset",
+            found=str(flow.replace(record="")),
+            expected="images with a class, which a doctor can examine",
+            remedy="leave dataset.features and dataset.target out",
+        )
+    source = open_source(dataset.as_it_is())
+    names = [*source.counts] if is_whole else [dataset.split, *([dataset.eval_split] if dataset.eval_split else [])]
+    splits = [source.split(name, dataset.key("split")) for name in names if not is_whole or source.counts[name]]
+    scans = tuple(scanned(source, split, done(split.name, split.num_examples)) for split in splits)
+    class_names = source.class_names or tuple(map(str, range(source.num_classes or 0)))
+    return Diagnosis(
+        dataset=source.full_name,
+        findings=tuple(_findings(plan, scans, class_names)),
+        splits=tuple(_figures(plan, source, scan, class_names) for scan in scans),
+        scans=scans,
+        class_names=class_names,
+    )
+
+
+def _figures(plan: Plan, source: Source, scan: Scan, class_names: Sequence[str]) -> SplitFigures:
+    looks = scan.looks[~scan.looks["is_broken"]]
+    counts = np.bincount(looks["label"], minlength=len(class_names)) if len(looks) else np.zeros(len(class_names), int)
+    ratios = looks["width"] / np.maximum(looks["height"], 1)
+    return SplitFigures(
+        name=scan.split.name,
+        examples=scan.split.num_examples,
+        files=len(scan.split.paths),
+        broken=scan.lost,
+        bytes_per_example=float(looks["size_bytes"].mean()) if len(looks) else 0.0,
+        classes=dict(zip(class_names, map(int, counts), strict=True)),
+        widths=_quantiles(looks["width"]),
+        heights=_quantiles(looks["height"]),
+        aspect_ratios=_quantiles(ratios),
+        formats=_counted(looks["format"]),
+        colours=_counted(looks["colours"]),
+        cache_bytes=_cache_bytes(plan, source, looks, scan.split.num_examples),
+    )
+
+
+def _quantiles(values: Any) -> tuple[float, ...]:
+    return tuple(round(float(value), 3) for value in np.quantile(values, _QUANTILES)) if len(values) else ()
+
+
+def _counted(values: Any) -> dict[str, int]:
+    names, counts = np.unique(values, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    return {str(names[place]) or "unknown": int(counts[place]) for place in order}
+
+
+def _cache_bytes(plan: Plan, source: Source, looks: Any, count: int) -> dict[str, int]:
+    """Return the size of a cache of `count` examples at each point."""
+    if not len(looks):
+        return {}
+    fixed = source.dataset.examples.fixed_bytes
+    pixels = float((looks["width"].astype(np.int64) * looks["height"] * 3).mean())
+    each = {"source": float(looks["size_bytes"].mean()) + fixed, "decoded": pixels + fixed}
+    transformed = plan.train[-1].gives.example_bytes
+    if transformed is not None:
+        each["transformed"] = transformed
+    if plan.spec.model.features is not None:
+        each["features"] = 4 * plan.spec.model.features + fixed
+    return {point: kept_bytes(count, size) for point, size in each.items()}
+
+
+def _findings(plan: Plan, scans: Sequence[Scan], class_names: Sequence[str]) -> Iterator[Finding]:
+    for scan in scans:
+        if scan.broken:
+            yield Finding(
+                text=f"{scan.lost:,} of {scan.split.num_examples:,} examples of {scan.split.name} can't be used",
+                remedy="repair them, or set dataset.on_corrupt=skip",
+                places=tuple(f"{place}: {reason}" for place, reason in scan.broken[:NAMED]),
+            )
+    yield from _identical(scans)
+    for number, scan in enumerate(scans[1:], 1):
+        yield from _near(scans[0], scan, number)
+    for scan in scans:
+        yield from _balance(scan, class_names)
+    yield from _too_small(plan, scans)
+
+
+def _identical(scans: Sequence[Scan]) -> Iterator[Finding]:
+    looks = np.concatenate([scan.looks for scan in scans])
+    splits = np.repeat(np.arange(len(scans)), [len(scan.looks) for scan in scans])
+    firsts = np.concatenate([np.arange(len(scan.looks)) for scan in scans])
+    groups = identical(looks, splits)
+    kinds = (
+        (groups.is_across, "are in several splits", "remove them from one, or prepare the images with --split"),
+        (groups.is_conflicting, "have several labels", "correct the labels, or remove the images"),
+        (~groups.is_across, "are several times in one split", "remove them, unless they are to count more"),
+    )
+    for chosen, text, remedy in kinds:
+        of = [group for group, is_chosen in zip(groups.members, chosen, strict=True) if is_chosen]
+        if of:
+            named = [[(int(splits[member]), int(firsts[member])) for member in group] for group in of]
+            yield Finding(
+                text=f"{len(of):,} image{'s' * (len(of) > 1)} {text if len(of) > 1 else _singular(text)}",
+                remedy=remedy,
+                places=tuple(" = ".join(scans[s].place(i) for s, i in group) for group in named[:NAMED]),
+                images=tuple(group[0] for group in named[:NAMED]),
+            )
+
+
+def _singular(text: str) -> str:
+    return text.replace("are ", "is ", 1).replace("have ", "has ", 1).replace("them", "it")
+
+
+def _near(first: Scan, second: Scan, number: int) -> Iterator[Finding]:
+    found = [*near(first.looks, second.looks)]
+    if found:
+        one = len(found) == 1
+        yield Finding(
+            text=f"{len(found):,} image{'' if one else 's'} of {second.split.name} look{'s' * one} like one of "
+            f"{first.split.name}, by perceptual hashes",
+            remedy="compare them: versions of one image belong into one split",
+            places=tuple(
+                f"{second.place(row)} ~ {first.place(other)} ({bits} bits)" for row, other, bits in found[:NAMED]
+            ),
+            images=tuple(place for row, other, _ in found[:NAMED] for place in ((number, row), (0, other))),
+        )
+
+
+def _balance(scan: Scan, class_names: Sequence[str]) -> Iterator[Finding]:
+    looks = scan.looks[~scan.looks["is_broken"]]
+    counts = np.bincount(looks["label"], minlength=len(class_names)) if len(looks) else np.zeros(len(class_names), int)
+    missing = [name for name, count in zip(class_names, counts, strict=True) if not count]
+    if missing:
+        text = f"{scan.split.name} has no example of {', '.join(missing[:NAMED])}"
+        yield Finding(text=text, remedy="choose a larger part of the dataset, or add images")
+    elif counts.max() > MOST_UNLIKE * counts.min():
+        most, least = int(counts.argmax()), int(counts.argmin())
+        yield Finding(
+            text=f"{scan.split.name} has {counts[most]:,} examples of {class_names[most]} and {counts[least]:,} of "
+            f"{class_names[least]}",
+            remedy="try load.class_weights=balanced, or load.sample=uniform_by_class with load.shuffle=full",
+        )
+
+
+def _too_small(plan: Plan, scans: Sequence[Scan]) -> Iterator[Finding]:
+    """Yield the finding of images that the steps enlarge."""
+    sizes = [step.stage.size for of in plan.train for step in of.steps if hasattr(step.stage, "size")]
+    if not sizes:
+        return
+    height, width = sizes[0]
+    for number, scan in enumerate(scans):
+        is_small = ~scan.looks["is_broken"] & ((scan.looks["height"] < height) | (scan.looks["width"] < width))
+        chosen = np.flatnonzero(is_small)
+        if len(chosen):
+            yield Finding(
+                text=f"{len(chosen):,} of {len(scan.looks):,} images of {scan.split.name} have a side below the "
+                f"{height}x{width} pixels to which they are resized",
+                remedy="choose a smaller transform.resize.size, or replace them by larger ones",
+                places=tuple(scan.place(int(index)) for index in chosen[:NAMED]),
+                images=tuple((number, int(index)) for index in chosen[:NAMED]),
+            )

@@ -1,0 +1,178 @@
+"""The doctor: a dataset with planted faults, and what is found in it."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from etlrun.cli import main as cli
+from etlrun.examine.doctor_image import look_at
+from etlrun.examine.doctor_pairs import near
+from etlrun.examine.doctor_scan import LOOKED
+from tests.pages import chromium, opened
+
+RANDOM = np.random.default_rng(0)
+
+
+def scene(number: int, side: int = 96) -> Image.Image:
+    """An image with large shapes, as photos have: other ones for each number."""
+    random = np.random.default_rng(number)
+    small = Image.fromarray(random.integers(0, 256, (6, 6, 3), np.uint8))
+    return small.resize((side + 16, side), Image.Resampling.BICUBIC)
+
+
+def encoded(image: Image.Image, kind: str = "JPEG", **options: int) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 images of which one is broken, one in both splits, one under two labels, one in two versions."""
+    found = tmp_path_factory.mktemp("dataset")
+    for split, numbers in (("train", range(30)), ("validation", range(30, 40))):
+        for number in numbers:
+            label = "rare" if number in (4, 35) else "common"
+            place = found / split / label / f"{number}.jpg"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(encoded(scene(number)))
+    train, validation = found / "train", found / "validation"
+    (validation / "common" / "30.jpg").write_bytes(encoded(scene(0)))
+    (validation / "common" / "31.jpg").write_bytes(encoded(scene(1).resize((80, 70)), quality=60))
+    (train / "rare" / "again.jpg").write_bytes(encoded(scene(2)))
+    (train / "common" / "3.jpg").write_bytes(encoded(scene(3))[:300])
+    (train / "common" / "5.jpg").write_bytes(encoded(scene(5).convert("L")))
+    (train / "common" / "6.jpg").write_bytes(encoded(scene(6).convert("CMYK")))
+    (train / "common" / "7.jpg").write_bytes(encoded(scene(7).convert("RGBA"), "PNG"))
+    (train / "common" / "8.jpg").write_bytes(encoded(scene(8, 40)))
+    return found
+
+
+def words(folder: Path) -> list[str]:
+    return ["dataset=folder", f"dataset.dir={folder}", "dataset.split=train", "dataset.eval_split=validation"]
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    cli.main(list(arguments))
+    return capsys.readouterr().out
+
+
+def test_what_is_wrong_is_found(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(said(capsys, "doctor", *words(folder), "--format", "json"))
+    findings = {finding["text"]: finding for finding in found["findings"]}
+    assert [*findings] == [
+        "1 of 31 examples of train can't be used",
+        "1 image is in several splits",
+        "1 image has several labels",
+        "1 image is several times in one split",
+        "1 image of validation looks like one of train, by perceptual hashes",
+        "train has 28 examples of common and 2 of rare",
+        "1 of 31 images of train have a side below the 64x64 pixels to which they are resized",
+    ]
+    train, validation = folder / "train", folder / "validation"
+    (broken,) = findings["1 of 31 examples of train can't be used"]["places"]
+    assert broken.startswith(f"{train}/common/3.jpg: an image that can't be decoded: ")
+    assert findings["1 image is in several splits"]["places"] == [f"{train}/common/0.jpg = {validation}/common/30.jpg"]
+    (labels,) = findings["1 image has several labels"]["places"]
+    assert set(labels.split(" = ")) == {f"{train}/common/2.jpg", f"{train}/rare/again.jpg"}
+    (near_one,) = findings["1 image of validation looks like one of train, by perceptual hashes"]["places"]
+    assert near_one.startswith(f"{validation}/common/31.jpg ~ {train}/common/1.jpg (")
+    assert findings["1 image is in several splits"]["remedy"] == (
+        "remove them from one, or prepare the images with --split"
+    )
+
+
+def test_figures_are_those_of_the_images(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train, validation = json.loads(said(capsys, "doctor", *words(folder), "--format", "json"))["splits"]
+    assert (train["name"], train["examples"], train["files"], train["broken"]) == ("train", 31, 31, 1)
+    assert train["classes"] == {"common": 28, "rare": 2}
+    assert validation["classes"] == {"common": 9, "rare": 1}
+    assert train["formats"] == {"JPEG": 29, "PNG": 1}
+    assert train["colours"] == {"RGB": 27, "CMYK": 1, "RGBA": 1, "grey": 1}
+    assert train["widths"] == [56.0, 112.0, 112.0, 112.0, 112.0]
+    assert validation["heights"] == [70.0, *validation["heights"][1:]]
+    size = sum(path.stat().st_size for path in (folder / "validation").glob("*/*")) / 10
+    assert validation["bytes_per_example"] == pytest.approx(size)
+    assert [*train["cache_bytes"]] == ["source", "decoded", "transformed", "features"]
+    assert train["cache_bytes"]["transformed"] >= 31 * (64 * 64 * 3 + 8)
+
+
+def test_the_text_names_findings_first(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = said(capsys, "doctor", *words(folder)).splitlines()
+    assert lines[0] == "finding   1 of 31 examples of train can't be used"
+    assert lines[1] == "          -> repair them, or set dataset.on_corrupt=skip"
+    assert any(line.startswith("caches    train: source ") for line in lines)
+    one = [*words(folder)[:2], "dataset.split='validation[:1]'", "dataset.eval_split=null"]
+    text = said(capsys, "doctor", *one)
+    assert text.startswith("finding   validation[:1] has no example of ")
+
+
+def test_all_splits_are_examined_on_request(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = [*words(folder)[:2], "dataset.split=validation", "dataset.eval_split=null"]
+    assert len(json.loads(said(capsys, "doctor", *own, "--format", "json"))["splits"]) == 1
+    assert len(json.loads(said(capsys, "doctor", *own, "--format", "json", "--all"))["splits"]) == 2
+
+
+def test_a_dataset_without_images_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["doctor", "dataset.target={price: float32}", "model=emulated"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == (
+        "etlrun: 1 fault\n  dataset: found encoded image, price: float32; expected images with a class, which a doctor "
+        "can examine\n    -> leave dataset.features and dataset.target out\n"
+    )
+
+
+@pytest.mark.parametrize("change", ["quality", "half", "png"])
+def test_versions_of_an_image_look_alike_and_others_do_not(change: str) -> None:
+    versions = {
+        "quality": lambda image: encoded(image, quality=50),
+        "half": lambda image: encoded(image.resize((56, 48))),
+        "png": lambda image: encoded(image, "PNG"),
+    }
+    rows = []
+    for make in (encoded, versions[change]):
+        looks = [look_at(make(scene(number))) for number in range(100, 160)]
+        row = np.zeros(len(looks), LOOKED)
+        for name in ("digest", "hash", "is_flat"):
+            row[name] = [getattr(look, name) for look in looks]
+        rows.append(row)
+    found = [*near(*rows)]
+    assert [(number, other) for number, other, _ in found] == [(number, number) for number in range(60)]
+
+
+def test_a_flat_image_and_one_of_16_bits_are_known() -> None:
+    flat = look_at(encoded(Image.new("RGB", (40, 40), (9, 9, 9))))
+    assert (flat.is_flat, flat.reason) == (True, "")
+    deep = tf.io.encode_png(RANDOM.integers(0, 2**16, (20, 30, 3)).astype(np.uint16)).numpy()
+    look = look_at(deep)
+    assert (look.width, look.height, look.format, look.colours) == (30, 20, "PNG", "16 bit")
+
+
+def test_the_page_shows_findings_and_classes(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "doctor.html"
+    cli.main(["doctor", *words(folder), "--html", str(page)])
+    assert page.stat().st_size < 2_000_000
+    with chromium() as browser, opened(browser, page):
+        headings = [of.text for of in browser.find_elements("tag name", "h2")]
+        assert headings[0] == "1 of 31 examples of train can't be used"
+        widths = browser.execute_script("return [...document.images].map(image => image.naturalWidth)")
+        assert len(widths) >= 20
+        assert all(widths)
+
+
+def test_stats_are_those_of_numpy(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = [*words(folder)[:2], "dataset.split=validation", "dataset.eval_split=null", "cache=none"]
+    text = said(capsys, "stats", *own, "transform.steps=[decode,resize,random_flip,scale_minus_one_one]")
+    images = [tf.io.decode_image(path.read_bytes(), channels=3) for path in (folder / "validation").glob("*/*.jpg")]
+    resized = [np.round(tf.image.resize(image, (64, 64)).numpy()) / 255 for image in images]
+    pixels = np.stack(resized).reshape(-1, 3)
+    lines = text.splitlines()
+    assert lines[:3] == ["# Of 10 training images, pixels in [0, 1].", "transform:", "  normalize:"]
+    for line, wanted in zip(lines[3:], (pixels.mean(0), pixels.std(0)), strict=True):
+        np.testing.assert_allclose(json.loads(line.partition(": ")[2]), wanted, atol=5.1e-5)
