@@ -162,6 +162,20 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1500])
 
 
+def cut_between_members(path: Path) -> None:
+    with tarfile.open(path) as tar:
+        end = tar.getmembers()[-1].offset
+    path.write_bytes(path.read_bytes()[:end])
+
+
+def damaged_header(path: Path) -> None:
+    with tarfile.open(path) as tar:
+        start = tar.getmembers()[-1].offset
+    data = bytearray(path.read_bytes())
+    data[start] ^= 0xFF
+    path.write_bytes(data)
+
+
 def encrypted(path: Path) -> None:
     data = bytearray(path.read_bytes())
     start = data.index(b"PK\x01\x02")
@@ -175,6 +189,8 @@ def encrypted(path: Path) -> None:
         ("tar.gz", cut, "SOURCE: found Compressed file ended before the end-of-stream marker was reached"),
         ("tar.xz", cut, "SOURCE: found Compressed file ended before the end-of-stream marker was reached"),
         ("tar", lambda path: path.write_bytes(path.read_bytes()[:3100]), "SOURCE: found unexpected end of data"),
+        ("tar", cut_between_members, "SOURCE: found neither a member nor the end of the archive at byte "),
+        ("tar", damaged_header, "SOURCE: found neither a member nor the end of the archive at byte "),
         ("zip", cut, "SOURCE: found a file of another kind; expected a folder of classes, a list"),
         ("zip", encrypted, "SOURCE, flowers/cross/1.jpg: found a member that is an encrypted file; expected files"),
     ],

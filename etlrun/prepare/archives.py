@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO, cast
 
 from etlrun.errors import EtlrunError, Fault, one_line
 from etlrun.prepare.members import Member, images_of
@@ -90,6 +91,7 @@ class Tar(Archive):
             for info in tar:
                 place = info.offset_data
                 yield Member(name=info.name, kind=_kind(info), link=_link(info), size=info.size, place=place)
+            _check_end(tar)
 
     def unpack(self, folder: Path) -> None:
         """Unpack the images, each to a file that is named by its place, whatever its name."""
@@ -128,6 +130,14 @@ def _is_plain(path: Path) -> bool:
     except tarfile.TarError:
         return False
     return True
+
+
+def _check_end(tar: tarfile.TarFile) -> None:
+    """Raise `tarfile.ReadError` unless a block of zeros follows the last member; `tarfile` itself ends at any other."""
+    file = cast("IO[bytes]", tar.fileobj)
+    file.seek(tar.offset)
+    if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+        raise tarfile.ReadError(f"neither a member nor the end of the archive at byte {tar.offset:,}")
 
 
 def _kind(info: tarfile.TarInfo) -> str:
