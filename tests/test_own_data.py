@@ -149,6 +149,17 @@ def test_a_file_that_changes_during_a_run_is_noticed(folder: Path) -> None:
     assert content.changed() == str(path)
 
 
+def test_an_image_may_have_any_name(folder: Path) -> None:
+    names = [b"line\nbreak.jpg", b"latin\xe9.jpg", "日本.jpg".encode()]
+    for number, name in enumerate(names):
+        place = folder / CLASSES[0]
+        (place / f"no {2 * number}.jpg").rename(place / os.fsdecode(name))
+    split = open_source(of_folder(folder, "dataset.split=train").spec.dataset).split("train", "dataset.split")
+    assert split.content.digest is not None
+    assert {os.fsencode(Path(path).name) for path in split.paths} >= {*names}
+    assert len(batches(of_folder(folder, "dataset.split=train", "cache=none"))) == 10
+
+
 def test_a_broken_image_is_named_by_its_file(folder: Path) -> None:
     path = folder / CLASSES[1] / "no 1.jpg"
     path.write_bytes(image(1)[:200])

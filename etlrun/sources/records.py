@@ -123,7 +123,7 @@ def _is_unchanged(path: str, stamp: Stamp) -> bool:
 
 
 def _absolute(path: str) -> str:
-    return str(Path(path).absolute())
+    return str(Path(path).absolute()).encode(errors="backslashreplace").decode()  # SQLite's text is UTF-8
 
 
 def _text(stamp: Stamp) -> str:
