@@ -12,12 +12,13 @@ import tensorflow as tf
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.eject.program import ejected, versions
-from etlrun.errors import EtlrunError
+from etlrun.errors import EtlrunError, WorldError
 from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
 from etlrun.plan.plan import Plan
+from etlrun.record.record import Record
 from etlrun.run.caches import keepers_of
-from etlrun.run.session import contexts_of
+from etlrun.run.session import contexts_of, prepared
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
@@ -168,6 +169,14 @@ def test_a_broken_image_is_named_by_its_file(folder: Path) -> None:
     assert corrupt.where == str(path)
     assert corrupt.reason.startswith("an image that can't be decoded: ")
     assert len(batches(of_folder(folder, "dataset.on_corrupt=skip", "dataset.split=train", "cache=none"))) == 10
+
+
+def test_a_broken_link_is_a_missing_image(folder: Path, tmp_path: Path) -> None:
+    plan, path = of_folder(folder, "dataset.split=train", "dataset.eval_split=null"), folder / CLASSES[1] / "link.jpg"
+    path.symlink_to("nowhere.jpg")
+    with pytest.raises(WorldError) as caught:
+        prepared(plan, Record(tmp_path), open_source(plan.spec.dataset))
+    assert str(caught.value).startswith(f"{path}: found no such file; expected an image of {folder}\n")
 
 
 def test_a_missing_image_ends_a_search_for_broken_ones(folder: Path) -> None:

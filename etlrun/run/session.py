@@ -91,7 +91,10 @@ def _described(source: Source, contexts: Mapping[str, Context]) -> dict[str, Any
     """Print and return the name of the dataset, the examples of each split, and the number and bytes of the shards."""
     examples = {name: context.split.num_examples for name, context in contexts.items()}
     paths = {path for context in contexts.values() for path in context.split.paths}
-    size, name = sum(Path(path).stat().st_size for path in paths), source.full_name
+    try:
+        size, name = sum(Path(path).stat().st_size for path in paths), source.full_name
+    except OSError as error:  # a broken link, or a file that has gone since the listing
+        raise source.unreadable(str(error.filename), error.strerror or str(error)) from error
     counts = " + ".join(f"{count:,}" for count in examples.values())
     many = f"{len(paths):,} {contexts['train'].split.noun}{'s' if len(paths) > 1 else ''}, {rounded(size)}"
     Console(stderr=True, soft_wrap=True).print(
