@@ -97,6 +97,10 @@ FAULTS = {
         "load.sample: found uniform_by_class; expected all, since a buffer reads each example once\n"
         "    -> set load.shuffle=full, or load.sample=all"
     ),
+    (*BY_CLASS, "cache=none", "load.class_weights=balanced"): (
+        "load.class_weights: found balanced; expected none with load.sample=uniform_by_class, which balances the "
+        "classes already\n    -> set load.class_weights=none, or load.sample=all"
+    ),
     ("load.class_weights=balanced", "model=emulated"): (
         "load.class_weights: found balanced; expected none, since nothing is learned\n"
         "    -> set load.class_weights=none"

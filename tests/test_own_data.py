@@ -265,3 +265,24 @@ def test_what_only_tfds_does_is_refused(folder: Path) -> None:
     with pytest.raises(EtlrunError) as error:
         of_records(folder, "dataset.num_classes=null")
     assert str(error.value) == "dataset.num_classes: found null; expected the number of classes"
+
+
+def test_files_that_are_left_out_and_examples_in_both_splits_are_noted(folder: Path, tmp_path: Path) -> None:
+    for name in ("a.webp", "b.txt"):
+        (folder / CLASSES[0] / name).write_bytes(b"")
+    plan = of_folder(folder, "dataset.split='train[:50%]'", "dataset.eval_split='train[45%:55%]+train[:1]'")
+    record = Record(tmp_path)
+    prepared(plan, record, open_source(plan.spec.dataset))
+    kinds = ".jpg, .jpeg, .png, .bmp, .gif"
+    assert record.summary.remarks[:2] == [
+        f"2 files of the folder have no suffix of an image ({kinds}) and are left out: a cat/a.webp, a cat/b.txt.",
+        "3 examples of 'train[45%:55%]+train[:1]' are in 'train[:50%]', too: the validation knows them.",
+    ]
+
+
+def test_shared_examples_of_files_are_counted(tmp_path: Path) -> None:
+    records(tmp_path, "a.tfrecord", range(13))
+    records(tmp_path, "b.tfrecord", range(13, 40))
+    source = open_source(of_records(tmp_path).spec.dataset)
+    train, others = (source.split(name, "dataset.split") for name in ("train[:20]", "train[5:]+train[:3]"))
+    assert train.shared(others) == 15 + 3

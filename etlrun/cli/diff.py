@@ -48,6 +48,13 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(_DIFFERS)
 
 
+def _folder(text: str) -> Path:
+    """Return a path; refuse what is rather a side of the comparison."""
+    if "=" in text and not Path(text).exists():
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected a folder, after the two sides: OLD NEW --show DIR")
+    return Path(text)
+
+
 def _with_images(found: Review, folder: Path) -> Review:
     """Write the examples before and after each change of the data to `folder`, once for experiments that are alike."""
     firsts = {names[0] for names, _ in show.groups(found)}
@@ -95,6 +102,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=Path, metavar="DIR", help="folder of runs whose measurements to report")
     parser.add_argument("--format", choices=["text", "markdown", "json"], default="text")
     parser.add_argument("--exit-code", action="store_true", help="exit with status 1 if a plan differs")
-    parser.add_argument("--show", type=Path, metavar="DIR", help="folder for images of examples whose data differ")
+    parser.add_argument("--show", type=_folder, metavar="DIR", help="folder for images of examples whose data differ")
     parser.add_argument("--config-dir", "-cd", metavar="DIR")
     return parser

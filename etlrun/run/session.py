@@ -62,6 +62,8 @@ def prepared(
     digests = {name: context.split.content.digest for name, context in contexts.items()}
     if previous is not None and not has_read_the_same(previous, digests):
         record.remark(f"It is unknown whether {previous.folder} has read the same records.")
+    for sentence in (*source.notes, *_overlap(contexts)):
+        record.remark(sentence)
     _note_classes(plan, record, contexts["train"])
     _note_few_shards(plan, record, len(contexts["train"].split.shards))
     made_by = {"folder": str(record.folder), "overrides": record.summary.overrides}
@@ -112,6 +114,16 @@ def _enough(plan: Plan, num_examples: int) -> None:
             expected=f"at most {num_examples} with load.drop_remainder=true, which otherwise drops the only batch",
             remedy=f"set load.batch_size={num_examples} or smaller, or load.drop_remainder=false",
         )
+
+
+def _overlap(contexts: Mapping[str, Context]) -> Iterator[str]:
+    """Yield the note on examples that are in both splits."""
+    if "validation" not in contexts:
+        return
+    train, validation = (contexts[name].split for name in ("train", "validation"))
+    shared = train.shared(validation)
+    if shared and train.name != validation.name:
+        yield f"{shared:,} examples of '{validation.name}' are in '{train.name}', too: the validation knows them."
 
 
 def _note_classes(plan: Plan, record: Record, context: Context) -> None:

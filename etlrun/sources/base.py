@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -84,6 +85,17 @@ class Split:
         """Return records of a shard (string scalars), of which the arguments are attributes, or tensors of them."""
         return tf.data.TFRecordDataset(path).skip(skip).take(take)
 
+    def shared(self, other: Split) -> int:
+        """Return how many of its examples the `other` split of the same dataset has, too."""
+        of_file: dict[str, list[Shard]] = defaultdict(list)
+        for shard in self.shards:
+            of_file[shard.path].append(shard)
+        return sum(
+            max(0, min(one.skip + one.take, of.skip + of.take) - max(one.skip, of.skip))
+            for one in other.shards
+            for of in of_file[one.path]
+        )
+
     def labels(self, source: Source) -> npt.NDArray[np.int64]:
         """Return the class of each example in the order of the data; reads all records."""
         flow = source.dataset.examples
@@ -108,6 +120,7 @@ class Source:
         identity: Name in the keys of caches.
         num_classes: Number of classes of a class target, an integer in [0, num_classes); None for other targets.
         class_names: Names of the classes; None if they are unknown.
+        notes: What a run has to say of it, a sentence each.
     """
 
     dataset: Dataset
@@ -115,6 +128,9 @@ class Source:
     identity: str
     num_classes: int | None
     class_names: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+    repair: ClassVar[str] = "prepare the dataset again"
+    """Remedy for a record that can't be used."""
 
     @property
     def counts(self) -> dict[str, int]:

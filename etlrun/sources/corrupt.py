@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from etlrun.errors import WorldError, headline
+from etlrun.errors import WorldError, headline, printable
 from etlrun.sources.base import Source, Split
 from etlrun.sources.content import Shard
 from etlrun.stages.dataset import Dataset
@@ -25,6 +25,7 @@ class CorruptRecord:
         reason: Description of the fault.
         expected: What would be valid.
         lost: Number of records that can't be read because of it, including itself.
+        remedy: What to do to keep it.
     """
 
     path: str
@@ -32,11 +33,13 @@ class CorruptRecord:
     reason: str
     expected: str
     lost: int = 1
+    remedy: str = "prepare the dataset again"
 
     @property
     def where(self) -> str:
         """Path, and record if the file has several."""
-        return self.path if self.record is None else f"{self.path}, record {self.record}"
+        path = printable(self.path)
+        return path if self.record is None else f"{path}, record {self.record}"
 
     def error(self, *, by_number: bool = False) -> WorldError:
         """Return the error that ends a run; one that reads `by_number` can't skip records."""
@@ -45,7 +48,7 @@ class CorruptRecord:
             where=self.where,
             found=self.reason,
             expected=self.expected,
-            remedy=f"prepare the dataset again, or set dataset.on_corrupt=skip{also} to skip and count such records",
+            remedy=f"{self.remedy}, or set dataset.on_corrupt=skip{also} to skip and count such records",
         )
 
 
@@ -135,7 +138,7 @@ def _in_shard(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRec
         except tf.errors.OpError as error:
             raise source.unreadable(path, reason_of(error, path) or headline(error)) from error
         if problem:
-            yield CorruptRecord(path=path, record=place, reason=problem[0], expected=problem[1])
+            yield CorruptRecord(path=path, record=place, reason=problem[0], expected=problem[1], remedy=source.repair)
 
 
 def records_of(source: Source, split: Split, shard: Shard) -> Iterator[tuple[int, tf.Tensor | CorruptRecord]]:

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from etlrun.errors import WorldError
+from etlrun.errors import WorldError, printable
 from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard, sha256_of_all
-from etlrun.sources.listing import listed
+from etlrun.sources.listing import SUFFIXES, listed
 from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL, Folder
@@ -29,6 +29,7 @@ SHARDS = 8
 DIGITS = 8
 """Length of a class in a record, before the path."""
 _LONGEST = 1 << 20
+_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +144,9 @@ class FileSplit(Split):
         with tf.init_scope():  # one constant for all graphs
             return tf.constant(self.images.records.tolist(), tf.string)
 
+    def shared(self, other: Split) -> int:
+        return len({*self.paths} & {*other.paths})
+
     def labels(self, source: Source) -> npt.NDArray[np.int64]:
         return np.array(self.images.labels, np.int64)
 
@@ -154,6 +158,7 @@ class FolderSource(Source):
     """A folder of images, with a folder for each class."""
 
     dataset: Folder
+    repair: ClassVar[str] = "restore or remove the file"
 
     def __init__(self, dataset: Folder) -> None:
         """List the images; raise `EtlrunError` if the folder isn't one of classes."""
@@ -161,6 +166,7 @@ class FolderSource(Source):
         self.listing = listed(Path(dataset.dir).expanduser().absolute(), dataset.key("dir"))
         self.full_name, self.identity = str(self.listing.folder), "folder"
         self.class_names, self.num_classes = self.listing.classes, len(self.listing.classes)
+        self.notes = tuple(_ignored(self.listing.ignored))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -186,6 +192,17 @@ class FolderSource(Source):
 
     def file_of(self, path: str) -> str:
         return f"an image of {self.full_name}"
+
+
+def _ignored(paths: Sequence[str]) -> Iterator[str]:
+    """Yield the note on files that are left out."""
+    if paths:
+        named = ", ".join(printable(path) for path in paths[:_NAMED]) + (", …" if paths[_NAMED:] else "")
+        is_one = len(paths) == 1
+        yield (
+            f"{len(paths):,} file{'' if is_one else 's'} of the folder {'has' if is_one else 'have'} no suffix of an "
+            f"image ({', '.join(SUFFIXES)}) and {'is' if is_one else 'are'} left out: {named}."
+        )
 
 
 def parse(record: tf.Tensor) -> Example:

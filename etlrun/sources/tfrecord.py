@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -20,6 +21,7 @@ class TFRecordSource(Source):
     """TFRecord files of serialised examples."""
 
     dataset: TFRecords
+    repair: ClassVar[str] = "write the file again, check dataset.num_classes and the declared features"
 
     def __init__(self, dataset: TFRecords) -> None:
         """Count the records of all files; raise `EtlrunError` if there are none, or if they hold other features."""

@@ -211,6 +211,9 @@ class Load(Stage):
         if self.sample != "all" and not self.is_by_number:
             needed = "all, since a buffer reads each example once"
             yield "sample", self.sample, needed, "set load.shuffle=full, or load.sample=all"
+        if self.class_weights != "none" and self.sample != "all":
+            needed = f"none with load.sample={self.sample}, which balances the classes already"
+            yield "class_weights", self.class_weights, needed, "set load.class_weights=none, or load.sample=all"
         if self.class_weights != "none" and self.mixes:
             needed = "none with mixed images, which have two classes"
             yield "class_weights", self.class_weights, needed, "set load.class_weights=none, or both alphas to 0"
