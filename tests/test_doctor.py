@@ -69,7 +69,6 @@ def test_what_is_wrong_is_found(folder: Path, capsys: pytest.CaptureFixture[str]
         "1 of 31 examples of train can't be used",
         "1 image is in several splits",
         "1 image has several labels",
-        "1 image is several times in one split",
         "1 image of validation looks like one of train, by perceptual hashes",
         "train has 28 examples of common and 2 of rare",
         "1 of 31 images of train have a side below the 64x64 pixels to which they are resized",
@@ -176,3 +175,29 @@ def test_stats_are_those_of_numpy(folder: Path, capsys: pytest.CaptureFixture[st
     assert lines[:3] == ["# Of 10 training images, pixels in [0, 1].", "transform:", "  normalize:"]
     for line, wanted in zip(lines[3:], (pixels.mean(0), pixels.std(0)), strict=True):
         np.testing.assert_allclose(json.loads(line.partition(": ")[2]), wanted, atol=5.1e-5)
+
+
+def test_stats_know_the_range_and_leave_out_broken_images(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = [*words(folder)[:2], "dataset.split=validation", "dataset.eval_split=null", "cache=none", "trainer=drain"]
+    floats = [f"transform.{name}=[decode,scale_minus_one_one,resize]" for name in ("steps", "eval_steps")]
+    found = []
+    for steps in ((), floats):
+        text = said(capsys, "stats", *own, *steps, "transform.resize.dtype=float32")
+        found.append([json.loads(line.partition(": ")[2]) for line in text.splitlines()[3:]])
+    np.testing.assert_allclose(found[0], found[1], atol=2e-4)
+    train = [*words(folder)[:2], "dataset.split=train", "dataset.eval_split=null", "cache=none"]
+    assert "# Of 30 training images" in said(capsys, "stats", *train, "dataset.on_corrupt=skip")
+    with pytest.raises(SystemExit):
+        cli.main(["stats", *train])
+    assert f"{folder}/train/common/3.jpg: found an image that can't be decoded" in capsys.readouterr().err
+
+
+def test_a_finding_names_few_of_many_equal_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(12):
+        place = tmp_path / "data" / ("cat" if number % 2 else "dog") / f"{number}.jpg"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(encoded(scene(number if number < 2 else 2 + number % 2)))
+    own = ["dataset=folder", f"dataset.dir={tmp_path / 'data'}", "dataset.split=train", "dataset.eval_split=null"]
+    (finding,) = json.loads(said(capsys, "doctor", *own, "--format", "json"))["findings"]
+    assert finding["text"] == "2 images are several times in one split"
+    assert all(place.endswith(" = … (5 in all)") and place.count(" = ") == 4 for place in finding["places"])

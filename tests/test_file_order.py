@@ -148,7 +148,12 @@ def test_other_words_are_refused() -> None:
 def test_a_run_notes_a_cycle_above_the_shards_of_its_split(
     cycle_length: str, split: str, notes: list[str], tiny: Path, tmp_path: Path
 ) -> None:
-    words = (f"extract.cycle_length={cycle_length}", f"dataset.split='{split}'", "cache=none")
+    words = (
+        f"extract.cycle_length={cycle_length}",
+        f"dataset.split='{split}'",
+        "dataset.eval_split=null",
+        "cache=none",
+    )
     status, summary = run_here(tmp_path, emulated(tiny, *words, "model.step_ms=0", "trainer.epochs=2"))
     assert status == 0
     assert summary["remarks"] == notes

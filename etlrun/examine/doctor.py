@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from etlrun.stages.dataset import IMAGE
 
 NAMED = 20
 """Places that a finding names."""
+_MEMBERS = 4
+"""Identical images that a finding names."""
 MOST_UNLIKE = 10
 """Ratio of the largest to the smallest class, from which on it is a finding."""
 _QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
@@ -173,8 +176,8 @@ def _findings(plan: Plan, scans: Sequence[Scan], class_names: Sequence[str]) -> 
                 places=tuple(f"{place}: {reason}" for place, reason in scan.broken[:NAMED]),
             )
     yield from _identical(scans)
-    for number, scan in enumerate(scans[1:], 1):
-        yield from _near(scans[0], scan, number)
+    for one, other in combinations(range(len(scans)), 2):
+        yield from _near(scans, one, other)
     for scan in scans:
         yield from _balance(scan, class_names)
     yield from _too_small(plan, scans)
@@ -185,10 +188,11 @@ def _identical(scans: Sequence[Scan]) -> Iterator[Finding]:
     splits = np.repeat(np.arange(len(scans)), [len(scan.looks) for scan in scans])
     firsts = np.concatenate([np.arange(len(scan.looks)) for scan in scans])
     groups = identical(looks, splits)
+    is_other = ~groups.is_across & ~groups.is_conflicting
     kinds = (
         (groups.is_across, "are in several splits", "remove them from one, or prepare the images with --split"),
         (groups.is_conflicting, "have several labels", "correct the labels, or remove the images"),
-        (~groups.is_across, "are several times in one split", "remove them, unless they are to count more"),
+        (is_other, "are several times in one split", "remove them, unless they are to count more"),
     )
     for chosen, text, remedy in kinds:
         of = [group for group, is_chosen in zip(groups.members, chosen, strict=True) if is_chosen]
@@ -197,27 +201,34 @@ def _identical(scans: Sequence[Scan]) -> Iterator[Finding]:
             yield Finding(
                 text=f"{len(of):,} image{'s' * (len(of) > 1)} {text if len(of) > 1 else _singular(text)}",
                 remedy=remedy,
-                places=tuple(" = ".join(scans[s].place(i) for s, i in group) for group in named[:NAMED]),
+                places=tuple(_equal(scans, group) for group in named[:NAMED]),
                 images=tuple(group[0] for group in named[:NAMED]),
             )
+
+
+def _equal(scans: Sequence[Scan], group: Sequence[tuple[int, int]]) -> str:
+    """Return the places of identical images; of many, the first ones and their number."""
+    places = [scans[split].place(index) for split, index in group[:_MEMBERS]]
+    return " = ".join(places) + (f" = … ({len(group):,} in all)" if group[_MEMBERS:] else "")
 
 
 def _singular(text: str) -> str:
     return text.replace("are ", "is ", 1).replace("have ", "has ", 1).replace("them", "it")
 
 
-def _near(first: Scan, second: Scan, number: int) -> Iterator[Finding]:
+def _near(scans: Sequence[Scan], one: int, other: int) -> Iterator[Finding]:
+    first, second = scans[one], scans[other]
     found = [*near(first.looks, second.looks)]
     if found:
-        one = len(found) == 1
+        is_one = len(found) == 1
         yield Finding(
-            text=f"{len(found):,} image{'' if one else 's'} of {second.split.name} look{'s' * one} like one of "
+            text=f"{len(found):,} image{'' if is_one else 's'} of {second.split.name} look{'s' * is_one} like one of "
             f"{first.split.name}, by perceptual hashes",
             remedy="compare them: versions of one image belong into one split",
             places=tuple(
                 f"{second.place(row)} ~ {first.place(other)} ({bits} bits)" for row, other, bits in found[:NAMED]
             ),
-            images=tuple(place for row, other, _ in found[:NAMED] for place in ((number, row), (0, other))),
+            images=tuple(place for row, of, _ in found[:NAMED] for place in ((other, row), (one, of))),
         )
 
 
