@@ -19,10 +19,9 @@ PIPELINES = ("train", "validation")
 _BY_NAME = (("extract", ORDER), ("cache", SPEED), ("model", TRAINING), ("trainer", TRAINING), ("profile", SPEED))
 """Groups that select a stage by name, with the kind of change that another selection makes."""
 _ABSENT, _CACHE = object(), "the cache"
-_OF_TRAINING = {
+_SINCE_OF_TRAINING_ALONE = {
     Load.key("sample"): "the dataset", Load.key("mixup_alpha"): Batch.path, Load.key("cutmix_alpha"): Batch.path
 }  # fmt: skip
-"""Keys that change training examples alone, with the stage from which on they differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +143,8 @@ def _difference(path: str, old: Any, new: Any, kind: Kind) -> Difference:
     if path.startswith("dataset.") and kind == DATA:
         since = "the dataset"
         pipelines = tuple(name for name in PIPELINES if path == Dataset.key_of(name))
-    elif path in _OF_TRAINING:
-        since, pipelines = _OF_TRAINING[path], ("train",)
+    elif path in _SINCE_OF_TRAINING_ALONE:
+        since, pipelines = _SINCE_OF_TRAINING_ALONE[path], ("train",)
     elif path == Load.key("drop_remainder"):
         kind, since, pipelines = DATA, Batch.path, ("train",)
         note = "keeps or drops the last, smaller batch of a pass"
@@ -159,11 +158,7 @@ def _difference(path: str, old: Any, new: Any, kind: Kind) -> Difference:
 
 def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, Kind]]:
     """Return the values that the plan of a config uses, with their kinds, by config key."""
-    blocks: list[tuple[str, Stage]] = [
-        ("dataset", spec.dataset),
-        ("extract", spec.extract),
-        ("transform", spec.transform),
-    ]
+    blocks: list[tuple[str, Stage]] = [(name, getattr(spec, name)) for name in ("dataset", "extract", "transform")]
     blocks += [(step.path, step) for steps in _lists(spec).values() for step in steps]
     blocks += [("cache", spec.cache)] if spec.cache.keeps else []
     blocks += [("load", spec.load), ("model", spec.model), ("trainer", spec.trainer)]
