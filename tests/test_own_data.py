@@ -150,6 +150,20 @@ def test_a_file_that_changes_during_a_run_is_noticed(folder: Path) -> None:
     assert content.changed() == str(path)
 
 
+def test_a_changed_file_is_noticed_behind_one_that_was_only_touched(folder: Path) -> None:
+    content = open_source(of_folder(folder).spec.dataset).split("train", "dataset.split").content
+    assert content.digest is not None
+    for name, number in ((CLASSES[0], 0), (CLASSES[1], 1)):  # whichever comes first, one of both rounds has it touched
+        path = folder / name / f"no {number}.jpg"
+        others = [other for other in folder.glob("*/*.jpg") if other != path]
+        for other in others:
+            os.utime(other, ns=(1, number + 1))
+        kept = path.read_bytes()
+        path.write_bytes(image(77))
+        assert content.changed() == str(path)
+        path.write_bytes(kept)
+
+
 def test_an_image_may_have_any_name(folder: Path) -> None:
     names = [b"line\nbreak.jpg", b"latin\xe9.jpg", "日本.jpg".encode()]
     for number, name in enumerate(names):

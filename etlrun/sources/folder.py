@@ -19,15 +19,11 @@ import tensorflow as tf
 from etlrun.errors import WorldError, printable
 from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard, sha256_of_all
-from etlrun.sources.listing import SUFFIXES, listed
+from etlrun.sources.listing import DIGITS, SHARDS, SUFFIXES, listed
 from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL, Folder
 
-SHARDS = 8
-"""Groups of files that are read in turn by an interleave."""
-DIGITS = 8
-"""Length of a class in a record, before the path."""
 _LONGEST = 1 << 20
 _NAMED = 5
 
@@ -89,10 +85,9 @@ class FileContent:
     def changed(self) -> str | None:
         for path, stamp in self._stamps.items():
             try:
-                if stamp_of(path) != stamp:
-                    return (
-                        path if _digest(self._images, self._stamps | {path: stamp_of(path)}) != self._digest else None
-                    )
+                now = stamp_of(path)
+                if now != stamp and known({path: now}, sha256_of_all) != known({path: stamp}, sha256_of_all):
+                    return path
             except OSError:
                 return path
         return None
@@ -136,8 +131,7 @@ class FileSplit(Split):
         return self.images.paths
 
     def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
-        records = self._records
-        return tf.data.Dataset.range(skip, skip + take).map(lambda number: records[number])
+        return tf.data.Dataset.from_tensor_slices(self._records[skip : skip + take])
 
     @cached_property
     def _records(self) -> tf.Tensor:
