@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from etlrun.eject.place import Expression, Place
-from etlrun.eject.sources import DIGITS, reading
+from etlrun.eject.sources import reading
 from etlrun.eject.steps import source_of
 from etlrun.eject.text import call, function, quoted
 from etlrun.plan.plan import reads_features
+from etlrun.sources.listing import DIGITS
 from etlrun.stages.dataset import Dataset, Folder
 from etlrun.stages.load import AT_ONCE, FullShuffle, SampleByClass
 

@@ -6,13 +6,11 @@ import inspect
 from dataclasses import dataclass
 
 from etlrun.eject.text import call, function, mapping, path, quoted
-from etlrun.sources.listing import SPLITS, SUFFIXES, WHOLE
+from etlrun.sources.listing import DIGITS, SHARDS, SPLITS, SUFFIXES, WHOLE
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import SAMPLE_NAME, Dataset, Folder, TfdsDataset, TFRecords
 
 _SUFFIXES = ", ".join(map(quoted, SUFFIXES))
-DIGITS, SHARDS = 8, 8
-"""As in `etlrun.sources.folder`: digits of a class in a record, and groups of files."""
 _COUNT = function(
     "count_of(path: str) -> int",
     "Count the records of a file.",

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from textwrap import dedent
 
-from etlrun.eject.sources import DIGITS
 from etlrun.eject.text import call, literal, mapping, quoted
+from etlrun.sources.listing import DIGITS
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import Dataset, Folder
 from etlrun.stages.flow import Flow

@@ -1,1 +1,1 @@
-"""Examination of data: images of the examples after each step of a plan."""
+"""Examination of data: images of the examples after each step of a plan, and what is wrong with a dataset."""

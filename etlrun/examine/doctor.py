@@ -113,10 +113,11 @@ def diagnosed(plan: Plan, done: Callable[[str, int], Callable[[int], None]], *, 
     splits = [source.split(name, dataset.key("split")) for name in names if not is_whole or source.counts[name]]
     scans = tuple(scanned(source, split, done(split.name, split.num_examples)) for split in splits)
     class_names = source.class_names or tuple(map(str, range(source.num_classes or 0)))
+    figures = tuple(_figures(plan, source, scan, class_names) for scan in scans)
     return Diagnosis(
         dataset=source.full_name,
-        findings=tuple(_findings(plan, scans, class_names)),
-        splits=tuple(_figures(plan, source, scan, class_names) for scan in scans),
+        findings=tuple(_findings(plan, scans, figures)),
+        splits=figures,
         scans=scans,
         class_names=class_names,
     )
@@ -124,7 +125,7 @@ def diagnosed(plan: Plan, done: Callable[[str, int], Callable[[int], None]], *, 
 
 def _figures(plan: Plan, source: Source, scan: Scan, class_names: Sequence[str]) -> SplitFigures:
     looks = scan.looks[~scan.looks["is_broken"]]
-    counts = np.bincount(looks["label"], minlength=len(class_names)) if len(looks) else np.zeros(len(class_names), int)
+    counts = np.bincount(looks["label"], minlength=len(class_names))
     ratios = looks["width"] / np.maximum(looks["height"], 1)
     return SplitFigures(
         name=scan.split.name,
@@ -167,7 +168,7 @@ def _cache_bytes(plan: Plan, source: Source, looks: Any, count: int) -> dict[str
     return {point: kept_bytes(count, size) for point, size in each.items()}
 
 
-def _findings(plan: Plan, scans: Sequence[Scan], class_names: Sequence[str]) -> Iterator[Finding]:
+def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures]) -> Iterator[Finding]:
     for scan in scans:
         if scan.broken:
             yield Finding(
@@ -178,8 +179,8 @@ def _findings(plan: Plan, scans: Sequence[Scan], class_names: Sequence[str]) -> 
     yield from _identical(scans)
     for one, other in combinations(range(len(scans)), 2):
         yield from _near(scans, one, other)
-    for scan in scans:
-        yield from _balance(scan, class_names)
+    for of in figures:
+        yield from _balance(of)
     yield from _too_small(plan, scans)
 
 
@@ -232,18 +233,16 @@ def _near(scans: Sequence[Scan], one: int, other: int) -> Iterator[Finding]:
         )
 
 
-def _balance(scan: Scan, class_names: Sequence[str]) -> Iterator[Finding]:
-    looks = scan.looks[~scan.looks["is_broken"]]
-    counts = np.bincount(looks["label"], minlength=len(class_names)) if len(looks) else np.zeros(len(class_names), int)
-    missing = [name for name, count in zip(class_names, counts, strict=True) if not count]
+def _balance(split: SplitFigures) -> Iterator[Finding]:
+    """Yield the finding of classes that are missing, or of which one is much larger than another."""
+    missing = [name for name, count in split.classes.items() if not count]
+    most, least = (choose(split.classes, key=split.classes.__getitem__) for choose in (max, min))
     if missing:
-        text = f"{scan.split.name} has no example of {', '.join(missing[:NAMED])}"
+        text = f"{split.name} has no example of {', '.join(missing[:NAMED])}"
         yield Finding(text=text, remedy="choose a larger part of the dataset, or add images")
-    elif counts.max() > MOST_UNLIKE * counts.min():
-        most, least = int(counts.argmax()), int(counts.argmin())
+    elif split.classes[most] > MOST_UNLIKE * split.classes[least]:
         yield Finding(
-            text=f"{scan.split.name} has {counts[most]:,} examples of {class_names[most]} and {counts[least]:,} of "
-            f"{class_names[least]}",
+            text=f"{split.name} has {split.classes[most]:,} examples of {most} and {split.classes[least]:,} of {least}",
             remedy="try load.class_weights=balanced, or load.sample=uniform_by_class with load.shuffle=full",
         )
 

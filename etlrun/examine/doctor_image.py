@@ -22,8 +22,6 @@ _FLAT = 8
 """Least difference of the brightest and the darkest pixel of an image that has a perceptual hash."""
 _END = b"\xff\xd9"
 """Last bytes of a JPEG. TensorFlow refuses one without them; Pillow does not."""
-_ORIENTATION = 0x0112
-"""Tag of EXIF: how a camera was held; 1 is upright."""
 _DEPTH_AT = 24
 """Place of the bit depth in a PNG."""
 _COLOURS = {"1": "grey", "L": "grey", "LA": "grey alpha", "P": "palette", "PA": "palette", "RGBA": "RGBA"}
@@ -42,7 +40,6 @@ class Look(NamedTuple):
         size_bytes: Size of the encoded image.
         format: Such as `JPEG`.
         colours: Such as `RGB`, `grey` or `16 bit`.
-        is_turned: Whether EXIF says that it has to be turned to be shown.
         reason: Why it can't be decoded; empty if it can.
     """
 
@@ -54,7 +51,6 @@ class Look(NamedTuple):
     size_bytes: int = 0
     format: str = ""
     colours: str = ""
-    is_turned: bool = False
     reason: str = ""
 
 
@@ -94,7 +90,6 @@ def _with_header(look: Look, image: Image.Image, data: bytes) -> Look:
         height=image.height,
         format=image.format or "",
         colours="16 bit" if is_deep else _COLOURS.get(image.mode, image.mode),
-        is_turned=image.getexif().get(_ORIENTATION, 1) != 1,
     )
 
 

@@ -10,7 +10,6 @@ from PIL import Image
 
 from etlrun import pages
 from etlrun.examine.doctor import Diagnosis, Finding
-from etlrun.examine.doctor_scan import Scan
 from etlrun.examine.images import data_url
 
 SIDE = 120
@@ -43,9 +42,9 @@ def html(diagnosis: Diagnosis, made_by: str) -> str:
         made_by=made_by,
         findings=[(finding, [*_of_finding(diagnosis, finding)]) for finding in diagnosis.findings],
         samples=[
-            (scan.split.name, diagnosis.class_names[label], [*_of_class(images, diagnosis.class_names[label])])
+            (scan.split.name, name, [_thumbnail(_opened(data), name) for data in images])
             for scan in diagnosis.scans
-            for label, images in sorted(scan.samples.items())
+            for name, images in ((diagnosis.class_names[label], of) for label, of in sorted(scan.samples.items()))
         ],
     )
 
@@ -53,20 +52,9 @@ def html(diagnosis: Diagnosis, made_by: str) -> str:
 def _of_finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[Picture]:
     for split, index in finding.images[:SHOWN]:
         scan = diagnosis.scans[split]
-        image = _read(scan, index)
-        if image is not None:
-            yield _thumbnail(image, scan.place(index))
-
-
-def _of_class(images: list[bytes], name: str) -> Iterator[Picture]:
-    for data in images:
-        yield _thumbnail(_opened(data), name)
-
-
-def _read(scan: Scan, index: int) -> Image.Image | None:
-    """Return an image by its number; None if only its place is known to the source."""
-    data = scan.encoded(index)
-    return None if data is None else _opened(data)
+        data = scan.encoded(index)
+        if data is not None:
+            yield _thumbnail(_opened(data), scan.place(index))
 
 
 def _opened(data: bytes) -> Image.Image:

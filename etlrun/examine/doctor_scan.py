@@ -78,7 +78,7 @@ def scanned(source: Source, split: Split, done: Callable[[int], None]) -> Scan:
     reasons: dict[int, str] = {}
     parse = source.parser()
     with threads() as pool:
-        for shard, shard_number in zip(split.shards, range(len(split.shards)), strict=True):
+        for shard_number, shard in enumerate(split.shards):
             left = _records(source, split, shard, found)
             while records := [*islice(left, _CHUNK)]:
                 examples = [_parsed(source, parse, record) for _, record in records]

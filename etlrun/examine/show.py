@@ -55,7 +55,7 @@ def collect(plan: Plan, pipeline: str, wanted: Wanted) -> Sheet:
     split = source.split(plan.spec.dataset.split_of(pipeline) or "", plan.spec.dataset.key_of(pipeline))
     context = Context(source=source, split=split, seed=plan.spec.trainer.seed)
     stages = plan.pipelines[pipeline]
-    with _explained(context, stages[0].stage.path):
+    with explained(context, stages[0].stage.path):
         places, records = _records(stages, context, wanted, plan.spec.load.batch_size)
     if not places:
         raise WorldError(
@@ -109,7 +109,7 @@ def _records(
 def _passes(point: Point, records: tf.data.Dataset, context: Context, passes: int) -> Iterator[list[dict[str, Any]]]:
     """Yield the features of each example at a point, target included, for each pass."""
     flow = context.source.dataset.examples
-    with _explained(context, point.path):
+    with explained(context, point.path):
         dataset = records
         for stage in point.stages:
             dataset = staged(dataset, stage, context)
@@ -120,7 +120,7 @@ def _passes(point: Point, records: tf.data.Dataset, context: Context, passes: in
 
 
 @contextmanager
-def _explained(context: Context, path: str) -> Iterator[None]:
+def explained(context: Context, path: str) -> Iterator[None]:
     """Raise TensorFlow's errors as those of a file, a record, or the step `path`."""
     try:
         yield

@@ -7,13 +7,14 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from etlrun.errors import ConfigError, Fault
+from etlrun.examine.show import explained
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import applied, staged
 from etlrun.plan.plan import Plan
-from etlrun.sources.corrupt import raise_cause
 from etlrun.sources.open import open_source
 from etlrun.stages.dataset import IMAGE
 from etlrun.stages.image import Decode, Resize
+from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import Parse
 
 Figures = npt.NDArray[np.float64]
@@ -45,12 +46,9 @@ def measured(plan: Plan) -> tuple[Figures, Figures, int]:
     for step in (*before, *(step for step in steps[: max(places)] if not step.random)):
         dataset, flow = dataset.map(applied(step, context), num_parallel_calls=-1), step.flow(flow)
     if dataset_of.on_corrupt == "skip":
-        dataset = dataset.ignore_errors()
-    try:
+        dataset = staged(dataset, SkipCorrupt(), context)
+    with explained(context, steps[max(places) - 1].path):
         mean, deviation, count = _summed(dataset)
-    except tf.errors.OpError as error:
-        raise_cause(error, source, [(split, context.losses)], by_number=False)
-        raise
     low, high = flow.features[IMAGE].low or 0.0, flow.features[IMAGE].high or 255.0
     return (mean - low) / (high - low), deviation / (high - low), count
 

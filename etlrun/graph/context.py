@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,11 +57,6 @@ class Context:
     passes_begun: tf.Variable | tf.Tensor = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
     held_bytes: tf.Variable = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
     traced: dict[Any, Any] = field(default_factory=dict)
-
-    @cached_property
-    def labels(self) -> npt.NDArray[np.int64]:
-        """Class of each example in the order of the data."""
-        return self.split.labels(self.source)
 
     def pass_seed(self, number: Any) -> Any:
         """Return the seed of that pass, which determines all its randomness and differs for each pass of each run."""

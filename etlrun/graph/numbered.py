@@ -16,7 +16,7 @@ from etlrun.stages.load import AT_ONCE, FullShuffle, SampleByClass
 def in_random_order(count: Any, stage: FullShuffle, context: Context) -> tf.data.Dataset:
     """Return the numbers of examples (int64 scalars) in the order of the pass; there are `count` examples."""
     seed = context.pass_seed(context.pass_number)
-    drawn_from = context.labels if isinstance(stage, SampleByClass) else count
+    drawn_from = context.source.labels_of(context.split) if isinstance(stage, SampleByClass) else count
 
     def of_pass(_: tf.Tensor) -> tf.data.Dataset:
         order = tf.numpy_function(stage.op, [drawn_from, seed], tf.int64)

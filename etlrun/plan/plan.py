@@ -91,7 +91,7 @@ def given_to_model(stages: Sequence[PlannedStage]) -> Flow:
 
 def reads_features(plan: Plan) -> bool:
     """Return whether only the head of the model is trained, on cached features of its base."""
-    return plan.spec.cache.at == "features" and plan.spec.cache.keeps
+    return plan.spec.cache.keeps_features
 
 
 def sections(spec: RunSpec) -> Iterator[Stage]:

@@ -103,7 +103,7 @@ class _Planner:
             if isinstance(stages[-1], Map) and all(step.parses for step in stages[-1].steps):
                 of_batches.insert(0, stages.pop())
         yield from (*stages, batch, *of_batches)
-        if load.mixes and not evaluation and not (self.spec.cache.keeps and self.spec.cache.at == "features"):
+        if load.mixes and not evaluation and not self.spec.cache.keeps_features:
             yield Mix(mixup_alpha=load.mixup_alpha, cutmix_alpha=load.cutmix_alpha)
         if load.prefetch:
             yield Prefetch(buffer_size=load.prefetch)

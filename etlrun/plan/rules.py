@@ -109,17 +109,18 @@ def _classes(spec: RunSpec) -> Iterator[Fault]:
     """Yield the faults of values that need a target with classes, or a model that learns."""
     flow = spec.dataset.examples
     is_class = flow.features[flow.target].is_class
-    values = {"sample": spec.load.sample != "all", "class_weights": spec.load.class_weights != "none"}
-    for name in (name for name, is_set in values.items() if is_set and not is_class):
-        expected, default = f"a class to predict; the target is {flow.target}", type(spec.load).default(name)
-        yield _fault(spec.load.key(name), getattr(spec.load, name), expected, f"set {spec.load.key(name)}={default}")
-    if spec.load.mixes and spec.cache.keeps and spec.cache.at == "features":
+    for name, default in (("sample", "all"), ("class_weights", "none")):
+        if not is_class and getattr(spec.load, name) != default:
+            expected = f"a class to predict; the target is {flow.target}"
+            remedy = f"set {spec.load.key(name)}={default}"
+            yield _fault(spec.load.key(name), getattr(spec.load, name), expected, remedy)
+    if spec.load.mixes and spec.cache.keeps_features:
         for name in ("mixup_alpha", "cutmix_alpha"):
             if getattr(spec.load, name):
                 expected = "0 with cache.at=features, which are no images"
                 remedy = f"set {spec.load.key(name)}=0, or cache.at=transformed"
                 yield _fault(spec.load.key(name), getattr(spec.load, name), expected, remedy)
-    if values["class_weights"] and not (spec.fit is not None and spec.model.learns):
+    if spec.load.class_weights != "none" and not (spec.fit is not None and spec.model.learns):
         expected = "none, since nothing is learned"
         yield _fault(spec.load.key("class_weights"), spec.load.class_weights, expected, "set load.class_weights=none")
 
@@ -273,7 +274,7 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     unread = unread_cache(spec)
     if unread and "cache_unread" not in spec.measure.silence:
         yield unread
-    if spec.cache.keeps and spec.cache.at == "features":
+    if spec.cache.keeps_features:
         yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
 
 

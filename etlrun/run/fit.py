@@ -108,7 +108,7 @@ def class_weights(plan: Plan, source: Source) -> list[float] | None:
     if plan.spec.load.class_weights == "none":
         return None
     dataset = plan.spec.dataset
-    labels = source.split(dataset.split, dataset.key_of("train")).labels(source)
+    labels = source.labels_of(source.split(dataset.split, dataset.key_of("train")))
     return balanced(labels, source.num_classes or 0)
 
 

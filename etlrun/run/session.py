@@ -132,7 +132,7 @@ def _note_classes(plan: Plan, record: Record, context: Context) -> None:
     keys = {"sample": load.sample != "all", "class_weights": load.class_weights != "none"}
     if source.num_classes is None or not any(keys.values()):
         return
-    counts = np.bincount(context.labels, minlength=source.num_classes)
+    counts = np.bincount(source.labels_of(context.split), minlength=source.num_classes)
     names = source.class_names or tuple(map(str, range(source.num_classes)))
     listed = [f"{name} {count:,}" for name, count in zip(names, counts, strict=True)]
     more = f", and {len(listed) - MOST_CLASSES_NAMED} more" if len(listed) > MOST_CLASSES_NAMED else ""

@@ -137,6 +137,16 @@ class Source:
         """Number of examples of each whole split."""
         raise NotImplementedError
 
+    @cached_property
+    def _labels(self) -> dict[str, npt.NDArray[np.int64]]:
+        return {}
+
+    def labels_of(self, split: Split) -> npt.NDArray[np.int64]:
+        """Return the class of each example of a split, in the order of the data; its records are read once."""
+        if split.name not in self._labels:
+            self._labels[split.name] = split.labels(self)
+        return self._labels[split.name]
+
     def split(self, name: str, where: str) -> Split:
         """Return the examples of the split `name`; `WorldError` if there are none. `where` is the key for messages."""
         raise NotImplementedError

@@ -24,16 +24,16 @@ class CorruptRecord:
         record: Number of the record in the shard, from 0; None if it is the whole file.
         reason: Description of the fault.
         expected: What would be valid.
-        lost: Number of records that can't be read because of it, including itself.
         remedy: What to do to keep it.
+        lost: Number of records that can't be read because of it, including itself.
     """
 
     path: str
     record: int | None
     reason: str
     expected: str
+    remedy: str
     lost: int = 1
-    remedy: str = "prepare the dataset again"
 
     @property
     def where(self) -> str:
@@ -158,6 +158,7 @@ def records_of(source: Source, split: Split, shard: Shard) -> Iterator[tuple[int
                 record=number,
                 reason=reason,
                 expected=f"{shard.skip + shard.take} complete records: the shard is truncated or damaged",
+                remedy=source.repair,
                 lost=shard.skip + shard.take - number,
             )
             yield number, damage

@@ -16,6 +16,10 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 """Suffixes of files that TensorFlow decodes, in lower case."""
 SPLITS = ("train", "training", "validation", "valid", "val", "test", "testing")
 """Names of folders that are splits and no classes, in lower case."""
+SHARDS = 8
+"""Groups of files that an interleave reads in turn."""
+DIGITS = 8
+"""Length of the class in a record, before the path."""
 WHOLE = "train"
 """Name of the split of a folder that is not divided."""
 LEFT_BY_SYSTEMS = {"thumbs.db", "desktop.ini", "__macosx"}

@@ -165,11 +165,6 @@ class Stage:
             raise AttributeError(f"{cls.__name__} has no field {name}")
         return f"{cls.block or cls.path}.{name}"
 
-    @classmethod
-    def default(cls, name: str) -> Any:
-        """Return the default of the field `name`."""
-        return next(field.default for field in dataclasses.fields(cls) if field.name == name)  # type: ignore[arg-type]
-
     @property
     def random(self) -> bool:
         """Whether its result differs from pass to pass."""

@@ -63,6 +63,11 @@ class _Cache(Stage):
     codec: Annotated[Literal["raw", "jpeg90", "jpeg95"], Expected("raw, jpeg90 or jpeg95"), DATA] = "raw"
 
     @property
+    def keeps_features(self) -> bool:
+        """Whether it holds the features of a frozen base instead of images."""
+        return self.keeps and self.at == "features"
+
+    @property
     def quality(self) -> int | None:
         """Quality of the JPEGs that it holds; None if it holds the examples as they are."""
         return int(self.codec.removeprefix("jpeg")) if self.keeps and self.codec != "raw" else None

@@ -188,7 +188,7 @@ class Folder(Dataset):
 
     @property
     def examples(self) -> Flow:
-        features = {name: _STRINGS[kind] for name, kind in ((IMAGE, "image"), (LABEL, "class"))}
+        features = {IMAGE: _STRINGS["image"], LABEL: _STRINGS["class"]}
         return Flow(features=features, target=LABEL, record="image file")
 
 
