@@ -11,8 +11,9 @@ from etlrun.config.request import Request
 from etlrun.eject.program import ejected, versions
 from etlrun.errors import ConfigError
 from etlrun.run.backend import seed_all
-from etlrun.run.balanced import BalancedCrossentropy, balanced
+from etlrun.run.balanced import BalancedCrossentropy
 from etlrun.stages import STAGES
+from etlrun.stages.balance import balanced
 from etlrun.stages.load import SampleByClass
 from tests.quick import shallow
 from tests.runs import losses_of, run_here

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from textwrap import dedent
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from etlrun.eject.numbered import labels_of
 from etlrun.eject.sources import reading
 from etlrun.eject.text import call, function, listed, quoted
 from etlrun.plan.plan import Plan, reads_features
+from etlrun.stages.balance import balanced, weighted_crossentropy
 from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.mix import mixed_accuracy, mixed_crossentropy
 from etlrun.stages.model import Emulated
@@ -38,18 +39,14 @@ _HEAD = (
 _BALANCED = (
     function(
         "class_weights() -> list[float]",
-        "Return the weight of each class, the inverse of its share of the training examples; their mean is 1.",
-        "counts = np.bincount(labels_of(TRAIN_SPLIT), minlength=num_classes())",
-        "present = np.count_nonzero(counts)",
-        "return [float(counts.sum() / (present * count)) if count else 0.0 for count in counts]",
+        "Return the weight of each class.",
+        "return balanced(labels_of(TRAIN_SPLIT), num_classes())",
         decorator="@functools.cache",
     ),
     function(
         "balanced_crossentropy(labels: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor",
         "Return the loss of each example, weighted by its class.",
-        "losses = keras.losses.sparse_categorical_crossentropy(labels, probabilities)",
-        'weights = keras.ops.convert_to_tensor(class_weights(), "float32")',
-        'return losses * keras.ops.take(weights, keras.ops.cast(keras.ops.reshape(labels, (-1,)), "int32"))',
+        "return weighted_crossentropy(labels, probabilities, class_weights())",
     ),
 )
 _QUIET = (
@@ -102,13 +99,16 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
 def _objective(plan: Plan, *, is_class: bool) -> tuple[Lines, Lines]:
     """Return the loss and the metrics of a model, and the functions that they need."""
     if plan.spec.load.class_weights == "balanced":
-        functions = (*labels_of(plan.spec.dataset), *_BALANCED)
+        functions = (*labels_of(plan.spec.dataset), *_sources(balanced, weighted_crossentropy), *_BALANCED)
         return ("loss=balanced_crossentropy", 'metrics=["accuracy"]'), functions
     if plan.spec.load.mixes:
         metric = 'metrics=[keras.metrics.MeanMetricWrapper(mixed_accuracy, name="accuracy")]'
-        sources = [dedent(inspect.getsource(made)).rstrip() for made in (mixed_crossentropy, mixed_accuracy)]
-        return ("loss=mixed_crossentropy", metric), sources
+        return ("loss=mixed_crossentropy", metric), _sources(mixed_crossentropy, mixed_accuracy)
     return _OBJECTIVES[is_class], ()
+
+
+def _sources(*functions: Callable[..., Any]) -> Lines:
+    return [inspect.getsource(made).rstrip() for made in functions]
 
 
 def _seeded(plan: Plan) -> Lines:

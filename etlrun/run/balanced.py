@@ -1,4 +1,4 @@
-"""Losses weighted by class, for training splits whose classes differ in size."""
+"""Loss weighted by class, as a Keras object that a checkpoint can hold."""
 
 from __future__ import annotations
 
@@ -6,18 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
-import numpy.typing as npt
 
-
-def balanced(labels: npt.NDArray[np.int64], num_classes: int) -> list[float]:
-    """Return the weight of each class: the inverse of its share of `labels`, so that the mean over them is 1.
-
-    The definition is that of scikit-learn's `class_weight="balanced"`; a class without examples has weight 0.
-    """
-    counts = np.bincount(labels, minlength=num_classes)
-    present = np.count_nonzero(counts)
-    return [float(len(labels) / (present * count)) if count else 0.0 for count in counts]
+from etlrun.stages.balance import weighted_crossentropy
 
 
 @keras.saving.register_keras_serializable("etlrun")
@@ -34,9 +24,7 @@ class BalancedCrossentropy(keras.losses.Loss):  # type: ignore[misc]
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Return the weighted loss of each example."""
-        losses = keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
-        weights = keras.ops.convert_to_tensor(self.class_weights, "float32")
-        return losses * keras.ops.take(weights, keras.ops.cast(keras.ops.reshape(y_true, (-1,)), "int32"))
+        return weighted_crossentropy(y_true, y_pred, self.class_weights)
 
     def get_config(self) -> dict[str, Any]:
         """Return what makes this loss again."""

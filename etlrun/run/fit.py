@@ -31,12 +31,12 @@ from etlrun.record.record import Record, replacing, sync
 from etlrun.record.summary import Epoch, read_summary
 from etlrun.run import model as models
 from etlrun.run.backend import peak_gpu_bytes
-from etlrun.run.balanced import balanced
 from etlrun.run.caches import keepers_of
 from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, save
 from etlrun.run.checkpoint import PreviousRun, checkpoint_path
 from etlrun.run.session import at_work, batches_in_pass, contexts_of, opened, prepared
 from etlrun.sources.base import Source
+from etlrun.stages.balance import balanced
 from etlrun.stages.trainer import Trainer
 
 _FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2

@@ -45,6 +45,13 @@ def rounded(pixels: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.saturate_cast(tf.round(pixels), dtype) if dtype == tf.uint8 else tf.cast(pixels, dtype)
 
 
+def within(sides: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+    """Return bool (height, width, 1): whether a pixel is from `start` (row, column) to before `end`."""
+    rows, columns = tf.range(sides[0]), tf.range(sides[1])
+    is_row, is_column = (rows >= start[0]) & (rows < end[0]), (columns >= start[1]) & (columns < end[1])
+    return (is_row[:, tf.newaxis] & is_column)[..., tf.newaxis]
+
+
 def ordered(field: str, values: tuple[float, float]) -> Iterator[tuple[str, str, str, str]]:
     """Yield the fault of a field [lower, upper] whose lower end is above the upper one."""
     if values[0] > values[1]:

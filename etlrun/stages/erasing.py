@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from etlrun.stages.augment import Probability, Ratios, Shares, drawn, ordered, with_value
+from etlrun.stages.augment import Probability, Ratios, Shares, drawn, ordered, with_value, within
 from etlrun.stages.base import DATA, Number, Positive
 from etlrun.stages.crops import placed, rectangles
 from etlrun.stages.flow import Feature
@@ -20,10 +20,7 @@ else:
 
 def erased(image: tf.Tensor, start: tf.Tensor, end: tf.Tensor, value: float) -> tf.Tensor:
     """Set the pixels from `start` (row, column) to before `end` to `value`; parts outside of the image are ignored."""
-    rows, columns = (tf.range(side) for side in tf.unstack(tf.shape(image)[:2]))
-    is_row, is_column = (rows >= start[0]) & (rows < end[0]), (columns >= start[1]) & (columns < end[1])
-    inside = is_row[:, tf.newaxis] & is_column
-    return tf.where(inside[..., tf.newaxis], tf.cast(value, image.dtype), image)
+    return tf.where(within(tf.shape(image)[:2], start, end), tf.cast(value, image.dtype), image)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +51,7 @@ class Cutout(_Erasing):
     """
 
     path: ClassVar[str] = "transform.cutout"
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, placed, erased)
+    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, placed, within, erased)
 
     length: Annotated[Positive, DATA]
 
@@ -80,7 +77,7 @@ class RandomErasing(_Erasing):
     """
 
     path: ClassVar[str] = "transform.random_erasing"
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, rectangles, placed, erased)
+    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, rectangles, placed, within, erased)
 
     probability: Annotated[Probability, DATA]
     scale: Annotated[Shares, DATA]

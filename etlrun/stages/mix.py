@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from etlrun.stages.augment import rounded
+from etlrun.stages.augment import rounded, within
 from etlrun.stages.base import DATA, Factor, Nodes, Scope, Stage
 from etlrun.stages.flow import Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
@@ -48,11 +48,8 @@ def cut_mixed(
     half = tf.cast(tf.cast(sides, tf.float32) * tf.sqrt(1.0 - share), tf.int32) // 2
     middle = tf.cast(tf.cast(sides, tf.float32) * centre, tf.int32)
     start, end = tf.maximum(middle - half, 0), tf.minimum(middle + half, sides)
-    rows, columns = tf.range(sides[0]), tf.range(sides[1])
-    is_row, is_column = (rows >= start[0]) & (rows < end[0]), (columns >= start[1]) & (columns < end[1])
-    inside = (is_row[:, tf.newaxis] & is_column)[tf.newaxis, ..., tf.newaxis]
     stays = 1.0 - tf.cast(tf.reduce_prod(end - start), tf.float32) / tf.cast(tf.reduce_prod(sides), tf.float32)
-    return tf.where(inside, partners, images), stays
+    return tf.where(within(sides, start, end), partners, images), stays
 
 
 def mixed_crossentropy(targets: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:
@@ -92,7 +89,7 @@ class Mix(Stage):
     nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Map", "ParallelMap"), is_single=True),)
     scope: ClassVar[Scope] = Scope.EACH
     random: ClassVar[bool] = True
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (rounded, beta, mixed_up, cut_mixed)
+    calls: ClassVar[tuple[Callable[..., Any], ...]] = (rounded, within, beta, mixed_up, cut_mixed)
 
     mixup_alpha: Annotated[Factor, DATA]
     cutmix_alpha: Annotated[Factor, DATA]
