@@ -44,8 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def of_folder(folder: Path, *words: str) -> Plan:
-    own = ("dataset=folder", f"dataset.dir='{folder}'", *SMALL, *words)
-    return resolve(Request(overrides=list(own)), STAGES).plan
+    return resolve(Request(overrides=["dataset=folder", f"dataset.dir='{folder}'", *SMALL, *words]), STAGES).plan
 
 
 def batches(plan: Plan, passes: int = 1, name: str = "train") -> list[tuple[bytes, bytes, str]]:
@@ -61,8 +60,8 @@ def batches(plan: Plan, passes: int = 1, name: str = "train") -> list[tuple[byte
 
 
 def digest(plan: Plan) -> str:
-    pipeline, total = Pipeline(plan.train, contexts_of(plan, open_source(plan.spec.dataset))["train"]), Digest()
-    for images, labels in pipeline.dataset:
+    total = Digest()
+    for images, labels in Pipeline(plan.train, contexts_of(plan, open_source(plan.spec.dataset))["train"]).dataset:
         total.add(images.numpy(), labels.numpy())
     return str(total.taken())
 
@@ -71,8 +70,8 @@ def test_each_image_of_a_folder_is_an_example_of_its_class(folder: Path) -> None
     source = open_source(of_folder(folder).spec.dataset)
     split, parse = source.split("train", "dataset.split"), source.parser()
     found = [parse(record) for shard in split.shards for record in split.read(shard.path, shard.skip, shard.take)]
-    wanted = {image(number): number % 2 for number in range(40)}
-    assert {example["image"].numpy(): int(example["label"]) for example in found} == wanted
+    labels = {example["image"].numpy(): int(example["label"]) for example in found}
+    assert labels == {image(number): number % 2 for number in range(40)}
     assert (source.class_names, source.num_classes, dict(source.counts)) == (CLASSES, 2, {"train": 40})
 
 
@@ -140,8 +139,7 @@ def test_a_cache_on_disk_gives_what_the_folder_gives(folder: Path, tmp_path: Pat
 
 
 def test_a_file_that_changes_during_a_run_is_noticed(folder: Path) -> None:
-    plan = of_folder(folder)
-    content = open_source(plan.spec.dataset).split("train", "dataset.split").content
+    content = open_source(of_folder(folder).spec.dataset).split("train", "dataset.split").content
     assert content.digest is not None
     path = folder / CLASSES[0] / "no 0.jpg"
     os.utime(path, ns=(1, 1))
@@ -153,8 +151,8 @@ def test_a_file_that_changes_during_a_run_is_noticed(folder: Path) -> None:
 def test_a_changed_file_is_noticed_behind_one_that_was_only_touched(folder: Path) -> None:
     content = open_source(of_folder(folder).spec.dataset).split("train", "dataset.split").content
     assert content.digest is not None
-    for name, number in ((CLASSES[0], 0), (CLASSES[1], 1)):  # whichever comes first, one of both rounds has it touched
-        path = folder / name / f"no {number}.jpg"
+    for number in range(2):  # whichever image comes first, one of both rounds has it touched
+        path = folder / CLASSES[number] / f"no {number}.jpg"
         for other in {*folder.glob("*/*.jpg")} - {path}:
             os.utime(other, ns=(1, number + 1))
         path.write_bytes(image(77))
@@ -293,8 +291,9 @@ def test_files_that_are_left_out_and_examples_in_both_splits_are_noted(folder: P
 
 
 def test_shared_examples_of_files_are_counted(tmp_path: Path) -> None:
-    records(tmp_path, "a.tfrecord", range(13))
-    records(tmp_path, "b.tfrecord", range(13, 40))
+    records(tmp_path, "a.tfrecord", range(40))
     source = open_source(of_records(tmp_path).spec.dataset)
-    train, others = (source.split(name, "dataset.split") for name in ("train[:20]", "train[5:]+train[:3]"))
-    assert train.shared(others) == 15 + 3
+    names = "train[:20]", "train[5:]+train[:3]", "train[20:]", "train[:34%]"
+    train, others, rest, third = (source.split(name, "dataset.split") for name in names)
+    assert (train.shared(others), train.shared(rest), third.num_examples) == (15 + 3, 0, 14)
+    assert source.labels_of(train) is source.labels_of(train)
