@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import tensorflow as tf
@@ -58,7 +59,7 @@ class Pipeline:
         if cache is not None and keeper is None:
             self._before = staged(counted(self._before, self._kept, context), cache, context)
         self._before = self._before.with_options(_as_written())  # which apply to all datasets derived from it
-        self._number, self.filling_s = 0, 0.0
+        self._number, self._skipped, self.filling_s = 0, 0, 0.0
         batches = self._build(self._unread(context), self._ahead)
         _check(batches, stages[-1].gives)
         self.dataset: tf.data.Dataset = Passes(batches, lambda: iter(self._next_pass()))
@@ -87,11 +88,21 @@ class Pipeline:
         """Skip `count` passes, as if they had been read, without reading anything."""
         self._number += count
 
+    def skip_batches(self, count: int) -> None:
+        """Skip `count` batches of the next pass, as if they had been read.
+
+        Their examples are skipped as soon as their order is known, which is mostly before they are decoded. Those that
+        a cache is yet to hold are read.
+        """
+        sizes = (planned.gives.batch_size for planned in self.stages)
+        self._skipped = count * next(size for size in sizes if size is not None)
+
     def _next_pass(self) -> tf.data.Dataset:
         self._number += 1
         self._fill_first()
         self.context.passes_begun.assign(self._number)
-        context = dataclasses.replace(self.context, pass_number=self._number)
+        skipped, self._skipped = self._skipped or None, 0
+        context = dataclasses.replace(self.context, pass_number=self._number, skipped=skipped)
         mode = None if self.keeper is None else int(self.keeper.begin())
         if self.keeper is not None and mode == READ:
             return self._read([*self._after, *self._ahead], self.keeper.count, context)
@@ -99,12 +110,24 @@ class Pipeline:
 
     def _unread(self, context: Context, mode: Any = None) -> tf.data.Dataset:
         """Return the batches of a pass that doesn't read a disk cache, but may fill it if it has a `mode`."""
-        if self._without_cache:
-            return self._build(None, self._without_cache, context).with_options(_as_written())
+        whole = self._without_cache
+        if context.skipped is not None and self.keeper is None and not self._has_memory:
+            whole = whole or [planned for planned in self.stages if planned not in self._ahead]
+        if whole:
+            return self._continued(None, whole, context).with_options(_as_written())
         dataset = self._before
         if self.keeper is not None and mode is not None:
             dataset = disk.written(dataset, self.keeper, tf.cast(mode, tf.int64))
-        return self._build(dataset, self._after, context)
+        return self._continued(dataset, self._after, context)
+
+    def _continued(self, dataset: tf.data.Dataset | None, stages: Stages, context: Context) -> tf.data.Dataset:
+        """Return `stages` applied, without the examples that have been read: skipped where their order is known."""
+        if context.skipped is None:
+            return self._build(dataset, stages, context)
+        place = next(place for place, planned in enumerate(stages) if planned.gives.batch_size is not None)
+        while place > (dataset is None) and stages[place - 1].stage.maps_each:
+            place -= 1
+        return self._build(self._build(dataset, stages[:place], context).skip(context.skipped), stages[place:], context)
 
     def _fill_first(self) -> None:
         """Fill a cache whose examples are read by number, which are all in it before the first one is read."""
@@ -122,14 +145,18 @@ class Pipeline:
 
     def _begun(self) -> tf.data.Dataset:
         as_is = tf.autograph.experimental.do_not_convert
-        return tf.data.Dataset.from_tensors(0).map(as_is(self._begin)).flat_map(as_is(self._pass))
+        begun = partial(self._pass, self._number + 1, self._skipped)
+        self._skipped = 0
+        return tf.data.Dataset.from_tensors(0).map(as_is(self._begin)).flat_map(as_is(begun))
 
     def _begin(self, _: tf.Tensor) -> tuple[tf.Tensor, ...]:
         number = self.context.passes_begun.assign_add(1)
         return (number,) if self.keeper is None else (number, *disk.decided(self.keeper))
 
-    def _pass(self, number: tf.Tensor, *decided: tf.Tensor) -> tf.data.Dataset:
-        context = dataclasses.replace(self.context, pass_number=number)
+    def _pass(self, first: int, skipped: int, number: tf.Tensor, *decided: tf.Tensor) -> tf.data.Dataset:
+        """Return a pass; `skipped` examples of the pass of number `first` have been read before."""
+        left_out = tf.where(number == first, tf.constant(skipped, tf.int64), 0) if skipped else None
+        context = dataclasses.replace(self.context, pass_number=number, skipped=left_out)
         if self.keeper is None:
             return self._unread(context)
         mode, count = decided
@@ -145,6 +172,8 @@ class Pipeline:
             numbers = in_random_order(count, cast("FullShuffle", shuffling[0].stage), context)
         else:
             numbers = self._build(tf.data.Dataset.range(count), shuffling, context)
+        if context.skipped is not None:
+            numbers = numbers.skip(context.skipped)
         numbers = numbers.with_options(_as_written())
         if others[0].gives.batch_size is None:
             batches = self._build(disk.read_each(numbers, self.keeper, kept), others, context)  # type: ignore[arg-type]

@@ -43,6 +43,7 @@ class Context:
         losses: Examples lost to corrupt records.
         backbone: Frozen base for stages that need a model; None if there is none.
         pass_number: Number of this pass over the data, from 1: an integer or an int64 scalar. 0 outside of passes.
+        skipped: Number of examples that an earlier process has read of this pass; None for a whole pass.
         passes_begun: The same for functions that outlive a pass; before a cache always 1, since it keeps the first.
         held_bytes: Size of the cache in memory; int64 scalar.
         traced: Functions of maps that have been traced, by stage.
@@ -53,6 +54,7 @@ class Context:
     seed: int
     backbone: Backbone | None = None
     pass_number: Any = 0
+    skipped: Any = None
     losses: Losses = field(default_factory=Losses)
     passes_begun: tf.Variable | tf.Tensor = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
     held_bytes: tf.Variable = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))

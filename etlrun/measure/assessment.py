@@ -68,6 +68,8 @@ class Assessment:
         watch = self.work.watches[name]
         loop, costs = watch.meter.end(), self._costs_of(name)
         if not loop.steps_s:
+            if watch.resumed_batches:
+                return loop
             raise self.work.pipelines[name].empty_pass(Dataset.key_of(name))
         if watch.pass_batches is None:
             watch.release()

@@ -44,13 +44,27 @@ class Digest:
         """Return `COUNT:HEX` of the examples added since the last call; waits until they are hashed."""
         while self._hashing:
             self._collect()
-        text = f"{self._count}:{self._sum % 2 ** (8 * _BYTES):0{2 * _BYTES}x}"
+        text = self._text()
         self._count = self._sum = 0
         return text
+
+    def so_far(self, ahead: int) -> str:
+        """Return `COUNT:HEX` without the last `ahead` batches, and go on; `taken` resets it."""
+        while len(self._hashing) > ahead:
+            self._collect()
+        return self._text()
+
+    def resume(self, text: str) -> None:
+        """Add what `so_far` returned in an earlier process."""
+        count, total = text.split(":")
+        self._count, self._sum = self._count + int(count), self._sum + int(total, 16)
 
     def close(self) -> None:
         """Release the threads; nothing may be added or taken afterwards."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _text(self) -> str:
+        return f"{self._count}:{self._sum % 2 ** (8 * _BYTES):0{2 * _BYTES}x}"
 
     def _collect(self) -> None:
         count, total = self._hashing.popleft().result()

@@ -116,6 +116,11 @@ class Meter:
         self.loop, self._wait_s = Loop(), 0.0
         self._began_s = time.perf_counter()
 
+    @property
+    def ahead(self) -> int:
+        """Number of batches that have been read, and not trained on."""
+        return len(self._ahead)
+
     def pass_begun(self) -> None:
         """Mark the next batch as the first of a pass."""
         self._is_filling = True

@@ -31,6 +31,7 @@ class Watch:
         iterator: TensorFlow's iterator of the pass in progress; None before and after.
         pass_batches: Number of batches per pass, if consecutive passes share an iterator; None if each has its own.
         passed: Number of batches of all passes so far.
+        resumed_batches: Number of batches of the epoch in progress that an earlier process has trained on.
         spent: Exhausted TensorFlow iterators. Deleting one may take half a second, so the sampler does it, outside
             of the steps.
     """
@@ -42,7 +43,7 @@ class Watch:
         self.filling: Any = None
         self.iterator: Any = None
         self.pass_batches: int | None = None
-        self.passed = 0
+        self.passed = self.resumed_batches = 0
         self.spent: list[Any] = []
         self._lock = threading.Lock()
         self._models: list[Any] = []

@@ -9,8 +9,9 @@ from itertools import takewhile
 
 from etlrun.errors import ConfigError, Fault, did_you_mean
 from etlrun.plan.plan import Plan, PlannedStage, PlannedStep, decisive_values, given_to_model, place_of_point
-from etlrun.plan.rules import remarks, rules, validates
+from etlrun.plan.rules import remarks, rules
 from etlrun.plan.spec import RunSpec
+from etlrun.plan.training import validates
 from etlrun.stages import STAGES
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache

@@ -6,21 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from etlrun.errors import Fault
 from etlrun.plan.plan import PlannedStage, at_cache, keeps_file_order, name_of_point
-from etlrun.plan.spec import RunSpec, show
+from etlrun.plan.spec import RunSpec
+from etlrun.plan.training import fault, training_rules, unordered
 from etlrun.plan.unused import told
 from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.load import Batch
-from etlrun.stages.measure import Trace, Window
 from etlrun.stages.model import require_one_size
-from etlrun.stages.trainer import Trainer
 
 Stages = Sequence[PlannedStage]
-
-
-def validates(spec: RunSpec) -> bool:
-    """Return whether the run validates."""
-    return spec.dataset.eval_split is not None
 
 
 def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fault]) -> Iterator[Fault]:
@@ -29,7 +23,7 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
     if spec.load.mixes and not so_far:  # which gives training examples another target
         given = given.with_feature(given.target, spec.dataset.examples.features[given.target])
     if not so_far and evaluation and evaluation[-1].gives != given:
-        yield _fault(
+        yield fault(
             eval_steps,
             evaluation[-1].gives,
             f"the output of the training steps, {given}",
@@ -37,7 +31,7 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
         )
     for step in spec.eval_transform.steps:
         if step.random:
-            yield _fault(
+            yield fault(
                 eval_steps,
                 step.path,
                 "no random step, so that all epochs are validated on the same data",
@@ -45,7 +39,7 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
                 is_rule=False,
             )
     if spec.extract.parses and not isinstance(spec.dataset, TfdsDataset):
-        yield _fault(
+        yield fault(
             "extract.name",
             spec.extract.path.removeprefix("extract."),
             f"sequential or interleave with dataset.name={spec.dataset.name}, which TFDS does not read",
@@ -58,13 +52,9 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
     if spec.cache.keeps:
         yield from _cache(spec, train)
     if spec.fit is not None:
-        yield from _fit(spec, spec.fit)
+        yield from training_rules(spec, spec.fit)
     else:
         yield from _drain(spec, given)
-
-
-def _fault(where: str, found: object, expected: str, remedy: str, *, is_rule: bool = True) -> Fault:
-    return Fault(where=where, found=str(found), expected=expected, remedy=remedy, is_rule=is_rule)
 
 
 def _by_number(spec: RunSpec) -> Iterator[Fault]:
@@ -72,7 +62,7 @@ def _by_number(spec: RunSpec) -> Iterator[Fault]:
     shuffle = spec.load.key("shuffle")
     if not spec.extract.is_numbered:
         files = ", shuffle_files=true" if spec.extract.random else ""
-        yield _fault(
+        yield fault(
             shuffle,
             f"full, with {spec.extract.path}{files}",
             "extract.sequential in the order of the files, which gives each example its number",
@@ -80,14 +70,14 @@ def _by_number(spec: RunSpec) -> Iterator[Fault]:
             "load.shuffle=buffer",
         )
     if spec.cache.keeps and not spec.cache.outlives_run:
-        yield _fault(
+        yield fault(
             shuffle,
             f"full, with {spec.cache.path}, which can only be read in order",
             "a cache on disk, or none",
             "set cache=disk, cache=none or load.shuffle=buffer",
         )
     if spec.dataset.on_corrupt == "skip":
-        yield _fault(
+        yield fault(
             shuffle,
             "full, with dataset.on_corrupt=skip",
             "dataset.on_corrupt=raise, since a skipped example would change the numbers of all others",
@@ -99,10 +89,10 @@ def _parsing(spec: RunSpec) -> Iterator[Fault]:
     """Yield the faults of a run that parses several examples at once."""
     key, found = spec.transform.key("parse_batch"), spec.transform.parse_batch
     if found and spec.extract.parses:
-        yield _fault(key, found, f"null with {spec.extract.path}, which parses by itself", f"set {key}=null")
+        yield fault(key, found, f"null with {spec.extract.path}, which parses by itself", f"set {key}=null")
     if found and spec.dataset.on_corrupt == "skip":
         expected = "null with dataset.on_corrupt=skip, since one corrupt record would lose all that are parsed with it"
-        yield _fault(key, found, expected, f"set {key}=null")
+        yield fault(key, found, expected, f"set {key}=null")
 
 
 def _classes(spec: RunSpec) -> Iterator[Fault]:
@@ -113,16 +103,16 @@ def _classes(spec: RunSpec) -> Iterator[Fault]:
         if not is_class and getattr(spec.load, name) != default:
             expected = f"a class to predict; the target is {flow.target}"
             remedy = f"set {spec.load.key(name)}={default}"
-            yield _fault(spec.load.key(name), getattr(spec.load, name), expected, remedy)
+            yield fault(spec.load.key(name), getattr(spec.load, name), expected, remedy)
     if spec.load.mixes and spec.cache.keeps_features:
         for name in ("mixup_alpha", "cutmix_alpha"):
             if getattr(spec.load, name):
                 expected = "0 with cache.at=features, which are no images"
                 remedy = f"set {spec.load.key(name)}=0, or cache.at=transformed"
-                yield _fault(spec.load.key(name), getattr(spec.load, name), expected, remedy)
+                yield fault(spec.load.key(name), getattr(spec.load, name), expected, remedy)
     if spec.load.class_weights != "none" and not (spec.fit is not None and spec.model.learns):
         expected = "none, since nothing is learned"
-        yield _fault(spec.load.key("class_weights"), spec.load.class_weights, expected, "set load.class_weights=none")
+        yield fault(spec.load.key("class_weights"), spec.load.class_weights, expected, "set load.class_weights=none")
 
 
 def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
@@ -132,7 +122,7 @@ def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
     steps = [step.stage for planned in before for step in planned.steps]
     for place, step in enumerate(steps):
         if step.random:
-            yield _fault(
+            yield fault(
                 cache.key("at"),
                 f"{cache.at}, which is after {step.path}",
                 "a point before the first random step, whose first result all later epochs would repeat",
@@ -141,7 +131,7 @@ def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
             break
     gives = before[-1].gives
     if cache.dtype == "uint8" and any(gives.features[name].dtype == "float32" for name in gives.inputs):
-        yield _fault(
+        yield fault(
             cache.key("dtype"),
             f"uint8, for {gives}",
             "uint8 inputs before the cache",
@@ -149,7 +139,7 @@ def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
         )
     is_encoded = cache.quality is None and any(feature.format == "image" for feature in gives.features.values())
     if spec.dataset.on_corrupt == "skip" and is_encoded:
-        yield _fault(
+        yield fault(
             cache.key("at"),
             f"{cache.at}, with dataset.on_corrupt=skip",
             "a point after `decode`, which detects broken images",
@@ -162,30 +152,30 @@ def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
 def _features(spec: RunSpec) -> Iterator[Fault]:
     at = spec.cache.key("at")
     if spec.fit is None:
-        yield _fault(at, "features", "another point, since trainer.drain has no model", "set trainer=fit")
+        yield fault(at, "features", "another point, since trainer.drain has no model", "set trainer=fit")
     elif spec.model.features is None:
-        yield _fault(
+        yield fault(
             at,
             "features",
             f"another point, since {spec.model.path} has no base",
             "set model=mobilenet_v2, or cache.at=transformed",
         )
     elif spec.model.trainable:
-        yield _fault(
+        yield fault(
             at,
             "features",
             "a frozen base, so that its features stay the same",
             "set model.trainable=false, or cache.at=transformed",
         )
     if spec.cache.quality is not None:
-        yield _fault(
+        yield fault(
             spec.cache.key("codec"),
             spec.cache.codec,
             "raw with cache.at=features, which are no images",
             "set cache.codec=raw, or cache.at=transformed",
         )
     if spec.measure.digest:
-        yield _fault(
+        yield fault(
             spec.measure.key("digest"),
             "true",
             "false with cache.at=features, since the steps then see no examples",
@@ -193,52 +183,16 @@ def _features(spec: RunSpec) -> Iterator[Fault]:
         )
 
 
-def _fit(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
-    if trainer.early_stopping.patience is not None:
-        flow = spec.dataset.examples
-        if trainer.early_stopping.monitor.endswith("accuracy") and not flow.features[flow.target].is_class:
-            yield _fault(
-                trainer.early_stopping.key("monitor"),
-                show(trainer.early_stopping.monitor),
-                f"loss or val_loss, since the target {flow.target} is not a class",
-                "set trainer.early_stopping.monitor=val_loss",
-            )
-        if not validates(spec) and trainer.early_stopping.monitor.startswith("val_"):
-            yield _fault(
-                trainer.early_stopping.key("monitor"),
-                show(trainer.early_stopping.monitor),
-                "loss or accuracy, since dataset.eval_split is null",
-                f"set trainer.early_stopping.monitor={trainer.early_stopping.monitor.removeprefix('val_')} "
-                "or an eval_split",
-            )
-        if not spec.model.learns:
-            yield _fault(
-                trainer.early_stopping.key("patience"),
-                trainer.early_stopping.patience,
-                "null, since model.emulated learns nothing",
-                "set trainer.early_stopping.patience=null",
-            )
-    if spec.dataset.on_corrupt == "skip" and trainer.steps_per_epoch is not None:
-        yield _fault(
-            trainer.key("steps_per_epoch"),
-            trainer.steps_per_epoch,
-            "null with dataset.on_corrupt=skip, since the length of a pass is then unknown",
-            "set trainer.steps_per_epoch=null, or repair the data and set dataset.on_corrupt=raise",
-        )
-    if trainer.steps_per_epoch is not None:
-        yield from windows_past(spec.profile.windows, trainer.steps_per_epoch * trainer.epochs)
-
-
 def _drain(spec: RunSpec, given: Flow) -> Iterator[Fault]:
     try:
         require_one_size(given)
     except UnfitError as unfit:
-        yield _fault(Batch.path, f"{given} before it", unfit.expected, unfit.remedy)
+        yield fault(Batch.path, f"{given} before it", unfit.expected, unfit.remedy)
     if spec.profile.windows:
         expected = "none, since trainer.drain has no steps to profile"
-        yield _fault(f"{spec.profile.block}.name", "trace", expected, "set profile=none")
+        yield fault(f"{spec.profile.block}.name", "trace", expected, "set profile=none")
     if spec.measure.au_min is not None:
-        yield _fault(
+        yield fault(
             spec.measure.key("au_min"),
             spec.measure.au_min,
             "null, since trainer.drain uses no accelerator",
@@ -246,23 +200,10 @@ def _drain(spec: RunSpec, given: Flow) -> Iterator[Fault]:
         )
 
 
-def windows_past(windows: Sequence[Window], steps: int) -> Iterator[Fault]:
-    """Yield the fault of profile windows that exceed a run of `steps` training steps."""
-    if windows and windows[-1][1] > steps:
-        yield _fault(
-            Trace.key("windows"),
-            show([list(window) for window in windows]),
-            f"windows within the {steps} steps of the run",
-            f"end the last one at step {steps} or earlier, or train longer",
-        )
-
-
 def remarks(spec: RunSpec) -> Iterator[str]:
     """Yield the notes on a valid run, one sentence each."""
     yield from (f"{sentence}." for sentence in told(spec.unused))
-    ordered = {f"{spec.extract.block}.deterministic": spec.extract.is_ordered}
-    ordered[spec.transform.key("deterministic")] = spec.transform.deterministic
-    loose = [key for key, is_ordered in ordered.items() if not is_ordered]
+    loose = unordered(spec)
     if loose:
         yield f"{' and '.join(loose)} = false: the order of the examples, and so every result, differs from run to run."
     if keeps_file_order(spec):

@@ -35,7 +35,9 @@ class Epoch(Part):
     wall_s: float = 0.0
     """Seconds of the training steps."""
     steps: int = 0
-    """Number of training steps."""
+    """Number of training steps that were measured."""
+    resumed_steps: int = 0
+    """Number of earlier training steps of the epoch, of the resumed run; times, rates and `examples` leave them out."""
     examples: int = 0
     """Number of training examples."""
     examples_per_s: float = 0.0
@@ -176,6 +178,8 @@ class Course(Part):
     """Caches of the run; null without one."""
     skipped: dict[str, int] = {}
     """Number of corrupt records skipped by each pipeline, with `dataset.on_corrupt=skip`."""
+    best_epoch: int | None = None
+    """Epoch of the model in `checkpoints/best.keras`, with `trainer.checkpoint_best`."""
     parameters: int | None = None
     """Number of parameters of the model."""
     examples: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from etlrun.measure.assessment import Assessment
 from etlrun.measure.meter import Loop
 from etlrun.record.record import Record, replacing, sync
 from etlrun.record.summary import MEASURES, Epoch, as_json, from_summary
-from etlrun.run.checkpoint import checkpoint_path
+from etlrun.run.checkpoint import BEST, checkpoint_path, checkpoints_in, states_in
 from etlrun.run.interrupts import raise_if_interrupted
 from etlrun.stages.measure import Window
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
@@ -27,7 +28,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
     """Keras's early stopping, with the epochs of the resumed run replayed first."""
 
     def __init__(self, rule: EarlyStoppingRule, done: list[Epoch]) -> None:
-        mode = "max" if rule.monitor.endswith("accuracy") else "min"
+        mode = "max" if is_better_if_larger(rule.monitor) else "min"
         super().__init__(monitor=rule.monitor, patience=rule.patience, min_delta=rule.min_delta, mode=mode)
         seen = [epoch for epoch in done if rule.monitor in epoch.model_fields_set]
         self.done = [(epoch.epoch - 1, from_summary(getattr(epoch, rule.monitor))) for epoch in seen]
@@ -40,18 +41,47 @@ class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
 
 
 class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
-    """Saves the complete model with its optimizer after each epoch; the newest replaces the previous one."""
+    """Saves the complete model with its optimizer after each epoch, and removes older ones; keeps that of the best."""
 
-    def __init__(self, record: Record, whole: keras.Model) -> None:
+    def __init__(self, record: Record, whole: keras.Model, trainer: Trainer) -> None:
         super().__init__()
-        self.record, self.whole = record, whole
+        self.record, self.whole, self.trainer = record, whole, trainer
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Save the model after its epoch has been recorded; a kill while saving leaves the previous checkpoint."""
         path = checkpoint_path(self.record.folder, epoch + 1)
         save(self.whole, path, self.record)
-        checkpoint_path(self.record.folder, epoch).unlink(missing_ok=True)
+        best = best_epoch(self.record.summary.epochs, self.trainer.checkpoint_best)
+        if best == epoch + 1:
+            copy(path, path.with_name(BEST), self.record)
+            self.record.update(best_epoch=best)
+        for older in checkpoints_in(self.record.folder):
+            if older <= epoch + 1 - self.trainer.checkpoint_keep:
+                checkpoint_path(self.record.folder, older).unlink(missing_ok=True)
+        for state in states_in(self.record.folder):
+            state.unlink(missing_ok=True)
         self.record.event("checkpoint", epoch=epoch + 1, path=str(path.relative_to(self.record.folder)))
+
+
+def best_epoch(epochs: Sequence[Epoch], metric: str | None) -> int | None:
+    """Return the first epoch (from 1) with the best value of `metric`; None without a metric or a number."""
+    values = {of.epoch: from_summary(getattr(of, metric)) for of in epochs} if metric else {}
+    known = {epoch: value for epoch, value in values.items() if value is not None and not math.isnan(value)}
+    sign = 1 if is_better_if_larger(metric or "") else -1
+    return max(known, key=lambda epoch: (sign * known[epoch], -epoch), default=None)
+
+
+def is_better_if_larger(metric: str) -> bool:
+    """Return whether larger values of `metric` are better."""
+    return metric.endswith("accuracy")
+
+
+def copy(path: Path, target: Path, record: Record) -> None:
+    """Copy a file into the folder of `record` atomically, and sync it to disk."""
+    with record.writing(), replacing(target) as temporary:
+        temporary.parent.mkdir(exist_ok=True)
+        shutil.copyfile(path, temporary)
+        sync(temporary)
 
 
 def save(model: keras.Model, path: Path, record: Record) -> None:
@@ -110,8 +140,9 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Record the end of a step."""
         raise_if_interrupted()
-        self.train.meter.stepped()
         self.progress.advance(self.task)
+        if batch >= self.train.resumed_batches:
+            self.train.meter.stepped()
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Switch from training to validation: Keras has the metrics of the epoch, so its last step is complete."""
@@ -139,6 +170,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             Epoch(
                 epoch=epoch + 1,
                 **described,
+                resumed_steps=self.train.resumed_batches,
                 validation_s=validation.wall_s,
                 validation_startup_s=validation.startup_s,
                 validation_wait_s=validation.fill_s + validation.input_wait_s,
@@ -154,6 +186,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             *(f"{key} {float(value):.4f}" for key, value in measures.items()),
         ]
         self.console.print("  ".join(parts), highlight=False, soft_wrap=True)
+        self.train.resumed_batches = 0
 
     def _digests(self) -> dict[str, str]:
         found = {"digest": self.train.digest, "validation_digest": self.validation.digest if self.validation else None}

@@ -22,7 +22,9 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.trainer import Trainer
 
 CHECKPOINTS = "checkpoints"
+BEST = "best.keras"
 _CHECKPOINT = re.compile(r"epoch_(\d{4,})\.keras")
+_STATE = re.compile(r"epoch_(\d{4,})_step_(\d{6,})\.npz")
 _START_NEW = "start a new run without trainer.resume"
 _FREE = f"{Trainer.path}.epochs"
 """The only parameter that may differ from the resumed run."""
@@ -34,24 +36,48 @@ class PreviousRun:
 
     Attributes:
         folder: Folder of the run.
-        checkpoint: Model after its last completed epoch.
+        checkpoint: Model after its last completed epoch; None if there is none.
+        state: State inside the epoch after that; None to begin with a whole epoch.
         epochs: Completed epochs, as in `summary.json`.
     """
 
     folder: Path
-    checkpoint: Path
+    checkpoint: Path | None
+    state: Path | None
     epochs: list[Epoch]
 
 
 def newest_checkpoint(folder: Path) -> int:
     """Return the last epoch (from 1) that has a checkpoint in `folder`; 0 if there is none."""
+    return max(checkpoints_in(folder), default=0)
+
+
+def checkpoints_in(folder: Path) -> list[int]:
+    """Return the epochs (from 1) that have a checkpoint in `folder`."""
     names = (path.name for path in (folder / CHECKPOINTS).glob("epoch_*.keras"))
-    return max((int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))), default=0)
+    return [int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))]
 
 
 def checkpoint_path(folder: Path, epoch: int) -> Path:
     """Return the path of the checkpoint after `epoch` (from 1)."""
     return folder / CHECKPOINTS / f"epoch_{epoch:04}.keras"
+
+
+def states_in(folder: Path) -> list[Path]:
+    """Return the states inside epochs in `folder`, the newest last."""
+    paths = (folder / CHECKPOINTS).glob("epoch_*_step_*.npz")
+    found = [([*map(int, name.groups())], path) for path in paths if (name := _STATE.fullmatch(path.name))]
+    return [path for _, path in sorted(found)]
+
+
+def state_path(folder: Path, epochs: int, steps: int) -> Path:
+    """Return the path of the state after `epochs` completed epochs and `steps` steps."""
+    return folder / CHECKPOINTS / f"epoch_{epochs:04}_step_{steps:06}.npz"
+
+
+def can_be_resumed(folder: Path) -> bool:
+    """Return whether a run in `folder` has left something to resume from."""
+    return bool(checkpoints_in(folder) or states_in(folder))
 
 
 def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
@@ -74,9 +100,9 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
 
 def _left_in(folder: Path) -> PreviousRun:
     """Return the interrupted run in `folder`; `WorldError` if there is nothing to resume."""
-    expected, remedy = "the folder of a run that completed at least one epoch", _START_NEW
+    expected, remedy = "the folder of a run with a checkpoint, as after each epoch", _START_NEW
     is_over = is_nobodys(folder)  # checked before reading files that a running job may replace
-    summary, done = read_summary(folder), newest_checkpoint(folder)
+    summary, done, state = read_summary(folder), newest_checkpoint(folder), _newest_state(folder)
     epochs = summary.epochs if summary else []
     if not is_over:
         found, expected, remedy = (
@@ -86,7 +112,7 @@ def _left_in(folder: Path) -> PreviousRun:
         )
     elif summary is None:
         found = "no run"
-    elif not done:
+    elif not done and state is None:
         found, before = "no checkpoint", summary.resumed_from
         remedy = f"resume the run that this one resumed: {Trainer.key('resume')}={before}" if before else remedy
     elif done > len(epochs):
@@ -94,8 +120,16 @@ def _left_in(folder: Path) -> PreviousRun:
         expected = f"all {done} epochs in {SUMMARY}, which a run writes before its checkpoint"
         remedy = f"copy the whole folder again after the run has ended, or {_START_NEW}"
     else:
-        return PreviousRun(folder=folder, checkpoint=checkpoint_path(folder, done), epochs=epochs[:done])
+        checkpoint = checkpoint_path(folder, done) if done else None
+        return PreviousRun(folder=folder, checkpoint=checkpoint, state=state, epochs=epochs[:done])
     raise WorldError(where=f"{Trainer.key('resume')}={folder}", found=found, expected=expected, remedy=remedy)
+
+
+def _newest_state(folder: Path) -> Path | None:
+    """Return the state after the last checkpoint; None if that is newer than all states."""
+    newest = newest_checkpoint(folder)
+    after = [path for path in states_in(folder) if path.name.startswith(f"epoch_{newest:04}_")]
+    return after[-1] if after else None
 
 
 def _config_in(folder: Path) -> dict[str, Any]:

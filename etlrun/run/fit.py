@@ -6,7 +6,6 @@ plan --pipelines--> batches --Model.fit--> epochs --Assessment--> events.jsonl, 
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import time
 import warnings
 from collections.abc import Iterator
@@ -25,18 +24,21 @@ from etlrun.measure.meter import Loop, Meter
 from etlrun.measure.watched import Watch, Watched
 from etlrun.measure.work import Work
 from etlrun.plan.plan import Plan, given_to_model, reads_features
-from etlrun.plan.rules import windows_past
+from etlrun.plan.training import windows_past
 from etlrun.record.findings import Findings
-from etlrun.record.record import Record, replacing, sync
+from etlrun.record.record import Record
 from etlrun.record.summary import Epoch, read_summary
 from etlrun.run import model as models
 from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.caches import keepers_of
-from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, save
-from etlrun.run.checkpoint import PreviousRun, checkpoint_path
+from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, copy, save
+from etlrun.run.checkpoint import BEST, CHECKPOINTS, PreviousRun
 from etlrun.run.session import at_work, batches_in_pass, contexts_of, opened, prepared
+from etlrun.run.state import State
+from etlrun.run.steps import Continuation, StepCheckpoint
 from etlrun.sources.base import Source
 from etlrun.stages.balance import balanced
+from etlrun.stages.model import MobileNetV2
 from etlrun.stages.trainer import Trainer
 
 _FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2
@@ -86,9 +88,11 @@ def _profile_fits(work: Work, trainer: Trainer) -> None:
 
 def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
     """Return the compiled model from the inputs of the pipeline to the prediction of the target."""
-    if previous is not None:
+    if previous is not None and previous.checkpoint is not None:
         return _loaded(previous.checkpoint)
     stage = plan.spec.model
+    if previous is not None and isinstance(stage, MobileNetV2):
+        stage = dataclasses.replace(stage, weights=None)  # a state has all of them
     scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
     model = models.build(stage, given_to_model(plan.train), scaling, source.num_classes)
     weights = class_weights(plan, source)
@@ -137,6 +141,7 @@ def _fit(
     done = previous.epochs if previous else []
     if previous is not None:
         _carry_over(work.record, previous)
+    state = State.load(previous.state) if previous and previous.state else None
     validation = work.validation
     specs = [pipeline.dataset.element_spec for pipeline in (work.train, validation) if pipeline is not None]
     models.read_from_python(model, work.plan.spec.model, *specs)
@@ -145,9 +150,13 @@ def _fit(
     callbacks = _callbacks(work, recorder, done, trainer, whole)
     if len(done) >= trainer.epochs or _has_stopped(model, callbacks):
         return
+    if state is not None:
+        continuation = Continuation(state, whole, work.watches["train"])
+        continuation.pass_over(model)
+        callbacks.insert(0, continuation)
     with assessment, recorder, _without_end_warnings():
         model.fit(
-            Watched(_batches(work, len(done), trainer), work.watches["train"]),
+            Watched(_batches(work, len(done), state.steps if state else 0, trainer), work.watches["train"]),
             initial_epoch=len(done),
             epochs=trainer.epochs,
             steps_per_epoch=trainer.steps_per_epoch,
@@ -173,24 +182,28 @@ def _carry_over(record: Record, previous: PreviousRun) -> None:
         record.update(**{key: value for key, value in before.written.items() if key in Findings.model_fields})
     for epoch in previous.epochs:
         record.epoch(epoch)
-    target = checkpoint_path(record.folder, len(previous.epochs))
-    with record.writing(), replacing(target) as temporary:
-        temporary.parent.mkdir(exist_ok=True)
-        shutil.copyfile(previous.checkpoint, temporary)
-        sync(temporary)
+    best = previous.folder / CHECKPOINTS / BEST
+    for path in (best if best.exists() else None, previous.checkpoint, previous.state):
+        if path is not None:
+            copy(path, record.folder / CHECKPOINTS / path.name, record)
 
 
-def _batches(work: Work, done: int, trainer: Trainer) -> tf.data.Dataset:
-    """Return the dataset for `fit` after `done` epochs: one pass per epoch, or endless if epochs count steps."""
+def _batches(work: Work, done: int, steps: int, trainer: Trainer) -> tf.data.Dataset:
+    """Return the dataset for `fit` after `done` epochs and `steps` steps.
+
+    It is one pass per epoch, or endless if epochs count steps.
+    """
     pipeline = work.train
     if trainer.steps_per_epoch is None:
         pipeline.skip_passes(done)
+        pipeline.skip_batches(steps)
         return pipeline.dataset
     watch = work.watches["train"]
-    watch.pass_batches, watch.passed = batches_in_pass(work), done * trainer.steps_per_epoch
+    watch.pass_batches, watch.passed = batches_in_pass(work), done * trainer.steps_per_epoch + steps
     passes, batches = divmod(watch.passed, watch.pass_batches)
     pipeline.skip_passes(passes)
-    return pipeline.endless().skip(batches)
+    pipeline.skip_batches(batches)
+    return pipeline.endless()
 
 
 def _callbacks(
@@ -204,7 +217,9 @@ def _callbacks(
         callbacks.append(keras.callbacks.TensorBoard(record.folder / "tensorboard", write_graph=False))
     if windows:
         callbacks.append(Profiler(windows, str(record.folder / "profile"), sum(epoch.steps for epoch in done)))
-    return [*callbacks, Checkpoint(record, whole)]
+    if trainer.checkpoint_every_steps is not None:
+        callbacks.append(StepCheckpoint(record, whole, work.watches["train"], trainer.checkpoint_every_steps))
+    return [*callbacks, Checkpoint(record, whole, trainer)]
 
 
 def _has_stopped(model: keras.Model, callbacks: list[keras.callbacks.Callback]) -> bool:

@@ -140,6 +140,7 @@ class Stage:
         scope: Its lifetime in a graph.
         only_reorders: Whether it changes only the order of examples.
         leaves_out: Whether it drops examples that can't be read.
+        maps_each: Whether it makes one example of each, in the same order.
         nodes: Its nodes in tf.data's graph model, from the end of the graph to its source.
         nodes_of_reading: The same in a pass that reads a disk cache, if they differ there.
         tuned: The parameter that AUTOTUNE sets if its value is `autotune`.
@@ -153,6 +154,7 @@ class Stage:
     scope: ClassVar[Scope] = Scope.ONCE
     only_reorders: ClassVar[bool] = False
     leaves_out: ClassVar[bool] = False
+    maps_each: ClassVar[bool] = False
     nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(),)
     nodes_of_reading: ClassVar[tuple[Nodes, ...] | None] = None
     tuned: ClassVar[Tuned | None] = None

@@ -110,6 +110,7 @@ class ParseBatch(Stage):
 
     path: ClassVar[str] = "transform.parse_batch"
     changes_data: ClassVar[bool] = False
+    maps_each: ClassVar[bool] = True
     makers: ClassVar[tuple[object, ...]] = ()
 
     examples: Annotated[Positive, SPEED]
@@ -144,6 +145,7 @@ class Map(Stage):
 
     path: ClassVar[str] = "transform.map"
     block: ClassVar[str] = "transform"
+    maps_each: ClassVar[bool] = True
     nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Map", "ParallelMap")),)
     tuned: ClassVar[Tuned | None] = Tuned("num_parallel_calls", "parallelism", "transform.num_parallel_calls")
     is_first: ClassVar[bool] = True

@@ -58,6 +58,10 @@ class Trainer(Stage):
         tensorboard: Whether to write TensorBoard logs into the run's folder.
         resume: Folder of an interrupted run of the same config, to resume from its last epoch.
         early_stopping: When to end before the last epoch.
+        checkpoint_every_steps: Steps of an epoch after which the state of the training is saved, so that a run resumes
+            inside an epoch; null saves after each epoch only.
+        checkpoint_keep: Number of epochs whose checkpoints are kept, the last ones.
+        checkpoint_best: Metric of the epoch whose model is kept as `checkpoints/best.keras`; null for none.
     """
 
     path: ClassVar[str] = "trainer.fit"
@@ -84,6 +88,11 @@ class Trainer(Stage):
     tensorboard: Annotated[Flag, SPEED]
     resume: Annotated[OptionalPath, SPEED]
     early_stopping: Annotated[EarlyStopping, Expected("a mapping")]
+    checkpoint_every_steps: Annotated[OptionalPositive, SPEED] = None
+    checkpoint_keep: Annotated[Positive, SPEED] = 1
+    checkpoint_best: Annotated[Monitored | None, Expected("loss, accuracy, val_loss, val_accuracy or null"), SPEED] = (
+        None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

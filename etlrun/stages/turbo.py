@@ -41,6 +41,7 @@ class Turbo(Stage):
     path: ClassVar[str] = "transform.turbo"
     block: ClassVar[str] = "transform"
     told_as: ClassVar[str] = Decode.path
+    maps_each: ClassVar[bool] = True
     tuned: ClassVar[Tuned | None] = Map.tuned
     takes_pixels: ClassVar[bool] = False
     """Whether it also takes decoded images."""
