@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,12 @@ from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
-from etlrun.stages.trainer import EarlyStopping
+from etlrun.stages.trainer import EarlyStopping, Trainer
 from tests import steps
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 EXPERIMENTS = tuple(sorted(path.stem for path in (CONF / "experiment").glob("*.yaml")))
+TRAINER_KEYS = ", ".join(field.name for field in fields(Trainer))
 
 
 @cache
@@ -168,6 +170,9 @@ OTHER_VALUES: dict[str, str] = {
     "trainer.jit_compile": "true",
     "trainer.device": "cpu",
     "trainer.tensorboard": "true",
+    "trainer.checkpoint_every_steps": "10",
+    "trainer.checkpoint_keep": "3",
+    "trainer.checkpoint_best": "val_loss",
     "trainer.resume": "outputs/some/run",
     "measure.au_min": "0.9",
     "measure.digest": "true",

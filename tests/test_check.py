@@ -7,7 +7,7 @@ from etlrun.errors import ConfigError
 from etlrun.review.check import check as checked
 from etlrun.review.folders import working_tree
 from etlrun.stages import STAGES
-from tests.configs import CONF, EXPERIMENTS
+from tests.configs import CONF, EXPERIMENTS, TRAINER_KEYS
 from tests.repository import OTHER, SMALL, TRANSFORM
 
 SOUND = {"experiment/small.yaml": SMALL, "experiment/other.yaml": OTHER, "transform/small_48.yaml": TRANSFORM}
@@ -88,10 +88,7 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             OTHER.replace("epochs: 3", "epoch: 3"),
             (
                 "mine/experiment/other.yaml:5: trainer.epoch, in experiment=other: found an unknown key; expected "
-                "one of "
-                "the keys epochs, steps_per_epoch, optimizer, learning_rate, seed, mixed_precision, jit_compile, "
-                "device, "
-                "tensorboard, resume, early_stopping\n    -> did you mean `trainer.epochs`?"
+                f"one of the keys {TRAINER_KEYS}\n    -> did you mean `trainer.epochs`?"
             ),
         ),
         (

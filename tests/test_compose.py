@@ -7,7 +7,7 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.errors import ConfigError
 from etlrun.stages import STAGES
-from tests.configs import plan_of, refusal_of_request
+from tests.configs import TRAINER_KEYS, plan_of, refusal_of_request
 
 OWN_TRANSFORM = """\
 # 96x96 pixels.
@@ -60,8 +60,7 @@ def test_faults_of_groups_and_of_keys_are_told_together() -> None:
         "x: found an unknown key; expected one of the keys dataset, extract, transform, cache, load, model, trainer, "
         "profile, measure\n"
         "load.batch_size: found 0; expected a positive integer\n"
-        "trainer.epoch: found an unknown key; expected one of the keys epochs, steps_per_epoch, optimizer, "
-        "learning_rate, seed, mixed_precision, jit_compile, device, tensorboard, resume, early_stopping\n"
+        f"trainer.epoch: found an unknown key; expected one of the keys {TRAINER_KEYS}\n"
         "    -> did you mean `trainer.epochs`?"
     )
 

@@ -38,6 +38,9 @@ SPEEDS: dict[str, tuple[str, ...]] = {
     "model.step_ms": ("model.step_ms=1",),
     "model.eval_step_ms": ("model.eval_step_ms=1",),
     "trainer.tensorboard": ("trainer.tensorboard=true",),
+    "trainer.checkpoint_every_steps": (),
+    "trainer.checkpoint_keep": ("trainer.checkpoint_keep=2",),
+    "trainer.checkpoint_best": ("trainer.checkpoint_best=val_loss",),
     "trainer.resume": (),
     "profile.windows": ("profile=trace", "profile.windows=[[1,2]]"),
     "measure.au_min": ("measure.au_min=0",),
@@ -47,6 +50,7 @@ SPEEDS: dict[str, tuple[str, ...]] = {
 UNTRIED = {
     "dataset.data_dir": "where the files are; test_the_place_of_the_data_changes_no_digest copies them",
     "trainer.resume": "test_a_resumed_run_has_the_digests_of_an_undisturbed_one",
+    "trainer.checkpoint_every_steps": "test_a_run_killed_inside_an_epoch_ends_as_if_undisturbed",
     "measure.digest": "without it there is no digest",
 }
 

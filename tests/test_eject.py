@@ -39,6 +39,9 @@ SAYS_NOTHING = {
     "cache.dtype": "it refuses plans",
     "cache.when_busy": "no other program shares the cache",
     "trainer.resume": "a program starts at its first epoch",
+    "trainer.checkpoint_every_steps": "a program starts at its first epoch",
+    "trainer.checkpoint_keep": "a program keeps the last model alone",
+    "trainer.checkpoint_best": "a program keeps the last model alone",
     "measure.au_min": "nothing is measured",
     "measure.digest": "nothing is measured",
 }

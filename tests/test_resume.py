@@ -120,7 +120,7 @@ def test_a_folder_without_a_checkpoint_is_refused(tiny: Path, tmp_path: Path) ->
     assert status == 1
     assert summary["error"] == (
         f"trainer.resume={tmp_path / 'none'}: found no run; "
-        "expected the folder of a run that completed at least one epoch\n"
+        "expected the folder of a run with a checkpoint, as after each epoch\n"
         "    -> start a new run without trainer.resume"
     )
 

@@ -44,7 +44,9 @@ def results(folder: Path) -> list[list[Any]]:
         pytest.param(1, ("cache=disk", "cache.at=decoded"), id="disk"),
         pytest.param(0, ("cache=disk", "load.shuffle=full", "extract=sequential"), id="by number"),
         pytest.param(1, ("cache=none", "trainer.steps_per_epoch=16"), id="epochs of steps"),
-        pytest.param(1, ("cache=disk", "cache.at=features", "trainer.steps_per_epoch=16", "measure.digest=false"), id="features"),
+        pytest.param(
+            1, ("cache=disk", "cache.at=features", "trainer.steps_per_epoch=16", "measure.digest=false"), id="features"
+        ),
         pytest.param(1, ("cache=none", "dataset.on_corrupt=skip", "trainer.optimizer=sgd"), id="skip"),
     ],
 )

@@ -75,8 +75,8 @@ def test_a_resume_that_ends_before_it_has_carried_all_over_names_the_run_to_resu
     status, summary, _ = resumed(tmp_path / "third", tiny, second)
     assert status == 1
     assert summary["error"] == (
-        f"trainer.resume={second}: found no checkpoint; expected the folder of a run that completed at least one "
-        f"epoch\n    -> resume the run that this one resumed: trainer.resume={done}"
+        f"trainer.resume={second}: found no checkpoint; expected the folder of a run with a checkpoint, as after "
+        f"each epoch\n    -> resume the run that this one resumed: trainer.resume={done}"
     )
 
 

@@ -13,14 +13,10 @@ from etlrun.stages.measure import Measure, NoProfile
 from etlrun.stages.model import MobileNetV2
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import EarlyStopping, Trainer
-from tests.configs import composed, refusal_of_config, refusal_of_spec, spec_of
+from tests.configs import TRAINER_KEYS, composed, refusal_of_config, refusal_of_spec, spec_of
 
 STEPS = ", ".join(STAGES["transform"])
 EXTRACTS = "tfds, sequential, interleave"
-TRAINER_KEYS = (
-    "epochs, steps_per_epoch, optimizer, learning_rate, seed, mixed_precision, jit_compile, device, tensorboard, "
-    "resume, early_stopping"
-)
 TRANSFORM_KEYS = f"steps, eval_steps, num_parallel_calls, deterministic, parse_batch, {STEPS}"
 
 

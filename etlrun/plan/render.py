@@ -73,7 +73,7 @@ def _parameter_lines(
             calls, most = calls_here(value, cores), getattr(stage, "cycle_length", "all")
             value = f"{value} ({calls if most == 'all' else min(calls, most)})"
         value = f"{value}{more.get(parameter.name, '')}"
-        yield f"{indent}{parameter.name:<{_WIDTHS[0]}}{value:<{_WIDTHS[1]}} {parameter.kind}"
+        yield f"{indent}{parameter.name:<{_WIDTHS[0] - 1}} {value:<{_WIDTHS[1]}} {parameter.kind}"
 
 
 def as_dict(plan: Plan) -> dict[str, Any]:
