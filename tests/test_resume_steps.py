@@ -1,20 +1,18 @@
-import json
 import os
-import shutil
 import signal
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from etlrun.record.locks import is_nobodys
 from tests.forked import forked
-from tests.runs import are_equal, events_of, finish, run_here, small, summary_of, variables_of
+from tests.runs import are_equal, finish, run_here, small, summary_of, variables_of
 
 EPOCHS = ("trainer.epochs=2", "load.batch_size=2", "model.batch_norm_momentum=0.9", "measure.digest=true")
 EVERY = "trainer.checkpoint_every_steps=3"
+NO_DIGEST = "measure.digest=false"
 
 
 def kill_after_state(words: list[str], folder: Path, epochs: int) -> None:
@@ -44,9 +42,7 @@ def results(folder: Path) -> list[list[Any]]:
         pytest.param(1, ("cache=disk", "cache.at=decoded"), id="disk"),
         pytest.param(0, ("cache=disk", "load.shuffle=full", "extract=sequential"), id="by number"),
         pytest.param(1, ("cache=none", "trainer.steps_per_epoch=16"), id="epochs of steps"),
-        pytest.param(
-            1, ("cache=disk", "cache.at=features", "trainer.steps_per_epoch=16", "measure.digest=false"), id="features"
-        ),
+        pytest.param(1, ("cache=disk", "cache.at=features", "trainer.steps_per_epoch=16", NO_DIGEST), id="features"),
         pytest.param(1, ("cache=none", "dataset.on_corrupt=skip", "trainer.optimizer=sgd"), id="skip"),
     ],
 )
