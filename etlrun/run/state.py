@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,11 @@ from zipfile import BadZipFile
 
 import keras
 import numpy as np
-import numpy.typing as npt
+import tensorflow as tf
 
 from etlrun.errors import WorldError, headline
 from etlrun.measure.watched import Watch
 from etlrun.record.record import Record, replacing, sync
-
-Arrays = list[npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +28,7 @@ class State:
         steps: Steps of the epoch after them.
         digest: Digest of the examples of these steps, with `measure.digest`; empty without.
         names: Paths of the model's and the optimizer's variables.
-        variables: Values of these variables.
+        variables: Values of these variables: arrays, or tensors of the backend.
         metrics: Values of the variables of the metrics, whose means are those of the epoch so far.
     """
 
@@ -39,21 +37,8 @@ class State:
     digest: str
     path: Path | None = None
     names: list[str]
-    variables: Arrays
-    metrics: Arrays
-
-    @classmethod
-    def of(cls, model: keras.Model, whole: keras.Model, watch: Watch, *, epochs: int, steps: int) -> State:
-        """Return the state of `model`, which is `whole` or its head; the arrays are copies."""
-        variables = _variables(whole)
-        return cls(
-            epochs=epochs,
-            steps=steps,
-            digest=watch.digest.so_far(watch.meter.ahead) if watch.digest else "",
-            names=[variable.path for variable in variables],
-            variables=_values(variables),
-            metrics=_values(model.metrics_variables),
-        )
+    variables: Sequence[Any]
+    metrics: Sequence[Any]
 
     def save(self, path: Path, record: Record) -> None:
         """Write the state to `path` (.npz) atomically, and sync it to disk."""
@@ -61,7 +46,7 @@ class State:
         named: dict[str, Any] = {
             f"{kind}{place}": array
             for kind, arrays in (("variable", self.variables), ("metric", self.metrics))
-            for place, array in enumerate(arrays)
+            for place, array in enumerate(map(np.asarray, arrays))
         }
         with record.writing(), replacing(path) as temporary:
             temporary.parent.mkdir(exist_ok=True)
@@ -97,8 +82,23 @@ def _variables(whole: keras.Model) -> list[Any]:
     return [*whole.variables, *(whole.optimizer.variables if whole.optimizer else [])]
 
 
-def _values(variables: Sequence[Any]) -> Arrays:
-    return [np.array(keras.ops.convert_to_numpy(variable)) for variable in variables]
+class Copier:
+    """Copies the state of `model`, which is `whole` or its head; on TensorFlow in a single call, on its device."""
+
+    def __init__(self, model: keras.Model, whole: keras.Model) -> None:
+        variables = _variables(whole)
+        everything = [*variables, *model.metrics_variables]
+        self._names = [variable.path for variable in variables]
+        self._copies: Callable[[], list[Any]] = lambda: [np.array(variable.value) for variable in everything]
+        if keras.backend.backend() == "tensorflow":
+            self._copies = tf.function(lambda: [tf.identity(of.value) for of in everything], autograph=False)
+
+    def state(self, watch: Watch, *, epochs: int, steps: int) -> State:
+        """Return the state after `epochs` epochs and `steps` steps."""
+        copies, count = self._copies(), len(self._names)
+        digest = watch.digest.so_far(watch.meter.ahead) if watch.digest else ""
+        of: dict[str, Any] = {"names": self._names, "variables": copies[:count], "metrics": copies[count:]}
+        return State(epochs=epochs, steps=steps, digest=digest, **of)
 
 
 def _unusable(path: Path | None, found: str) -> WorldError:

@@ -12,7 +12,7 @@ import keras
 from etlrun.measure.watched import Watch
 from etlrun.record.record import Record
 from etlrun.run.checkpoint import state_path, states_in
-from etlrun.run.state import State
+from etlrun.run.state import Copier, State
 
 
 class StepCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
@@ -26,6 +26,7 @@ class StepCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self.record, self.whole, self.watch, self.every_steps = record, whole, watch, every_steps
         self.epoch = 0
+        self.copier: Copier | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="etlrun-checkpoint")
         self._writing: Future[None] | None = None
 
@@ -40,7 +41,9 @@ class StepCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
             return
         began_s = time.perf_counter()
         self.wait()
-        state = State.of(self.model, self.whole, self.watch, epochs=self.epoch, steps=steps)
+        model = self.model  # on JAX, this sets its variables
+        self.copier = self.copier or Copier(model, self.whole)
+        state = self.copier.state(self.watch, epochs=self.epoch, steps=steps)
         self._writing = self._writer.submit(self._write, state, began_s, time.perf_counter())
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
