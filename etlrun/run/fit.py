@@ -36,6 +36,7 @@ from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profi
 from etlrun.run.checkpoint import PreviousRun, checkpoint_path
 from etlrun.run.session import at_work, batches_in_pass, contexts_of, opened, prepared
 from etlrun.sources.base import Source
+from etlrun.sources.labels import counts_of
 from etlrun.stages.balance import balanced
 from etlrun.stages.trainer import Trainer
 
@@ -108,8 +109,8 @@ def class_weights(plan: Plan, source: Source) -> list[float] | None:
     if plan.spec.load.class_weights == "none":
         return None
     dataset = plan.spec.dataset
-    labels = source.labels_of(source.split(dataset.split, dataset.key_of("train")))
-    return balanced(labels, source.num_classes or 0)
+    split = source.split(dataset.split, dataset.key_of("train"))
+    return balanced([*counts_of(source, split, by_number=plan.spec.load.is_by_number).values()])
 
 
 def _loaded(checkpoint: Path) -> keras.Model:
