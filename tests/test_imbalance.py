@@ -15,10 +15,10 @@ from etlrun.run.balanced import BalancedCrossentropy
 from etlrun.stages import STAGES
 from etlrun.stages.balance import balanced
 from etlrun.stages.load import SampleByClass
+from tests.own import image
 from tests.quick import shallow
 from tests.runs import losses_of, run_here
 from tests.test_eject import loaded
-from tests.test_own_data import image
 
 BY_CLASS = ("load.shuffle=full", "load.sample=uniform_by_class", "extract=sequential")
 CLASSES = {"cat": 24, "dog": 6, "eel": 10}

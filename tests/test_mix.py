@@ -18,12 +18,12 @@ from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 from etlrun.stages.mix import Mix, beta, mixed_accuracy, mixed_crossentropy
 from tests.configs import plan_of
+from tests.own import batches, of_folder
+from tests.pipelines import as_bytes
 from tests.quick import shallow
 from tests.runs import losses_of, run_here
-from tests.test_eject import as_bytes, loaded
-from tests.test_own_data import batches, folder, of_folder
+from tests.test_eject import loaded
 
-__all__ = ["folder"]
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(256, size=(6, 16, 24, 3), dtype=np.uint8)
 LABELS = np.array([3, 1, 4, 1, 5, 9])
