@@ -152,11 +152,10 @@ def listed(folder: Path, where: str) -> Listing:
     walk.faults.extend(class_faults(folder, classes, images_of))
     if walk.faults:
         raise EtlrunError(walk.faults)
-    splits = {name: ordered(images) for name, images in images_of.items()}
     return Listing(
         folder=folder,
         classes=classes,
-        splits=splits,
+        splits={name: ordered(images) for name, images in images_of.items()},
         ignored=tuple(walk.ignored),
         stamps=walk.stamps,
         began_ns=began_ns,
