@@ -94,6 +94,14 @@ def boxes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data_dir
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """40 images of two classes in a folder."""
+    from tests.own import write_pets
+
+    return write_pets(tmp_path / "pets")
+
+
 @pytest.fixture(scope="session")
 def photos() -> Path:
     """The data_dir of real photos, where this machine has them."""

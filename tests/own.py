@@ -1,15 +1,28 @@
-"""Own images to prepare: drawn ones, in folders, lists, archives and TFRecords; and how they are prepared."""
+"""Own images, in folders, lists, archives and TFRecords: how they are prepared, and small runs on them."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from etlrun.cli import main as cli
+from etlrun.config.grid import resolve
+from etlrun.config.request import Request
+from etlrun.graph.build import Pipeline
+from etlrun.plan.plan import Plan
+from etlrun.run.caches import keepers_of
+from etlrun.run.session import contexts_of
+from etlrun.sources.open import open_source
+from etlrun.stages import STAGES
 from tests.pictures import jpeg
+from tests.pipelines import as_bytes
 
 CLASSES = ("disc", "cross")
+PETS = ("a cat", "dög")
+SMALL = ("transform.resize.size=[8,8]", "load.batch_size=4", "trainer.epochs=2", "model=emulated")
 
 
 def write_photos(folder: Path, count: int = 12, *, splits: Sequence[str] = (".",), start: int = 0) -> Path:
@@ -86,3 +99,47 @@ def _features(named: Mapping[str, bytes | int | float]) -> dict[str, tf.train.Fe
         float: lambda value: tf.train.Feature(float_list=tf.train.FloatList(value=[value])),
     }
     return {name: kinds[type(value)](value) for name, value in named.items()}
+
+
+def image(number: int) -> bytes:
+    """A small JPEG of noise, another one for each number."""
+    pixels = np.random.default_rng(number).integers(0, 256, (12 + number % 3, 16, 3), np.uint8)
+    return bytes(tf.io.encode_jpeg(pixels).numpy())
+
+
+def write_pets(folder: Path) -> Path:
+    """Write 40 images of two classes into a folder of classes."""
+    for number in range(40):
+        place = folder / PETS[number % 2] / f"no {number}.jpg"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(image(number))
+    return folder
+
+
+def of_folder(folder: Path, *words: str) -> Plan:
+    """The plan of a small run on a folder of images."""
+    return resolve(Request(overrides=["dataset=folder", f"dataset.dir='{folder}'", *SMALL, *words]), STAGES).plan
+
+
+def batches(plan: Plan, passes: int = 1, name: str = "train") -> list[tuple[bytes, bytes, str]]:
+    """Images, labels, and what they are, of each batch of a pipeline in order."""
+    contexts = contexts_of(plan, open_source(plan.spec.dataset))
+    keepers = keepers_of(plan, contexts, {"folder": "-", "overrides": []}, lambda _: None)
+    for keeper in keepers.values():
+        keeper.prepare()
+    pipeline = Pipeline(plan.pipelines[name], contexts[name], keepers.get(name))
+    found = list(itertools.chain(*(as_bytes(pipeline.dataset) for _ in range(passes))))
+    for keeper in keepers.values():
+        keeper.close()
+    return found
+
+
+def records(folder: Path, name: str, numbers: range) -> None:
+    """Write a TFRecord file of the images of these numbers; the class of an image is 0 or 1."""
+    write_records(folder / name, [{"image": image(number), "label": number % 2} for number in numbers])
+
+
+def of_records(tmp_path: Path, *words: str) -> Plan:
+    """The plan of a small run on the TFRecord files in a folder."""
+    own = ("dataset=tfrecord", f"dataset.files='{tmp_path}/*.tfrecord'", "dataset.num_classes=2", *SMALL, *words)
+    return resolve(Request(overrides=list(own)), STAGES).plan

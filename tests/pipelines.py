@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import tensorflow as tf
+
 from etlrun.graph.build import Pipeline
 from etlrun.plan.plan import Plan
 from etlrun.run.caches import keepers_of
@@ -27,3 +29,11 @@ def training_pipeline(plan: Plan, say: Callable[[str], None] = _unexpected) -> I
         yield Pipeline(plan.train, contexts["train"], keeper)
     finally:
         keeper.close()
+
+
+def as_bytes(dataset: tf.data.Dataset) -> list[tuple[bytes, bytes, str]]:
+    """Images, labels, and what they are, of each batch in order."""
+    return [
+        (pictures.tobytes(), labels.tobytes(), f"{pictures.dtype} {pictures.shape}")
+        for pictures, labels in dataset.as_numpy_iterator()
+    ]

@@ -16,6 +16,7 @@ from tests.configs import plan_of
         (["load.prefetch=0"], "load.prefetch", "load.prefetch=autotune"),
         ([], "transform.decode", "cache=memory"),
         (["transform.num_parallel_calls=1"], "transform.map", "transform.num_parallel_calls=4"),
+        (["load.mixup_alpha=0.2", "transform.num_parallel_calls=1"], "load.mix", "transform.num_parallel_calls=4"),
         ([], "load.shuffle", "load.shuffle_buffer=128"),
         (["cache=disk"], "cache.disk", "cache=memory"),
         (
@@ -27,7 +28,8 @@ from tests.configs import plan_of
 )
 def test_advice_can_be_pasted(overrides: list[str], stage: str, expected: str) -> None:
     base = ["cache=none", *overrides] if not any(word.startswith("cache") for word in overrides) else overrides
-    rows = [StageCost(stage="transform.map", examples=1, cost_ms=1, parallelism=1 if stage == "transform.map" else 4)]
+    serial = stage in {"transform.map", "load.mix"}
+    rows = [StageCost(stage="transform.map", examples=1, cost_ms=1, parallelism=1 if serial else 4)]
     conditions = {"cores": 4, "shards": 8, "cached_bytes": 10**6, "epochs": 4}
     text = advice(stage, plan_of(*base), rows, conditions) or ""
     head, _, _ = text.removeprefix("Try ").partition(":")

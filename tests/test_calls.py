@@ -13,8 +13,8 @@ from etlrun.stages import STAGES
 from etlrun.stages.base import Stage
 from etlrun.stages.call import Call, Constant
 from etlrun.stages.step import Step
-from tests.pipelines import training_pipeline
-from tests.test_eject import as_bytes, loaded, of_tiny
+from tests.pipelines import as_bytes, training_pipeline
+from tests.test_eject import loaded, of_tiny
 
 
 def test_every_stage_has_a_text() -> None:

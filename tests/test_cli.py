@@ -52,7 +52,7 @@ def without_import_times(stderr: str) -> str:
     [
         (["plan"], 0),
         (["eject", "experiment=parallel"], 0),
-        (["plan", "experiment=cats_vs_dogs", "--format", "json"], 0),
+        (["plan", "experiment=cats_vs_dogs", "load.class_weights=balanced", "--format", "json"], 0),
         (["--help"], 0),
         (["--cfg", "job"], 0),
         (["diff", "cache=disk", "cache=disk load.prefetch=1"], 0),

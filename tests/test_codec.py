@@ -14,9 +14,9 @@ from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from tests import pictures
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
-from tests.pipelines import training_pipeline
+from tests.pipelines import as_bytes, training_pipeline
 from tests.runs import emulated, run_here, small
-from tests.test_eject import as_bytes, of_tiny
+from tests.test_eject import of_tiny
 
 TURBO = "transform.decode.library=turbo"
 JPEG = "cache.codec=jpeg90"

@@ -13,7 +13,6 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
@@ -27,7 +26,7 @@ from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 from tests.configs import EXPERIMENTS, OTHER_VALUES, beside, plan_of
 from tests.pictures import damaged, with_feature
-from tests.pipelines import training_pipeline
+from tests.pipelines import as_bytes, training_pipeline
 from tests.quick import shallow
 from tests.runs import losses_of, run_here, small
 
@@ -82,14 +81,6 @@ def of_tiny(data_dir: Path, folder: Path, *overrides: str) -> tuple[Plan, Module
     words = small(data_dir, f"trainer.epochs={EPOCHS}", *overrides)
     plan = resolve(Request(overrides=words), STAGES).plan
     return plan, loaded(ejected(plan, words, versions()), folder)
-
-
-def as_bytes(dataset: tf.data.Dataset) -> list[tuple[bytes, bytes, str]]:
-    """Images, labels, and what they are, of each batch in order."""
-    return [
-        (pictures.tobytes(), labels.tobytes(), f"{pictures.dtype} {pictures.shape}")
-        for pictures, labels in dataset.as_numpy_iterator()
-    ]
 
 
 @pytest.mark.parametrize(

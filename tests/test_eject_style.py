@@ -16,11 +16,15 @@ PROGRAMS = {
     "default": (),
     **{name: (f"experiment={name}",) for name in EXPERIMENTS},
     "on_disk": ("extract=tfds", "cache=disk", "cache.at=decoded", FLIP, "cache.dir='~/a'", "dataset.data_dir='~/b'"),
-    "features": ("model.trainable=false", "cache.at=features", "dataset.on_corrupt=skip", "model.weights='~/w.h5'"),
+    "features": (
+        "model.trainable=false", "cache.at=features", "dataset.on_corrupt=skip", "model.weights='~/w.h5'",
+        "load.class_weights=balanced",
+    ),
     "augmented": EVERY,
     "callbacks": ("trainer.early_stopping.patience=2", "trainer.tensorboard=true", "trainer.device=gpu"),
     "steps": ("trainer.steps_per_epoch=7", "dataset.eval_split=null", "load=plain", "trainer.jit_compile=auto"),
     "drained": ("trainer=drain", "trainer.seconds=3", "trainer.epochs=null", "dataset.on_corrupt=skip"),
+    "by_class": ("load.shuffle=full", "load.sample=uniform_by_class", "extract=sequential", "cache=none"),
     "numbered": ("load.shuffle=full", "extract=sequential", "cache=disk", FLIP, "cache.at=resize"),
     "kept": ("load.shuffle=full", "extract=sequential", "cache=disk", "cache.at=features", "model.trainable=false"),
     "folder": (

@@ -20,9 +20,9 @@ from etlrun.sources.numbered import Numbered
 from etlrun.stages.load import FullShuffle
 from tests.configs import plan_of
 from tests.pictures import NUM_EXAMPLES
-from tests.pipelines import training_pipeline
+from tests.pipelines import as_bytes, training_pipeline
 from tests.runs import emulated, run_here, small
-from tests.test_eject import as_bytes, of_tiny
+from tests.test_eject import of_tiny
 
 FULL = ("load.shuffle=full", "extract=sequential", "cache=none")
 FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"

@@ -15,10 +15,10 @@ from etlrun.run.balanced import BalancedCrossentropy
 from etlrun.stages import STAGES
 from etlrun.stages.balance import balanced
 from etlrun.stages.load import SampleByClass
+from tests.own import image
 from tests.quick import shallow
 from tests.runs import losses_of, run_here
 from tests.test_eject import loaded
-from tests.test_own_data import image
 
 BY_CLASS = ("load.shuffle=full", "load.sample=uniform_by_class", "extract=sequential")
 CLASSES = {"cat": 24, "dog": 6, "eel": 10}
@@ -50,7 +50,7 @@ def test_each_class_is_drawn_at_the_same_odds_and_its_examples_in_turn() -> None
 
 def test_weights_are_the_inverse_of_shares_and_one_in_the_mean() -> None:
     labels = np.array([0] * 6 + [1] * 2 + [3] * 4)
-    weights = balanced(labels, 5)
+    weights = balanced(np.bincount(labels, minlength=5).tolist())
     assert weights == [12 / (3 * 6), 12 / (3 * 2), 0.0, 12 / (3 * 4), 0.0]
     assert np.mean([weights[label] for label in labels]) == pytest.approx(1)
 
@@ -73,7 +73,11 @@ def test_a_program_trains_to_the_losses_of_the_run(
     status, summary = run_here(tmp_path / "run", [*words, *own])
     assert status == 0
     key = next(word for word in own if "balanced" in word or "uniform" in word).replace("=", " = ")
-    assert f"{key}: training examples by class are cat 24, dog 6, eel 10." in summary["remarks"]
+    noted = {
+        "load.class_weights = balanced": ", with their weights, are cat 24 (0.556), dog 6 (2.22), eel 10 (1.33).",
+        "load.sample = uniform_by_class": " are cat 24, dog 6, eel 10.",
+    }
+    assert f"{key}: training examples by class{noted[key]}" in summary["remarks"]
     monkeypatch.chdir(tmp_path)
     plan = resolve(Request(overrides=[*words, *own]), STAGES).plan
     keras.backend.clear_session()

@@ -16,7 +16,7 @@ from tests import pictures
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(records, "_SETTLED_NS", 0)
+    monkeypatch.setattr(records, "SETTLED_NS", 0)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_file_that_has_changed_is_read_again(
 
 
 def test_a_file_that_changed_a_moment_ago_is_not_kept(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "_SETTLED_NS", 3_600_000_000_000)
+    monkeypatch.setattr(records, "SETTLED_NS", 3_600_000_000_000)
     assert content_of(data).digest
     assert rows() == 0
 

@@ -1,11 +1,20 @@
 """Listing of folders of images, and what is wrong with them."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from etlrun.cli import main as cli
+from etlrun.config.grid import resolve
+from etlrun.config.request import Request
 from etlrun.errors import EtlrunError
+from etlrun.sources import listing
 from etlrun.sources.listing import listed
+from etlrun.sources.on_disk import examples
+from etlrun.stages import STAGES
 
 CLASSES = ("a cat", "dög")
 
@@ -86,3 +95,53 @@ def test_hidden_and_other_files_are_left_out(folder: Path) -> None:
     (folder / "LICENSE").write_bytes(b"")
     listing = listed(folder, "dataset.dir")
     assert (len(listing.splits["train"]), listing.ignored) == (40, ("LICENSE", f"{CLASSES[0]}/notes.txt"))
+
+
+@pytest.fixture
+def listed_folders(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the folders of the dataset that have been listed, in order; a change of them counts as long ago."""
+    found: list[str] = []
+    scandir = os.scandir
+
+    def watched(path: str | Path) -> Any:
+        if Path(path).is_relative_to(folder):
+            found.append(Path(path).name)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", watched)
+    monkeypatch.setattr(listing, "SETTLED_NS", 0)
+    for path in (folder, *folder.iterdir()):
+        os.utime(path, ns=(1, 1))
+    return found
+
+
+def test_a_command_lists_a_folder_once(folder: Path, listed_folders: list[str], told: Callable[..., str]) -> None:
+    words = ["dataset=folder", f"dataset.dir='{folder}'", "load.class_weights=balanced"]
+    cli.main(["plan", *words])
+    assert listed_folders.count(CLASSES[0]) == 1
+    base = f"dataset=folder dataset.dir='{folder}' cache=disk"
+    assert "cache of train: cache.disk at source will be rebuilt" in told(base, f"{base} cache.at=source")
+    assert listed_folders.count(CLASSES[0]) == 1
+
+
+@pytest.mark.parametrize("change", ["new", "renamed", "gone", "settling"])
+def test_a_folder_that_has_changed_is_listed_again(
+    change: str, folder: Path, listed_folders: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def count() -> int:
+        words = ["dataset=folder", f"dataset.dir='{folder}'", "dataset.split=train"]
+        found = examples(resolve(Request(overrides=words), STAGES).plan.spec.dataset, "train")
+        return 0 if found is None else found.count
+
+    path = folder / CLASSES[0] / "no 0.jpg"
+    if change == "settling":  # a file that came as its folder was listed might not be seen
+        monkeypatch.setattr(listing, "SETTLED_NS", 3_600_000_000_000)
+    assert count() == 40
+    if change == "new":
+        path.with_name("another.jpg").touch()
+    elif change == "renamed":
+        path.rename(path.with_suffix(".txt"))
+    elif change == "gone":
+        path.unlink()
+    assert count() == {"new": 41, "settling": 40}.get(change, 39)
+    assert listed_folders.count(CLASSES[0]) == 2

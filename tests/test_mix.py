@@ -11,15 +11,19 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.eject.program import ejected, versions
 from etlrun.errors import ConfigError
+from etlrun.graph.build import Pipeline
+from etlrun.graph.datasets import staged
+from etlrun.run.session import contexts_of
+from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 from etlrun.stages.mix import Mix, beta, mixed_accuracy, mixed_crossentropy
 from tests.configs import plan_of
+from tests.own import batches, of_folder
+from tests.pipelines import as_bytes
 from tests.quick import shallow
 from tests.runs import losses_of, run_here
-from tests.test_eject import as_bytes, loaded
-from tests.test_own_data import batches, folder, of_folder
+from tests.test_eject import loaded
 
-__all__ = ["folder"]
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(256, size=(6, 16, 24, 3), dtype=np.uint8)
 LABELS = np.array([3, 1, 4, 1, 5, 9])
@@ -124,6 +128,26 @@ def test_passes_differ_and_are_repeated_by_a_program(folder: Path, tmp_path: Pat
     assert found[: len(found) // 2] != found[len(found) // 2 :]
     assert found != batches(of_folder(folder, *OWN, "trainer.seed=1"), passes=2)
     assert as_bytes(loaded(ejected(plan, [], versions()), tmp_path).train_dataset().take(len(found))) == found
+
+
+@pytest.mark.parametrize(
+    ("calls", "text"), [("2", ",num_parallel_calls=2,deterministic=True,)"), ("null", ")")], ids=["two", "serial"]
+)
+def test_batches_are_mixed_with_the_parallelism_of_the_transform(calls: str, text: str, folder: Path) -> None:
+    plan = of_folder(folder, *OWN, f"transform.num_parallel_calls={calls}", "load.prefetch=0")
+    pipeline = Pipeline(plan.train, contexts_of(plan, open_source(plan.spec.dataset))["train"])
+    mapped = staged(pipeline.before(Mix.path), plan.train[-1].stage, pipeline.context)
+    assert type(mapped).__name__ == ("_ParallelMapDataset" if calls == "2" else "_MapDataset")
+    assert f"lambdaimage,label:mixed(image,label,seed){text}" in "".join(ejected(plan, [], versions()).split())
+
+
+def test_the_function_of_all_passes_is_traced_once(folder: Path) -> None:
+    plan = of_folder(folder, *OWN)
+    pipeline = Pipeline(plan.train, contexts_of(plan, open_source(plan.spec.dataset))["train"])
+    for _ in range(3):
+        assert len(list(pipeline.dataset)) == 8
+    (traced,) = [traced for key, traced in pipeline.context.traced.items() if isinstance(key[0], Mix)]
+    assert traced.experimental_get_tracing_count() == 1
 
 
 def test_a_program_trains_to_the_losses_of_the_run_and_its_model_is_loaded(

@@ -1,16 +1,11 @@
 """Datasets of one's own: a folder of images, and TFRecord files."""
 
-import itertools
 import os
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.eject.program import ejected, versions
 from etlrun.errors import EtlrunError, WorldError
 from etlrun.graph.build import Pipeline
@@ -21,42 +16,9 @@ from etlrun.run.caches import keepers_of
 from etlrun.run.session import contexts_of, prepared
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.sources.open import open_source
-from etlrun.stages import STAGES
-from tests.test_eject import as_bytes, loaded
-
-SMALL = ("transform.resize.size=[8,8]", "load.batch_size=4", "trainer.epochs=2", "model=emulated")
-CLASSES = ("a cat", "dög")
-
-
-def image(number: int) -> bytes:
-    pixels = np.random.default_rng(number).integers(0, 256, (12 + number % 3, 16, 3), np.uint8)
-    return bytes(tf.io.encode_jpeg(pixels).numpy())
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """40 images of two classes in a folder."""
-    for number in range(40):
-        place = tmp_path / "pets" / CLASSES[number % 2] / f"no {number}.jpg"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(image(number))
-    return tmp_path / "pets"
-
-
-def of_folder(folder: Path, *words: str) -> Plan:
-    return resolve(Request(overrides=["dataset=folder", f"dataset.dir='{folder}'", *SMALL, *words]), STAGES).plan
-
-
-def batches(plan: Plan, passes: int = 1, name: str = "train") -> list[tuple[bytes, bytes, str]]:
-    contexts = contexts_of(plan, open_source(plan.spec.dataset))
-    keepers = keepers_of(plan, contexts, {"folder": "-", "overrides": []}, lambda _: None)
-    for keeper in keepers.values():
-        keeper.prepare()
-    pipeline = Pipeline(plan.pipelines[name], contexts[name], keepers.get(name))
-    found = list(itertools.chain(*(as_bytes(pipeline.dataset) for _ in range(passes))))
-    for keeper in keepers.values():
-        keeper.close()
-    return found
+from tests.own import PETS, batches, image, of_folder, of_records, records
+from tests.pipelines import as_bytes
+from tests.test_eject import loaded
 
 
 def digest(plan: Plan) -> str:
@@ -72,7 +34,7 @@ def test_each_image_of_a_folder_is_an_example_of_its_class(folder: Path) -> None
     found = [parse(record) for shard in split.shards for record in split.read(shard.path, shard.skip, shard.take)]
     labels = {example["image"].numpy(): int(example["label"]) for example in found}
     assert labels == {image(number): number % 2 for number in range(40)}
-    assert (source.class_names, source.num_classes, dict(source.counts)) == (CLASSES, 2, {"train": 40})
+    assert (source.class_names, source.num_classes, dict(source.counts)) == (PETS, 2, {"train": 40})
 
 
 def test_slices_of_a_folder_are_disjoint_and_hold_all_classes(folder: Path) -> None:
@@ -80,13 +42,13 @@ def test_slices_of_a_folder_are_disjoint_and_hold_all_classes(folder: Path) -> N
     contexts = contexts_of(plan, open_source(plan.spec.dataset))
     train, validation = (set(contexts[name].split.paths) for name in ("train", "validation"))
     assert (len(train), len(validation), train & validation) == (30, 10, set())
-    assert {Path(path).parent.name for path in validation} == set(CLASSES)
+    assert {Path(path).parent.name for path in validation} == set(PETS)
 
 
 def test_folders_of_splits_are_splits(folder: Path) -> None:
     for split, part in (("train", range(30)), ("validation", range(30, 40))):
         for number in part:
-            place = folder.parent / "divided" / split / CLASSES[number % 2] / f"{number}.png"
+            place = folder.parent / "divided" / split / PETS[number % 2] / f"{number}.png"
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(image(number))
     plan = of_folder(folder.parent / "divided", "dataset.split=train", "dataset.eval_split=validation")
@@ -123,11 +85,11 @@ def test_a_cache_of_a_folder_is_valid_for_its_content_alone(folder: Path, tmp_pa
     before = key(folder)
     shutil.copytree(folder, folder.parent / "copy")
     assert key(folder.parent / "copy") == before
-    images = sorted((folder.parent / "copy" / CLASSES[0]).iterdir())
+    images = sorted((folder.parent / "copy" / PETS[0]).iterdir())
     images[0].write_bytes(image(99))
     changed = key(folder.parent / "copy")
     assert changed != before
-    images[1].rename(folder.parent / "copy" / CLASSES[1] / images[1].name)
+    images[1].rename(folder.parent / "copy" / PETS[1] / images[1].name)
     assert key(folder.parent / "copy") not in (before, changed)
 
 
@@ -141,7 +103,7 @@ def test_a_cache_on_disk_gives_what_the_folder_gives(folder: Path, tmp_path: Pat
 def test_a_file_that_changes_during_a_run_is_noticed(folder: Path) -> None:
     content = open_source(of_folder(folder).spec.dataset).split("train", "dataset.split").content
     assert content.digest is not None
-    path = folder / CLASSES[0] / "no 0.jpg"
+    path = folder / PETS[0] / "no 0.jpg"
     os.utime(path, ns=(1, 1))
     assert content.changed() is None
     path.write_bytes(image(77))
@@ -152,7 +114,7 @@ def test_a_changed_file_is_noticed_behind_one_that_was_only_touched(folder: Path
     content = open_source(of_folder(folder).spec.dataset).split("train", "dataset.split").content
     assert content.digest is not None
     for number in range(2):  # whichever image comes first, one of both rounds has it touched
-        path = folder / CLASSES[number] / f"no {number}.jpg"
+        path = folder / PETS[number] / f"no {number}.jpg"
         for other in {*folder.glob("*/*.jpg")} - {path}:
             os.utime(other, ns=(1, number + 1))
         path.write_bytes(image(77))
@@ -163,7 +125,7 @@ def test_a_changed_file_is_noticed_behind_one_that_was_only_touched(folder: Path
 def test_an_image_may_have_any_name(folder: Path) -> None:
     names = [b"line\nbreak.jpg", b"latin\xe9.jpg", "日本.jpg".encode()]
     for number, name in enumerate(names):
-        path = folder / CLASSES[0] / f"no {2 * number}.jpg"
+        path = folder / PETS[0] / f"no {2 * number}.jpg"
         path.rename(path.with_name(os.fsdecode(name)))
     split = open_source(of_folder(folder, "dataset.split=train").spec.dataset).split("train", "dataset.split")
     assert split.content.digest is not None
@@ -172,7 +134,7 @@ def test_an_image_may_have_any_name(folder: Path) -> None:
 
 
 def test_a_broken_image_is_named_by_its_file(folder: Path) -> None:
-    path = folder / CLASSES[1] / "no 1.jpg"
+    path = folder / PETS[1] / "no 1.jpg"
     path.write_bytes(image(1)[:200])
     source = open_source(of_folder(folder).spec.dataset)
     (corrupt,) = corrupt_records(source, source.split("train", "dataset.split"))
@@ -182,7 +144,7 @@ def test_a_broken_image_is_named_by_its_file(folder: Path) -> None:
 
 
 def test_a_broken_link_is_a_missing_image(folder: Path, tmp_path: Path) -> None:
-    plan, path = of_folder(folder, "dataset.split=train", "dataset.eval_split=null"), folder / CLASSES[1] / "link.jpg"
+    plan, path = of_folder(folder, "dataset.split=train", "dataset.eval_split=null"), folder / PETS[1] / "link.jpg"
     path.symlink_to("nowhere.jpg")
     with pytest.raises(WorldError) as caught:
         prepared(plan, Record(tmp_path), open_source(plan.spec.dataset))
@@ -192,28 +154,12 @@ def test_a_broken_link_is_a_missing_image(folder: Path, tmp_path: Path) -> None:
 def test_a_missing_image_ends_a_search_for_broken_ones(folder: Path) -> None:
     source = open_source(of_folder(folder).spec.dataset)
     split = source.split("train", "dataset.split")
-    path = folder / CLASSES[1] / "no 1.jpg"
+    path = folder / PETS[1] / "no 1.jpg"
     path.unlink()
     with pytest.raises(EtlrunError) as error:
         list(corrupt_records(source, split))
     assert str(error.value) == (f"{path}: found no such file; expected an image of {folder}\n    -> restore the file")
     assert split.content.digest is None
-
-
-def records(folder: Path, name: str, numbers: range) -> None:
-    def bytes_of(value: bytes) -> tf.train.Feature:
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-
-    with tf.io.TFRecordWriter(str(folder / name)) as writer:
-        for number in numbers:
-            label = tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2]))
-            features = {"image": bytes_of(image(number)), "label": label}
-            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-
-
-def of_records(tmp_path: Path, *words: str) -> Plan:
-    own = ("dataset=tfrecord", f"dataset.files='{tmp_path}/*.tfrecord'", "dataset.num_classes=2", *SMALL, *words)
-    return resolve(Request(overrides=list(own)), STAGES).plan
 
 
 @pytest.mark.parametrize(
@@ -279,7 +225,7 @@ def test_what_only_tfds_does_is_refused(folder: Path) -> None:
 
 def test_files_that_are_left_out_and_examples_in_both_splits_are_noted(folder: Path, tmp_path: Path) -> None:
     for name in ("a.webp", "b.txt"):
-        (folder / CLASSES[0] / name).write_bytes(b"")
+        (folder / PETS[0] / name).write_bytes(b"")
     plan = of_folder(folder, "dataset.split='train[:50%]'", "dataset.eval_split='train[45%:55%]+train[:1]'")
     record = Record(tmp_path)
     prepared(plan, record, open_source(plan.spec.dataset))

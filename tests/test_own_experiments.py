@@ -8,9 +8,6 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from tests.runs import run_here
-from tests.test_own_data import folder
-
-__all__ = ["folder"]
 
 
 def like_cifar10(data_dir: Path, counts: dict[str, int]) -> None:

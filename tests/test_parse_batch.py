@@ -10,10 +10,10 @@ from etlrun.run.caches import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from tests.configs import plan_of
-from tests.test_eject import as_bytes, loaded
-from tests.test_own_data import batches, folder, of_folder, of_records, records
+from tests.own import batches, of_folder, of_records, records
+from tests.pipelines import as_bytes
+from tests.test_eject import loaded
 
-__all__ = ["folder"]
 BATCH = "transform.parse_batch=7"
 
 

@@ -10,9 +10,9 @@ from etlrun.plan.plan import Plan
 from etlrun.review.difference import compare
 from etlrun.sources.on_disk import read_bytes
 from tests.configs import plan_of
-from tests.pipelines import training_pipeline
+from tests.pipelines import as_bytes, training_pipeline
 from tests.runs import emulated, run_here, small
-from tests.test_eject import as_bytes, of_tiny
+from tests.test_eject import of_tiny
 
 AFTER_ALL = "load.shuffle_at=before_batch"
 LISTS = ("steps", "eval_steps")

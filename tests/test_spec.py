@@ -18,6 +18,19 @@ from tests.configs import TRAINER_KEYS, composed, refusal_of_config, refusal_of_
 STEPS = ", ".join(STAGES["transform"])
 EXTRACTS = "tfds, sequential, interleave"
 TRANSFORM_KEYS = f"steps, eval_steps, num_parallel_calls, deterministic, parse_batch, {STEPS}"
+TRAINER = Trainer(
+    epochs=4,
+    steps_per_epoch=None,
+    optimizer="adam",
+    learning_rate=0.001,
+    seed=0,
+    mixed_precision=None,
+    jit_compile=False,
+    device="auto",
+    tensorboard=False,
+    resume=None,
+    early_stopping=EarlyStopping(patience=None, monitor="val_loss", min_delta=0.0),
+)
 
 
 def test_the_default_config_is_this_spec() -> None:
@@ -46,19 +59,7 @@ def test_the_default_config_is_this_spec() -> None:
             shuffle_buffer=1024, batch_size=32, drop_remainder=False, prefetch="autotune", num_parallel_calls="autotune"
         ),
         model=MobileNetV2(alpha=0.35, weights=None, trainable=True, batch_norm_momentum=0.8),
-        trainer=Trainer(
-            epochs=4,
-            steps_per_epoch=None,
-            optimizer="adam",
-            learning_rate=0.001,
-            seed=0,
-            mixed_precision=None,
-            jit_compile=False,
-            device="auto",
-            tensorboard=False,
-            resume=None,
-            early_stopping=EarlyStopping(patience=None, monitor="val_loss", min_delta=0.0),
-        ),
+        trainer=TRAINER,
         profile=NoProfile(),
         measure=Measure(au_min=None, digest=False),
     )

@@ -101,7 +101,8 @@ def _plan(arguments: list[str]) -> None:
     known, request = _parsed(parser, arguments)
     if not known.multirun:
         plan = grid.resolve(request, STAGES).plan
-        sys.stdout.write(run.text_of(plan) if known.format == "text" else render.FORMATS[known.format](plan))
+        is_text = known.format == "text"
+        sys.stdout.write(run.text_of(plan) if is_text else render.FORMATS[known.format](run.with_figures(plan)))
     elif known.format in MULTIRUN_FORMATS:
         sys.stdout.write(MULTIRUN_FORMATS[known.format](multirun.planned(request)))
     else:

@@ -40,7 +40,7 @@ _BALANCED = (
     function(
         "class_weights() -> list[float]",
         "Return the weight of each class.",
-        "return balanced(labels_of(TRAIN_SPLIT), num_classes())",
+        "return balanced(np.bincount(labels_of(TRAIN_SPLIT), minlength=num_classes()).tolist())",
         decorator="@functools.cache",
     ),
     function(
@@ -99,7 +99,7 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
 def _objective(plan: Plan, *, is_class: bool) -> tuple[Lines, Lines]:
     """Return the loss and the metrics of a model, and the functions that they need."""
     if plan.spec.load.class_weights == "balanced":
-        functions = (*labels_of(plan.spec.dataset), *_sources(balanced, weighted_crossentropy), *_BALANCED)
+        functions = (labels_of(plan.spec.dataset), *_sources(balanced, weighted_crossentropy), *_BALANCED)
         return ("loss=balanced_crossentropy", 'metrics=["accuracy"]'), functions
     if plan.spec.load.mixes:
         metric = 'metrics=[keras.metrics.MeanMetricWrapper(mixed_accuracy, name="accuracy")]'

@@ -62,7 +62,7 @@ def mix(stage: Mix, place: Place) -> Expression:
     mixed = call(f"{image}, {target} = mix", image, target, *values, "seed=seed")
     lines = (*taken(flow), mixed, f"{image} = tf.ensure_shape({image}, {(None, *flow.features[stage.feature].shape)})")
     apply = function(_signature("mixed", takes | {"seed": "tf.Tensor"}, flow), "Mix a batch.", *lines, *given(flow))
-    calls = ("num_parallel_calls=tf.data.AUTOTUNE", "deterministic=True")
+    calls = calls_of(stage.num_parallel_calls, deterministic=stage.deterministic)
     text = call(f"{place.dataset}.map", f"lambda {', '.join(takes)}: mixed({', '.join(takes)}, seed)", *calls)
     return Expression(text=text, functions=(*sources_of(stage), apply))
 

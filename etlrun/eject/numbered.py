@@ -84,23 +84,30 @@ def full_shuffle(stage: FullShuffle, place: Place) -> Expression:
         shuffled = _of(stage, _SHUFFLED, "everything[1]")
         count = reading(dataset, split).count
         return Expression(text=f"shuffled({place.dataset}, {count}, seed)", functions=(source_of(stage), shuffled))
-    located = labels_of(dataset) if isinstance(stage, SampleByClass) else _located(dataset)
+    labels = (labels_of(dataset),) if isinstance(stage, SampleByClass) else ()
     numbered = _of(stage, _IMAGES if isinstance(dataset, Folder) else _NUMBERED, "labels_of(split)")
-    return Expression(text=f"numbered({split}, seed)", functions=(source_of(stage), *located, numbered))
+    return Expression(
+        text=f"numbered({split}, seed)", functions=(source_of(stage), *labels, *_located(dataset), numbered)
+    )
 
 
-def labels_of(dataset: Dataset) -> tuple[str, ...]:
-    """Return the function of the classes of all examples of a split, after those that it needs."""
+def labels_of(dataset: Dataset) -> str:
+    """Return the function of the classes of all examples of a split."""
     lines = [f"return np.array([int(record[:{DIGITS}]) for record in records_of(split)])"]
     if not isinstance(dataset, Folder):
-        key = quoted(dataset.keys[dataset.examples.target])
+        key, skips = quoted(dataset.keys[dataset.examples.target]), dataset.on_corrupt == "skip"
         lines = [
             f"features = {{{key}: tf.io.FixedLenFeature((), tf.int64)}}",
-            "records = [record_of(number, split) for number in range(len(located(split)))]",
-            f"return np.array([int(tf.io.parse_single_example(record, features)[{key}]) for record in records])",
+            "found: list[int] = []",
+            f"for part in {reading(dataset).parts}:",
+            "    records = tf.data.TFRecordDataset(str(part.filename)).skip(part.skip).take(part.take)",
+            f"    labels = records.map(lambda record: tf.io.parse_single_example(record, features)[{key}])",
+            f"    found += labels{'.ignore_errors()' if skips else ''}.as_numpy_iterator()",
+            *(("found = [label for label in found if 0 <= label < num_classes()]",) if skips else ()),
+            "return np.array(found, np.int64)",
         ]
     signature, says = "labels_of(split: str) -> np.ndarray", "Return the class of each example of a split."
-    return *_located(dataset), function(signature, says, *lines, decorator="@functools.cache")
+    return function(signature, says, *lines, decorator="@functools.cache")
 
 
 def _located(dataset: Dataset) -> tuple[str, ...]:

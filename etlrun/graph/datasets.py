@@ -123,15 +123,15 @@ def parse_batch(dataset: tf.data.Dataset, stage: ParseBatch, context: Context) -
 
 def mix(dataset: tf.data.Dataset, stage: Mix, context: Context) -> tf.data.Dataset:
     """Return batches whose images are mixed in pairs, with the targets of such images."""
-    flow, seed = context.source.dataset.examples, context.pass_seed(context.pass_number)
+    flow = context.source.dataset.examples
 
     def apply(inputs: Any, labels: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        example = flow.named(inputs, labels)
+        example, seed = flow.named(inputs, labels), context.pass_seed(context.passes_begun)
         image, targets = stage.op(example[stage.feature], labels, **stage.values, seed=seed)
         image = tf.ensure_shape(image, example[stage.feature].shape)
         return flow.handed({**example, stage.feature: image, flow.target: targets})
 
-    return dataset.map(apply, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    return parallel_map(dataset, apply, stage, context)
 
 
 def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.data.Dataset:

@@ -10,13 +10,16 @@ import tensorflow as tf
 from etlrun.graph.context import Context
 from etlrun.sources.base import Records
 from etlrun.sources.corrupt import corrupt_records
+from etlrun.sources.labels import labels_of
 from etlrun.stages.load import AT_ONCE, FullShuffle, SampleByClass
 
 
 def in_random_order(count: Any, stage: FullShuffle, context: Context) -> tf.data.Dataset:
     """Return the numbers of examples (int64 scalars) in the order of the pass; there are `count` examples."""
     seed = context.pass_seed(context.pass_number)
-    drawn_from = context.source.labels_of(context.split) if isinstance(stage, SampleByClass) else count
+    drawn_from = count
+    if isinstance(stage, SampleByClass):
+        drawn_from = labels_of(context.source, context.split, by_number=True)
 
     def of_pass(_: tf.Tensor) -> tf.data.Dataset:
         order = tf.numpy_function(stage.op, [drawn_from, seed], tf.int64)

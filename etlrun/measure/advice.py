@@ -11,6 +11,7 @@ from etlrun.record.findings import StageCost
 from etlrun.stages.cache import MEMORY_SHARE, DiskCache
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import Prefetch, Shuffle
+from etlrun.stages.mix import Mix
 from etlrun.stages.model import Backbone
 from etlrun.stages.step import Map
 
@@ -38,7 +39,8 @@ def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[
         return "Try load.prefetch=autotune: batches are then prepared while the model runs."
     if stage.startswith("extract."):
         return _extract(plan, conditions)
-    if stage.startswith("transform.") and parallelism.get(stage, parallelism.get(Map.path, 1)) < conditions["cores"]:
+    is_map = stage.startswith("transform.") or stage == Mix.path
+    if is_map and parallelism.get(stage, parallelism.get(Map.path, 1)) < conditions["cores"]:
         return f"Try transform.num_parallel_calls={conditions['cores']}: the transform does not use all cores."
     if stage in {Backbone.path, plan.spec.cache.path}:
         return _target(stage, plan, conditions)

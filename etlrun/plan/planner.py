@@ -105,7 +105,11 @@ class _Planner:
                 of_batches.insert(0, stages.pop())
         yield from (*stages, batch, *of_batches)
         if load.mixes and not evaluation and not self.spec.cache.keeps_features:
-            yield Mix(mixup_alpha=load.mixup_alpha, cutmix_alpha=load.cutmix_alpha)
+            yield Mix(
+                mixup_alpha=load.mixup_alpha,
+                cutmix_alpha=load.cutmix_alpha,
+                num_parallel_calls=transform.num_parallel_calls,
+            )
         if load.prefetch:
             yield Prefetch(buffer_size=load.prefetch)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import tensorflow_datasets as tfds
 from etlrun.errors import WorldError
 from etlrun.prepare.options import Options
 from etlrun.prepare.shards import Shard, data_bytes
+from etlrun.sources.on_disk import CLASSES
 from etlrun.stages.dataset import IMAGE, LABEL
 
 
@@ -25,7 +27,7 @@ def require_unknown(options: Options) -> None:
 
 
 def write_metadata(options: Options, folder: Path, shards: Sequence[Shard], classes: Sequence[str]) -> None:
-    """Write the features, the classes and the splits of the shards in `folder`."""
+    """Write the features, the classes with their examples, and the splits of the shards in `folder`."""
     features = tfds.features.FeaturesDict(
         {IMAGE: tfds.features.Image(shape=(None, None, 3)), LABEL: tfds.features.ClassLabel(names=list(classes))}
     )
@@ -33,9 +35,11 @@ def write_metadata(options: Options, folder: Path, shards: Sequence[Shard], clas
         data_dir=folder, template="{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", dataset_name=options.name,
         filetype_suffix="tfrecord",
     )  # fmt: skip
-    splits = []
+    splits, by_class = [], {}
     for name in dict.fromkeys(shard.split for shard in shards):
         own = [shard for shard in shards if shard.split == name]
+        counts = Counter(image.label for shard in own for image in shard.images)
+        by_class[name] = {of: counts[label] for label, of in enumerate(classes)}
         splits.append(
             tfds.core.SplitInfo(
                 name=name,
@@ -44,6 +48,7 @@ def write_metadata(options: Options, folder: Path, shards: Sequence[Shard], clas
                 filename_template=template.replace(split=name),
             )
         )
+    tfds.core.MetadataDict({CLASSES: by_class}).save_metadata(folder)
     tfds.folder_dataset.write_metadata(
         data_dir=folder,
         features=features,

@@ -37,6 +37,7 @@ from etlrun.run.session import at_work, batches_in_pass, contexts_of, opened, pr
 from etlrun.run.state import State
 from etlrun.run.steps import Continuation, StepCheckpoint
 from etlrun.sources.base import Source
+from etlrun.sources.labels import counts_of
 from etlrun.stages.balance import balanced
 from etlrun.stages.model import MobileNetV2
 from etlrun.stages.trainer import Trainer
@@ -112,8 +113,8 @@ def class_weights(plan: Plan, source: Source) -> list[float] | None:
     if plan.spec.load.class_weights == "none":
         return None
     dataset = plan.spec.dataset
-    labels = source.labels_of(source.split(dataset.split, dataset.key_of("train")))
-    return balanced(labels, source.num_classes or 0)
+    split = source.split(dataset.split, dataset.key_of("train"))
+    return balanced([*counts_of(source, split, by_number=plan.spec.load.is_by_number).values()])
 
 
 def _loaded(checkpoint: Path) -> keras.Model:

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ from etlrun.record.record import Record
 from etlrun.run import checkpoint
 from etlrun.run.backend import Backend
 from etlrun.run.interrupts import interrupts
-from etlrun.sources.on_disk import read_bytes
+from etlrun.sources.on_disk import examples_by_class, read_bytes
 from etlrun.stages import STAGES, Stages
+from etlrun.stages.balance import note_of_classes
 
 OK, FAILED, TOO_SLOW, INTERRUPTED = 0, 1, 3, 130
 TRACEBACK = "traceback.txt"
@@ -43,7 +45,15 @@ def freeze(folder: Path, config: Mapping[str, Any], overrides: list[str], config
 
 def text_of(planned: Plan) -> str:
     """Return the text of a plan for this machine and the data on it."""
-    return render.text_here(planned, read_bytes(planned.spec.dataset))
+    return render.text_here(with_figures(planned), read_bytes(planned.spec.dataset))
+
+
+def with_figures(planned: Plan) -> Plan:
+    """Return a plan that also notes the classes of the data here, if training depends on their sizes."""
+    dataset = planned.spec.dataset
+    count = partial(examples_by_class, dataset, dataset.split)
+    note = note_of_classes(planned.spec.load, dataset.split, count)
+    return planned if note is None else replace(planned, remarks=(*planned.remarks, note))
 
 
 def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> int:
@@ -115,7 +125,7 @@ def _work(record: Record, stages: Stages, planned: Plan) -> None:
     record.event("planned", fingerprint=planned.fingerprint)
     with record.writing():
         records.write_atomically(record.folder / "plan.txt", text_of(planned))
-        records.write_atomically(record.folder / "plan.json", render.as_json(planned))
+        records.write_atomically(record.folder / "plan.json", render.as_json(with_figures(planned)))
     record.update(plan_fingerprint=planned.fingerprint, remarks=list(planned.remarks))
     previous = checkpoint.previous_run(planned, stages)
     if previous is not None:

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from rich.console import Console
 
@@ -25,11 +24,12 @@ from etlrun.run.caches import describe_caches, keepers_of, note, open_caches
 from etlrun.run.checkpoint import PreviousRun, has_read_the_same
 from etlrun.sources.base import Source
 from etlrun.sources.corrupt import corrupt_records, raise_cause
+from etlrun.sources.labels import counts_of
 from etlrun.sources.open import open_source
+from etlrun.stages.balance import note_of_classes
 from etlrun.stages.extract import Interleave
 
 MOST_CORRUPT_NAMED = 20
-MOST_CLASSES_NAMED = 20
 
 
 def opened(plan: Plan) -> Source:
@@ -62,9 +62,10 @@ def prepared(
     digests = {name: context.split.content.digest for name, context in contexts.items()}
     if previous is not None and not has_read_the_same(previous, digests):
         record.remark(f"It is unknown whether {previous.folder} has read the same records.")
-    for sentence in (*source.notes, *_overlap(contexts)):
+    load, split = plan.spec.load, contexts["train"].split
+    of_classes = note_of_classes(load, split.name, partial(counts_of, source, split, by_number=load.is_by_number))
+    for sentence in (*source.notes, *_overlap(contexts), *([of_classes] if of_classes else [])):
         record.remark(sentence)
-    _note_classes(plan, record, contexts["train"])
     _note_few_shards(plan, record, len(contexts["train"].split.shards))
     made_by = {"folder": str(record.folder), "overrides": record.summary.overrides}
     keepers = keepers_of(plan, contexts, made_by, partial(note, record))
@@ -124,20 +125,6 @@ def _overlap(contexts: Mapping[str, Context]) -> Iterator[str]:
     shared = train.shared(validation)
     if shared and train.name != validation.name:
         yield f"{shared:,} examples of '{validation.name}' are in '{train.name}', too: the validation knows them."
-
-
-def _note_classes(plan: Plan, record: Record, context: Context) -> None:
-    """Add a note on the examples of each class, if training depends on them."""
-    load, source = plan.spec.load, context.source
-    keys = {"sample": load.sample != "all", "class_weights": load.class_weights != "none"}
-    if source.num_classes is None or not any(keys.values()):
-        return
-    counts = np.bincount(source.labels_of(context.split), minlength=source.num_classes)
-    names = source.class_names or tuple(map(str, range(source.num_classes)))
-    listed = [f"{name} {count:,}" for name, count in zip(names, counts, strict=True)]
-    more = f", and {len(listed) - MOST_CLASSES_NAMED} more" if len(listed) > MOST_CLASSES_NAMED else ""
-    settings = " and ".join(f"{load.key(key)} = {getattr(load, key)}" for key, is_set in keys.items() if is_set)
-    record.remark(f"{settings}: training examples by class are {', '.join(listed[:MOST_CLASSES_NAMED])}{more}.")
 
 
 def _note_few_shards(plan: Plan, record: Record, shards: int) -> None:

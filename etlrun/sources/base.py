@@ -97,13 +97,19 @@ class Split:
         )
 
     def labels(self, source: Source) -> npt.NDArray[np.int64]:
-        """Return the class of each example in the order of the data; reads all records."""
-        flow = source.dataset.examples
-        key = source.dataset.keys[flow.target]
-        specs, found = {key: tf.io.FixedLenFeature((), tf.int64)}, []
+        """Return the class of each example in the order of the data; reads all records.
+
+        With `dataset.on_corrupt=skip`, without those that can't be read or parsed; otherwise they raise.
+        """
+        key, skips = source.dataset.keys[source.dataset.examples.target], source.dataset.on_corrupt == "skip"
+        specs, found = {key: tf.io.FixedLenFeature((), tf.int64)}, [np.empty(0, np.int64)]
         for shard in self.shards:
-            records = self.read(shard.path, shard.skip, shard.take).batch(_AT_ONCE)
-            found += [tf.io.parse_example(batch, specs)[key].numpy() for batch in records]
+            records = self.read(shard.path, shard.skip, shard.take).batch(1 if skips else _AT_ONCE)
+            labels = records.map(lambda batch: tf.io.parse_example(batch, specs)[key])
+            if skips:  # each try takes a number, so that a file which is gone meanwhile ends them
+                numbered = tf.data.Dataset.zip((tf.data.Dataset.range(shard.take), labels)).ignore_errors()
+                labels = numbered.map(lambda _, label: label)
+            found += labels.as_numpy_iterator()
         return np.concatenate(found)
 
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +18,7 @@ import tensorflow as tf
 from etlrun.errors import WorldError, printable
 from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard, sha256_of_all
-from etlrun.sources.listing import DIGITS, SHARDS, SUFFIXES, listed
+from etlrun.sources.listing import DIGITS, SHARDS, SUFFIXES, listing_of
 from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL, Folder
@@ -157,7 +156,7 @@ class FolderSource(Source):
     def __init__(self, dataset: Folder) -> None:
         """List the images; raise `EtlrunError` if the folder isn't one of classes."""
         self.dataset = dataset
-        self.listing = listed(Path(dataset.dir).expanduser().absolute(), dataset.key("dir"))
+        self.listing = listing_of(dataset)
         self.full_name, self.identity = str(self.listing.folder), "folder"
         self.class_names, self.num_classes = self.listing.classes, len(self.listing.classes)
         self.notes = tuple(_ignored(self.listing.ignored))

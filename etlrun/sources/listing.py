@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from etlrun.errors import EtlrunError, Fault, printable, unreadable_path
+from etlrun.sources.records import SETTLED_NS, Stamp, stamp_of
+from etlrun.stages.dataset import Folder
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 """Suffixes of files that TensorFlow decodes, in lower case."""
@@ -58,12 +61,64 @@ class Listing:
         splits: Files of each split by name, in the order of the SHA-256 of their paths, so that a slice of a split
             holds examples of all classes.
         ignored: Paths of files that are left out because their suffix is not that of an image.
+        stamps: What changes with each folder within, as it was before it was read.
+        began_ns: Time of the listing, in nanoseconds since 1970.
     """
 
     folder: Path
     classes: tuple[str, ...]
     splits: Mapping[str, tuple[ImageFile, ...]]
     ignored: tuple[str, ...] = ()
+    stamps: Mapping[str, Stamp] = field(default_factory=dict)
+    began_ns: int = 0
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no file has come, gone or been renamed since; a change just before the listing might be hidden."""
+        try:
+            return all(
+                max(stamp[-2:]) < self.began_ns - SETTLED_NS and stamp_of(path) == stamp
+                for path, stamp in self.stamps.items()
+            )
+        except OSError:
+            return False
+
+
+_in_process: dict[Path, Listing] = {}
+
+
+def listing_of(dataset: Folder) -> Listing:
+    """Return the images of a dataset; a folder is listed once in a process, and again if it has changed.
+
+    Raises:
+        EtlrunError: All faults of the folder; see `listed`.
+    """
+    folder = Path(dataset.dir).expanduser().absolute()
+    known = _in_process.get(folder)
+    if known is None or not known.is_current:
+        known = _in_process[folder] = listed(folder, dataset.key("dir"))
+    return known
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Walk:
+    """What is found on the way through the folders of a dataset.
+
+    Attributes:
+        folder: Folder of the dataset.
+        faults: What is wrong with it.
+        ignored: Paths of files that are no images by their suffix.
+        stamps: What changes with each folder.
+    """
+
+    folder: Path
+    faults: list[Fault] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    stamps: dict[str, Stamp] = field(default_factory=dict)
+
+    def relative(self, path: Path) -> str:
+        """Return a path relative to the folder of the dataset, with slashes."""
+        return path.relative_to(self.folder).as_posix()
 
 
 def listed(folder: Path, where: str) -> Listing:
@@ -78,13 +133,12 @@ def listed(folder: Path, where: str) -> Listing:
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
         raise EtlrunError([_fault(where, f"{folder}: {found}", "a folder of classes with images", "check the path")])
-    faults: list[Fault] = []
-    ignored: list[str] = []
-    tops = _folders(folder, faults)
+    walk, began_ns = _Walk(folder=folder), time.time_ns()
+    tops = [entry.name for entry in _entries(folder, walk) if entry.is_dir()]
     divided = [name for name in tops if name.lower() in SPLITS]
     if divided and len(divided) < len(tops):
         others = ", ".join(printable(name) for name in tops if name not in divided)
-        faults.append(
+        walk.faults.append(
             _fault(
                 str(folder),
                 f"the splits {', '.join(divided)} beside {others}",
@@ -93,13 +147,19 @@ def listed(folder: Path, where: str) -> Listing:
             )
         )
     roots = {name: folder / name for name in divided} if divided else {WHOLE: folder}
-    images_of = {name: list(_of_classes(root, folder, faults, ignored)) for name, root in roots.items()}
+    images_of = {name: list(_of_classes(root, walk)) for name, root in roots.items()}
     classes = tuple(sorted({image.label for images in images_of.values() for image in images}))
-    faults += class_faults(folder, classes, images_of)
-    if faults:
-        raise EtlrunError(faults)
-    splits = {name: ordered(images) for name, images in images_of.items()}
-    return Listing(folder=folder, classes=classes, splits=splits, ignored=tuple(ignored))
+    walk.faults.extend(class_faults(folder, classes, images_of))
+    if walk.faults:
+        raise EtlrunError(walk.faults)
+    return Listing(
+        folder=folder,
+        classes=classes,
+        splits={name: ordered(images) for name, images in images_of.items()},
+        ignored=tuple(walk.ignored),
+        stamps=walk.stamps,
+        began_ns=began_ns,
+    )
 
 
 def ordered(images: Iterable[ImageFile]) -> tuple[ImageFile, ...]:
@@ -111,29 +171,26 @@ def _fault(where: str, found: str, expected: str, remedy: str) -> Fault:
     return Fault(where=where, found=found, expected=expected, remedy=remedy)
 
 
-def _entries(folder: Path, faults: list[Fault]) -> list[os.DirEntry[str]]:
+def _entries(folder: Path, walk: _Walk) -> list[os.DirEntry[str]]:
     try:
+        walk.stamps[str(folder)] = stamp_of(str(folder))
         with os.scandir(folder) as entries:
             visible = [entry for entry in entries if not entry.name.startswith(".")]
     except OSError as error:
-        faults.append(unreadable_path(str(folder), error, "a folder that can be read"))
+        walk.faults.append(unreadable_path(str(folder), error, "a folder that can be read"))
         return []
     kept = [entry for entry in visible if entry.name.lower() not in LEFT_BY_SYSTEMS]
     return sorted(kept, key=lambda entry: os.fsencode(entry.name))
 
 
-def _folders(folder: Path, faults: list[Fault]) -> list[str]:
-    return [entry.name for entry in _entries(folder, faults) if entry.is_dir()]
-
-
-def _of_classes(root: Path, folder: Path, faults: list[Fault], ignored: list[str]) -> Iterator[ImageFile]:
+def _of_classes(root: Path, walk: _Walk) -> Iterator[ImageFile]:
     """Yield the images of the folders in `root`, which are classes."""
-    for entry in _entries(root, faults):
+    for entry in _entries(root, walk):
         if not entry.is_dir():
-            ignored.append(_relative(Path(entry.path), folder))
+            walk.ignored.append(walk.relative(Path(entry.path)))
             continue
         if not entry.name.isprintable():
-            faults.append(
+            walk.faults.append(
                 _fault(
                     printable(entry.path),
                     "an unprintable character in the name of a class",
@@ -142,33 +199,28 @@ def _of_classes(root: Path, folder: Path, faults: list[Fault], ignored: list[str
                 )
             )
             continue
-        images = list(_images(Path(entry.path), folder, entry.name, (os.path.realpath(root),), (faults, ignored)))
+        images = list(_images(Path(entry.path), entry.name, (os.path.realpath(root),), walk))
         if not images:
             kinds = ", ".join(SUFFIXES)
-            faults.append(_fault(entry.path, "a class without images", f"files with {kinds}", "remove the folder"))
+            walk.faults.append(_fault(entry.path, "a class without images", f"files with {kinds}", "remove the folder"))
         yield from images
 
 
-def _images(
-    folder: Path, root: Path, label: str, above: tuple[str, ...], notes: tuple[list[Fault], list[str]]
-) -> Iterator[ImageFile]:
+def _images(folder: Path, label: str, above: tuple[str, ...], walk: _Walk) -> Iterator[ImageFile]:
     """Yield the images in a folder of a class and in the folders within it."""
-    faults, ignored = notes
-    real = os.path.realpath(folder)
+    real, within = os.path.realpath(folder), walk.relative(folder)
     if any(real == other or other.startswith(f"{real}{os.sep}") for other in above):
-        faults.append(_fault(str(folder), "a link to a folder above it", "folders without a circle", "remove the link"))
+        walk.faults.append(
+            _fault(str(folder), "a link to a folder above it", "folders without a circle", "remove the link")
+        )
         return
-    for entry in _entries(folder, faults):
+    for entry in _entries(folder, walk):
         if entry.is_dir():
-            yield from _images(Path(entry.path), root, label, (*above, real), notes)
+            yield from _images(Path(entry.path), label, (*above, real), walk)
         elif entry.name.lower().endswith(SUFFIXES):
-            yield ImageFile(path=_relative(Path(entry.path), root), label=label)
+            yield ImageFile(path=f"{within}/{entry.name}", label=label)
         else:
-            ignored.append(_relative(Path(entry.path), root))
-
-
-def _relative(path: Path, folder: Path) -> str:
-    return path.relative_to(folder).as_posix()
+            walk.ignored.append(f"{within}/{entry.name}")
 
 
 def class_faults(folder: Path, classes: tuple[str, ...], found: Mapping[str, Sequence[Labelled]]) -> Iterator[Fault]:

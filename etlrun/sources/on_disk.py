@@ -1,11 +1,12 @@
-"""Number of examples of a split, from the metadata of TFDS or the files of others, without a slow import."""
+"""Examples of a split and of its classes, from the metadata of TFDS or the files of others, without a slow import."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -13,9 +14,12 @@ from typing import Any
 
 from etlrun.errors import EtlrunError
 from etlrun.sources.globbed import files_of
-from etlrun.sources.listing import listed
+from etlrun.sources.listing import listing_of
 from etlrun.sources.slices import slices
-from etlrun.stages.dataset import Dataset, Folder, TfdsDataset, TFRecords
+from etlrun.stages.dataset import LABEL, Dataset, Folder, TfdsDataset, TFRecords
+
+CLASSES = "examples_by_class"
+"""Key in the `metadata.json` of a dataset: the examples of each class of the feature `label`, by split and name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,42 +52,78 @@ def read_bytes(dataset: Dataset) -> float | None:
     return None if known is None else known.encoded_bytes
 
 
+def examples_by_class(dataset: Dataset, split: str) -> dict[str, int] | None:
+    """Return the number of examples of each class by its name, in the order of the classes; None if it is unknown.
+
+    It is known of a folder, and of whole splits of datasets that `etlrun prepare` has written.
+    """
+    if isinstance(dataset, Folder):
+        return _in_folder(dataset, split)
+    home = _home(dataset) if isinstance(dataset, TfdsDataset) else None
+    if home is None or dataset.keys[dataset.examples.target] != LABEL:
+        return None
+    known, sizes = _read(home / "metadata.json").get(CLASSES, {}), _sizes(dataset)
+    parts = slices(split, {name: count for name, (count, _) in sizes.items()})
+    if not parts or any(name not in known or (start, end) != (0, sizes[name][0]) for name, start, end in parts):
+        return None
+    return {label: sum(known[name].get(label, 0) for name, _, _ in parts) for label in known[parts[0][0]]}
+
+
+def _in_folder(dataset: Folder, split: str) -> dict[str, int] | None:
+    try:
+        listing = listing_of(dataset)
+    except EtlrunError:
+        return None
+    parts = slices(split, {name: len(images) for name, images in listing.splits.items()})
+    counts = Counter(image.label for name, start, end in parts for image in listing.splits[name][start:end])
+    return {label: counts[label] for label in listing.classes} if parts else None
+
+
 def _sizes(dataset: Dataset) -> dict[str, tuple[int, int]]:
     """Return the number of examples of each split, and their size in bytes; none if the dataset is not here."""
     if isinstance(dataset, TfdsDataset):
-        entries = (_info(dataset) or {}).get("splits", [])
+        home = _home(dataset)
+        entries = [] if home is None else _read(home / "dataset_info.json").get("splits", [])
         return {
             entry["name"]: (sum(map(int, entry.get("shardLengths", []))), int(entry.get("numBytes", 0)))
             for entry in entries
         }
     try:
-        return {name: (count, sum(path.stat().st_size for path in paths)) for name, count, paths in _files(dataset)}
+        return {name: (count, sum(os.stat(path).st_size for path in paths)) for name, count, paths in _files(dataset)}  # noqa: PTH116 - of many files
     except (EtlrunError, OSError):
         return {}
 
 
-def _files(dataset: Dataset) -> Iterator[tuple[str, int, list[Path]]]:
+def _files(dataset: Dataset) -> Iterator[tuple[str, int, Iterable[str]]]:
     """Yield each split of a dataset that is not of TFDS, with the number of its examples, and its files."""
     if isinstance(dataset, Folder):
-        listing = listed(Path(dataset.dir).expanduser(), dataset.key("dir"))
+        listing = listing_of(dataset)
         for name, images in listing.splits.items():
-            yield name, len(images), [listing.folder / image.path for image in images]
+            yield name, len(images), (f"{listing.folder}/{image.path}" for image in images)
     elif isinstance(dataset, TFRecords):
         for name, counts in files_of(dataset).items():
-            yield name, sum(counts.values()), [*map(Path, counts)]
+            yield name, sum(counts.values()), counts
 
 
-def _info(dataset: TfdsDataset) -> Mapping[str, Any] | None:
-    """Return TFDS's metadata of the newest version that matches."""
+def _home(dataset: TfdsDataset) -> Path | None:
+    """Return the folder of the newest version that matches; None if there is none."""
     home = dataset.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     folder = Path(home).expanduser() / dataset.name
     try:
         versions = {
-            tuple(int(number) for number in path.parent.name.split(".")): path
+            tuple(int(number) for number in path.parent.name.split(".")): path.parent
             for path in folder.glob("*/dataset_info.json")
             if re.fullmatch(r"\d+\.\d+\.\d+", path.parent.name) and fnmatch(path.parent.name, dataset.version or "*")
         }
-        info: Mapping[str, Any] = json.loads(versions[max(versions)].read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # also if there is no version at all
+    except OSError:
         return None
-    return info
+    return versions[max(versions)] if versions else None
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    """Return what a JSON file of metadata holds; nothing if it can't be read."""
+    try:
+        found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found

@@ -15,7 +15,7 @@ import xxhash
 
 _READERS = 16
 """Number of files read in parallel, since network storage has a high latency."""
-_SETTLED_NS = 2_000_000_000
+SETTLED_NS = 2_000_000_000
 """Age of a change from which on the next one has another time, whatever the resolution of the file system."""
 _BUSY_S = 10.0
 Stamp = tuple[int, ...]
@@ -105,7 +105,7 @@ def _kept(database: sqlite3.Connection, kind: str, stamps: Mapping[str, Stamp]) 
 def _keep(
     database: sqlite3.Connection, kind: str, made: Mapping[str, bytes | None], stamps: Mapping[str, Stamp]
 ) -> None:
-    settled_ns = time.time_ns() - _SETTLED_NS
+    settled_ns = time.time_ns() - SETTLED_NS
     rows = [
         (kind, _absolute(path), _text(stamps[path]), value, _checksum(value))
         for path, value in made.items()

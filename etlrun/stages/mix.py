@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from etlrun.stages.augment import rounded, within
-from etlrun.stages.base import DATA, Factor, Nodes, Scope, Stage
+from etlrun.stages.base import DATA, SPEED, Factor, Nodes, Parallelism, Scope, Stage
 from etlrun.stages.flow import Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 
@@ -82,6 +82,8 @@ class Mix(Stage):
     Attributes:
         mixup_alpha: Alpha of MixUp; 0 for none.
         cutmix_alpha: Alpha of CutMix; 0 for none.
+        num_parallel_calls: Batches mixed in parallel, as many as `transform.num_parallel_calls`; null for one after the
+            other.
     """
 
     path: ClassVar[str] = "load.mix"
@@ -89,10 +91,13 @@ class Mix(Stage):
     nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Map", "ParallelMap"), is_single=True),)
     scope: ClassVar[Scope] = Scope.EACH
     random: ClassVar[bool] = True
+    deterministic: ClassVar[bool] = True
+    """Batches stay in order: mixing takes each of them as long."""
     calls: ClassVar[tuple[Callable[..., Any], ...]] = (rounded, within, beta, mixed_up, cut_mixed)
 
     mixup_alpha: Annotated[Factor, DATA]
     cutmix_alpha: Annotated[Factor, DATA]
+    num_parallel_calls: Annotated[Parallelism, SPEED]
 
     def flow(self, incoming: Flow) -> Flow:
         image = incoming.feature(self.feature)
