@@ -172,7 +172,8 @@ def _problem(source: Source, parse: object, record: tf.Tensor) -> tuple[str, str
     try:
         example = parse(record)  # type: ignore[operator]
     except tf.errors.InvalidArgumentError as error:
-        return headline(error), f"an example with the features {' and '.join(source.dataset.keys.values())}"
+        found = headline(error) if record.numpy() else "a record of zero bytes"
+        return found, f"an example with the features {' and '.join(source.dataset.keys.values())}"
     flow, classes = source.dataset.examples, source.num_classes
     if classes is not None and not 0 <= int(example[flow.target]) < classes:
         return f"{flow.target} {int(example[flow.target])}", f"a {flow.target} from 0 to {classes - 1}"
