@@ -46,7 +46,7 @@ def _kind(path: str, head: bytes) -> tuple[str, str]:
 
 def _decompressed(command: str, path: str) -> str:
     """Return the command that decompresses a file into another one."""
-    name = Path(path).name
-    stem = name.removesuffix(".gz")
-    target = stem if stem != name and ".tfrec" in stem else f"{stem.partition('.')[0]}-decompressed.tfrecord"
-    return f"decompress it, and use that file: {command} < {shlex.quote(name)} > {shlex.quote(target)}"
+    stem = Path(path).name.removesuffix(".gz")
+    is_free = path.endswith(".gz") and ".tfrec" in stem
+    target = Path(path).with_name(stem if is_free else f"{stem.partition('.')[0]}-decompressed.tfrecord")
+    return f"decompress it, and use that file: {command} < {shlex.quote(path)} > {shlex.quote(str(target))}"
