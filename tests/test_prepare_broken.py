@@ -34,7 +34,7 @@ def break_images(source: Path) -> dict[str, str]:
     broken = {
         "cut.jpg": (whole[: len(whole) // 2], "jpeg::Uncompress failed. Invalid JPEG data or crop window."),
         "empty.jpg": (b"", "an empty file"),
-        "frames.jpg": (gif(), "a GIF or an animation, of which TFDS returns frames instead of an image"),
+        "frames.jpg": (gif(), OF_FRAMES.format("GIF")),
         "huge.png": (png_header(20_000, 10_000), "an image of 20,000 x 10,000 pixels, more than 178,956,970 in all"),
         "text.jpg": (b"text", "Unknown image file format. One of JPEG, "),
     }

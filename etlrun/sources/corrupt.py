@@ -181,5 +181,8 @@ def _problem(source: Source, parse: object, record: tf.Tensor) -> tuple[str, str
         try:
             Decode.op(example[name])
         except tf.errors.InvalidArgumentError as error:
-            return f"an image that can't be decoded: {headline(error)}", "a complete image file"
+            reason = headline(error)
+            if reason.startswith("WebP Animation"):
+                return "an animated WebP, of which TensorFlow decodes no frame", "an image: convert it, as to PNG"
+            return f"an image that can't be decoded: {reason}", "a complete image file"
     return None

@@ -19,13 +19,14 @@ import tensorflow as tf
 from etlrun.errors import WorldError, printable
 from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard, sha256_of_all
-from etlrun.sources.listing import DIGITS, SHARDS, SUFFIXES, listed
+from etlrun.sources.listing import DIGITS, SHARDS, SUFFIXES, Listing, listed
 from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL, Folder
 
 _LONGEST = 1 << 20
 _NAMED = 5
+_GIF = ".gif"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +161,7 @@ class FolderSource(Source):
         self.listing = listed(Path(dataset.dir).expanduser().absolute(), dataset.key("dir"))
         self.full_name, self.identity = str(self.listing.folder), "folder"
         self.class_names, self.num_classes = self.listing.classes, len(self.listing.classes)
-        self.notes = tuple(_ignored(self.listing.ignored))
+        self.notes = (*_ignored(self.listing.ignored), *_animated(self.listing))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -197,6 +198,14 @@ def _ignored(paths: Sequence[str]) -> Iterator[str]:
             f"{len(paths):,} file{'' if is_one else 's'} of the folder {'has' if is_one else 'have'} no suffix of an "
             f"image ({', '.join(SUFFIXES)}) and {'is' if is_one else 'are'} left out: {named}."
         )
+
+
+def _animated(listing: Listing) -> Iterator[str]:
+    """Yield the note on files that may have several frames."""
+    paths = [image.path for images in listing.splits.values() for image in images if image.path.lower().endswith(_GIF)]
+    if paths:
+        named = ", ".join(printable(path) for path in paths[:_NAMED]) + (", …" if paths[_NAMED:] else "")
+        yield f"Of GIFs the first frame is read: {named}."
 
 
 def parse(record: tf.Tensor) -> Example:
