@@ -6,9 +6,7 @@ import contextlib
 import io
 import json
 import os
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,11 +17,10 @@ from etlrun.errors import EtlrunError, Fault, headline, one_line, unreadable_pat
 from etlrun.machine import rounded
 from etlrun.prepare.source import LISTED, DamagedError, Entry, Source, fault, first
 from etlrun.prepare.threads import threads
+from etlrun.sources.pixels import pillow_as_header_reader, too_large
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf
 
-MOST_PIXELS = 178_956_970
-"""Pixels of an image, from which on Pillow takes it for a decompression bomb."""
 LARGEST_BYTES = 1_000_000_000
 """Size of an encoded image; protocol buffers hold at most 2 GiB."""
 FORMATS = ("JPEG", "PNG", "BMP")
@@ -103,8 +100,8 @@ def problem(data: bytes) -> str:
         width, height = image.size
         if image.format in _FRAMES:
             return f"a {_FRAMES[image.format]}, {_OF_FRAMES}"
-    if width * height > MOST_PIXELS:
-        return f"an image of {width:,} x {height:,} pixels, more than {MOST_PIXELS:,} in all"
+    if reason := too_large(width, height):
+        return reason
     try:
         Decode.op(tf.constant(data))
     except tf.errors.OpError as error:
@@ -127,19 +124,6 @@ def faults_of(source: Source, verdicts: Sequence[Verdict]) -> list[Fault]:
         remedy = "repair or remove them, or add --on-corrupt skip to leave them out"
         faults.append(fault(source.where, found, "images that can be decoded", remedy))
     return faults
-
-
-@contextmanager
-def pillow_as_header_reader() -> Iterator[None]:
-    """Have Pillow return the size of any image, however large, and not warn of what it alone would decode."""
-    limit = Image.MAX_IMAGE_PIXELS
-    Image.MAX_IMAGE_PIXELS = None
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="PIL")
-            yield
-    finally:
-        Image.MAX_IMAGE_PIXELS = limit
 
 
 def _kept(journal: Path) -> dict[str, Verdict]:

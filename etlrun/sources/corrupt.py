@@ -134,7 +134,8 @@ def _in_shard(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRec
             return
         path, place = split.place(shard, number)
         try:
-            problem = _problem(source, parse, record)
+            refused = split.refused(number)
+            problem = (refused, "a smaller image") if refused else _problem(source, parse, record)
         except tf.errors.OpError as error:
             raise source.unreadable(path, reason_of(error, path) or headline(error)) from error
         if problem:
