@@ -30,7 +30,7 @@ class Language:
     has_shards: bool
 
 
-TFDS = Language(r"[\w-]+", r"-?\d[\d_]*(\.\d*)?(%|shard)?", "numbers of examples, percents or shards", has_shards=True)
+TFDS = Language(r"[\w-]+", r"-?(\d[\d_]*(\.\d*)?|\.\d+)(%|shard)?", "numbers of examples, percents or shards", has_shards=True)
 FILES = Language(r"\w+", r"-?\d+%?", "whole numbers of examples or percents", has_shards=False)
 """Languages of TFDS, and of the sources of files."""
 
@@ -40,7 +40,9 @@ def malformed(split: str, language: Language) -> Iterator[tuple[str, str]]:
     start = 1
     for part in split.split("+"):
         text = part.strip()
-        fault = _of_part(text, language) if text else (0, "no split", f"name a split{', or remove the +' * ('+' in split)}")
+        fault = (
+            _of_part(text, language) if text else (0, "no split", f"name a split{', or remove the +' * ('+' in split)}")
+        )
         if fault is not None:
             place = start + len(part) - len(part.lstrip()) + fault[0]
             yield f"{split!r} with {fault[1]} at character {place}", fault[2]
@@ -56,7 +58,7 @@ def _of_part(text: str, language: Language) -> tuple[int, str, str] | None:
         return place, f"{text[place]!r} in the name of a split", "write NAME or NAME[FROM:TO], such as train[:80%]"
     inner, closed, behind = rest.partition("]")
     if bracket and not closed:
-        likely = inner if ":" in inner else f":{inner}"
+        likely = inner if ":" in inner else f":{inner or '80%'}"
         return len(name), "a '[' that is not closed", f"close it, as in {name}[{likely}]"
     if behind:
         return len(name) + len(inner) + 2, f"{behind!r} behind the slice", "remove it, or join splits by +"
