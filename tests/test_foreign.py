@@ -99,7 +99,7 @@ def test_prepare_leaves_a_record_of_zero_bytes_out(
 
 def test_prepare_leaves_records_without_a_feature_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.tfrecord"
-    sound_ones = [{"image": jpeg(number), "label": number % 2} for number in range(4)]
+    sound_ones: list[dict[str, bytes | int | float]] = [{"image": jpeg(of), "label": of % 2} for of in range(4)]
     write_records(path, [*sound_ones, {"image": jpeg(7)}, {"label": 1, "picture": jpeg(8)}])
     expected, remedy = (
         "expected an image as bytes and a label among its features",
@@ -130,8 +130,8 @@ def test_prepare_leaves_out_neither_all_records_nor_all_of_a_class(
     assert refused(capsys, path, tmp_path / "data", "--features", "image=img,label=label", *skip) == [
         "etlrun: 1 fault",
         (
-            "  SOURCE, record 0: found no feature 'img'; expected an image as bytes and a label among its features: image, "
-            "label"
+            "  SOURCE, record 0: found no feature 'img'; expected an image as bytes and a label among its features: "
+            "image, label"
         ),
         "    -> did you mean `image`?",
     ]

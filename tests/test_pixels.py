@@ -5,7 +5,6 @@ import zlib
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
@@ -20,6 +19,7 @@ from etlrun.sources.open import open_source
 from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.stages import STAGES
 from tests.own import write_photos
+from tests.pictures import jpeg
 from tests.test_prepare_broken import of_format
 
 SIDES = 16_000, 12_000
@@ -87,11 +87,15 @@ def test_the_doctor_says_the_same() -> None:
         assert look_at(bomb()).reason == REASON
 
 
-def test_a_header_is_read_where_that_many_pixels_fit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("size", "is_read"), [(100_000, False), (400_000, True)])
+def test_the_header_of_a_jpeg_is_read_where_that_many_pixels_fit(size: int, is_read: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    data = bytearray(jpeg(0))
+    place = data.index(b"\xff\xc0") + 5  # of the height, in the start of the frame
+    data[place : place + 4] = struct.pack(">HH", 11_000, 16_384)
     path = tmp_path / "a.jpg"
-    Image.new("L", (16_384, 11_000)).save(path, progressive=True, optimize=True)
+    path.write_bytes(data + bytes(size - len(data)))
     with pillow_as_header_reader():
-        assert sha256_and_size(str(path))[8:] == struct.pack("<II", 16_384, 11_000)
+        assert sha256_and_size(str(path))[8:] == (struct.pack("<II", 16_384, 11_000) if is_read else b"")
 
 
 def test_of_a_gif_the_first_frame_is_read_and_of_an_animated_webp_none(tmp_path: Path) -> None:
@@ -106,6 +110,6 @@ def test_of_a_gif_the_first_frame_is_read_and_of_an_animated_webp_none(tmp_path:
     )
     (corrupt,) = corrupt_records(source, source.split("train", "dataset.split"))
     assert str(corrupt.error()).splitlines()[0] == (
-        f"{photos}/disc/b.jpg: found an animated WebP, of which TensorFlow decodes no frame; expected an image: convert "
-        "it, as to PNG"
+        f"{photos}/disc/b.jpg: found an animated WebP, of which TensorFlow decodes no frame; expected an image: "
+        "convert it, as to PNG"
     )

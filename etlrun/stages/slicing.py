@@ -30,7 +30,8 @@ class Language:
     has_shards: bool
 
 
-TFDS = Language(r"[\w-]+", r"-?(\d[\d_]*(\.\d*)?|\.\d+)(%|shard)?", "numbers of examples, percents or shards", has_shards=True)
+_BOUND_OF_TFDS = r"-?(\d[\d_]*(\.\d*)?|\.\d+)(%|shard)?"
+TFDS = Language(r"[\w-]+", _BOUND_OF_TFDS, "numbers of examples, percents or shards", has_shards=True)
 FILES = Language(r"\w+", r"-?\d+%?", "whole numbers of examples or percents", has_shards=False)
 """Languages of TFDS, and of the sources of files."""
 
