@@ -74,6 +74,16 @@ def test_a_record_of_zero_bytes_is_one_corrupt_record(place: int, tmp_path: Path
     assert context.losses.records == [corrupt]
 
 
+def test_labels_are_those_of_sound_records(tmp_path: Path) -> None:
+    path = with_an_empty_record(tmp_path / "a.tfrecord")
+    source = open_source(dataset_of(path, "dataset.on_corrupt=skip"))
+    assert [*source.labels_of(source.split("train", "dataset.split"))] == [0, 1, 0, 0, 1]
+    source = open_source(dataset_of(path))
+    with pytest.raises(EtlrunError) as error:
+        source.labels_of(source.split("train", "dataset.split"))
+    assert str(error.value).startswith(f"{path}, record 3: found a record of zero bytes; expected an example ")
+
+
 def test_zeros_are_no_records(tmp_path: Path) -> None:
     path = tmp_path / "a.tfrecord"
     sound(path)

@@ -97,13 +97,28 @@ class Split:
         )
 
     def labels(self, source: Source) -> npt.NDArray[np.int64]:
-        """Return the class of each example in the order of the data; reads all records."""
+        """Return the class of each example in the order of the data; reads all records.
+
+        Corrupt records are left out, if the config skips them.
+
+        Raises:
+            WorldError: A record is corrupt.
+        """
+        from etlrun.sources.corrupt import corrupt_records, readable_records  # imports this module
+
         flow = source.dataset.examples
         key = source.dataset.keys[flow.target]
         specs, found = {key: tf.io.FixedLenFeature((), tf.int64)}, []
-        for shard in self.shards:
-            records = self.read(shard.path, shard.skip, shard.take).batch(_AT_ONCE)
-            found += [tf.io.parse_example(batch, specs)[key].numpy() for batch in records]
+        try:
+            for shard in self.shards:
+                records = self.read(shard.path, shard.skip, shard.take).batch(_AT_ONCE)
+                found += [tf.io.parse_example(batch, specs)[key].numpy() for batch in records]
+        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+            if source.dataset.on_corrupt == "skip":
+                return np.array([int(of[flow.target]) for of in readable_records(source, self)], np.int64)
+            for corrupt in corrupt_records(source, self):
+                raise corrupt.error() from error
+            raise
         return np.concatenate(found)
 
     def refused(self, number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from etlrun.errors import WorldError, headline, printable
-from etlrun.sources.base import Source, Split
+from etlrun.sources.base import Example, Source, Split
 from etlrun.sources.content import Shard
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.image import Decode
@@ -124,6 +125,20 @@ def corrupt_records(source: Source, split: Split) -> Iterator[CorruptRecord]:
     """
     for shard in split.shards:
         yield from _in_shard(source, split, shard)
+
+
+def readable_records(source: Source, split: Split) -> Iterator[Example]:
+    """Yield the features of each record of `split` that can be read and parsed, its image undecoded, in order.
+
+    Raises:
+        WorldError: A file can't be opened or read.
+    """
+    parse = source.parser()
+    for shard in split.shards:
+        for _, record in records_of(source, split, shard):
+            if not isinstance(record, CorruptRecord):
+                with contextlib.suppress(tf.errors.InvalidArgumentError):
+                    yield parse(record)
 
 
 def _in_shard(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRecord]:
