@@ -107,6 +107,22 @@ def test_an_override_that_hydra_can_not_read_is_told_in_its_words(override: str,
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ("dataset.dir=~/x", "dataset=folder"),
+        ("dataset=a(b", "dataset.dir=x"),
+        ("experiment=öl", "dataset.dir=x"),
+        ("load.shuffle=a(b", "load.sample=uniform_by_class"),
+    ],
+)
+def test_what_follows_from_an_unread_override_is_not_told(words: tuple[str, str]) -> None:
+    key, _, value = words[0].partition("=")
+    first, remedy = refusal_of_request(*words).splitlines()
+    assert first.startswith(f"{words[0]}: found ")
+    assert remedy == f"""    -> quote the value, once for Hydra and once for the shell: '{key}="{value}"'"""
+
+
+@pytest.mark.parametrize(
     ("value", "found"),
     [
         ("9" * 5000, "Exceeds the limit (4300 digits) for integer string conversion: value has 5000 digits"),

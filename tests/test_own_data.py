@@ -196,13 +196,6 @@ def test_tfrecords_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         f"{tmp_path}/a.tfrecord, record 0: found no feature 'picture'; expected a string for image; it has image (a "
         "string), label (int64)\n    -> set dataset.image_key and dataset.label_key, or declare dataset.features"
     )
-    (tmp_path / "b.tfrecord").write_bytes(b"no records")
-    with pytest.raises(EtlrunError) as error:
-        open_source(of_records(tmp_path).spec.dataset)
-    assert str(error.value) == (
-        f"{tmp_path}/b.tfrecord: found a file that is truncated, damaged or no TFRecord file; expected complete "
-        "records without compression, in a file named *.tfrecord*\n    -> write it again"
-    )
     with pytest.raises(EtlrunError) as error:
         open_source(of_records(tmp_path / "none").spec.dataset)
     assert str(error.value) == (

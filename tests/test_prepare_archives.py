@@ -139,6 +139,24 @@ def test_links_within_an_archive_are_followed(kind: str, tmp_path: Path) -> None
     assert content(prepared(path, tmp_path / "data")) == content(prepared(source, tmp_path / "folder"))
 
 
+def test_links_that_end_at_no_file_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_photos(tmp_path / "photos", 4)
+    added: Added = {
+        "disc/.hidden.jpg": link("gone.jpg"),
+        "disc/a.jpg": link("b.jpg"),
+        "disc/b.jpg": link("a.jpg"),
+        "disc/c.jpg": link("gone.jpg"),
+        "more": link("disc"),
+    }
+    path = packed(source, "tar.gz", "", added)
+    assert content(prepared(path, tmp_path / "data")) == content(prepared(source, tmp_path / "folder"))
+    lines = capsys.readouterr().out.splitlines()
+    place = lines.index("ignored   links of the archive that don't end at a file: 4")
+    assert lines[place + 1 : place + 5] == [
+        f"          {name}" for name in ("disc/a.jpg", "disc/b.jpg", "disc/c.jpg", "more")
+    ]
+
+
 @pytest.mark.parametrize("kind", ["zip", "tar.gz"])
 def test_bombs_are_refused(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+import tensorflow_datasets as tfds
 from PIL import Image
 
 from etlrun.prepare import check
@@ -14,6 +15,8 @@ from tests.own import examples, labelled, prepared, refused, write_photos
 from tests.pictures import jpeg
 
 IMAGE = "expected an image: JPEG, PNG or BMP"
+OF_FRAMES = "a {}, whose first frame is not taken: TFDS decodes it to a stack of frames, even a single one"
+CONVERT = "    -> convert it to PNG; dataset=folder reads the first frame of a GIF"
 
 
 def png_header(width: int, height: int) -> bytes:
@@ -22,9 +25,9 @@ def png_header(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
 
 
-def gif() -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(file, "GIF")
+def of_format(name: str, frames: int = 1) -> bytes:
+    file, images = io.BytesIO(), [Image.new("RGB", (8, 8), (9 * number, 0, 0)) for number in range(frames)]
+    images[0].save(file, name, **({"save_all": True, "append_images": images[1:]} if images[1:] else {}))
     return file.getvalue()
 
 
@@ -34,7 +37,7 @@ def break_images(source: Path) -> dict[str, str]:
     broken = {
         "cut.jpg": (whole[: len(whole) // 2], "jpeg::Uncompress failed. Invalid JPEG data or crop window."),
         "empty.jpg": (b"", "an empty file"),
-        "frames.jpg": (gif(), "a GIF or an animation, of which TFDS returns frames instead of an image"),
+        "frames.jpg": (of_format("GIF"), OF_FRAMES.format("GIF")),
         "huge.png": (png_header(20_000, 10_000), "an image of 20,000 x 10,000 pixels, more than 178,956,970 in all"),
         "text.jpg": (b"text", "Unknown image file format. One of JPEG, "),
     }
@@ -47,6 +50,7 @@ def test_broken_images_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     source = write_photos(tmp_path / "photos", 4)
     reasons = break_images(source)
     first, *found, last, remedy = refused(capsys, source, tmp_path / "data")
+    found.remove(CONVERT)
     assert first == "etlrun: 6 faults"
     for line, (name, reason) in zip(sorted(found), reasons.items(), strict=True):
         assert line.startswith(f"  SOURCE/disc/{name}: found {reason}")
@@ -56,6 +60,21 @@ def test_broken_images_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture
         "    -> repair or remove them, or add --on-corrupt skip to leave them out",
     ]
     assert not (tmp_path / "data" / "own" / "1.0.0").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "frames"), [("GIF", "GIF", 1), ("GIF", "GIF", 3), ("WEBP", "WebP", 1), ("WEBP", "WebP", 3)]
+)
+def test_images_of_frames_are_refused(
+    name: str, kind: str, frames: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_photos(tmp_path / "photos", 4)
+    (source / "disc" / "a.jpg").write_bytes(of_format(name, frames))
+    found = refused(capsys, source, tmp_path / "data")
+    assert found[1:3] == [f"  SOURCE/disc/a.jpg: found {OF_FRAMES.format(kind)}; {IMAGE}", CONVERT]
+    feature = tfds.features.Image(shape=(None, None, 3))
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        feature.decode_example(tf.constant(of_format(name, frames)))
 
 
 def test_broken_images_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

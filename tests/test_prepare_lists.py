@@ -104,6 +104,23 @@ def test_a_list_that_is_refused(text: str, found: str, tmp_path: Path, capsys: p
     assert refused(capsys, path, tmp_path / "data")[1].startswith(f"  {found}")
 
 
+@pytest.mark.parametrize(("mark", "named"), [(";", "';'"), ("\t", "tabs"), ("|", "'|'")])
+def test_a_list_of_another_separator_is_named(
+    mark: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "all.csv"
+    path.write_text(mark.join(("path", "label", "split")) + "\n")
+    first = mark.join(("path", "label", "split"))
+    assert refused(capsys, path, tmp_path / "data") == [
+        "etlrun: 1 fault",
+        (
+            f"  SOURCE:1: found one column, {first!r}, which looks separated by {named}; expected the columns path and "
+            "label, and optionally split"
+        ),
+        "    -> save the list with commas between the columns",
+    ]
+
+
 @pytest.mark.parametrize(
     ("line", "found"),
     [
@@ -171,8 +188,11 @@ def test_files_that_are_no_tfrecords_are_refused(tmp_path: Path, capsys: pytest.
         "etlrun: 3 faults",
         f"  {tmp_path}/part-0, record 5: found a damaged record; expected complete records",
         "    -> write the file again",
-        f"  {tmp_path}/part-1, record 0: found no TFRecord file; expected complete records",
-        "    -> choose TFRecords without compression",
+        (
+            f"  {tmp_path}/part-1: found no TFRecord file: it begins with b'texttext'; expected TFRecords without "
+            "compression"
+        ),
+        "    -> choose TFRecord files, or prepare a folder, a list or an archive of images: python -m etlrun prepare",
         f"  {tmp_path}/part-2, record 2: found a damaged record; expected complete records",
         "    -> write the file again",
     ]

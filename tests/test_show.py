@@ -286,6 +286,10 @@ def test_faults_are_told_before_anything_is_written(tmp_path: Path) -> None:
     )
     for words in (["--batches", "0"], ["--examples", "x"], ["--passes", "-1"]):
         assert ran(["show", *words], tmp_path)[0] == 2
+    assert ran(["show", "--png", "my x.jpg"], tmp_path) == (
+        ConfigError.status,
+        "etlrun: 1 fault\n  --png: found my x.jpg; expected a file named *.png\n    -> write --png 'my x.png'\n",
+    )
     (tmp_path / "file").touch()
     status, text = ran(["show", "--output", "file/page.html"], tmp_path)
     assert (status, "--output: found file: Not a directory" in text) == (1, True)

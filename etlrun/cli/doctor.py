@@ -50,8 +50,8 @@ def doctor(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> N
     with prepare(None):
         from etlrun.examine.doctor import diagnosed
         from etlrun.examine.doctor_page import html
-        from etlrun.prepare.check import pillow_as_header_reader
         from etlrun.prepare.prepare import progress
+        from etlrun.sources.pixels import pillow_as_header_reader
 
         with progress() as begin, pillow_as_header_reader():
             found = diagnosed(plan, begin, is_whole=known.all)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -29,7 +29,14 @@ def main(arguments: list[str]) -> None:
     """Run `etlrun prepare SOURCE --name NAME`; raise `EtlrunError` with all faults of the arguments or the source."""
     options = parsed(vars(_parser().parse_args(arguments)))
     require_new(options)
-    with closing(opened(options)) as source:
+    with ExitStack() as opening:
+        from etlrun.run.backend import prepare as quietly  # imports TensorFlow, so only after the arguments are known
+
+        if options.features is not None:  # TensorFlow reads the examples of TFRecords
+            opening.enter_context(quietly(None))
+        source = opening.enter_context(closing(opened(options)))
+        if options.features is None:
+            opening.enter_context(quietly(None))
         prepared = prepare(options, source)
         print_table(_HEADER, list(_rows(prepared)))
         for line in (*_notes(source, prepared), f"folder    {prepared.folder}"):
@@ -87,6 +94,7 @@ def _notes(source: Source, prepared: Prepared) -> Iterator[str]:
     broken = [f"{name}: {reason}" for name, reason in prepared.broken.items()]
     yield from _listed("skipped", "broken images", broken)
     yield from _listed("ignored", "files without the suffix of an image", source.ignored)
+    yield from _listed("ignored", "links of the archive that don't end at a file", source.loose)
     if prepared.kept:
         yield f"resumed   {prepared.kept} of {len(prepared.shards)} shards were written before"
 

@@ -49,13 +49,16 @@ def show(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> Non
     """Write the page and the image of `plan`, and print what they show.
 
     Raises:
-        ConfigError: The validation is to be shown of a run without one.
+        ConfigError: The validation is to be shown of a run without one, or the image has another suffix than `.png`.
         WorldError: Data is missing or corrupt, or a file can't be written.
     """
     if not plan.pipelines[known.split]:
         remedy = "set it, or leave --split out"
         where, expected = Dataset.key("eval_split"), "a split, since --split validation shows its examples"
         raise ConfigError([Fault(where=where, found="null", expected=expected, remedy=remedy)])
+    if known.png is not None and known.png.suffix.lower() != ".png":
+        found, remedy = str(known.png), f"write --png {shlex.quote(str(known.png.with_suffix('.png')))}"
+        raise ConfigError([Fault(where="--png", found=found, expected="a file named *.png", remedy=remedy)])
     for option, path in (("--output", known.output), ("--png", known.png)):
         if path is not None:
             refuse_unwritable(path.parent, option)

@@ -141,11 +141,14 @@ class _Command:
     Attributes:
         axes: Overrides without faults.
         faults: Faults by their text.
+        unread: Keys of overrides that Hydra's grammar refuses, whose values are missing in all configs.
     """
 
     def __init__(self, request: Request, stages: Stages, files: Composer) -> None:
         self.request, self.stages, self.files = request, stages, files
         self.faults: dict[str, Fault] = {}
+        self.unread: set[str] = set()
+        self._of_grammar: list[Fault] = []
         self._composed: dict[tuple[str, ...], DictConfig] = {}
         self.axes = self.axes_of(request.overrides)
 
@@ -153,9 +156,10 @@ class _Command:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Raise all faults at once."""
+        """Raise all faults at once, except those that only follow from overrides that could not be read."""
         if isinstance(error, ConfigError):
             self.add(error.faults)
+        self.faults = {text: fault for text, fault in self.faults.items() if not self._may_follow(fault)}
         if self.faults and (error is None or isinstance(error, ConfigError)):
             raise ConfigError(list(self.faults.values())) from None
 
@@ -196,10 +200,18 @@ class _Command:
     def add(self, faults: Iterable[Fault]) -> None:
         self.faults |= {str(fault): fault for fault in faults}
 
+    def _may_follow(self, fault: Fault) -> bool:
+        """Return whether a fault may come from the value that is missing for an override that could not be read."""
+        of_all = fault.is_rule or "experiment" in self.unread
+        is_of_them = any(f"{fault.where}.".startswith(f"{key}.") for key in self.unread)
+        return bool(self.unread) and fault not in self._of_grammar and (of_all or is_of_them)
+
     def axes_of(self, words: Sequence[str]) -> list[Axis]:
         """Return the axes without faults; the faults of the others are collected."""
         overrides, faults = parsed(words, self.files.loader)
         self.add(faults)
+        self._of_grammar += faults
+        self.unread |= {fault.where.partition("=")[0].lstrip("+~") for fault in faults}
         axes = []
         for override in overrides:
             options = self.files.options(override.key_or_group)

@@ -12,7 +12,7 @@ import xxhash
 from PIL import Image
 
 from etlrun.errors import headline
-from etlrun.prepare.check import MOST_PIXELS
+from etlrun.sources.pixels import too_large
 from etlrun.stages.image import Decode
 
 _DRAFT = 128
@@ -65,9 +65,8 @@ def look_at(data: bytes) -> Look:
         look = _with_header(look, image, data)
     except _UNREADABLE:  # TensorFlow says why, or can read it
         image = None
-    if look.width * look.height > MOST_PIXELS:
-        found = f"an image of {look.width:,} x {look.height:,} pixels, more than {MOST_PIXELS:,} in all"
-        return look._replace(reason=found)
+    if reason := too_large(look.width, look.height):
+        return look._replace(reason=reason)
     small = None if image is None else _drafted(image, data)
     if small is None:
         try:

@@ -29,20 +29,21 @@ class Archive(Source):
         """Find the images; raise `EtlrunError` with all faults of the archive."""
         of = path.stat()
         try:
-            images, ignored = images_of(path, members, of.st_size)
+            found = images_of(path, members, of.st_size)
         except _DAMAGED as error:
             raise EtlrunError([damaged(path, error)]) from error
         except OSError as error:
             if error.errno is not None:
                 raise
             raise EtlrunError([damaged(path, error)]) from error  # gzip's own
-        self._members = {entry.path: member for entry, member in images}
-        entries = [entry for entry, _ in images]
+        self._members = {entry.path: member for entry, member in found.images}
+        entries = [entry for entry, _ in found.images]
         classes = tuple(sorted({entry.label for entry in entries}))
         faults = list(of_classes(path, entries, classes))
         if faults:
             raise EtlrunError(faults)
-        super().__init__(path, entries, classes, ignored)
+        super().__init__(path, entries, classes, found.ignored)
+        self.loose = found.loose
 
 
 class Zip(Archive):

@@ -6,9 +6,7 @@ import contextlib
 import io
 import json
 import os
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,16 +17,16 @@ from etlrun.errors import EtlrunError, Fault, headline, one_line, unreadable_pat
 from etlrun.machine import rounded
 from etlrun.prepare.source import LISTED, DamagedError, Entry, Source, fault, first
 from etlrun.prepare.threads import threads
+from etlrun.sources.pixels import pillow_as_header_reader, too_large
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf
 
-MOST_PIXELS = 178_956_970
-"""Pixels of an image, from which on Pillow takes it for a decompression bomb."""
 LARGEST_BYTES = 1_000_000_000
 """Size of an encoded image; protocol buffers hold at most 2 GiB."""
 FORMATS = ("JPEG", "PNG", "BMP")
-_FRAMES = {"GIF", "WEBP"}
-"""Formats that TensorFlow may decode to a stack of frames: a GIF always, even of one frame."""
+_FRAMES = {"GIF": "GIF", "WEBP": "WebP"}
+"""Formats that TFDS decodes to a stack of frames, even of a single one, which its feature `Image` refuses."""
+_OF_FRAMES = "whose first frame is not taken: TFDS decodes it to a stack of frames, even a single one"
 _CHUNK = 32
 
 
@@ -100,10 +98,10 @@ def problem(data: bytes) -> str:
     with contextlib.suppress(OSError, ValueError, SyntaxError):  # of a header that TensorFlow may accept
         image = Image.open(io.BytesIO(data), formats=(*FORMATS, *_FRAMES))
         width, height = image.size
-        if image.format == "GIF" or (image.format in _FRAMES and getattr(image, "is_animated", False)):
-            return "a GIF or an animation, of which TFDS returns frames instead of an image"
-    if width * height > MOST_PIXELS:
-        return f"an image of {width:,} x {height:,} pixels, more than {MOST_PIXELS:,} in all"
+        if image.format in _FRAMES:
+            return f"a {_FRAMES[image.format]}, {_OF_FRAMES}"
+    if reason := too_large(width, height):
+        return reason
     try:
         Decode.op(tf.constant(data))
     except tf.errors.OpError as error:
@@ -115,26 +113,17 @@ def faults_of(source: Source, verdicts: Sequence[Verdict]) -> list[Fault]:
     """Return the faults of the first images that can't be used, and one with the number of all; none if all can."""
     broken = [(entry, of) for entry, of in zip(source.entries, verdicts, strict=True) if of.reason]
     expected = f"an image: {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-    faults = [fault(source.name_of(entry), of.reason, expected, "") for entry, of in broken[:LISTED]]
+    convert = "convert it to PNG; dataset=folder reads the first frame of a GIF"
+    faults = [
+        fault(source.name_of(entry), of.reason, expected, convert if _OF_FRAMES in of.reason else "")
+        for entry, of in broken[:LISTED]
+    ]
     if broken:
         listed = f", of which {LISTED} are listed" if broken[LISTED:] else ""
         found = f"{len(broken):,} broken images of {len(verdicts):,}{listed}"
         remedy = "repair or remove them, or add --on-corrupt skip to leave them out"
         faults.append(fault(source.where, found, "images that can be decoded", remedy))
     return faults
-
-
-@contextmanager
-def pillow_as_header_reader() -> Iterator[None]:
-    """Have Pillow return the size of any image, however large, and not warn of what it alone would decode."""
-    limit = Image.MAX_IMAGE_PIXELS
-    Image.MAX_IMAGE_PIXELS = None
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="PIL")
-            yield
-    finally:
-        Image.MAX_IMAGE_PIXELS = limit
 
 
 def _kept(journal: Path) -> dict[str, Verdict]:

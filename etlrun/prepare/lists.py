@@ -17,6 +17,7 @@ from etlrun.sources.listing import WHOLE
 SUFFIXES = (".csv", ".jsonl")
 _COLUMNS = ("path", "label")
 _EXPECTED = "the columns path and label, and optionally split"
+_SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}
 _Row = tuple[str, Mapping[str, Any]]
 
 
@@ -49,6 +50,9 @@ def _csv(path: Path, faults: list[Fault]) -> Iterator[_Row]:
         if missing:
             found = f"the columns {', '.join(map(printable, columns))}" if columns else "no line"
             remedy = f"add {' and '.join(missing)} to the first line"
+            if mark := next((of for of in _SEPARATORS if len(columns) == 1 and of in columns[0]), ""):
+                found = f"one column, {columns[0]!r}, which looks separated by {_SEPARATORS[mark]}"
+                remedy = "save the list with commas between the columns"
             faults.append(fault(f"{path}:1", found, _EXPECTED, remedy))
             return
         for row in rows:

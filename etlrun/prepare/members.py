@@ -40,8 +40,23 @@ class Member:
     place: Any
 
 
-def images_of(archive: Path, members: Iterable[Member], size: int) -> tuple[list[tuple[Entry, Member]], list[str]]:
-    """Return the images among the members of an archive of `size` bytes, and the names of ignored files.
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What an archive has.
+
+    Attributes:
+        images: The images, each with its member.
+        ignored: Names of other files.
+        loose: Links to a folder, a file that isn't there, or in a circle.
+    """
+
+    images: list[tuple[Entry, Member]]
+    ignored: list[str]
+    loose: list[str]
+
+
+def images_of(archive: Path, members: Iterable[Member], size: int) -> Found:
+    """Return the images among the members of an archive of `size` bytes, and what else it has.
 
     A single folder above those of the classes or splits is left out.
 
@@ -49,7 +64,7 @@ def images_of(archive: Path, members: Iterable[Member], size: int) -> tuple[list
         EtlrunError: Paths or links out of the archive, devices, encrypted files, or too much of anything.
     """
     faults: list[Fault] = []
-    files = _safe(archive, members, size, faults)
+    files, loose = _safe(archive, members, size, faults)
     if faults:
         raise EtlrunError(first(faults, archive, "members that are refused"))
     files = {name: member for name, member in files.items() if not _is_hidden(name)}
@@ -69,7 +84,8 @@ def images_of(archive: Path, members: Iterable[Member], size: int) -> tuple[list
             label, split, member = parts[depth - 1], parts[0] if divided else WHOLE, files[name]
             images.append((Entry(path=name, label=label, split=split, size=member.size, stamp=stamp), member))
     taken = {entry.path for entry, _ in images}
-    return images, sorted(name for name in files if name not in taken)
+    ignored = sorted(name for name in files if name not in taken)
+    return Found(images=images, ignored=ignored, loose=sorted(link for link in loose if not _is_hidden(link)))
 
 
 def _has_one_top(paths: Iterable[tuple[str, ...]]) -> bool:
@@ -81,8 +97,13 @@ def _has_one_top(paths: Iterable[tuple[str, ...]]) -> bool:
     return len(tops) == 1 and shortest > 2 and tops.pop().lower() not in SPLITS  # noqa: PLR2004 - top, class and file
 
 
-def _safe(archive: Path, members: Iterable[Member], size: int, faults: list[Fault]) -> dict[str, Member]:
-    """Return the files by name; of two with the same name the last, as programs that unpack it do."""
+def _safe(
+    archive: Path, members: Iterable[Member], size: int, faults: list[Fault]
+) -> tuple[dict[str, Member], list[str]]:
+    """Return the files by name, and the links that end at none.
+
+    Of two files with the same name it is the last, as with programs that unpack it.
+    """
     found: dict[str, Member] = {}
     links: dict[str, str] = {}
     total, most = 0, max(LARGEST_RATIO * size, SMALL_BYTES)
@@ -106,9 +127,9 @@ def _safe(archive: Path, members: Iterable[Member], size: int, faults: list[Faul
         if _leaves(name) or _leaves(target):
             what = f"a link to {printable(member.link)}" if target else "a path"
             faults.append(fault(f"{archive}, {member.name}", f"{what} out of the archive", "paths within it", _PACK))
-    for name, end in _ends(links, found):
-        found[name] = replace(found[end], name=name)
-    return found
+    ends = dict(_ends(links, found))
+    found |= {name: replace(found[end], name=name) for name, end in ends.items()}
+    return found, [name for name in links if name not in found]
 
 
 def _leaves(path: str) -> bool:
@@ -116,7 +137,7 @@ def _leaves(path: str) -> bool:
 
 
 def _ends(links: Mapping[str, str], files: Mapping[str, Member]) -> Iterator[tuple[str, str]]:
-    """Yield each link that ends at a file, with the file; a link into a circle, a folder or nowhere is left out."""
+    """Yield each link that ends at a file, with the file; not a link into a circle, to a folder or to nowhere."""
     for name, target in links.items():
         end = target
         for _ in range(_MOST_LINKS):

@@ -20,7 +20,7 @@ def opened(options: Options) -> Source:
     """Return the images of the source; raise `EtlrunError` with all of its faults."""
     path = Path(options.source).expanduser().absolute()
     if options.features is not None:
-        return Records(str(path), options.features)
+        return Records(str(path), options.features, skips_corrupt=options.skips_corrupt)
     if path.is_dir():
         _require_apart(path, options)
         return files.of_folder(path)

@@ -78,7 +78,7 @@ def prepare(options: Options, source: Source) -> Prepared:
         sizes=sizes,
         classes=source.classes,
         kept=kept,
-        broken=broken,
+        broken={**source.broken, **broken},
         duplicates=found,
     )
 

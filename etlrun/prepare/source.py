@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,11 +45,15 @@ class Source:
         entries: All of its images.
         classes: Names of the classes: the index of a class is its place.
         ignored: Names of what is left out because it is no image.
+        loose: Links of an archive that are left out because no file is at their end.
+        broken: Names of records that are left out because they hold no labelled image, with the reasons.
         unpacked_bytes: Space that `unpack` needs.
     """
 
     def __init__(self, where: Path, entries: Sequence[Entry], classes: Sequence[str], ignored: Sequence[str]) -> None:
         self.where, self.entries, self.classes, self.ignored = where, entries, tuple(classes), tuple(ignored)
+        self.loose: Sequence[str] = ()
+        self.broken: Mapping[str, str] = {}
         self.unpacked_bytes = 0
         faults = list(name_faults(where, entries, self.classes))
         if faults:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -57,7 +58,7 @@ class State:
     def load(cls, path: Path) -> State:
         """Read a state; `WorldError` if the file is damaged."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as file:
                 position = json.loads(str(file["position"]))
                 variables, metrics = (
                     [file[f"{kind}{place}"] for place in range(sum(name.startswith(kind) for name in file.files))]

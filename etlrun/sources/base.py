@@ -112,6 +112,10 @@ class Split:
             found += labels.as_numpy_iterator()
         return np.concatenate(found)
 
+    def refused(self, number: int) -> str:
+        """Return why the record of that number, from 0 in the files, can't be used, if that is known without it."""
+        return ""
+
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
         """Return the file of a record of `shard`, and its number there, from 0; None if it is the whole file."""
         return shard.path, number

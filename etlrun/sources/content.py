@@ -19,6 +19,8 @@ from etlrun.sources.records import Stamp, known, stamp_of
 
 HEAD, FOOT = 12, 4
 """Bytes around the data of a record: its length with a checksum before, its own checksum (CRC-32C) after."""
+_EMPTY = bytes.fromhex("0000000000000000 29039807")
+"""Bytes before a record of zero bytes; a block of zeros, as a full disk leaves it, has another checksum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +155,7 @@ def framing(path: str) -> bytes | None:
         while len(head) == HEAD:
             (length,) = struct.unpack_from("<Q", head)
             place += HEAD + length
-            if not length or place + FOOT > size:
+            if place + FOOT > size or (not length and head != _EMPTY):
                 return None
             foot_and_head = os.pread(file.fileno(), FOOT + HEAD, place)
             found += head + foot_and_head[:FOOT]

@@ -134,7 +134,8 @@ def _in_shard(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRec
             return
         path, place = split.place(shard, number)
         try:
-            problem = _problem(source, parse, record)
+            refused = split.refused(number)
+            problem = (refused, "a smaller image") if refused else _problem(source, parse, record)
         except tf.errors.OpError as error:
             raise source.unreadable(path, reason_of(error, path) or headline(error)) from error
         if problem:
@@ -172,7 +173,8 @@ def _problem(source: Source, parse: object, record: tf.Tensor) -> tuple[str, str
     try:
         example = parse(record)  # type: ignore[operator]
     except tf.errors.InvalidArgumentError as error:
-        return headline(error), f"an example with the features {' and '.join(source.dataset.keys.values())}"
+        found = headline(error) if record.numpy() else "a record of zero bytes"
+        return found, f"an example with the features {' and '.join(source.dataset.keys.values())}"
     flow, classes = source.dataset.examples, source.num_classes
     if classes is not None and not 0 <= int(example[flow.target]) < classes:
         return f"{flow.target} {int(example[flow.target])}", f"a {flow.target} from 0 to {classes - 1}"
@@ -180,5 +182,8 @@ def _problem(source: Source, parse: object, record: tf.Tensor) -> tuple[str, str
         try:
             Decode.op(example[name])
         except tf.errors.InvalidArgumentError as error:
-            return f"an image that can't be decoded: {headline(error)}", "a complete image file"
+            reason = headline(error)
+            if reason.startswith("WebP Animation"):
+                return "an animated WebP, of which TensorFlow decodes no frame", "an image: convert it, as to PNG"
+            return f"an image that can't be decoded: {reason}", "a complete image file"
     return None

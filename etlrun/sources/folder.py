@@ -6,9 +6,11 @@ import hashlib
 import itertools
 import json
 import os
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,14 +19,18 @@ import tensorflow as tf
 
 from etlrun.errors import WorldError, printable
 from etlrun.sources.base import Example, Identified, Records, Source, Split
-from etlrun.sources.content import Shard, sha256_of_all
-from etlrun.sources.listing import DIGITS, SHARDS, SUFFIXES, listing_of
+from etlrun.sources.content import Shard
+from etlrun.sources.listing import DIGITS, SHARDS, SUFFIXES, Listing, listing_of
+from etlrun.sources.pixels import pillow_as_header_reader, size_if_too_large, too_large
 from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL, Folder
 
 _LONGEST = 1 << 20
 _NAMED = 5
+_GIF = ".gif"
+_SHA, _SIZE = 8, struct.Struct("<II")
+"""Bytes of a SHA-256 that identify a file, and width and height behind them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +40,13 @@ class Images:
     Attributes:
         paths: Paths of the files.
         labels: Classes of the images.
+        too_large: Reason for each image of too many pixels, by its number. A run finds them before it reads any, when
+            it identifies the content of the files.
     """
 
     paths: tuple[str, ...]
     labels: tuple[int, ...]
+    too_large: dict[int, str] = field(default_factory=dict, init=False, compare=False)
 
     @property
     def count(self) -> int:
@@ -46,8 +55,9 @@ class Images:
 
     @cached_property
     def records(self) -> npt.NDArray[Any]:
-        """All records."""
-        each = zip(self.labels, self.paths, strict=True)
+        """All records; those of images that are too large name an empty file, which is decoded to an error at once."""
+        paths = [os.devnull if number in self.too_large else path for number, path in enumerate(self.paths)]
+        each = zip(self.labels, paths, strict=True)
         return np.array([b"%0*d%s" % (DIGITS, label, os.fsencode(path)) for label, path in each], dtype=object)
 
     def read(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
@@ -85,7 +95,7 @@ class FileContent:
         for path, stamp in self._stamps.items():
             try:
                 now = stamp_of(path)
-                if now != stamp and known({path: now}, sha256_of_all) != known({path: stamp}, sha256_of_all):
+                if now != stamp and _held({path: now}) != _held({path: stamp}):
                     return path
             except OSError:
                 return path
@@ -94,14 +104,29 @@ class FileContent:
     def _identified(self) -> str:
         if self._digest is None:
             self._stamps = {path: stamp_of(path) for path in self._images.paths}
-            self._digest = _digest(self._images, self._stamps)
+            held = _held(self._stamps)
+            large = {number: held[path][_SHA:] for number, path in enumerate(self._images.paths) if held[path][_SHA:]}
+            self._images.too_large.update({number: too_large(*_SIZE.unpack(of)) for number, of in large.items()})
+            self._digest = _digest(self._images, held)
         return self._digest
 
 
-def _digest(images: Images, stamps: Mapping[str, Stamp]) -> str:
-    held = known(stamps, sha256_of_all)
-    each = [[label, (held[path] or b"").hex()] for path, label in zip(images.paths, images.labels, strict=True)]
+def _digest(images: Images, held: Mapping[str, bytes]) -> str:
+    each = [[label, held[path][:_SHA].hex()] for path, label in zip(images.paths, images.labels, strict=True)]
     return hashlib.sha256(json.dumps(each).encode()).hexdigest()[:16]
+
+
+def _held(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
+    with pillow_as_header_reader():
+        return {path: of or b"" for path, of in known(stamps, sha256_and_size).items()}
+
+
+def sha256_and_size(path: str) -> bytes:
+    """Return the first 8 bytes of a SHA-256 over a file; and the size in pixels of an image that has too many."""
+    with Path(path).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").digest()[:_SHA]
+        large = size_if_too_large(file, file.tell())
+    return digest if large is None else digest + _SIZE.pack(*large)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +168,9 @@ class FileSplit(Split):
     def labels(self, source: Source) -> npt.NDArray[np.int64]:
         return np.array(self.images.labels, np.int64)
 
+    def refused(self, number: int) -> str:
+        return self.images.too_large.get(number, "")
+
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
         return self.images.paths[number], None
 
@@ -159,7 +187,7 @@ class FolderSource(Source):
         self.listing = listing_of(dataset)
         self.full_name, self.identity = str(self.listing.folder), "folder"
         self.class_names, self.num_classes = self.listing.classes, len(self.listing.classes)
-        self.notes = tuple(_ignored(self.listing.ignored))
+        self.notes = (*_ignored(self.listing.ignored), *_animated(self.listing))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -196,6 +224,14 @@ def _ignored(paths: Sequence[str]) -> Iterator[str]:
             f"{len(paths):,} file{'' if is_one else 's'} of the folder {'has' if is_one else 'have'} no suffix of an "
             f"image ({', '.join(SUFFIXES)}) and {'is' if is_one else 'are'} left out: {named}."
         )
+
+
+def _animated(listing: Listing) -> Iterator[str]:
+    """Yield the note on files that may have several frames."""
+    paths = [image.path for images in listing.splits.values() for image in images if image.path.lower().endswith(_GIF)]
+    if paths:
+        named = ", ".join(printable(path) for path in paths[:_NAMED]) + (", …" if paths[_NAMED:] else "")
+        yield f"Of GIFs the first frame is read: {named}."
 
 
 def parse(record: tf.Tensor) -> Example:

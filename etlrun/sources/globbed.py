@@ -7,6 +7,7 @@ from pathlib import Path
 
 from etlrun.errors import EtlrunError, Fault, unreadable_path
 from etlrun.sources.content import FOOT, HEAD, framing
+from etlrun.sources.foreign import foreign
 from etlrun.sources.records import known, stamp_of
 from etlrun.stages.dataset import TFRecords
 
@@ -47,10 +48,16 @@ def _count(path: str, faults: list[Fault]) -> int:
         faults.append(unreadable_path(path, error, "a TFRecord file"))
         return 0
     if held is None:
-        found, expected = (
-            "a file that is truncated, damaged or no TFRecord file",
-            "complete records without compression, in a file named *.tfrecord*",
-        )
-        faults.append(Fault(where=path, found=found, expected=expected, remedy="write it again"))
+        faults.append(foreign(path) or _unfit(path))
         return 0
     return len(held) // (HEAD + FOOT)
+
+
+def _unfit(path: str) -> Fault:
+    """Return the fault of a file that begins like TFRecords."""
+    name = Path(path).name
+    if ".tfrec" not in name:
+        found, expected = "TFRecords in a file of another name", "a file named *.tfrecord*"
+        return Fault(where=path, found=found, expected=expected, remedy=f"rename it, as to {name}.tfrecord")
+    found, expected = "a TFRecord file that is truncated or damaged", "complete records"
+    return Fault(where=path, found=found, expected=expected, remedy="write or copy it again")

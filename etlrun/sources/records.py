@@ -33,8 +33,8 @@ def stamp_of(path: str) -> Stamp:
 def known(stamps: Mapping[str, Stamp], read: Read) -> dict[str, bytes | None]:
     """Return `read(path)` for each path; a file that has been read before, and has the same stamp, is not read again.
 
-    What was read is kept for later processes, except of files that were changed a moment ago. Without a folder that can
-    be written to, files are read by each process.
+    What was read is kept for later processes, except of files that were changed a moment ago or gave None. Without a
+    folder that can be written to, files are read by each process.
     """
     kind = read.__name__
     missing = {path: stamp for path, stamp in stamps.items() if (kind, path, stamp) not in _in_process}
@@ -97,7 +97,7 @@ def _kept(database: sqlite3.Connection, kind: str, stamps: Mapping[str, Stamp]) 
         for path, stamp in stamps.items():
             query = "SELECT value, checksum FROM files WHERE kind = ? AND path = ? AND stamp = ?"
             row = database.execute(query, (kind, _absolute(path), _text(stamp))).fetchone()
-            if row is not None and row[1] == _checksum(row[0]):
+            if row is not None and row[0] is not None and row[1] == _checksum(row[0]):
                 found[path] = row[0]
     return found
 
@@ -109,7 +109,7 @@ def _keep(
     rows = [
         (kind, _absolute(path), _text(stamps[path]), value, _checksum(value))
         for path, value in made.items()
-        if max(stamps[path][-2:]) < settled_ns and _is_unchanged(path, stamps[path])
+        if value is not None and max(stamps[path][-2:]) < settled_ns and _is_unchanged(path, stamps[path])
     ]
     with _repaired(_place()), database:
         database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", rows)

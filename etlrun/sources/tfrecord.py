@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import ClassVar
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
-from etlrun.errors import WorldError, did_you_mean
+from etlrun.errors import WorldError, did_you_mean, printable
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
 from etlrun.sources.content import Shard
 from etlrun.sources.globbed import files_of
@@ -15,6 +17,7 @@ from etlrun.sources.slices import slices
 from etlrun.stages.dataset import TFRecords
 
 _KINDS = {"bytes_list": "a string", "int64_list": "int64", "float_list": "float32"}
+_NAMED = 5
 
 
 class TFRecordSource(Source):
@@ -28,8 +31,8 @@ class TFRecordSource(Source):
         self.dataset, self.files = dataset, files_of(dataset)
         self.full_name, self.identity = dataset.title, "tfrecord"
         self.num_classes = dataset.num_classes
-        for paths in self.files.values():
-            _checked(dataset, next(iter(paths)))
+        for counts in self.files.values():
+            _checked(dataset, [path for path, count in counts.items() if count])
 
     @property
     def counts(self) -> dict[str, int]:
@@ -55,14 +58,25 @@ class TFRecordSource(Source):
                 yield Shard(path=path, skip=skip, take=until - skip)
             before += count
 
+    def empty_split(self, name: str, where: str) -> WorldError:
+        paths = [path for part, _, _ in slices(name, self.counts) for path in self.files[part]]
+        if any(self.counts[part] for part, _, _ in slices(name, self.counts)):
+            return super().empty_split(name, where)
+        named = ", ".join(printable(path) for path in paths[:_NAMED]) + (", …" if paths[_NAMED:] else "")
+        return WorldError(
+            where=self.dataset.key("files"),
+            found=f"no records for '{name}' in {len(paths):,} file{'s' * (len(paths) > 1)}: {named}",
+            expected="at least one record",
+            remedy="write the files again, or choose others",
+        )
+
     def parser(self) -> Callable[[tf.Tensor], Example]:
         return parser_of(self.dataset)
 
 
-def _checked(dataset: TFRecords, path: str) -> None:
-    """Raise `WorldError` if the first record of a file has other features than the config declares."""
-    for record in tf.data.TFRecordDataset(path).take(1):
-        held = tf.train.Example.FromString(record.numpy()).features.feature
+def _checked(dataset: TFRecords, paths: Sequence[str]) -> None:
+    """Raise `WorldError` if the first example of these files has other features than the config declares."""
+    for path, number, held in _first(paths):
         known = {name: _KINDS.get(feature.WhichOneof("kind") or "", "nothing") for name, feature in held.items()}
         for name, key in dataset.keys.items():
             stored = dataset.examples.features[name].stored
@@ -70,10 +84,23 @@ def _checked(dataset: TFRecords, path: str) -> None:
             if known.get(key) != wanted:
                 listing = ", ".join(f"{other} ({kind})" for other, kind in sorted(known.items()))
                 raise WorldError(
-                    where=f"{path}, record 0",
+                    where=f"{path}, record {number}",
                     found=f"'{key}', which is {known[key]}" if key in known else f"no feature '{key}'",
                     expected=f"{wanted} for {name}; it has {listing or 'no features'}",
                     remedy=did_you_mean(
                         key, known, otherwise="set dataset.image_key and dataset.label_key, or declare dataset.features"
                     ),
                 )
+
+
+def _first(paths: Sequence[str]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
+    """Yield the features of the first record that is an example, with its file and its number there, if there is one.
+
+    Records before it are corrupt.
+    """
+    for path in paths:
+        for number, record in enumerate(tf.data.TFRecordDataset(path).as_numpy_iterator()):
+            with contextlib.suppress(DecodeError):
+                if held := tf.train.Example.FromString(record).features.feature:
+                    yield path, number, held
+                    return

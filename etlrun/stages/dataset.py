@@ -24,6 +24,7 @@ from etlrun.stages.base import (
     of_this_machine,
 )
 from etlrun.stages.flow import ITEM_BYTES, Feature, Flow
+from etlrun.stages.slicing import EXPECTED, FILES, TFDS, Language, malformed
 
 SAMPLE_NAME = "etlrun_sample"
 """The dataset that etlrun draws by itself."""
@@ -71,9 +72,11 @@ class Dataset(Stage):
         split: Training examples, in TFDS's slicing language.
         eval_split: Validation examples; null for no validation.
         on_corrupt: `raise` ends the run at the first corrupt record, `skip` skips and counts them.
+        slicing: Language of its splits.
     """
 
     path: ClassVar[str] = "dataset"
+    slicing: ClassVar[Language] = FILES
 
     name: Annotated[Text, DATA]
     split: Annotated[Text, DATA]
@@ -88,6 +91,11 @@ class Dataset(Stage):
     def split_of(self, pipeline: str) -> str | None:
         """Return the split that the pipeline `train` or `validation` reads; None for no validation."""
         return self.split if pipeline == "train" else self.eval_split
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        for key, split in (("split", self.split), ("eval_split", self.eval_split)):
+            for found, remedy in malformed(split, self.slicing) if split is not None else ():
+                yield key, found, EXPECTED, remedy
 
     def as_it_is(self) -> Self:
         """Return the same dataset, which is not prepared if it is missing."""
@@ -154,6 +162,8 @@ class TfdsDataset(Declared):
         data_dir: Data folder of TFDS; null for TFDS's default.
         download: Whether to download and prepare a missing dataset.
     """
+
+    slicing: ClassVar[Language] = TFDS
 
     version: Annotated[Annotated[str, Field(pattern=_VERSION)] | None, Expected(_VERSION_EXPECTED), DATA]
     data_dir: Annotated[OptionalPath, SPEED]

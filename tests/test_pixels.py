@@ -1,0 +1,115 @@
+"""Images of a folder that a run does not read as they are: those of too many pixels, and those of frames."""
+
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+
+from etlrun.config.grid import resolve
+from etlrun.config.request import Request
+from etlrun.examine.doctor_image import look_at
+from etlrun.graph.build import Pipeline
+from etlrun.plan.plan import Plan
+from etlrun.run.session import contexts_of
+from etlrun.sources.content import sha256_of_all
+from etlrun.sources.corrupt import corrupt_records
+from etlrun.sources.folder import sha256_and_size
+from etlrun.sources.open import open_source
+from etlrun.sources.pixels import pillow_as_header_reader
+from etlrun.stages import STAGES
+from tests.own import write_photos
+from tests.pictures import jpeg
+from tests.test_prepare_broken import of_format
+
+SIDES = 16_000, 12_000
+REASON = "an image of 16,000 x 12,000 pixels, more than 178,956,970 in all"
+
+
+def bomb(width: int = SIDES[0], height: int = SIDES[1]) -> bytes:
+    """A PNG of black pixels of one bit."""
+    rows = zlib.compress(bytes((width // 8 + 1) * height), 9)
+    chunks = (b"IHDR" + struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0), b"IDAT" + rows, b"IEND")
+    framed = (struct.pack(">I", len(of) - 4) + of + struct.pack(">I", zlib.crc32(of)) for of in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve photos and a bomb of 24 kB."""
+    photos = write_photos(tmp_path_factory.mktemp("of") / "photos")
+    (photos / "disc" / "bomb.png").write_bytes(bomb())
+    return photos
+
+
+def plan_of_folder(folder: Path, *words: str) -> Plan:
+    small = ("transform.resize.size=[8,8]", "load.batch_size=1", "model=emulated", "cache=none", "dataset.split=train")
+    own = ("dataset=folder", f"dataset.dir='{folder}'", "dataset.eval_split=null", *small)
+    return resolve(Request(overrides=[*own, *words]), STAGES).plan
+
+
+@pytest.mark.parametrize("words", [(), ("transform.decode.library=turbo",)])
+def test_a_run_skips_and_names_an_image_of_too_many_pixels(words: tuple[str, ...], folder: Path) -> None:
+    plan = plan_of_folder(folder, "dataset.on_corrupt=skip", *words)
+    source = open_source(plan.spec.dataset)
+    context = contexts_of(plan, source)["train"]
+    assert context.split.content.digest is not None  # as a run notes it before it reads
+    assert len([*Pipeline(plan.train, context).dataset]) == 12
+    (corrupt,) = corrupt_records(source, context.split)
+    assert context.losses.records == [corrupt]
+    assert str(corrupt.error()) == (
+        f"{folder}/disc/bomb.png: found {REASON}; expected a smaller image\n"
+        "    -> restore or remove the file, or set dataset.on_corrupt=skip to skip and count such records"
+    )
+
+
+def test_no_record_of_a_run_names_the_file_of_such_an_image(folder: Path) -> None:
+    source = open_source(plan_of_folder(folder).spec.dataset)
+    split = source.split("train", "dataset.split")
+    assert split.content.digest is not None
+    records = [record.numpy() for shard in split.shards for record in split.read(shard.path, shard.skip, shard.take)]
+    assert len(records) == 13
+    assert [record for record in records if b"bomb.png" in record] == []
+    assert len({record[8:] for record in records}) == 13
+
+
+def test_the_hash_of_a_file_does_not_depend_on_its_pixels(folder: Path) -> None:
+    with pillow_as_header_reader():
+        found = {path.name: sha256_and_size(str(path)) for path in folder.rglob("*.*")}
+    assert {name: of[:8] for name, of in found.items()} == {
+        path.name: sha256_of_all(str(path)) for path in folder.rglob("*.*")
+    }
+    assert {name: of[8:] for name, of in found.items() if of[8:]} == {"bomb.png": struct.pack("<II", *SIDES)}
+
+
+def test_the_doctor_says_the_same() -> None:
+    with pillow_as_header_reader():
+        assert look_at(bomb()).reason == REASON
+
+
+@pytest.mark.parametrize(("size", "is_read"), [(100_000, False), (400_000, True)])
+def test_the_header_of_a_jpeg_is_read_where_that_many_pixels_fit(size: int, is_read: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    data = bytearray(jpeg(0))
+    place = data.index(b"\xff\xc0") + 5  # of the height, in the start of the frame
+    data[place : place + 4] = struct.pack(">HH", 11_000, 16_384)
+    path = tmp_path / "a.jpg"
+    path.write_bytes(data + bytes(size - len(data)))
+    with pillow_as_header_reader():
+        assert sha256_and_size(str(path))[8:] == (struct.pack("<II", 16_384, 11_000) if is_read else b"")
+
+
+def test_of_a_gif_the_first_frame_is_read_and_of_an_animated_webp_none(tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos")
+    (photos / "disc" / "a.gif").write_bytes(of_format("GIF", 3))
+    (photos / "disc" / "b.jpg").write_bytes(of_format("WEBP", 3))
+    (photos / "disc" / "c.webp").write_bytes(of_format("WEBP", 3))
+    source = open_source(plan_of_folder(photos).spec.dataset)
+    assert source.notes == (
+        "1 file of the folder has no suffix of an image (.jpg, .jpeg, .png, .bmp, .gif) and is left out: disc/c.webp.",
+        "Of GIFs the first frame is read: disc/a.gif.",
+    )
+    (corrupt,) = corrupt_records(source, source.split("train", "dataset.split"))
+    assert str(corrupt.error()).splitlines()[0] == (
+        f"{photos}/disc/b.jpg: found an animated WebP, of which TensorFlow decodes no frame; expected an image: "
+        "convert it, as to PNG"
+    )
