@@ -15,6 +15,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
 from etlrun.sources.content import Content, Shard
 from etlrun.sources.corrupt import corrupt_records
+from etlrun.sources.labels import labels_of
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import Dataset
@@ -77,10 +78,10 @@ def test_a_record_of_zero_bytes_is_one_corrupt_record(place: int, tmp_path: Path
 def test_labels_are_those_of_sound_records(tmp_path: Path) -> None:
     path = with_an_empty_record(tmp_path / "a.tfrecord")
     source = open_source(dataset_of(path, "dataset.on_corrupt=skip"))
-    assert [*source.labels_of(source.split("train", "dataset.split"))] == [0, 1, 0, 0, 1]
+    assert [*labels_of(source, source.split("train", "dataset.split"), by_number=False)] == [0, 1, 0, 0, 1]
     source = open_source(dataset_of(path))
     with pytest.raises(EtlrunError) as error:
-        source.labels_of(source.split("train", "dataset.split"))
+        labels_of(source, source.split("train", "dataset.split"), by_number=False)
     assert str(error.value).startswith(f"{path}, record 3: found a record of zero bytes; expected an example ")
 
 

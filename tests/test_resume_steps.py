@@ -128,10 +128,9 @@ def test_a_state_of_another_model_is_refused(interrupted: Path, tmp_path: Path) 
     left = shutil.copytree(interrupted, tmp_path / "left")
     (path,) = states_in(left)
     state = State.load(path)
-    Record(left)
-    replace(state, names=state.names[1:], variables=state.variables[1:]).save(path, Record(left))
+    replace(state, variables=state.variables[1:]).save(path, Record(left))
     assert resumption(left, tmp_path / "run").startswith(
-        f"{path}: found {len(state.names) - 1} variables of another model"
+        f"{path}: found {len(state.variables) - 1} variables of another model"
     )
 
 

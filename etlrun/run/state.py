@@ -28,8 +28,7 @@ class State:
         epochs: Completed epochs.
         steps: Steps of the epoch after them.
         digest: Digest of the examples of these steps, with `measure.digest`; empty without.
-        names: Paths of the model's and the optimizer's variables.
-        variables: Values of these variables: arrays, or tensors of the backend.
+        variables: Values of the variables of the model and of its optimizer: arrays, or tensors of the backend.
         metrics: Values of the variables of the metrics, whose means are those of the epoch so far.
     """
 
@@ -37,13 +36,12 @@ class State:
     steps: int
     digest: str
     path: Path | None = None
-    names: list[str]
     variables: Sequence[Any]
     metrics: Sequence[Any]
 
     def save(self, path: Path, record: Record) -> None:
         """Write the state to `path` (.npz) atomically, and sync it to disk."""
-        text = json.dumps({"epochs": self.epochs, "steps": self.steps, "digest": self.digest, "names": self.names})
+        text = json.dumps({"epochs": self.epochs, "steps": self.steps, "digest": self.digest})
         named: dict[str, Any] = {
             f"{kind}{place}": array
             for kind, arrays in (("variable", self.variables), ("metric", self.metrics))
@@ -71,10 +69,8 @@ class State:
     def restore(self, whole: keras.Model) -> None:
         """Set the variables of `whole` and of its optimizer; `WorldError` if they are those of another model."""
         variables = _variables(whole)
-        if [variable.path for variable in variables] != self.names or [
-            tuple(variable.shape) for variable in variables
-        ] != [array.shape for array in self.variables]:
-            raise _unusable(self.path, f"{len(self.names)} variables of another model")
+        if [tuple(variable.shape) for variable in variables] != [array.shape for array in self.variables]:
+            raise _unusable(self.path, f"{len(self.variables)} variables of another model")
         for variable, array in zip(variables, self.variables, strict=True):
             variable.assign(array)
 
@@ -89,17 +85,16 @@ class Copier:
     def __init__(self, model: keras.Model, whole: keras.Model) -> None:
         variables = _variables(whole)
         everything = [*variables, *model.metrics_variables]
-        self._names = [variable.path for variable in variables]
+        self._count = len(variables)
         self._copies: Callable[[], list[Any]] = lambda: [np.array(variable.value) for variable in everything]
         if keras.backend.backend() == "tensorflow":
             self._copies = tf.function(lambda: [tf.identity(of.value) for of in everything], autograph=False)
 
     def state(self, watch: Watch, *, epochs: int, steps: int) -> State:
         """Return the state after `epochs` epochs and `steps` steps."""
-        copies, count = self._copies(), len(self._names)
-        digest = watch.digest.so_far(watch.meter.ahead) if watch.digest else ""
-        of: dict[str, Any] = {"names": self._names, "variables": copies[:count], "metrics": copies[count:]}
-        return State(epochs=epochs, steps=steps, digest=digest, **of)
+        copies, digest = self._copies(), watch.digest.so_far(watch.meter.ahead) if watch.digest else ""
+        variables, metrics = copies[: self._count], copies[self._count :]
+        return State(epochs=epochs, steps=steps, digest=digest, variables=variables, metrics=metrics)
 
 
 def _unusable(path: Path | None, found: str) -> WorldError:
