@@ -81,6 +81,12 @@ def _prepare(arguments: list[str]) -> None:
     prepare.main(arguments)
 
 
+def _runs(arguments: list[str]) -> None:
+    from etlrun.cli import runs  # imports the results of runs, which most commands don't need
+
+    runs.main(arguments)
+
+
 def _run(arguments: list[str]) -> None:
     if any(argument.split("=")[0] in HYDRA_ANSWERS for argument in arguments):
         launch.launch(arguments)
@@ -187,4 +193,5 @@ COMMANDS = {
     "check": check.main,
     "prepare": _prepare,
     "schema": _schema,
+    "runs": _runs,
 }

@@ -45,8 +45,13 @@ class PreviousRun:
 
 def newest_checkpoint(folder: Path) -> int:
     """Return the last epoch (from 1) that has a checkpoint in `folder`; 0 if there is none."""
-    names = (path.name for path in (folder / CHECKPOINTS).glob("epoch_*.keras"))
-    return max((int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))), default=0)
+    found = (_CHECKPOINT.fullmatch(path.name) for path in checkpoints(folder))
+    return max((int(match[1]) for match in found if match), default=0)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints of the run in `folder`."""
+    return [path for path in (folder / CHECKPOINTS).glob("epoch_*.keras") if _CHECKPOINT.fullmatch(path.name)]
 
 
 def checkpoint_path(folder: Path, epoch: int) -> Path:
