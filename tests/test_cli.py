@@ -58,6 +58,7 @@ def without_import_times(stderr: str) -> str:
         (["diff", "cache=disk", "cache=disk load.prefetch=1"], 0),
         (["check"], 0),
         (["schema"], 0),
+        (["runs", "gc", "."], 0),
         (["report", "nowhere"], 1),
         (["prepare", "nowhere", "--name", "own"], 1),
         (["load.batch_size=0"], 2),

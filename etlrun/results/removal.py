@@ -23,8 +23,8 @@ from etlrun.sweep.ledger import SWEEP, Ledger, resume_command
 
 _MARKS = (SUMMARY, SWEEP)
 """Files by which a folder is known as a run or a sweep, which are removed last."""
-_BROKEN = (FAILED, INTERRUPTED, KILLED)
 _LISTED = 3
+_DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +70,10 @@ def collectable(
     found: Sequence[Entry], rules: Rules, needs: Mapping[str, Path], now_s: float
 ) -> tuple[list[Removal], list[Fault]]:
     """Return what `rules` remove of `found`, the newest first, and why other runs that they name are kept."""
-    removals, kept = [], []
-    for rank, one in enumerate(found):
-        reason = _reason(one, rank, rules, now_s)
+    removals, kept, newer = [], [], 0
+    for one in found:
+        reason = _useless(one, rules) or _old(one, newer, rules, now_s)
+        newer += not _useless(one, rules) and one.status != UNREADABLE
         fault = refusal(one, needs, is_asked=False) if reason else None
         if fault is not None:
             kept.append(fault)
@@ -83,17 +84,24 @@ def collectable(
     return removals, kept
 
 
-def _reason(one: Entry, rank: int, rules: Rules, now_s: float) -> str:
-    """Return why a run, a sweep or a leftover is removed; empty if it is not."""
+def _useless(one: Entry, rules: Rules) -> str:
+    """Return why nobody needs a run or a leftover, whatever its age; empty if somebody may."""
     if one.status == REMOVED:
         return "left by a removal that was killed"
-    is_beyond, age_s = rank >= (rules.keep or 0), now_s - one.created_s
-    if (rules.keep, rules.older_than_s) != (None, None) and is_beyond and age_s >= (rules.older_than_s or 0):
-        days = f"{age_s / 86_400:.0f} days old"
-        return days if rules.keep is None else f"not among the newest {rules.keep}, {days}"
-    if one.kind == "run" and one.status in _BROKEN and not one.epochs:
-        return f"{one.status} before the end of its first epoch"
-    return one.status if rules.failed and one.kind == "run" and one.status in _BROKEN else ""
+    if one.kind == "sweep" or one.status not in (FAILED, INTERRUPTED, KILLED) or (one.epochs and not rules.failed):
+        return ""
+    return one.status if one.epochs else f"{one.status} before the end of its first epoch"
+
+
+def _old(one: Entry, newer: int, rules: Rules, now_s: float) -> str:
+    """Return that a run or a sweep is too old, of which so many `newer` ones are kept; empty if it is not."""
+    age_s = now_s - one.created_s
+    if rules.keep is None and rules.older_than_s is None:
+        return ""
+    if newer < (rules.keep or 0) or age_s < (rules.older_than_s or 0.0):
+        return ""
+    age = f"{age_s / _DAY_S:.0f} days old"
+    return age if rules.keep is None else f"not among the newest {rules.keep}, {age}"
 
 
 def _checkpoints(one: Entry, needs: Mapping[str, Path]) -> Iterator[Removal]:
