@@ -21,7 +21,7 @@ from etlrun.sweep.ledger import Ledger
 
 DAY_S = 86_400.0
 REQUEST: dict[str, Any] = {"config_dir": None, "config_name": None, "files": "", "multirun": {}}
-_HOLDS = "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); print(flush=True); input()"
+_HOLDS = "import fcntl, sys; fcntl.flock(file := open(sys.argv[1], 'a'), fcntl.LOCK_EX); print(flush=True); input()"
 
 
 def made(folder: Path, status: str = "completed", *, epochs: int = 1, age_days: float = 0.0, **values: Any) -> Path:
