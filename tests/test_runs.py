@@ -97,7 +97,8 @@ def test_the_status_is_what_a_run_is_now(tmp_path: Path) -> None:
     sweep(tmp_path / "done", "completed", "completed")
     sweep(tmp_path / "waiting", "completed")
     sweep(tmp_path / "swept", "completed", "completed")
-    with busy(tmp_path / "working"), busy(tmp_path / "ending"), busy(tmp_path / "swept"):
+    orphaned = sweep(tmp_path / "orphaned", "completed", "completed").folder / "1"
+    with busy(tmp_path / "working"), busy(tmp_path / "ending"), busy(tmp_path / "swept"), busy(orphaned):
         assert statuses(tmp_path) == {
             "killed": "killed",
             "working": "running",
@@ -107,6 +108,7 @@ def test_the_status_is_what_a_run_is_now(tmp_path: Path) -> None:
             "done": "completed",
             "waiting": "unfinished",
             "swept": "running",
+            "orphaned": "running",
         }
 
 
@@ -123,11 +125,19 @@ def test_a_ledger_that_can_not_be_read_is_listed_as_unreadable(tmp_path: Path) -
 
 
 def test_a_summary_of_an_older_version_is_read(tmp_path: Path) -> None:
-    old: dict[str, Any] = {"status": "completed", "overrides": ["x=1"], "epochs": [{"loss": None, "wall_s": 1.0}]}
+    old: dict[str, Any] = {
+        "status": "completed",
+        "overrides": ["x=1"],
+        "epochs": [{"loss": 0.25}, {"loss": "NaN"}, {"loss": None}],
+    }
     assert Summary.model_validate(old).created_s is None
     (tmp_path / "summary.json").write_text(json.dumps(old))
     (found,) = entries(tmp_path)
-    assert (found.status, found.best, found.created_s) == ("completed", {}, (tmp_path / "summary.json").stat().st_mtime)
+    assert (found.status, found.best, found.created_s) == (
+        "completed",
+        {"loss": 0.25},
+        (tmp_path / "summary.json").stat().st_mtime,
+    )
 
 
 def test_links_and_hidden_folders_are_not_followed_and_runs_within_runs_are_found(tmp_path: Path) -> None:

@@ -1,14 +1,17 @@
 """`etlrun runs gc`: what its rules remove, and what they keep."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from etlrun.cli import main as cli
+from etlrun.cli import runs
 from etlrun.errors import WorldError
 from etlrun.record.record import Record
-from etlrun.results.removal import Removal
+from etlrun.results.removal import Removal, collectable
 from tests.made import busy, made, saved, sweep
 
 
@@ -143,6 +146,36 @@ def test_jobs_and_links_are_kept(outputs: Path, capsys: pytest.CaptureFixture[st
     assert sweep_and_job[0] == "kept outputs/5/0: a run that is a job of outputs/5, which needs it"
     cli.main(["runs", "gc", "--yes", "--keep", "0"])
     assert (outputs / "link").is_symlink()
+
+
+def test_a_sweep_whose_job_another_run_resumes_is_kept(outputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(outputs / "9", "interrupted", epochs=0, resumed_from="outputs/5/1")
+    named = said(capsys, "--keep", "0")
+    assert "kept outputs/5: a sweep that has the last checkpoint of outputs/9, which resumes it" in named
+    assert "would remove checkpoints of outputs/5/0: completed, with model.keras" in named
+    assert "would remove checkpoints of outputs/5/1: completed, with model.keras" not in named
+
+
+def test_the_only_copy_of_a_model_is_kept(outputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (outputs / "0" / "model.keras").write_bytes(b"")
+    assert [line for line in said(capsys) if "outputs/0" in line] == []
+
+
+def test_a_run_that_is_locked_after_it_was_chosen_is_kept(
+    outputs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+
+        def locking(*words: Any) -> Any:
+            chosen = collectable(*words)
+            stack.enter_context(busy(outputs / "2"))
+            return chosen
+
+        monkeypatch.setattr(runs, "collectable", locking)
+        named = said(capsys, "--yes")
+    assert "kept outputs/2: a run or a sweep that is still running" in named
+    assert "removed outputs/4: killed before the end of its first epoch" in named
+    assert (outputs / "2" / "summary.json").exists()
 
 
 @pytest.mark.parametrize("is_whole", [True, False])

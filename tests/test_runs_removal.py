@@ -214,6 +214,15 @@ def test_a_run_in_the_place_of_one_whose_removal_was_killed_is_removed(tmp_path:
     assert names(tmp_path) == []
 
 
+def test_files_that_a_killed_process_has_left_are_those_of_a_run(tmp_path: Path) -> None:
+    for name in (".12.model.keras", ".hparams.34", "etlrun.log", "output.txt"):
+        (tmp_path / "run").is_dir() or made(tmp_path / "run")
+        (tmp_path / "run" / name).touch()
+    (sweep(tmp_path / "sweep", "completed", "completed").folder / "1").rename(tmp_path / "sweep" / ".1.removed")
+    cli.main(["runs", "rm", "run", "sweep", "--yes"])
+    assert names(tmp_path) == []
+
+
 def test_a_hidden_folder_of_a_person_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / ".photos.removed").mkdir()
     (tmp_path / ".photos.removed" / "photo.jpg").touch()
@@ -222,12 +231,16 @@ def test_a_hidden_folder_of_a_person_is_kept(tmp_path: Path, capsys: pytest.Capt
     assert names(tmp_path) == [".photos.removed"]
 
 
-def test_what_is_behind_a_link_in_a_run_is_kept(tmp_path: Path) -> None:
+def test_what_is_behind_a_link_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / "kept").touch()
     (made(tmp_path / "run") / "checkpoints").symlink_to(tmp_path / "disk")
-    cli.main(["runs", "rm", "run", "--yes"])
+    (sweep(tmp_path / "sweep").folder / "2").symlink_to(tmp_path / "disk")
+    cli.main(["runs", "rm", "run", "sweep", "--yes"])
     assert names(tmp_path / "disk") == ["kept"]
+    (tmp_path / "disk" / "summary.json").symlink_to(made(tmp_path / "other") / "summary.json")
+    assert "found no run and no sweep" in refused(capsys, "rm", "disk", "--yes")
+    cli.main(["runs", "rm", "other", "--yes"])
     shutil.rmtree(tmp_path / "disk")
     assert names(tmp_path) == []
 
@@ -250,4 +263,7 @@ def test_a_run_that_has_just_begun_to_resume_another_one_keeps_it(
 ) -> None:
     one = saved(made(tmp_path / "one", "interrupted"), has_model=False)
     Record.create(tmp_path / "two", {"trainer": {"resume": str(one)}}, [])
+    assert "has the last checkpoint of" in refused(capsys, "rm", "one", "--yes")
+    (tmp_path / "outputs" / "today").mkdir(parents=True)
+    (tmp_path / "two").rename(tmp_path / "outputs" / "today" / "two")
     assert "has the last checkpoint of" in refused(capsys, "rm", "one", "--yes")

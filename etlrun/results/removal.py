@@ -88,7 +88,7 @@ def _useless(one: Entry, rules: Rules) -> str:
     """Return why nobody needs a run or a leftover, whatever its age; empty if somebody may."""
     if one.status == REMOVED:
         return "left by a removal that was killed"
-    if one.kind == "sweep" or one.status not in (FAILED, INTERRUPTED, KILLED) or (one.epochs and not rules.failed):
+    if one.status not in (FAILED, INTERRUPTED, KILLED) or (one.epochs and not rules.failed):
         return ""
     return one.status if one.epochs else f"{one.status} before the end of its first epoch"
 
@@ -107,9 +107,8 @@ def _old(one: Entry, newer: int, rules: Rules, now_s: float) -> str:
 def _checkpoints(one: Entry, needs: Mapping[str, Path]) -> Iterator[Removal]:
     """Yield the removal of the checkpoints of a completed run, or of each job of a completed sweep."""
     for folder in _jobs(one) if one.status in (COMPLETED, TOO_SLOW) else ():
-        files, summary = checkpoints(folder), read_summary(folder)
         is_saved = is_file(folder / MODEL) and (folder / MODEL).stat().st_size > 0
-        if files and is_saved and summary and summary.status == COMPLETED and not _needed_by(folder, needs):
+        if checkpoints(folder) and is_saved and not _needed_by(folder, needs):
             size = disk_bytes(folder / CHECKPOINTS)
             yield Removal(folder=folder, reason=f"{COMPLETED}, with {MODEL}", bytes=size, is_whole=False)
 
@@ -187,14 +186,14 @@ def _resume_of(config: Any) -> str | None:
 
 def _needed_by(folder: Path, needs: Mapping[str, Path]) -> Path | None:
     """Return a run that has to be resumed from the one in `folder`."""
-    return next((by for name, by in needs.items() if by != folder and _is_named(folder, name)), None)
+    return next((by for name, by in needs.items() if _is_named(folder, name)), None)
 
 
 def _is_named(folder: Path, name: str) -> bool:
     """Return whether `name` may mean `folder`; a relative one was written in a folder that isn't known any more."""
     path, own = Path(name), folder.resolve()
     parts = tuple(part for part in path.parts if part != "..")
-    return path.resolve() == own or (not path.is_absolute() and parts != () and own.parts[-len(parts) :] == parts)
+    return path.resolve() == own or (not path.is_absolute() and own.parts[-len(parts) :] == parts)
 
 
 def remove(folder: Path) -> None:
