@@ -219,6 +219,7 @@ def test_files_that_a_killed_process_has_left_are_those_of_a_run(tmp_path: Path)
         (tmp_path / "run").is_dir() or made(tmp_path / "run")
         (tmp_path / "run" / name).touch()
     (sweep(tmp_path / "sweep", "completed", "completed").folder / "1").rename(tmp_path / "sweep" / ".1.removed")
+    made(tmp_path / "sweep" / "attempts" / ".0-1.removed")
     cli.main(["runs", "rm", "run", "sweep", "--yes"])
     assert names(tmp_path) == []
 

@@ -30,10 +30,10 @@ _OWN = {
     ),
 }  # fmt: skip
 _TEMPORARY = re.compile(r"\.\d+\..+|\.hparams\.\d+|.+\.log")
-"""Files that a killed process has left, and Hydra's log."""
+"""What a killed process has left, and Hydra's log."""
 _LEFT = re.compile(r"\.(.+)\.removed")
 _JOB = re.compile(r"\d+(\.\d+)?")
-_ATTEMPT = re.compile(r"\d+(\.\d+)?-\d+")
+_ATTEMPT = re.compile(r"\d+(\.\d+)?-\d+|\.\d.*\.removed")
 _BLOCK_BYTES = 512
 """Unit of `st_blocks`."""
 
@@ -105,8 +105,8 @@ def _in_part(folder: Path) -> list[str]:
 
 def _is_own(name: str, kind: Kind) -> bool:
     """Return whether a run or a sweep writes a file or a folder of this name into its folder."""
-    is_job = kind == "sweep" and (_JOB.fullmatch(name) or _LEFT.fullmatch(name))
-    return name in _OWN.get(kind, ()) or bool(is_job) or _TEMPORARY.fullmatch(name) is not None
+    is_job = kind == "sweep" and _JOB.fullmatch(name) is not None
+    return name in _OWN.get(kind, ()) or is_job or _TEMPORARY.fullmatch(name) is not None
 
 
 def disk_bytes(folder: Path) -> int:
