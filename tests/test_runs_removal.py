@@ -255,7 +255,10 @@ def test_a_run_that_another_one_has_to_resume_is_kept_unless_both_go(
         "outputs/one: found a run that has the last checkpoint of outputs/two, which resumes it; "
         "expected a run that no other one needs\n    -> resume that one first, or remove both\n"
     )
-    said(capsys, "rm", "outputs/one", "outputs/two", "--yes")
+    made(tmp_path / "outputs" / "again", "interrupted", epochs=0, resumed_from="outputs/one")
+    for other in ("again", "two"):
+        assert "has the last checkpoint of" in refused(capsys, "rm", "outputs/one", f"outputs/{other}", "--yes")
+    said(capsys, "rm", "outputs/one", "outputs/two", "outputs/again", "--yes")
     assert names(tmp_path / "outputs") == []
 
 

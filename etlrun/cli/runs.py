@@ -132,7 +132,7 @@ def _asked(folders: Sequence[Path]) -> tuple[list[Entry], list[Fault]]:
         else:
             found.append(entry(path, kind))
     known = [*_in_outputs(), *_beside(folders)]
-    needs = {name: by for name, by in needed(known).items() if not {by, *by.parents} & set(folders)}
+    needs = [(name, by) for name, by in needed(known) if not {by, *by.parents} & set(folders)]
     return found, [*faults, *filter(None, (refusal(one, needs, is_asked=True) for one in found))]
 
 

@@ -24,6 +24,8 @@ from etlrun.sweep.ledger import SWEEP, Ledger, resume_command
 _MARKS = (SUMMARY, SWEEP)
 """Files by which a folder is known as a run or a sweep, which are removed last."""
 _LISTED = 3
+Needs = Sequence[tuple[str, Path]]
+"""Folders, as they were named, that runs without a checkpoint of their own have to resume; each with its run."""
 _DAY_S = 86_400.0
 
 
@@ -66,9 +68,7 @@ class Removal:
             _drop_checkpoints(self.folder)
 
 
-def collectable(
-    found: Sequence[Entry], rules: Rules, needs: Mapping[str, Path], now_s: float
-) -> tuple[list[Removal], list[Fault]]:
+def collectable(found: Sequence[Entry], rules: Rules, needs: Needs, now_s: float) -> tuple[list[Removal], list[Fault]]:
     """Return what `rules` remove of `found`, the newest first, and why other runs that they name are kept."""
     removals, kept, newer = [], [], 0
     for one in found:
@@ -104,7 +104,7 @@ def _old(one: Entry, newer: int, rules: Rules, now_s: float) -> str:
     return age if rules.keep is None else f"not among the newest {rules.keep}, {age}"
 
 
-def _checkpoints(one: Entry, needs: Mapping[str, Path]) -> Iterator[Removal]:
+def _checkpoints(one: Entry, needs: Needs) -> Iterator[Removal]:
     """Yield the removal of the checkpoints of a completed run, or of each job of a completed sweep."""
     for folder in _jobs(one) if one.status in (COMPLETED, TOO_SLOW) else ():
         is_saved = is_file(folder / MODEL) and (folder / MODEL).stat().st_size > 0
@@ -113,12 +113,12 @@ def _checkpoints(one: Entry, needs: Mapping[str, Path]) -> Iterator[Removal]:
             yield Removal(folder=folder, reason=f"{COMPLETED}, with {MODEL}", bytes=size, is_whole=False)
 
 
-def refusal(one: Entry, needs: Mapping[str, Path], *, is_asked: bool) -> Fault | None:
+def refusal(one: Entry, needs: Needs, *, is_asked: bool) -> Fault | None:
     """Return why a run or a sweep is not removed; None if it is. A person may ask for an unfinished sweep."""
     return next(_refusals(one, needs, is_asked=is_asked), None)
 
 
-def _refusals(one: Entry, needs: Mapping[str, Path], *, is_asked: bool) -> Iterator[Fault]:
+def _refusals(one: Entry, needs: Needs, *, is_asked: bool) -> Iterator[Fault]:
     if one.status == REMOVED:
         return
     if one.status == RUNNING:
@@ -157,19 +157,17 @@ def _jobs(one: Entry) -> list[Path]:
     return [ledger.folder_of(key) for key in ledger.runs]
 
 
-def needed(found: Iterable[Entry]) -> dict[str, Path]:
-    """Return the folders, as they were named, that runs without a checkpoint of their own resume; each with its run."""
-    needs: dict[str, Path] = {}
+def needed(found: Iterable[Entry]) -> Needs:
+    """Return which folders the runs of `found`, and the jobs of unfinished sweeps, have to resume."""
+    needs: list[tuple[str | None, Path]] = []
     for one in found:
         for folder in _jobs(one):
             summary = read_summary(folder)
             if summary is not None and summary.status != COMPLETED and not newest_checkpoint(folder):
-                name = summary.resumed_from or _resume_of(_config(folder))
-                needs |= {name: folder} if name else {}
+                needs.append((summary.resumed_from or _resume_of(_config(folder)), folder))
         if one.kind == "sweep" and one.status in (RUNNING, UNFINISHED):
-            names = [_resume_of(config.values) for config in Ledger.open(one.folder).configs]
-            needs |= {name: one.folder for name in names if name}
-    return needs
+            needs += [(_resume_of(config.values), one.folder) for config in Ledger.open(one.folder).configs]
+    return [(name, by) for name, by in needs if name]
 
 
 def _config(folder: Path) -> Any:
@@ -184,9 +182,9 @@ def _resume_of(config: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _needed_by(folder: Path, needs: Mapping[str, Path]) -> Path | None:
+def _needed_by(folder: Path, needs: Needs) -> Path | None:
     """Return a run that has to be resumed from the one in `folder`."""
-    return next((by for name, by in needs.items() if _is_named(folder, name)), None)
+    return next((by for name, by in needs if _is_named(folder, name)), None)
 
 
 def _is_named(folder: Path, name: str) -> bool:
