@@ -57,6 +57,8 @@ def without_import_times(stderr: str) -> str:
         (["--cfg", "job"], 0),
         (["diff", "cache=disk", "cache=disk load.prefetch=1"], 0),
         (["check"], 0),
+        (["schema"], 0),
+        (["runs", "gc", "."], 0),
         (["report", "nowhere"], 1),
         (["prepare", "nowhere", "--name", "own"], 1),
         (["load.batch_size=0"], 2),

@@ -35,7 +35,7 @@ ELSEWHERE = {
 }
 """Commands that are not run here, and why."""
 NO_OVERRIDES = re.compile(
-    rf"{ETLRUN} (plan (?!-m)|eject|diff|check|report|freeze|prepare|cache (?!why)|-m sweep\.resume)"
+    rf"{ETLRUN} (plan (?!-m)|eject|diff|check|report|freeze|prepare|schema|runs|cache (?!why)|-m sweep\.resume)"
 )
 """Commands to which no override is appended: they take none, or show what an override does."""
 
@@ -108,6 +108,10 @@ WAYS = {
     "trainer.resume=outputs/2026-11-21/18-06-40-922402": Way(more=("trainer.epochs=9",), after=RUN),
     "cache ls": Way(after=DISK),
     "cache why model=emulated cache=disk transform.resize.size=[96,96]": Way(after=DISK),
+    "runs ls": Way(after=DISK),
+    "runs gc": Way(after=DISK),
+    "runs gc --keep 20 --older-than 30d --failed --yes": Way(after="extract=interleave cache=disk"),
+    "runs rm RUN --yes": Way(after="extract=interleave cache=disk"),
     "cache gc --max-bytes N": Way(after="extract=interleave cache=disk"),
     "experiment=naive": Way(more=BRIEF),
     "experiment=parallel": Way(more=BRIEF),
@@ -233,8 +237,9 @@ def test_what_is_pasted_is_what_the_command_prints(paste: Paste, docs: Docs) -> 
 def is_composed_here(command: str) -> bool:
     """Whether the command is of a config that is right, and there without anything that a reader has."""
     way = WAYS.get(command.removeprefix(ETLRUN).strip(), Way())
+    is_of_none = command.startswith((f"{ETLRUN} schema", f"{ETLRUN} runs "))
     return is_run(command) and not (
-        way.after or way.status or PREPARE in command or "--config-dir" in command or command in OUTSIDE
+        is_of_none or way.after or way.status or PREPARE in command or "--config-dir" in command or command in OUTSIDE
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
+import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from etlrun.config.request import Request
 from etlrun.eject import program
 from etlrun.errors import ConfigError, EtlrunError, Fault, describe, of_system
 from etlrun.plan import render
+from etlrun.plan.schema import schema
 from etlrun.record import autotune, report
 from etlrun.record.summary import read_summary
 from etlrun.results import report as sweep_report
@@ -77,6 +79,12 @@ def _prepare(arguments: list[str]) -> None:
     from etlrun.cli import prepare  # imports readers and checks of images, which the other commands don't need
 
     prepare.main(arguments)
+
+
+def _runs(arguments: list[str]) -> None:
+    from etlrun.cli import runs  # imports the results of runs, which most commands don't need
+
+    runs.main(arguments)
 
 
 def _run(arguments: list[str]) -> None:
@@ -167,6 +175,12 @@ def _freeze(arguments: list[str]) -> None:
     sys.stdout.write(autotune.overlay(parser.parse_args(arguments).folder))
 
 
+def _schema(arguments: list[str]) -> None:
+    says = "Print the JSON schema of config files, for the language servers of editors."
+    argparse.ArgumentParser(prog="etlrun schema", description=says).parse_args(arguments)
+    print(json.dumps(schema(STAGES), indent=2))
+
+
 COMMANDS = {
     "plan": _plan,
     "show": _show,
@@ -179,4 +193,6 @@ COMMANDS = {
     "diff": diff.main,
     "check": check.main,
     "prepare": _prepare,
+    "schema": _schema,
+    "runs": _runs,
 }

@@ -19,8 +19,9 @@ from etlrun.results.collect import of_ledger
 from etlrun.run import run
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
-from etlrun.sweep.engine import new_ledger, run_all, unfinished
+from etlrun.sweep.engine import new_ledger, run_all
 from etlrun.sweep.ledger import RESUME, SWEEP, Ledger
+from etlrun.sweep.outcomes import unfinished
 from etlrun.sweep.preview import Preview, preview
 from etlrun.sweep.progress import Progress
 from etlrun.sweep.unfit import describe, left_out

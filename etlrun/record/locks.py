@@ -39,6 +39,13 @@ def nobodys(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def ended(folder: Path) -> Iterator[None]:
+    """Lock others out of the folder of a run or a sweep; `WorldError` at once if a process is at work there."""
+    with _acquired(folder, 0, found="a run or a sweep that is still running", expected="one that has ended"):
+        yield
+
+
 def is_nobodys(folder: Path) -> bool:
     """Return whether no process is at work in a run's folder, which may be read-only."""
     try:

@@ -75,9 +75,9 @@ def state_path(folder: Path, epochs: int, steps: int) -> Path:
     return folder / CHECKPOINTS / f"epoch_{epochs:04}_step_{steps:06}.npz"
 
 
-def can_be_resumed(folder: Path) -> bool:
-    """Return whether a run in `folder` has left something to resume from."""
-    return bool(checkpoints_in(folder) or states_in(folder))
+def checkpoints(folder: Path) -> list[Path]:
+    """Return the files that the run in `folder` can be resumed from."""
+    return [*(checkpoint_path(folder, epoch) for epoch in checkpoints_in(folder)), *states_in(folder)]
 
 
 def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:

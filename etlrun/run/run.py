@@ -189,7 +189,7 @@ def _end_early(record: Record, status: str, *faults: Fault) -> None:
 
 
 def _say_interrupted(record: Record) -> None:
-    left = str(record.folder) if checkpoint.can_be_resumed(record.folder) else record.summary.resumed_from
+    left = str(record.folder) if checkpoint.checkpoints(record.folder) else record.summary.resumed_from
     command = left and f"etlrun {shlex.quote(f'trainer.resume={left}')}"
     _say(f"interrupted; resume with: {command}" if command else "interrupted before the first checkpoint")
 

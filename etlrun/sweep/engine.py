@@ -7,7 +7,7 @@ import math
 import signal
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
@@ -19,14 +19,15 @@ from etlrun.config.request import Request, files_digest
 from etlrun.errors import Fault, WorldError
 from etlrun.record import record as records
 from etlrun.record.locks import nobodys
-from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
+from etlrun.record.outcome import Outcome, outcome_of
 from etlrun.record.record import Record
-from etlrun.record.summary import COMPLETED, FAILED, PRUNED
+from etlrun.record.summary import FAILED, PRUNED
 from etlrun.run import run as runs
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep import hparams
 from etlrun.sweep.gpus import seats
 from etlrun.sweep.ledger import Ledger, RunKey
+from etlrun.sweep.outcomes import Outcomes, unfinished
 from etlrun.sweep.process import started
 from etlrun.sweep.progress import Progress
 from etlrun.sweep.pruning import Pruning
@@ -34,10 +35,6 @@ from etlrun.sweep.pruning import Pruning
 _POLL_S = 0.25
 _GRACE_S, _REPEAT_S = 30.0, 1.0
 """A job gets SIGTERM repeatedly, since libraries swallow interrupts, and is killed after the grace period."""
-
-
-Outcomes = Mapping[RunKey, Outcome | None]
-"""Outcomes of all runs of a sweep in execution order; None for a run that has not started."""
 
 
 def new_ledger(request: Request, found: Grid) -> Ledger:
@@ -50,19 +47,6 @@ def new_ledger(request: Request, found: Grid) -> Ledger:
         "multirun": dataclasses.asdict(found.multirun),
     }
     return Ledger.create(Path(found.multirun.dir), found.sweep, found.jobs, known, found.unfit)
-
-
-def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:
-    """Return the runs that are not completed, and those that ran without the cache of their config.
-
-    Pruned runs count as completed while `sweep.prune` is set.
-    """
-    final = {COMPLETED, *([PRUNED] if ledger.sweep.prune else [])}
-    return [
-        run
-        for run, outcome in outcomes.items()
-        if outcome is None or outcome.status not in final or outcome.state == UNCACHED
-    ]
 
 
 def run_all(ledger: Ledger, outcomes: Outcomes, progress: Progress) -> bool:

@@ -1,0 +1,240 @@
+"""JSON schema of config files, from the types of the stages: for the language servers of editors.
+
+It accepts parts of a config, as files have them: nothing is required, and each value may be a reference (`${…}`) or
+missing (`???`). Rules between values, and files on this machine, are checked by `parse` and by a run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from etlrun.errors import ConfigError
+from etlrun.plan.spec import GROUPS
+from etlrun.stages import UNUSABLE, Stages
+from etlrun.stages.base import Expected, Kind, Stage, field_metadata
+from etlrun.stages.cache import POINTS
+from etlrun.stages.dataset import SOURCES, TfdsDataset
+from etlrun.stages.load import Load
+from etlrun.stages.measure import Measure
+from etlrun.stages.step import Map
+from etlrun.stages.sweep import Sweep
+
+Node = dict[str, Any]
+
+DRAFT = "http://json-schema.org/draft-07/schema#"
+"""The latest version that all editors support."""
+CONFIG, REFERENCE, DEFAULTS = "config", "reference", "defaults"
+"""Definitions of a whole config, of references, and of defaults lists; the others have the names of their groups."""
+_REFERENCE: Node = {"type": "string", "pattern": r"\$\{|^\?\?\?$"}
+_KEY = r"^((optional|override) +)*/?[\w./-]+(@[\w.:]+)?$"
+_OPTION: Node = {"anyOf": [{"type": ["string", "null"]}, {"type": "array", "items": {"type": "string"}}]}
+_DEFAULTS: Node = {
+    "type": "array",
+    "description": "Hydra's defaults list: the files that this one is merged with, in order; `_self_` is this one.",
+    "items": {
+        "anyOf": [
+            {"type": "string"},
+            {
+                "type": "object",
+                "minProperties": 1,
+                "maxProperties": 1,
+                "propertyNames": {"pattern": _KEY},
+                "additionalProperties": _OPTION,
+            },
+        ]
+    },
+}
+_COMMON = {REFERENCE: _REFERENCE, DEFAULTS: _DEFAULTS}
+_HYDRA: Node = {"type": "object", "description": "Hydra's own config."}
+_STEPS = "Names of the steps in the order in which they are applied to {} examples."
+
+
+def schema(stages: Stages) -> Node:
+    """Return the schema of a config file: a whole config, an experiment, or an option of a group.
+
+    Each of them is a definition, too: `config`, and the name of each group.
+
+    Raises:
+        ConfigError: An installed package has a stage that can't be used.
+    """
+    if UNUSABLE:
+        raise ConfigError(list(UNUSABLE))
+    groups: dict[str, Node] = {
+        "dataset": _chosen({**SOURCES, "": TfdsDataset}, _fields([*SOURCES.values(), TfdsDataset])["name"]),
+        "transform": _transform(stages["transform"]),
+        "load": _object(Load),
+        "measure": _object(Measure),
+        "sweep": _object(Sweep),
+    }
+    for group in stages.keys() - groups.keys():
+        groups[group] = _chosen(stages[group], _names(stages[group]))
+    groups["cache"]["properties"]["at"] |= _open({"enum": [*dict.fromkeys([*POINTS, *stages["transform"]])]})
+    definitions = {name: _with_defaults(groups[name]) for name in (*GROUPS, "sweep")}
+    steps = {_step(name): _object(step) for name, step in stages["transform"].items()}
+    return {
+        "$schema": DRAFT,
+        "title": "Config file of etlrun",
+        "anyOf": [_ref(name) for name in (CONFIG, *definitions)],
+        "definitions": {CONFIG: _config(definitions), **definitions, **steps, **_COMMON},
+    }
+
+
+def _config(groups: Mapping[str, Node]) -> Node:
+    """Return the definition of a whole config, and of files with `# @package _global_`."""
+    blocks: dict[str, Node] = {
+        name: {
+            "description": block["description"],
+            "anyOf": [{"allOf": [_ref(name), {"properties": {DEFAULTS: False}}]}, _ref(REFERENCE)],
+        }
+        for name, block in groups.items()
+    }
+    properties = {DEFAULTS: _ref(DEFAULTS), **blocks, "hydra": _HYDRA}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _with_defaults(block: Node) -> Node:
+    return {**block, "properties": {DEFAULTS: _ref(DEFAULTS), **block["properties"]}}
+
+
+def _transform(steps: Mapping[str, type[Stage]]) -> Node:
+    block = _object(Map)
+    listed = {"type": "array", "uniqueItems": True, "items": _open({"enum": [*steps]})}
+    own: dict[str, Node] = {
+        "steps": {"description": _STEPS.format("training"), **_open(listed)},
+        "eval_steps": {"description": _STEPS.format("validation"), **_open(listed)},
+    }
+    parameters: dict[str, Node] = {
+        name: {"description": _summary(step), "anyOf": [_ref(_step(name)), {"type": "null"}, _ref(REFERENCE)]}
+        for name, step in steps.items()
+    }
+    return {**block, "properties": {**block["properties"], **own, **parameters}}
+
+
+def _step(name: str) -> str:
+    """Return the name of the definition of a step."""
+    return f"transform.{name}"
+
+
+def _names(options: Mapping[str, type[Stage]]) -> Node:
+    described = "\n".join(f"- {name}: {_summary(stage)}" for name, stage in options.items())
+    return {"description": described, **_open({"enum": [*options]})}
+
+
+def _chosen(options: Mapping[str, type[Stage]], name: Node) -> Node:
+    """Return the block of a group whose `name` selects one of `options`; the option `` is that of all other names.
+
+    Without a name the block may have the fields of each of them: it is merged with a file that has it.
+    """
+    every = _fields(options.values())
+    return {
+        "type": "object",
+        "description": _summary(*options.values()),
+        "properties": {**every, "name": name},
+        "additionalProperties": False,
+        "allOf": [
+            {"if": _has_name(option, [*options]), "then": {"properties": _only(stage, every)}}
+            for option, stage in options.items()
+        ],
+    }
+
+
+def _has_name(option: str, options: Sequence[str]) -> Node:
+    other: Node = {"not": {"anyOf": [{"enum": [*options]}, _ref(REFERENCE)]}}
+    return {"properties": {"name": {"const": option} if option else other}, "required": ["name"]}
+
+
+def _only(stage: type[Stage], every: Mapping[str, Node]) -> dict[str, Any]:
+    """Return what a block with the fields of `every` stage has to have beside it, to be one of `stage`."""
+    own = _fields([stage])
+    return {name: own.get(name, False) for name in every if name != "name" and own.get(name) != every[name]}
+
+
+def _object(stage: type[Stage]) -> Node:
+    return {
+        "type": "object",
+        "description": _summary(stage),
+        "properties": _fields([stage]),
+        "additionalProperties": False,
+    }
+
+
+def _fields(stages: Iterable[type[Stage]]) -> dict[str, Node]:
+    """Return the schemas of the fields of `stages`; a field of several of them accepts what it does in one of them."""
+    found: dict[str, list[Node]] = {}
+    for stage in stages:
+        for name, node in _fields_of(stage).items():
+            known = found.setdefault(name, [])
+            known += [node] if node not in known else []
+    return {name: nodes[0] if len(nodes) == 1 else {"anyOf": nodes} for name, nodes in found.items()}
+
+
+def _fields_of(stage: type[Stage]) -> dict[str, Node]:
+    hints, texts = typing.get_type_hints(stage, include_extras=True), _attributes(stage)
+    fields: dict[str, Node] = {}
+    for field in dataclasses.fields(stage):  # type: ignore[arg-type] # as in field_metadata
+        metadata = field_metadata(stage)[field.name]
+        inner = typing.get_args(hints[field.name])[:1]
+        if not any(isinstance(item, Expected) for item in metadata):
+            continue  # no value of a config, such as the steps of a map
+        if inner and isinstance(inner[0], type) and issubclass(inner[0], Stage):
+            value: Node = _open(_object(inner[0]))
+        else:
+            value = _open(TypeAdapter(hints[field.name]).json_schema())
+        fields[field.name] = {**value, "description": _description(texts.get(field.name, ""), metadata)}
+        if field.default is not dataclasses.MISSING:
+            fields[field.name]["default"] = field.default
+    return fields
+
+
+def _description(text: str, metadata: Sequence[object]) -> str:
+    """Return what a field means, its values, and what it changes."""
+    expected = [f"Expected: {item.text}." for item in metadata if isinstance(item, Expected)]
+    changes = [f"Changes: {item}." for item in metadata if isinstance(item, Kind)]
+    return "\n".join(filter(None, [text, " ".join([*expected, *changes])]))
+
+
+def _open(node: Node) -> Node:
+    """Return pydantic's schema of a value in draft 7, which also accepts references, at every depth."""
+    choices = [_draft_7(choice) for choice in node.get("anyOf", [node])]
+    return {"anyOf": [*choices, _ref(REFERENCE)]}
+
+
+def _draft_7(node: Node) -> Node:
+    node = {key: value for key, value in node.items() if key != "title"}
+    if "pattern" in node:
+        node["pattern"] = re.sub(r"\(\?P<\w+>", "(?:", node["pattern"])  # other languages name groups differently
+    if "prefixItems" in node:
+        node["items"] = [_open(item) for item in node.pop("prefixItems")]
+    for key in ("items", "additionalProperties"):
+        if isinstance(node.get(key), dict):
+            node[key] = _open(node[key])
+    if "patternProperties" in node:
+        node["patternProperties"] = {key: _open(value) for key, value in node["patternProperties"].items()}
+        node["additionalProperties"] = False
+    return node
+
+
+def _ref(name: str) -> Node:
+    return {"$ref": f"#/definitions/{name}"}
+
+
+def _summary(*stages: type[Stage]) -> str:
+    """Return the first sentence of the docstring of each stage."""
+    return " ".join((inspect.getdoc(stage) or "").partition("\n\n")[0].replace("\n", " ") for stage in stages)
+
+
+def _attributes(stage: type[Stage]) -> dict[str, str]:
+    """Return what the docstrings of a stage and of its bases say of its attributes."""
+    found: dict[str, str] = {}
+    for base in reversed(stage.__mro__):
+        section = inspect.cleandoc(base.__doc__ or "").partition("\nAttributes:\n")[2]
+        for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE):
+            found[name] = " ".join(text.split())
+    return found

@@ -1,0 +1,127 @@
+"""Folders of runs and sweeps: which they are, what is in them, and what of it is somebody's own."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from etlrun.record.locks import LOCK
+from etlrun.record.record import CONFIG, EVENTS, REPORT
+from etlrun.record.summary import SUMMARY
+from etlrun.run.checkpoint import CHECKPOINTS
+from etlrun.sweep.hparams import FOLDER
+from etlrun.sweep.ledger import ATTEMPTS, CONFIGS, SWEEP
+
+Kind = Literal["run", "sweep", "removed"]
+"""`removed` is what a killed removal has left."""
+MODEL = "model.keras"
+
+_OWN = {
+    "run": (
+        CONFIG, "plan.txt", "plan.json", EVENTS, SUMMARY, REPORT, MODEL, CHECKPOINTS, LOCK, FOLDER,
+        "output.txt", "traceback.txt", "tensorboard", "profile", ".hydra", "evaluations",
+    ),
+    "sweep": (
+        SWEEP, CONFIGS, LOCK, ATTEMPTS, "results.json", "results.csv", "report.html", REPORT, ".submitit",
+        "multirun.yaml",
+    ),
+}  # fmt: skip
+_TEMPORARY = re.compile(r"\.\d+\..+|\.hparams\.\d+|.+\.log")
+"""What a killed process has left, and Hydra's log."""
+_LEFT = re.compile(r"\.(.+)\.removed")
+_JOB = re.compile(r"\d+(\.\d+)?")
+_ATTEMPT = re.compile(r"\d+(\.\d+)?-\d+|\.\d.*\.removed")
+_BLOCK_BYTES = 512
+"""Unit of `st_blocks`."""
+
+
+def kind_of(folder: Path) -> Kind | None:
+    """Return what `folder` holds by the names of its files; None for anything else, and for a symbolic link."""
+    if folder.is_symlink() or not folder.is_dir():
+        return None
+    has_sweep, has_run = is_file(folder / SWEEP), is_file(folder / SUMMARY)
+    if _LEFT.fullmatch(folder.name):
+        return "removed" if has_sweep or has_run or not any(folder.iterdir()) else None
+    return "sweep" if has_sweep else "run" if has_run else None
+
+
+def left_of(folder: Path) -> Path:
+    """Return the hidden name, in the same folder, that `folder` has while it is removed."""
+    return folder.with_name(f".{folder.name}.removed")
+
+
+def is_file(path: Path) -> bool:
+    """Return whether `path` is a file, and no symbolic link."""
+    return path.is_file() and not path.is_symlink()
+
+
+def walked(folder: Path) -> Iterator[tuple[Path, Kind]]:
+    """Yield the folders of runs and sweeps, and leftovers; symbolic links below `folder` are not followed.
+
+    A job of a sweep is part of it.
+    """
+    kind = kind_of(folder)
+    if kind is not None:
+        yield folder, kind
+    with os.scandir(folder) as inside:
+        names = sorted(found.name for found in inside if found.is_dir(follow_symlinks=False))
+    for name in names:
+        is_closed = name.startswith(".") or (kind and _is_own(name, kind))
+        if kind != "removed" and (_LEFT.fullmatch(name) or not is_closed):
+            yield from walked(folder / name)
+
+
+def sweep_of(folder: Path) -> Path | None:
+    """Return the folder of the sweep that `folder` is, or by its name may be, a job of; None if it is none."""
+    is_job = is_file(folder.parent / SWEEP) and _JOB.fullmatch(folder.name) is not None
+    return folder.parent if is_job else None
+
+
+def strangers(folder: Path, kind: Kind) -> list[str]:
+    """Return the paths in a folder that neither a run nor a sweep writes there."""
+    found = []
+    for name in sorted(path.name for path in folder.iterdir()):
+        inside = folder / name
+        if not _is_own(name, kind):
+            found.append(name)
+        elif kind == "sweep" and inside.is_dir() and not inside.is_symlink():
+            found += [f"{name}/{other}" for other in _in_part(inside)]
+    return found
+
+
+def _in_part(folder: Path) -> list[str]:
+    """Return the strangers in a folder of a sweep, if it is that of a job, or that of earlier attempts."""
+    if _JOB.fullmatch(folder.name):
+        return strangers(folder, "run")
+    found = []
+    for attempt in sorted(folder.iterdir()) if folder.name == ATTEMPTS else ():
+        is_run = _ATTEMPT.fullmatch(attempt.name) is not None and attempt.is_dir()
+        found += [f"{attempt.name}/{other}" for other in strangers(attempt, "run")] if is_run else [attempt.name]
+    return found
+
+
+def _is_own(name: str, kind: Kind) -> bool:
+    """Return whether a run or a sweep writes a file or a folder of this name into its folder."""
+    is_job = kind == "sweep" and _JOB.fullmatch(name) is not None
+    return name in _OWN.get(kind, ()) or is_job or _TEMPORARY.fullmatch(name) is not None
+
+
+def disk_bytes(folder: Path) -> int:
+    """Return the disk space of a folder, as `du` counts it: blocks, and a file with several links once."""
+    sizes: dict[tuple[int, int], int] = {}
+    for path in _every(folder):
+        try:
+            found = path.lstat()
+        except FileNotFoundError:  # a running job replaces its files
+            continue
+        sizes[found.st_dev, found.st_ino] = found.st_blocks * _BLOCK_BYTES
+    return sum(sizes.values())
+
+
+def _every(folder: Path) -> Iterator[Path]:
+    yield folder
+    for parent, folders, files in os.walk(folder):
+        yield from (Path(parent, name) for name in (*folders, *files))

@@ -1,0 +1,158 @@
+"""Runs and sweeps below a folder, as `etlrun runs` lists them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from etlrun.errors import WorldError
+from etlrun.record.locks import LOCK, is_nobodys
+from etlrun.record.outcome import outcome
+from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Summary, from_summary, read_summary
+from etlrun.results.folders import Kind, disk_bytes, is_file, walked
+from etlrun.results.results import KILLED, TOO_SLOW
+from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
+from etlrun.sweep.outcomes import unfinished
+
+UNFINISHED, UNREADABLE, REMOVED = "unfinished", "unreadable", "removed"
+"""States that no summary has: a sweep with jobs to run, a file that can't be read, and a removal to complete."""
+_BEST: tuple[tuple[str, Callable[[Iterable[float]], float]], ...] = (
+    ("val_accuracy", max),
+    ("accuracy", max),
+    ("val_loss", min),
+    ("loss", min),
+)
+"""Metrics, the most telling one first, each with its better direction."""
+_STARTING_S = 600.0
+"""Time that the process of a new run may take to lock its folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A run, a sweep, or what a killed removal has left.
+
+    Attributes:
+        folder: Its folder.
+        kind: What it is.
+        status: Status in the summary, or one of the states that no summary has.
+        created_s: Start of the run, or of the newest job, in seconds since 1970.
+        bytes: Disk space of the folder, as `du` counts it.
+        overrides: Overrides on the command line.
+        jobs: Number of jobs of a sweep.
+        completed: Number of its jobs that need not run again.
+        bound_by: Bottleneck: a stage, or the kind of the verdict.
+        max_gain: Speedup with an ideal input pipeline.
+        best: Best value of one metric over the epochs, of all jobs, by its name; empty without any.
+        wall_s: Seconds of the run, or of all jobs together.
+        epochs: Number of completed epochs.
+    """
+
+    folder: Path
+    kind: Kind
+    status: str
+    created_s: float
+    bytes: int
+    overrides: Sequence[str] = ()
+    jobs: int | None = None
+    completed: int | None = None
+    bound_by: str = ""
+    max_gain: float | None = None
+    best: Mapping[str, float] = field(default_factory=dict)
+    wall_s: float | None = None
+    epochs: int = 0
+
+
+def entries(folder: Path) -> list[Entry]:
+    """Return the runs and sweeps in `folder` and below it, the newest first; `WorldError` if it is no folder."""
+    if not folder.is_dir():
+        raise WorldError(
+            where=str(folder),
+            found="a file" if folder.exists() else "no such folder",
+            expected="a folder of runs",
+            remedy="pass the folder that the runs have in hydra.run.dir",
+        )
+    found = [entry(path, kind) for path, kind in walked(folder)]
+    return sorted(found, key=lambda one: (-one.created_s, str(one.folder)))
+
+
+def entry(folder: Path, kind: Kind) -> Entry:
+    """Return the run, the sweep or the leftover in `folder`."""
+    summary = read_summary(folder) if kind == "run" else None
+    if summary is not None:
+        return _run(folder, summary)
+    if kind == "sweep":
+        try:
+            return _sweep(Ledger.open(folder))
+        except WorldError:
+            pass  # listed as unreadable
+    status = REMOVED if kind == "removed" else UNREADABLE
+    return Entry(folder=folder, kind=kind, status=status, created_s=_changed_s(folder), bytes=disk_bytes(folder))
+
+
+def _run(folder: Path, summary: Summary) -> Entry:
+    known = outcome(summary)
+    return Entry(
+        folder=folder,
+        kind="run",
+        status=_status(folder, summary),
+        created_s=summary.created_s or _changed_s(folder),
+        bytes=disk_bytes(folder),
+        overrides=tuple(summary.overrides),
+        bound_by=known.bound_by,
+        max_gain=known.max_gain,
+        best=_best([summary]),
+        wall_s=summary.wall_s,
+        epochs=len(summary.epochs),
+    )
+
+
+def _sweep(ledger: Ledger) -> Entry:
+    summaries = {key: read_summary(ledger.folder_of(key)) for key in ledger.runs}
+    waiting = unfinished(ledger, {key: outcome(of) if of else None for key, of in summaries.items()})
+    ran = [summary for summary in summaries.values() if summary is not None]
+    return Entry(
+        folder=ledger.folder,
+        kind="sweep",
+        status=RUNNING if _is_running(ledger, summaries) else UNFINISHED if waiting else COMPLETED,
+        created_s=max((summary.created_s or 0.0 for summary in ran), default=0.0) or _changed_s(ledger.folder),
+        bytes=disk_bytes(ledger.folder),
+        overrides=tuple(ledger.request["overrides"] or ()),
+        jobs=len(summaries),
+        completed=len(summaries) - len(waiting),
+        best=_best(ran),
+        wall_s=sum(summary.wall_s or 0.0 for summary in ran),
+        epochs=sum(len(summary.epochs) for summary in ran),
+    )
+
+
+def _is_running(ledger: Ledger, runs: Mapping[RunKey, object]) -> bool:
+    """Return whether the sweep's process is at work, or a job's, which may outlive it for a moment."""
+    return not all(map(is_nobodys, (ledger.folder, *map(ledger.folder_of, runs))))
+
+
+def _status(folder: Path, summary: Summary) -> str:
+    """Return the status of a run; one whose process has not locked its folder yet is running, too."""
+    if not is_nobodys(folder):
+        return RUNNING
+    if summary.status == RUNNING:
+        is_new = time.time() - (summary.created_s or 0.0) < _STARTING_S and not (folder / LOCK).exists()
+        return RUNNING if is_new else KILLED
+    return TOO_SLOW if summary.is_too_slow else summary.status
+
+
+def _changed_s(folder: Path) -> float:
+    """Return when the sweep or the run was last changed, in seconds since 1970."""
+    marks = [path for path in (folder / SWEEP, folder / SUMMARY) if is_file(path)]
+    return (marks[0] if marks else folder).lstat().st_mtime
+
+
+def _best(summaries: Sequence[Summary]) -> dict[str, float]:
+    for name, better in _BEST:
+        values = [from_summary(getattr(epoch, name)) for of in summaries for epoch in of.epochs]
+        finite = [value for value in values if value is not None and math.isfinite(value)]
+        if finite:
+            return {name: better(finite)}
+    return {}

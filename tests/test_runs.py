@@ -1,0 +1,160 @@
+"""`etlrun runs ls`: runs and sweeps with what they came to, and what they take."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun.cli import main as cli
+from etlrun.record.record import Record
+from etlrun.record.summary import Summary
+from etlrun.results.runs import entries
+from tests.made import busy, made, saved, sweep
+
+
+def listed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    cli.main(["runs", "ls", *words])
+    return capsys.readouterr().out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str]:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["runs", *words])
+    return ended.value.code, capsys.readouterr().err
+
+
+def du(folder: Path) -> int:
+    return int(subprocess.run(["du", "-s", "-B1", folder], capture_output=True, check=True).stdout.split()[0])
+
+
+def test_runs_and_sweeps_are_listed_the_newest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    verdict = {"kind": "input", "stage": "transform.decode", "because": "", "advice": None, "max_gain": 1.5}
+    made(tmp_path / "2026-11-20" / "run", epochs=2, age_days=3, verdict=verdict)
+    made(tmp_path / "2026-11-21" / "slow", age_days=2, au_min=0.9, au=0.5)
+    sweep(tmp_path / "sweep", "completed", "failed", age_days=1)
+    out = listed(capsys, str(tmp_path))
+    header, *rows, end = out.splitlines()
+    assert header.split("  ")[0] == "folder"
+    cells = [[cell.strip() for cell in row.split("  ") if cell.strip()] for row in rows]
+    assert [(row[0], row[2]) for row in cells] == [
+        (str(tmp_path / "sweep"), "unfinished"),
+        (str(tmp_path / "2026-11-21" / "slow"), "too slow"),
+        (str(tmp_path / "2026-11-20" / "run"), "completed"),
+    ]
+    assert cells[0][3] == "1/2"
+    assert cells[0][4:6] == ["val_accuracy 0.6000", "6.0"]
+    assert cells[2][3:7] == ["transform.decode", "1.50", "val_accuracy 0.7000", "3.0"]
+    assert cells[0][-1] == "load.prefetch=0,1"
+    assert end.startswith(f"2 runs and 1 sweep in {tmp_path} (")
+
+
+def test_a_list_for_machines_has_exact_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = saved(made(tmp_path / "run"))
+    (found,) = json.loads(listed(capsys, str(tmp_path), "--format", "json"))
+    created_s = found.pop("created_s")
+    assert abs(created_s - (folder / "config.yaml").stat().st_mtime) < 60
+    assert found == {
+        "folder": str(folder),
+        "kind": "run",
+        "status": "completed",
+        "bytes": du(folder),
+        "overrides": ["load.prefetch=1"],
+        "jobs": None,
+        "completed": None,
+        "bound_by": "",
+        "max_gain": None,
+        "best": {"val_accuracy": 0.6},
+        "wall_s": 3.0,
+        "epochs": 1,
+    }
+
+
+def test_sizes_are_those_of_du(tmp_path: Path) -> None:
+    folder = saved(made(tmp_path / "run"))
+    (folder / "hparams").mkdir()
+    (folder / "hparams" / "again").hardlink_to(folder / "model.keras")
+    (folder / "hparams" / "link").symlink_to(folder / "model.keras")
+    with (folder / "output.txt").open("wb") as sparse:
+        sparse.truncate(10_000_000)
+    ledger = sweep(tmp_path / "sweep", "completed", "completed")
+    sizes = {one.folder: one.bytes for one in entries(tmp_path)}
+    assert sizes == {folder: du(folder), ledger.folder: du(ledger.folder)}
+    assert sizes[folder] < 1_000_000
+
+
+def statuses(folder: Path) -> dict[str, str]:
+    return {one.folder.name: one.status for one in entries(folder)}
+
+
+def test_the_status_is_what_a_run_is_now(tmp_path: Path) -> None:
+    made(tmp_path / "killed", "running")
+    made(tmp_path / "working", "running")
+    made(tmp_path / "ending", "completed")
+    Record.create(tmp_path / "starting", {}, [])
+    Record.create(tmp_path / "never_started", {}, []).update(created_s=1.0)
+    sweep(tmp_path / "done", "completed", "completed")
+    sweep(tmp_path / "waiting", "completed")
+    sweep(tmp_path / "swept", "completed", "completed")
+    orphaned = sweep(tmp_path / "orphaned", "completed", "completed").folder / "1"
+    with busy(tmp_path / "working"), busy(tmp_path / "ending"), busy(tmp_path / "swept"), busy(orphaned):
+        assert statuses(tmp_path) == {
+            "killed": "killed",
+            "working": "running",
+            "ending": "running",
+            "starting": "running",
+            "never_started": "killed",
+            "done": "completed",
+            "waiting": "unfinished",
+            "swept": "running",
+            "orphaned": "running",
+        }
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", '{"status": "done", "overrides": []}', ""])
+def test_a_summary_of_something_else_is_listed_as_unreadable(text: str, tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(text)
+    assert statuses(tmp_path) == {tmp_path.name: "unreadable"}
+
+
+def test_a_ledger_that_can_not_be_read_is_listed_as_unreadable(tmp_path: Path) -> None:
+    ledger = sweep(tmp_path / "sweep", "completed", "completed")
+    (ledger.folder / "configs.jsonl").unlink()
+    assert statuses(tmp_path) == {"sweep": "unreadable"}
+
+
+def test_a_summary_of_an_older_version_is_read(tmp_path: Path) -> None:
+    epochs = [{"loss": "NaN"}, {"loss": 0.25}, {"loss": None}]
+    old: dict[str, Any] = {"status": "completed", "overrides": ["x=1"], "epochs": epochs}
+    assert Summary.model_validate(old).created_s is None
+    (tmp_path / "summary.json").write_text(json.dumps(old))
+    (found,) = entries(tmp_path)
+    assert (found.status, found.best) == ("completed", {"loss": 0.25})
+    assert found.created_s == (tmp_path / "summary.json").stat().st_mtime
+
+
+def test_links_and_hidden_folders_are_not_followed_and_runs_within_runs_are_found(tmp_path: Path) -> None:
+    made(tmp_path / "away" / "run")
+    made(tmp_path / "here" / ".hidden" / "run")
+    made(tmp_path / "here" / "outer")
+    made(tmp_path / "here" / "outer" / "inner")
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "away")
+    (tmp_path / "here" / "dangling").symlink_to(tmp_path / "nowhere")
+    assert sorted(statuses(tmp_path / "here")) == ["inner", "outer"]
+    assert sorted(statuses(tmp_path / "here" / "link")) == ["run"]
+
+
+def test_a_folder_that_is_not_there_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refused(capsys, "ls") == (
+        1,
+        (
+            "etlrun: 1 fault\n  outputs: found no such folder; expected a folder of runs\n"
+            "    -> pass the folder that the runs have in hydra.run.dir\n"
+        ),
+    )
+    (tmp_path / "outputs").mkdir()
+    assert listed(capsys) == "0 runs and 0 sweeps in outputs (0.0 MB)\n"
