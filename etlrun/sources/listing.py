@@ -102,6 +102,15 @@ def listed(folder: Path, where: str) -> Listing:
     return Listing(folder=folder, classes=classes, splits=splits, ignored=tuple(ignored))
 
 
+def below(folder: Path, faults: list[Fault], ignored: list[str]) -> Iterator[str]:
+    """Yield the paths of all images in `folder` and the folders within it; links are followed.
+
+    Folders that can't be read and circles of links are added to `faults`, files of other suffixes to `ignored`.
+    """
+    notes: tuple[list[Fault], list[str]] = (faults, ignored)
+    yield from (str(folder / image.path) for image in _images(folder, folder, "", (), notes))
+
+
 def ordered(images: Iterable[ImageFile]) -> tuple[ImageFile, ...]:
     """Return images in the order of the SHA-256 of their paths."""
     return tuple(sorted(images, key=lambda image: hashlib.sha256(os.fsencode(image.path)).digest()))
