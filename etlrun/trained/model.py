@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 import numpy as np
@@ -17,8 +17,10 @@ from rich.console import Console
 
 from etlrun.errors import WorldError, headline
 from etlrun.run.backend import prepare
-from etlrun.sources.base import Source
 from etlrun.trained.load import MODEL, Trained
+
+if TYPE_CHECKING:
+    from etlrun.sources.base import Source  # imports TensorFlow, which `ready` starts quietly
 
 _VARIABLE = "KERAS_BACKEND"
 _SHOWN = 20
@@ -83,7 +85,7 @@ def predictor(model: Any, inputs: Any) -> Predict:
     import keras
 
     if keras.backend.backend() != "tensorflow":
-        return lambda given: np.asarray(model.predict_on_batch(given))
+        return lambda given: np.asarray(model.predict_on_batch(keras.tree.map_structure(np.asarray, given)))
     import tensorflow as tf
 
     compute = tf.function(
@@ -92,7 +94,7 @@ def predictor(model: Any, inputs: Any) -> Predict:
         jit_compile=model.jit_compile,
         autograph=False,
     )
-    return lambda given: compute(given).numpy()  # type: ignore[no-any-return]
+    return lambda given: compute(given).numpy()
 
 
 def tester(model: Any, inputs: Any, targets: Any) -> Test:
@@ -102,7 +104,7 @@ def tester(model: Any, inputs: Any, targets: Any) -> Test:
     if keras.backend.backend() != "tensorflow":
 
         def test(given: Any, wanted: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float]:
-            found = np.asarray(model.predict_on_batch(given))
+            found = np.asarray(model.predict_on_batch(keras.tree.map_structure(np.asarray, given)))
             loss = model.compute_loss(y=keras.ops.convert_to_tensor(wanted), y_pred=keras.ops.convert_to_tensor(found))
             return found, float(loss)
 
