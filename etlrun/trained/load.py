@@ -37,10 +37,11 @@ _ENDS = {
     PRUNED: "a job that its sweep did not run",
 }
 """Runs that have ended without completing, by status."""
+_ON_CORRUPT = ("raise", "skip")
 SPLIT = Dataset.key("split")
 """Key of an override that names the split to read: here, it is not that of the training."""
 _FREE = {
-    *(f"{Dataset.path}.{name}" for name in ("split", "eval_split", "dir", "files", "version", "on_corrupt")),
+    *(f"{Dataset.path}.{name}" for name in ("split", "eval_split", "dir", "files", "version")),
     Trainer.key("device"),
 }
 """Values that may differ from those of the training, besides those of speed."""
@@ -187,17 +188,23 @@ def _overlaid(
     except ConfigError as error:
         faults += error.faults
         return None, set()
-    dataset = after["dataset"]
-    if SPLIT in keys and isinstance(dataset, dict):
+    dataset, before = after["dataset"], config["dataset"]
+    on_corrupt = dataset.get("on_corrupt")
+    if on_corrupt in _ON_CORRUPT:  # what the training could not skip, this pass can
+        dataset["on_corrupt"] = before["on_corrupt"]
+    if SPLIT in keys:
         dataset["eval_split"] = dataset["split"]
         if Dataset.path not in keys:
-            dataset["split"] = config["dataset"]["split"]
+            dataset["split"] = before["split"]
     elif not reads_split and dataset["eval_split"] is None:
         dataset["eval_split"] = dataset["split"]  # so that the steps of the validation are planned
     of_config: list[Fault] = []
     planned = _planned(after, of_config)
     hidden = Dataset.key_of("validation") if SPLIT in keys else ""
     faults += [dataclasses.replace(of, where=SPLIT) if of.where == hidden else of for of in of_config]
+    if planned is not None and on_corrupt in _ON_CORRUPT:
+        of_data = dataclasses.replace(planned.spec.dataset, on_corrupt=on_corrupt)
+        planned = dataclasses.replace(planned, spec=dataclasses.replace(planned.spec, dataset=of_data))
     return planned, keys
 
 

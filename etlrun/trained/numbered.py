@@ -161,22 +161,24 @@ def opened(planned: Plan, key: str) -> tuple[Source, Split]:
 
 
 def _stages(planned: Plan) -> list[PlannedStage]:
-    """Return the stages of the validation without a cache: the base of a model is part of the whole model."""
+    """Return the stages of the validation without a cache: the base of a model is part of the whole model.
+
+    What only the training does is left out, since it may not fit together with records that are skipped.
+    """
     spec = planned.spec
-    load = dataclasses.replace(spec.load, shuffle="buffer", sample="all")  # which a plan that skips could not have
-    spec = dataclasses.replace(spec, load=load)
-    if spec.cache.keeps_features:
-        none = NoCache(at="transformed", dtype="auto", dir=None, when_busy="uncached")
-        spec = dataclasses.replace(spec, cache=none)
-    if isinstance(spec.extract, Tfds):
-        first = (Decode(),) if spec.extract.decodes else ()
-        spec = dataclasses.replace(
-            spec,
-            extract=Sequential(shuffle_files=False),
-            transform=dataclasses.replace(spec.transform, steps=(*first, *spec.transform.steps)),
-            eval_transform=dataclasses.replace(spec.eval_transform, steps=(*first, *spec.eval_transform.steps)),
-        )
-    return [of for of in plan(spec).evaluation if not of.stage.keeps]
+    changes: dict[str, Any] = {"load": dataclasses.replace(spec.load, shuffle="buffer", sample="all")}
+    if spec.cache.quality is None:  # a codec changes images, which are then in one with the steps
+        changes["cache"] = NoCache(at="transformed", dtype="auto", dir=None, when_busy="uncached")
+    if spec.fit is not None:
+        changes["trainer"] = dataclasses.replace(spec.fit, steps_per_epoch=None)
+    is_of_tfds = isinstance(spec.extract, Tfds)
+    if is_of_tfds:
+        changes["extract"] = Sequential(shuffle_files=False)
+    for name, steps in (("transform", spec.transform), ("eval_transform", spec.eval_transform)):
+        first = (Decode(),) if is_of_tfds and spec.extract.decodes else ()
+        parse_batch = None if spec.dataset.on_corrupt == "skip" else steps.parse_batch
+        changes[name] = dataclasses.replace(steps, steps=(*first, *steps.steps), parse_batch=parse_batch)
+    return [of for of in plan(dataclasses.replace(spec, **changes)).evaluation if not of.stage.keeps]
 
 
 def _built(stages: Sequence[PlannedStage], source: Source, split: Split, planned: Plan) -> tf.data.Dataset:
