@@ -79,6 +79,18 @@ def _prepare(arguments: list[str]) -> None:
     prepare.main(arguments)
 
 
+def _evaluate(arguments: list[str]) -> None:
+    from etlrun.cli import evaluate  # imports what only the use of trained models needs
+
+    evaluate.main(arguments)
+
+
+def _predict(arguments: list[str]) -> None:
+    from etlrun.cli import predict  # imports what only the use of trained models needs
+
+    predict.main(arguments)
+
+
 def _run(arguments: list[str]) -> None:
     if any(argument.split("=")[0] in HYDRA_ANSWERS for argument in arguments):
         launch.launch(arguments)
@@ -178,4 +190,6 @@ COMMANDS = {
     "diff": diff.main,
     "check": check.main,
     "prepare": _prepare,
+    "evaluate": _evaluate,
+    "predict": _predict,
 }

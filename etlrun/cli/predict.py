@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from etlrun.cli.launch import refuse_unwritable
-from etlrun.errors import ConfigError, EtlrunError, Fault
+from etlrun.errors import ConfigError, EtlrunError, Fault, printable
 from etlrun.record.record import replacing
 from etlrun.stages.dataset import Dataset
 
@@ -25,8 +25,7 @@ _NAMED = 5
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="etlrun predict",
-        description="Predict images with the model of a run and the run's validation pipeline. Exit status 1 if an image "
-        "can't be used, unless --on-corrupt skip leaves it out, and none is left.",
+        description="Predict images with the model of a run and the run's validation pipeline.",
         allow_abbrev=False,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a completed run")
@@ -60,14 +59,8 @@ def main(arguments: Sequence[str]) -> None:
         refuse_unwritable(known.output.parent, "--output")
     from etlrun.trained.model import note, ready  # starts TensorFlow, so only after all arguments have been checked
 
-    if images and images.ignored:
-        more = ", …" if images.ignored[_NAMED:] else ""
-        note(
-            f"{len(images.ignored):,} files without the suffix of an image are left out: "
-            f"{', '.join(images.ignored[:_NAMED])}{more}."
-        )
-    if images and images.again:
-        note(f"{images.again:,} paths are named more than once, and predicted once.")
+    for text in _notes(images):
+        note(text)
     with ready(run) as model:
         from etlrun.prepare.prepare import progress
         from etlrun.trained.predict import names, of_files, of_split, predict
@@ -79,6 +72,18 @@ def main(arguments: Sequence[str]) -> None:
             writer = FORMATS[known.format](file, classes, outputs, known.top and min(known.top, outputs))
             lost = predict(reading, model, writer, begin("predicted", reading.split.num_examples))
     _say_lost(lost, reading.split.num_examples)
+
+
+def _notes(images: Found | None) -> Iterator[str]:
+    """Yield what is left out of the images."""
+    ignored, again = (images.ignored, images.again) if images else ((), 0)
+    if ignored:
+        named = ", ".join(printable(path) for path in ignored[:_NAMED]) + (", …" if ignored[_NAMED:] else "")
+        count = "1 file" if len(ignored) == 1 else f"{len(ignored):,} files"
+        verb = "is" if len(ignored) == 1 else "are"
+        yield f"{count} without the suffix of an image {verb} left out: {named}."
+    if again:
+        yield f"{'1 path is' if again == 1 else f'{again:,} paths are'} named again, and predicted once."
 
 
 def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None]:

@@ -30,6 +30,7 @@ class ImageFiles(Source):
         return FileSplit(name="", shards=(shard,), num_examples=len(paths), images=images)
 
     def parser(self) -> Callable[[tf.Tensor], Example]:
+        """Return the parser of the records of `files`."""
         flow = self.dataset.examples
         target = flow.features[flow.target]
 
@@ -41,4 +42,5 @@ class ImageFiles(Source):
         return parse
 
     def file_of(self, path: str) -> str:
+        """Return what the file at `path` is."""
         return "an image"

@@ -23,7 +23,7 @@ from etlrun.record import record as records
 from etlrun.record.locks import is_nobodys
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, PRUNED, RUNNING, SUMMARY, Summary, read_summary
 from etlrun.run.checkpoint import newest_checkpoint
-from etlrun.stages import STAGES
+from etlrun.stages import STAGES, Stages
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Feature
 from etlrun.stages.trainer import Trainer
@@ -76,7 +76,7 @@ class Trained:
         return None if names is None else tuple(names)
 
 
-def trained(folder: Path, words: Sequence[str] = (), *, reads_split: bool = True) -> Trained:
+def trained(folder: Path, words: Sequence[str] = (), stages: Stages = STAGES, *, reads_split: bool = True) -> Trained:
     """Return the run in `folder`, its config with the overrides `words`.
 
     `reads_split` says whether a split of a dataset is read, for which the run, or `dataset.split`, has to name one.
@@ -89,11 +89,16 @@ def trained(folder: Path, words: Sequence[str] = (), *, reads_split: bool = True
     config = _config_in(folder, faults) if summary else {}
     if summary is None or not config:
         raise EtlrunError(faults)
-    then = _planned(config, faults, f"{folder / records.CONFIG}: ", _TRAIN_AGAIN)
+    then = _planned(config, stages, faults, f"{folder / records.CONFIG}: ", _TRAIN_AGAIN)
     if then is not None:
         faults += _model_faults(folder, summary, then)
     wrong: list[Fault] = []
-    now, keys = _overlaid(config, words, summary.config_dir, wrong, reads_split=reads_split) if then else (None, set())
+    now, keys = None, set[str]()
+    try:
+        after, keys = overlaid(config, words, summary.config_dir)
+        now = _now(config, (after, keys), stages, wrong, reads_split=reads_split) if then else None
+    except ConfigError as error:
+        wrong += error.faults
     if now is not None and then is not None:
         wrong += _changed(now, then, keys)
         if reads_split and not validates(now.spec):
@@ -167,10 +172,12 @@ def _config_in(folder: Path, faults: list[Fault]) -> dict[str, Any]:
     return {}
 
 
-def _planned(config: Mapping[str, Any], faults: list[Fault], place: str = "", remedy: str = "") -> Plan | None:
+def _planned(
+    config: Mapping[str, Any], stages: Stages, faults: list[Fault], place: str = "", remedy: str = ""
+) -> Plan | None:
     """Return the plan of a config; None if it has faults, which are added to `faults`."""
     try:
-        return plan(parse(config, STAGES))
+        return plan(parse(config, stages))
     except ConfigError as error:
         faults += [
             dataclasses.replace(fault, where=f"{place}{fault.where}", remedy=fault.remedy or remedy)
@@ -179,33 +186,38 @@ def _planned(config: Mapping[str, Any], faults: list[Fault], place: str = "", re
         return None
 
 
-def _overlaid(
-    config: Mapping[str, Any], words: Sequence[str], config_dir: str | None, faults: list[Fault], *, reads_split: bool
-) -> tuple[Plan | None, set[str]]:
-    """Return the plan of a config with overrides, and their keys; `dataset.split` is what the validation reads."""
-    try:
-        after, keys = overlaid(config, words, config_dir)
-    except ConfigError as error:
-        faults += error.faults
-        return None, set()
+def _overlaid(config: Mapping[str, Any], after: dict[str, Any], keys: set[str], *, reads_split: bool) -> dict[str, Any]:
+    """Return the config `after` the overrides of these keys, whose `dataset.split` is what the validation reads."""
     dataset, before = after["dataset"], config["dataset"]
-    on_corrupt = dataset.get("on_corrupt")
-    if on_corrupt in _ON_CORRUPT:  # what the training could not skip, this pass can
-        dataset["on_corrupt"] = before["on_corrupt"]
     if SPLIT in keys:
         dataset["eval_split"] = dataset["split"]
         if Dataset.path not in keys:
             dataset["split"] = before["split"]
     elif not reads_split and dataset["eval_split"] is None:
         dataset["eval_split"] = dataset["split"]  # so that the steps of the validation are planned
-    of_config: list[Fault] = []
-    planned = _planned(after, of_config)
+    if dataset.get("on_corrupt") in _ON_CORRUPT:  # what the training could not skip, this pass can
+        dataset["on_corrupt"] = before["on_corrupt"]
+    return after
+
+
+def _now(
+    config: Mapping[str, Any],
+    overlay: tuple[dict[str, Any], set[str]],
+    stages: Stages,
+    faults: list[Fault],
+    *,
+    reads_split: bool,
+) -> Plan | None:
+    """Return the plan of the config with its overlay; None if it has faults, which are added to `faults`."""
+    after, keys = overlay
+    on_corrupt, of_config = after["dataset"].get("on_corrupt"), list[Fault]()
+    planned = _planned(_overlaid(config, after, keys, reads_split=reads_split), stages, of_config)
     hidden = Dataset.key_of("validation") if SPLIT in keys else ""
     faults += [dataclasses.replace(of, where=SPLIT) if of.where == hidden else of for of in of_config]
-    if planned is not None and on_corrupt in _ON_CORRUPT:
-        of_data = dataclasses.replace(planned.spec.dataset, on_corrupt=on_corrupt)
-        planned = dataclasses.replace(planned, spec=dataclasses.replace(planned.spec, dataset=of_data))
-    return planned, keys
+    if planned is None or on_corrupt not in _ON_CORRUPT:
+        return planned
+    dataset = dataclasses.replace(planned.spec.dataset, on_corrupt=on_corrupt)
+    return dataclasses.replace(planned, spec=dataclasses.replace(planned.spec, dataset=dataset))
 
 
 def _changed(now: Plan, then: Plan, keys: set[str]) -> Iterator[Fault]:

@@ -80,8 +80,10 @@ class Pass:
 
     def __init__(self, planned: Plan, source: Source, split: Split) -> None:
         self.source, self.split = source, split
-        self.seen = np.zeros(split.num_examples, bool)
         self._firsts = [0, *accumulate(shard.take for shard in split.shards)]
+        self.seen = np.zeros(split.num_examples, bool)
+        for at, shard in enumerate(split.shards):  # the same shard again has the numbers of the first
+            self.seen[self._firsts[at] : self._firsts[at + 1]] = shard in split.shards[:at]
         self._dataset = _built(_stages(planned), _Numbered(source), _NumberedSplit.of(split), planned)
 
     @property
@@ -106,9 +108,11 @@ class Pass:
                 self.seen[known] = True
                 yield Batch(inputs=inputs, targets=targets.numpy(), numbers=known)
         except tf.errors.OpError as error:
-            raise self._cause(error, skip_with) from error
+            raise self._cause(headline(error), skip_with) from error
+        if self.source.dataset.on_corrupt == "raise" and not self.seen.all():  # a file that ends too early
+            raise self._cause("examples that are missing", skip_with)
 
-    def _cause(self, error: Exception, skip_with: str) -> WorldError:
+    def _cause(self, reason: str, skip_with: str) -> WorldError:
         for shard in self.split.shards:
             for corrupt in in_shard(self.source, self.split, shard):
                 return WorldError(
@@ -119,7 +123,7 @@ class Pass:
                 )
         return WorldError(
             where="transform",
-            found=headline(error),
+            found=reason,
             expected="steps that can process each example",
             remedy="show the examples after each step: etlrun show",
         )
@@ -243,16 +247,16 @@ class _NumberedSplit(Split):
         return cls(name=split.name, shards=split.shards, num_examples=split.num_examples, inner=split)
 
     @cached_property
-    def _shards(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Paths of the shards, records that they leave out, and numbers of their first examples."""
+    def _shards(self) -> tuple[tf.Tensor, ...]:
+        """Paths of the shards, records that they leave out and have, and numbers of their first examples."""
         firsts = [0, *accumulate(shard.take for shard in self.shards)][:-1]
         with tf.init_scope():  # constants of all graphs
-            paths = tf.constant([shard.path for shard in self.shards])
-            return paths, tf.constant([shard.skip for shard in self.shards], tf.int64), tf.constant(firsts, tf.int64)
+            parts = [[shard.skip for shard in self.shards], [shard.take for shard in self.shards], firsts]
+            return tf.constant([shard.path for shard in self.shards]), *(tf.constant(of, tf.int64) for of in parts)
 
     def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
-        paths, skips, firsts = self._shards
-        at = tf.argmax(tf.logical_and(tf.equal(paths, path), tf.equal(skips, skip)))
+        paths, skips, takes, firsts = self._shards
+        at = tf.argmax((paths == path) & (skips == skip) & (takes == take))
 
         def with_number(number: tf.Tensor, record: tf.Tensor) -> tf.Tensor:
             return tf.strings.join([tf.strings.as_string(number, width=_DIGITS, fill="0"), record])

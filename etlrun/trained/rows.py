@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TextIO
 
 import numpy as np
@@ -43,7 +43,7 @@ class CsvWriter:
             if self._names is None:
                 self._rows.writerow([path, *map(str, row)])
             elif self._top is None:
-                self._rows.writerow([path, self._names[row.argmax()], *map(str, row)])
+                self._rows.writerow([path, self._names[int(row.argmax())], *map(str, row)])
             else:
                 likeliest = [of for name, share in _likeliest(self._names, row, self._top) for of in (name, str(share))]
                 self._rows.writerow([path, *likeliest])
@@ -73,7 +73,7 @@ class JsonLinesWriter:
 
 def _likeliest(names: Sequence[str], row: Outputs, top: int) -> Iterator[tuple[str, np.float32]]:
     """Yield the likeliest classes, of equal ones the first, as `argmax` takes it."""
-    for place in np.argsort(-row, kind="stable")[:top]:
+    for place in np.argsort(-row, kind="stable")[:top].tolist():
         yield names[place], row[place]
 
 
@@ -81,4 +81,7 @@ def _number(value: np.float32) -> float | None:
     return float(str(value)) if np.isfinite(value) else None
 
 
-FORMATS = {"csv": CsvWriter, "jsonl": JsonLinesWriter}
+Make = Callable[[TextIO, Sequence[str] | None, int, int | None], Writer]
+"""From a file, the names of the classes, the number of outputs, and how many classes to write."""
+FORMATS: dict[str, Make] = {"csv": CsvWriter, "jsonl": JsonLinesWriter}
+"""Writers by format."""
