@@ -196,7 +196,14 @@ def test_classes_without_names_are_those_of_the_dataset_or_numbers(
 def test_all_faults_of_arguments_are_told_at_once(run: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kinds = ".jpg, .jpeg, .png, .bmp, .gif"
     (photos / "link.jpg").symlink_to(photos / "gone.jpg")
-    words: list[str | Path] = [photos / "no.jpg", photos / "notes.txt", photos / "link.jpg", "dataset.split=test", "--top", "0"]
+    words: list[str | Path] = [
+        photos / "no.jpg",
+        photos / "notes.txt",
+        photos / "link.jpg",
+        "dataset.split=test",
+        "--top",
+        "0",
+    ]
     assert refused(capsys, "predict", run, *words) == [
         f"  PATH: found {photos}/no.jpg, and dataset.split=test; expected either paths or a dataset",
         "    -> leave one out",

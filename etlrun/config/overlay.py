@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ def overlaid(
             try:
                 overlay[name] = composed(Request(overrides=[str(override.input_line)], config_dir=config_dir))[name]
             except ConfigError as error:
-                faults += error.faults
+                faults += [dataclasses.replace(fault, where=name) for fault in error.faults]
         elif path:
             _set(overlay, path, name, override.value())
     if faults:

@@ -42,7 +42,7 @@ SPLIT = Dataset.key("split")
 """Key of an override that names the split to read: here, it is not that of the training."""
 _FREE = {
     *(f"{Dataset.path}.{name}" for name in ("split", "eval_split", "dir", "files", "version")),
-    Trainer.key("device"),
+    f"{Trainer.path}.device",
 }
 """Values that may differ from those of the training, besides those of speed."""
 
@@ -221,7 +221,7 @@ def _now(
 
 
 def _changed(now: Plan, then: Plan, keys: set[str]) -> Iterator[Fault]:
-    """Yield a fault for each value that is no longer that of the training; data and speed may differ."""
+    """Yield a fault for each override of these keys that changes more than the data and the speed."""
     is_other_data, had_none = Dataset.path in keys, not validates(then.spec)
     changed: dict[str, tuple[Any, Any]] = {}
     for path in sorted(now.decisive.keys() | then.decisive.keys()):
@@ -229,17 +229,25 @@ def _changed(now: Plan, then: Plan, keys: set[str]) -> Iterator[Fault]:
         pipeline, _, key = path.rpartition("/")
         is_free = key in _FREE or (is_other_data and key.startswith(f"{Dataset.path}."))
         if values[0] != values[1] and not is_free and not (had_none and pipeline == "eval"):
-            changed.setdefault("transform.steps" if key == "stages" else key, values)
-    for key, (found, expected) in changed.items():
-        yield Fault(
-            where=key,
-            found=show(found),
-            expected=f"{show(expected)}, as in the training: only the data and the speed may differ",
-            remedy="leave it out, or train a model with it",
-        )
+            changed.setdefault(key, values)
+    overrides = {key: override for key in changed for override in keys if _sets(override, key)}
+    for key, (found, expected) in sorted(changed.items(), key=lambda item: overrides.get(item[0], item[0])):
+        if key in overrides or not overrides:  # all others follow from these
+            yield Fault(
+                where=overrides.get(key, key),
+                found=show(found),
+                expected=f"{show(expected)}, as in the training: only the data and the speed may differ",
+                remedy="leave it out, or train a model with it",
+            )
     if _model_sees(now) != _model_sees(then):
         found, expected = str(now.spec.dataset.examples), f"{then.spec.dataset.examples}, as in the training"
         yield Fault(where=Dataset.path, found=found, expected=expected, remedy="choose a dataset with these features")
+
+
+def _sets(override: str, value: str) -> bool:
+    """Return whether the key of an override is that of a plan's value, whose stage has a longer path."""
+    (*_, name), (*_, last) = override.split("."), value.split(".")
+    return name == last and override.partition(".")[0] == value.partition(".")[0]
 
 
 def _model_sees(planned: Plan) -> tuple[dict[str, Feature], str]:
