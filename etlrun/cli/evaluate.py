@@ -66,7 +66,7 @@ def _print(of: Evaluation, paths: Sequence[Path]) -> None:
     print(f"loss      {of.loss:.4f}{_then(of, 'loss')}")
     if of.accuracy is not None:
         print(f"accuracy  {_share(of.accuracy)}{_then(of, 'accuracy')}")
-        print(f"calibration error {number(of.calibration_error, 4)}")
+        print(f"error     {number(of.calibration_error, 4)}, the expected calibration error")
         print(f"method    {of.method}")
     else:
         print(f"errors    mean squared {number(of.squared_error, 4)}, mean absolute {number(of.absolute_error, 4)}")

@@ -92,7 +92,7 @@ class Evaluation:
     mistakes: list[Mistake] = field(default_factory=list)
 
     def as_json(self) -> str:
-        """Return it as JSON, a value a line but for lists of figures."""
+        """Return it as JSON."""
         return json.dumps(finite(dataclasses.asdict(self)), indent=1) + "\n"
 
 
