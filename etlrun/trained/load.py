@@ -191,6 +191,8 @@ def _overlaid(config: Mapping[str, Any], after: dict[str, Any], keys: set[str], 
     dataset, before = after["dataset"], config["dataset"]
     if SPLIT in keys:
         dataset["eval_split"] = dataset["split"]
+        if Dataset.path not in keys:
+            dataset["split"] = before["split"]
     elif not reads_split and dataset["eval_split"] is None:
         dataset["eval_split"] = dataset["split"]  # so that the steps of the validation are planned
     if dataset.get("on_corrupt") in _ON_CORRUPT:  # what the training could not skip, this pass can
