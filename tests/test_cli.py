@@ -61,6 +61,8 @@ def without_import_times(stderr: str) -> str:
         (["runs", "gc", "."], 0),
         (["report", "nowhere"], 1),
         (["prepare", "nowhere", "--name", "own"], 1),
+        (["evaluate", "nowhere"], 1),
+        (["predict", "nowhere", "photos"], 1),
         (["load.batch_size=0"], 2),
         (["show", "load.batch_size=0"], 2),
         (["--multirun", "load.batch_size=0,1"], 2),

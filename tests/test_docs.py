@@ -31,11 +31,13 @@ ELSEWHERE = {
     "tensorboard": "is a server, which does not end",
     "python pipeline.py": "downloads photos and weights, and trains for minutes; test_eject runs such programs",
     "benchmarks.exercise": "takes most of an hour, and photos; its table is what it has printed",
+    "dataset.dir=NEW_PHOTOS": "wants photos with the classes of a run; test_evaluate has some",
     "hydra/sweeper=optuna": "wants another package; test_plugins runs it where that is there",
 }
 """Commands that are not run here, and why."""
 NO_OVERRIDES = re.compile(
-    rf"{ETLRUN} (plan (?!-m)|eject|diff|check|report|freeze|prepare|schema|runs|cache (?!why)|-m sweep\.resume)"
+    rf"{ETLRUN} (plan (?!-m)|eject|diff|check|report|freeze|prepare|schema|runs|evaluate|predict|cache (?!why)"
+    r"|-m sweep\.resume)"
 )
 """Commands to which no override is appended: they take none, or show what an override does."""
 
@@ -113,6 +115,13 @@ WAYS = {
     "runs gc --keep 20 --older-than 30d --failed --yes": Way(after="extract=interleave cache=disk"),
     "runs rm RUN --yes": Way(after="extract=interleave cache=disk"),
     "cache gc --max-bytes N": Way(after="extract=interleave cache=disk"),
+    "trainer.epochs=8": Way(
+        more=("model.trainable=false", "transform.resize.size=[32,32]", "load.batch_size=16", "trainer.epochs=1")
+    ),
+    "evaluate RUN": Way(after="trainer.epochs=8"),
+    "evaluate RUN 'dataset.split=\"train[:10%]\"'": Way(after="trainer.epochs=8"),
+    "predict RUN photos": Way(after="trainer.epochs=8"),
+    "predict RUN dataset.split=train --top 1 --format jsonl": Way(after="trainer.epochs=8"),
     "experiment=naive": Way(more=BRIEF),
     "experiment=parallel": Way(more=BRIEF),
     "experiment=cats_vs_dogs": Way(more=BRIEF),

@@ -87,6 +87,18 @@ def _runs(arguments: list[str]) -> None:
     runs.main(arguments)
 
 
+def _evaluate(arguments: list[str]) -> None:
+    from etlrun.cli import evaluate  # imports what only the use of trained models needs
+
+    evaluate.main(arguments)
+
+
+def _predict(arguments: list[str]) -> None:
+    from etlrun.cli import predict  # imports what only the use of trained models needs
+
+    predict.main(arguments)
+
+
 def _run(arguments: list[str]) -> None:
     if any(argument.split("=")[0] in HYDRA_ANSWERS for argument in arguments):
         launch.launch(arguments)
@@ -195,4 +207,6 @@ COMMANDS = {
     "prepare": _prepare,
     "schema": _schema,
     "runs": _runs,
+    "evaluate": _evaluate,
+    "predict": _predict,
 }

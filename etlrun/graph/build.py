@@ -58,7 +58,7 @@ class Pipeline:
         self._without_cache = by_number([*before, *after])
         if cache is not None and keeper is None:
             self._before = staged(counted(self._before, self._kept, context), cache, context)
-        self._before = self._before.with_options(_as_written())  # which apply to all datasets derived from it
+        self._before = self._before.with_options(as_written())  # which apply to all datasets derived from it
         self._number, self._skipped, self.filling_s = 0, 0, 0.0
         batches = self._build(self._unread(context), self._ahead)
         _check(batches, stages[-1].gives)
@@ -114,7 +114,7 @@ class Pipeline:
         if context.skipped is not None and self.keeper is None and not self._has_memory:
             whole = whole or [planned for planned in self.stages if planned not in self._ahead]
         if whole:
-            return self._continued(None, whole, context).with_options(_as_written())
+            return self._continued(None, whole, context).with_options(as_written())
         dataset = self._before
         if self.keeper is not None and mode is not None:
             dataset = disk.written(dataset, self.keeper, tf.cast(mode, tf.int64))
@@ -141,7 +141,7 @@ class Pipeline:
         """Return the batches of the next pass and all later ones; prefetching continues across passes."""
         self._fill_first()
         self.context.passes_begun.assign(self._number)
-        return self._build(self._begun().repeat(), self._ahead).with_options(_as_written())
+        return self._build(self._begun().repeat(), self._ahead).with_options(as_written())
 
     def _begun(self) -> tf.data.Dataset:
         as_is = tf.autograph.experimental.do_not_convert
@@ -174,7 +174,7 @@ class Pipeline:
             numbers = self._build(tf.data.Dataset.range(count), shuffling, context)
         if context.skipped is not None:
             numbers = numbers.skip(context.skipped)
-        numbers = numbers.with_options(_as_written())
+        numbers = numbers.with_options(as_written())
         if others[0].gives.batch_size is None:
             batches = self._build(disk.read_each(numbers, self.keeper, kept), others, context)  # type: ignore[arg-type]
         else:
@@ -206,10 +206,10 @@ class Pipeline:
             return self._build(self._before, after)
         if from_cache and self.keeper is not None and self.keeper.count:
             return self._read(after, self.keeper.count, self.context)
-        return self._build(None, [*before, *after]).with_options(_as_written())
+        return self._build(None, [*before, *after]).with_options(as_written())
 
 
-def _as_written() -> tf.data.Options:
+def as_written() -> tf.data.Options:
     """Return options without graph rewrites, which make serial maps parallel, fuse them with batch, or add prefetch.
 
     The config decides about these, and measurements need separate stages. AUTOTUNE is not a rewrite. Searching for

@@ -111,6 +111,8 @@ class Read(Part):
     """Number of files with these examples."""
     bytes: int = 0
     """Total size of these files."""
+    classes: list[str] | None = None
+    """Names of the classes, in the order of the model's outputs; null if unknown, or if the target is no class."""
     digest: dict[str, str | None] = {}
     """Digest of the records that each pipeline read, 16 hex digits; null if their files changed during the run."""
 

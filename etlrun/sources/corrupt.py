@@ -123,10 +123,11 @@ def corrupt_records(source: Source, split: Split) -> Iterator[CorruptRecord]:
         WorldError: A file can't be opened or read.
     """
     for shard in split.shards:
-        yield from _in_shard(source, split, shard)
+        yield from in_shard(source, split, shard)
 
 
-def _in_shard(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRecord]:
+def in_shard(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRecord]:
+    """Yield the corrupt records of a shard of `split`, or of a part of one; raises as `corrupt_records` does."""
     parse = source.parser()
     for number, record in records_of(source, split, shard):
         if isinstance(record, CorruptRecord):

@@ -162,6 +162,17 @@ def listed(folder: Path, where: str) -> Listing:
     )
 
 
+def below(folder: Path, faults: list[Fault], ignored: list[str]) -> Iterator[str]:
+    """Yield the paths of all images in `folder` and the folders within it; links are followed.
+
+    Folders that can't be read and circles of links are added to `faults`, files of other suffixes to `ignored`.
+    """
+    walk = _Walk(folder=folder)
+    yield from (str(folder / image.path) for image in _images(folder, "", (), walk))
+    faults.extend(walk.faults)
+    ignored.extend(Path(path).as_posix() for path in walk.ignored)
+
+
 def ordered(images: Iterable[ImageFile]) -> tuple[ImageFile, ...]:
     """Return images in the order of the SHA-256 of their paths."""
     return tuple(sorted(images, key=lambda image: hashlib.sha256(os.fsencode(image.path)).digest()))

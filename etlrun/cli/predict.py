@@ -1,0 +1,157 @@
+"""`etlrun predict`: predictions of a run's model for images or a split."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from etlrun.cli.launch import refuse_unwritable
+from etlrun.errors import ConfigError, EtlrunError, Fault, printable
+from etlrun.record.record import replacing
+from etlrun.stages.dataset import Dataset
+
+if TYPE_CHECKING:
+    from etlrun.trained.load import Trained
+    from etlrun.trained.numbered import Lost
+    from etlrun.trained.paths import Found
+
+_NAMED = 5
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="etlrun predict",
+        description="Predict images with the model of a run and the run's validation pipeline.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a completed run")
+    parser.add_argument(
+        "given",
+        nargs="*",
+        metavar="PATH|OVERRIDE",
+        help="image files and folders of them; or dataset.split=SPLIT for examples of a dataset",
+    )
+    parser.add_argument("--format", choices=["csv", "jsonl"], default="csv", help="CSV (default) or JSON lines")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; default: standard output")
+    parser.add_argument("--top", type=int, metavar="K", help="only the K likeliest classes; default: all")
+    parser.add_argument(
+        "--on-corrupt",
+        choices=["raise", "skip"],
+        default="raise",
+        help="end at the first image that can't be used (default), or list all of them on standard error",
+    )
+    return parser
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Predict images or examples, and write a row for each.
+
+    Raises:
+        EtlrunError: The run, a path, an override, an image or the model is unfit.
+    """
+    known = _parser().parse_intermixed_args(arguments)
+    run, images = _checked(known)
+    if known.output is not None:
+        refuse_unwritable(known.output.parent, "--output")
+    from etlrun.trained.model import note, ready  # starts TensorFlow, so only after all arguments have been checked
+
+    for text in _notes(images):
+        note(text)
+    with ready(run) as model:
+        from etlrun.prepare.prepare import progress
+        from etlrun.trained.predict import names, of_files, of_split, predict
+        from etlrun.trained.rows import FORMATS
+
+        reading = of_files(run, images.files) if images else of_split(run, model)
+        outputs, classes = int(model.output_shape[-1]), names(run, model)
+        with _opened(known.output) as file, progress() as begin:
+            writer = FORMATS[known.format](file, classes, outputs, known.top and min(known.top, outputs))
+            lost = predict(reading, model, writer, begin("predicted", reading.split.num_examples))
+    _say_lost(lost, reading.split.num_examples)
+
+
+def _notes(images: Found | None) -> Iterator[str]:
+    """Yield what is left out of the images."""
+    ignored, again = (images.ignored, images.again) if images else ((), 0)
+    if ignored:
+        named = ", ".join(printable(path) for path in ignored[:_NAMED]) + (", …" if ignored[_NAMED:] else "")
+        count = "1 file" if len(ignored) == 1 else f"{len(ignored):,} files"
+        verb = "is" if len(ignored) == 1 else "are"
+        yield f"{count} without the suffix of an image {verb} left out: {named}."
+    if again:
+        yield f"{'1 path is' if again == 1 else f'{again:,} paths are'} named again, and predicted once."
+
+
+def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None]:
+    """Return the run, and the images if paths are given; `EtlrunError` with all faults."""
+    from etlrun.trained.load import trained
+    from etlrun.trained.paths import found, is_override
+
+    paths = [word for word in known.given if not is_override(word)]
+    words = [word for word in known.given if is_override(word)]
+    faults, run, images = list(_faults(known, paths, words)), None, None
+    is_config = True
+    try:
+        run = trained(known.run, [f"dataset.on_corrupt={known.on_corrupt}", *words], reads_split=not paths)
+    except EtlrunError as error:
+        faults += error.faults
+        is_config = isinstance(error, ConfigError)
+    try:
+        images = found(paths) if paths else None
+    except EtlrunError as error:
+        faults += error.faults
+        is_config = False
+    if run is not None and paths:
+        faults += _unfit_for_files(run)
+    if faults or run is None:
+        raise ConfigError(faults) if is_config else EtlrunError(faults)
+    return run, images
+
+
+def _faults(known: argparse.Namespace, paths: Sequence[str], words: Sequence[str]) -> Iterator[Fault]:
+    of_dataset = [word for word in words if word.startswith(Dataset.path)]
+    if not paths and not of_dataset:
+        found, expected = "no images to predict", "image files, folders of them, or dataset.split=SPLIT"
+        yield Fault(where="PATH", found=found, expected=expected, remedy="name some")
+    if paths and of_dataset:
+        found, remedy = f"{paths[0]}, and {of_dataset[0]}", "leave one out"
+        yield Fault(where="PATH", found=found, expected="either paths or a dataset", remedy=remedy)
+    if known.top is not None and known.top < 1:
+        yield Fault(where="--top", found=str(known.top), expected="a positive integer")
+
+
+def _unfit_for_files(run: Trained) -> Iterator[Fault]:
+    flow = run.then.spec.dataset.examples
+    if [flow.features[name].format for name in flow.inputs] != ["image"]:
+        expected = "a model of a single image, or dataset.split=SPLIT"
+        yield Fault(where="PATH", found=f"images for a model of {', '.join(flow.inputs)}", expected=expected)
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[TextIO]:
+    """Open the file to write, which appears when it is complete; paths of files may be no Unicode."""
+    if path is None:
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(errors="surrogateescape")
+        yield sys.stdout
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        replacing(path) as temporary,
+        temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
+    ):
+        yield file
+
+
+def _say_lost(lost: Sequence[Lost], examples: int) -> None:
+    """List the examples that could not be read on standard error; status 1 if none is left."""
+    for of in lost:
+        print(f"skipped   {of.place}: {of.reason}", file=sys.stderr)
+    if lost:
+        print(f"etlrun: {len(lost):,} of {examples:,} skipped", file=sys.stderr)
+    if len(lost) == examples:
+        raise SystemExit(EtlrunError.status)

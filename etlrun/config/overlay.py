@@ -1,0 +1,59 @@
+"""Overrides of a config that is composed already, such as the frozen one of a run."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+
+from etlrun.config.overrides import parsed
+from etlrun.config.request import Request, composed
+from etlrun.errors import ConfigError, Fault, did_you_mean
+from etlrun.plan.spec import GROUPS
+
+
+def overlaid(
+    config: Mapping[str, Any], words: Sequence[str], config_dir: str | None
+) -> tuple[dict[str, Any], set[str]]:
+    """Return `config` with overrides, and their keys: options replace whole groups, values replace single ones.
+
+    Options are those of the project's configs, and of the folder `config_dir`.
+
+    Raises:
+        ConfigError: Overrides are not in Hydra's grammar, have several values, or name an unknown group or option.
+    """
+    overrides, faults = parsed(words, None)
+    faults += [fault for override in overrides for fault in _unfit(override)]
+    overlay = copy.deepcopy(dict(config))
+    for override in sorted(overrides, key=lambda override: "." in override.key_or_group):  # groups first, as in Hydra
+        *path, name = override.key_or_group.split(".")
+        if not path and name in GROUPS:
+            try:
+                overlay[name] = composed(Request(overrides=[str(override.input_line)], config_dir=config_dir))[name]
+            except ConfigError as error:
+                faults += [dataclasses.replace(fault, where=name) for fault in error.faults]
+        elif path:
+            _set(overlay, path, name, override.value())
+    if faults:
+        raise ConfigError(faults)
+    return overlay, {override.key_or_group for override in overrides}
+
+
+def _unfit(override: Override) -> Iterator[Fault]:
+    key, known = override.key_or_group, GROUPS
+    if override.is_delete() or override.is_add() or override.is_sweep_override():
+        found = "several values" if override.is_sweep_override() else str(override.input_line)
+        yield Fault(where=key, found=found, expected="KEY=VALUE with one value, for a key of the run's config")
+    elif "." not in key and key not in known:
+        listed, remedy = f"one of the groups {', '.join(known)}", did_you_mean(key, known)
+        yield Fault(where=key, found="an unknown group", expected=listed, remedy=remedy)
+
+
+def _set(values: dict[str, Any], path: Sequence[str], name: str, value: Any) -> None:
+    for key in path:
+        inner = values.get(key)
+        values[key] = values = inner if isinstance(inner, dict) else {}
+    values[name] = value

@@ -1,0 +1,141 @@
+"""Figures of predictions: accuracy, confusions, precision, recall and F1 with intervals, and calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+LEVEL = 0.95
+"""Probability that an interval covers."""
+_BINS, _RESAMPLES = 15, 2000
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Share:
+    """A figure from 0 to 1 with the ends of its interval; None where it is not defined, as 0 of 0."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfClass:
+    """Figures of one class.
+
+    Attributes:
+        name: Its name.
+        examples: Examples of the class.
+        predicted: Examples that are predicted to be of the class.
+        precision: Share of the predicted examples that are of the class.
+        recall: Share of the examples of the class that are predicted so.
+        f1: Harmonic mean of both.
+    """
+
+    name: str
+    examples: int
+    predicted: int
+    precision: Share
+    recall: Share
+    f1: Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bin:
+    """Examples with similar confidence, the probability of the predicted class.
+
+    Attributes:
+        low: Lower end of the confidence, which is above it.
+        high: Upper end, included.
+        examples: Number of examples.
+        confidence: Their mean confidence; None without examples. `accuracy` is that of their predictions.
+    """
+
+    low: float
+    high: float
+    examples: int
+    confidence: float | None
+    accuracy: float | None
+
+
+def wilson(hits: int, of: int) -> Share:
+    """Return the share `hits` / `of` with the score interval of Wilson (JASA 1927), without continuity correction."""
+    if not of:
+        return Share(None)
+    z, share = NormalDist().inv_cdf(0.5 + LEVEL / 2), hits / of
+    centre = (share + z * z / (2 * of)) / (1 + z * z / of)
+    half = z / (1 + z * z / of) * (share * (1 - share) / of + z * z / (4 * of * of)) ** 0.5
+    return Share(share, max(0.0, centre - half), min(1.0, centre + half))
+
+
+def f1(hits: int, wrongly: int, missed: int, of: int) -> Share:
+    """Return F1 with the percentile interval of 2,000 bootstrap samples (Efron, Annals of Statistics 1979).
+
+    A sample of the examples changes F1 by these counts alone: true and false positives, false negatives, others. They
+    are drawn as a multinomial with a fixed seed.
+    """
+    if not hits + wrongly + missed:
+        return Share(None)
+    counts = np.array([hits, wrongly, missed, of - hits - wrongly - missed])
+    drawn = np.random.default_rng(0).multinomial(of, counts / of, _RESAMPLES)
+    below = 2 * drawn[:, 0] + drawn[:, 1] + drawn[:, 2]
+    values = (2 * drawn[:, 0] / np.maximum(below, 1))[below > 0]
+    low, high = np.quantile(values, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
+    return Share(2 * hits / (2 * hits + wrongly + missed), float(low), float(high))
+
+
+def confusion(labels: Ints, predicted: Ints, classes: int) -> Ints:
+    """Return the number of examples by class (row) and predicted class (column); int64 (classes, classes)."""
+    return np.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
+
+
+def of_classes(counts: Ints, names: Sequence[str]) -> list[OfClass]:
+    """Return the figures of each class from a confusion matrix."""
+    total, found = int(counts.sum()), []
+    for place, name in enumerate(names):
+        hits, examples, predicted = (
+            int(of) for of in (counts[place, place], counts[place].sum(), counts[:, place].sum())
+        )
+        found.append(
+            OfClass(
+                name=name,
+                examples=examples,
+                predicted=predicted,
+                precision=wilson(hits, predicted),
+                recall=wilson(hits, examples),
+                f1=f1(hits, predicted - hits, examples - hits, total),
+            )
+        )
+    return found
+
+
+def calibration(confidence: Floats, is_right: npt.NDArray[np.bool_]) -> tuple[list[Bin], float]:
+    """Return 15 bins of equal width, and the expected calibration error: the mean gap of confidence and accuracy.
+
+    Source: Guo et al., "On Calibration of Modern Neural Networks", ICML 2017, equations 2 to 5.
+    """
+    edges = np.linspace(0, 1, _BINS + 1)
+    of = np.clip(np.searchsorted(edges, confidence, "left") - 1, 0, _BINS - 1)
+    bins, error = [], 0.0
+    for place in range(_BINS):
+        inside = of == place
+        examples = int(inside.sum())
+        means = (float(confidence[inside].mean()), float(is_right[inside].mean())) if examples else (None, None)
+        if means[0] is not None and means[1] is not None:
+            error += examples / len(confidence) * abs(means[0] - means[1])
+        ends = (float(edges[place]), float(edges[place + 1]))
+        bins.append(Bin(low=ends[0], high=ends[1], examples=examples, confidence=means[0], accuracy=means[1]))
+    return bins, error
+
+
+def crossentropies(probabilities: npt.NDArray[Any], labels: Ints) -> Floats:
+    """Return the negative logarithm of the probability of the right class, of each example; (examples,)."""
+    right = probabilities[np.arange(len(labels)), labels].astype(np.float64)
+    return -np.log(np.maximum(right, np.finfo(np.float32).tiny))

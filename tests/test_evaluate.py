@@ -1,0 +1,124 @@
+"""Evaluations: the losses of the run's own validation, of classes and of numbers, in all forms."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from etlrun.graph.build import Pipeline
+from etlrun.run.session import contexts_of
+from etlrun.sources.open import open_source
+from etlrun.trained.evaluate import evaluate
+from etlrun.trained.load import trained
+from etlrun.trained.model import ready
+from etlrun.trained.page import html
+from tests.boxes import MINE, ran, words_of
+from tests.own import write_photos
+from tests.pages import chromium, opened
+from tests.pictures import damaged, int_feature, with_feature
+from tests.runs import summary_of
+from tests.trained import outputs_of, refused, said, trained_run, validation_of
+
+
+@pytest.fixture(scope="module")
+def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained_run(tmp_path_factory.mktemp("trained") / "run", tiny, "cache=none")
+
+
+def test_loss_and_accuracy_are_those_of_the_last_epoch(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(said(capsys, "evaluate", run, "--format", "json"))
+    last = summary_of(run)["epochs"][-1]
+    assert found["loss"] == pytest.approx(last["val_loss"], rel=1e-6)
+    assert found["accuracy"]["value"] == pytest.approx(last["val_accuracy"], rel=1e-6)
+    assert found["then"] == {"loss": last["val_loss"], "accuracy": last["val_accuracy"]}
+    assert (found["dataset"], found["split"], found["examples"]) == ("tiny_pictures/1.2.0", "train[80%:]", 10)
+    assert json.loads((run / "evaluations" / "train[80%:].json").read_text()) == found
+
+
+def test_figures_and_mistakes_are_those_of_the_predictions(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(said(capsys, "evaluate", run, "--format", "json"))
+    outputs = outputs_of(run)
+    labels = np.concatenate([targets.numpy() for _, targets in validation_of(run).dataset])
+    predicted = outputs.argmax(axis=1)
+    assert [sum(row) for row in found["confusion"]] == np.bincount(labels, minlength=2).tolist()
+    assert [of["predicted"] for of in found["classes"]] == np.bincount(predicted, minlength=2).tolist()
+    assert [of["name"] for of in found["classes"]] == ["dark", "bright"]
+    losses = -np.log(outputs[np.arange(10), labels])
+    wrong = sorted(losses[labels != predicted], reverse=True)
+    assert [of["loss"] for of in found["mistakes"]] == pytest.approx(wrong, rel=1e-5)
+    assert sum(of["examples"] for of in found["calibration"]) == 10
+
+
+def test_another_split_is_named_and_kept_beside(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = said(capsys, "evaluate", run, 'dataset.split="train[:10%]"', "load.prefetch=0").splitlines()
+    assert lines[0] == "data      tiny_pictures/1.2.0 train[:10%], 5 examples"
+    assert "in the last epoch" not in "".join(lines)
+    assert lines[-2:] == [
+        f"results   {run}/evaluations/train[:10%].json",
+        f"page      {run}/evaluations/train[:10%].html",
+    ]
+
+
+def test_own_photos_are_evaluated_by_the_names_of_their_classes(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos = write_photos(tmp_path / "photos")
+    words = ["dataset=folder", f"dataset.dir={photos}", "dataset.split=train"]
+    assert refused(capsys, "evaluate", run, *words) == [
+        f"  {photos}: found the classes cross, disc; expected dark, bright, which the model was trained on",
+        "    -> choose a dataset with the same classes in the same order",
+    ]
+    assert not list((run / "evaluations").glob("photos*"))
+    other = tmp_path / "run"
+    shutil.copytree(run, other)
+    summary = json.loads((other / "summary.json").read_text())
+    summary["dataset"]["classes"] = ["cross", "disc"]
+    (other / "summary.json").write_text(json.dumps(summary))
+    found = json.loads(said(capsys, "evaluate", other, *words, "--format", "json"))
+    assert (found["name"], found["examples"], found["then"]) == ("photos train", 12, {})
+    assert {path.name for path in (other / "evaluations").glob("photos*")} == {"photos train.json", "photos train.html"}
+
+
+def test_corrupt_records_end_it_or_are_listed(
+    run: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shard = damaged(tiny, tmp_path / "data", with_feature("label", int_feature(7)))
+    words = [f"dataset.data_dir={tmp_path / 'data'}", "dataset.split=train"]
+    assert refused(capsys, "evaluate", run, *words) == [
+        f"  {shard}, record 5: found label 7; expected a label from 0 to 1",
+        "    -> prepare the dataset again, or set dataset.on_corrupt=skip to skip and list such records",
+    ]
+    found = json.loads(said(capsys, "evaluate", run, *words, "dataset.on_corrupt=skip", "--format", "json"))
+    assert found["examples"] == 47
+    assert found["skipped"] == [{"place": f"{shard}, record 5", "reason": "label 7"}]
+
+
+def test_a_target_that_is_no_class_has_errors(boxes: Path, tmp_path: Path) -> None:
+    status, summary = ran(tmp_path, words_of(boxes), "linear")
+    assert status == 0
+    loaded = trained(tmp_path, [], MINE)
+    with ready(loaded) as model:
+        found = evaluate(loaded, model, [])
+    context = contexts_of(loaded.plan, open_source(loaded.plan.spec.dataset))["validation"]
+    batches = [*Pipeline(loaded.plan.evaluation, context).dataset]
+    prices = np.concatenate([targets.numpy() for _, targets in batches])
+    values = np.concatenate([model.predict(inputs, verbose=0)[:, 0] for inputs, _ in batches])
+    result = found.result
+    assert result.loss == pytest.approx(summary["epochs"][-1]["val_loss"], rel=1e-6)
+    assert result.squared_error == pytest.approx(((values - prices) ** 2).mean(), rel=1e-5)
+    assert result.absolute_error == pytest.approx(np.abs(values - prices).mean(), rel=1e-5)
+    assert (result.accuracy, result.classes, found.images) == (None, [], [None] * 10)
+    assert result.mistakes[0].loss == pytest.approx(((values - prices) ** 2).max(), rel=1e-5)
+    assert "<h2>Largest errors</h2>" in html(found, "a test")
+
+
+def test_the_page_shows_the_mistakes(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said(capsys, "evaluate", run)
+    page = run / "evaluations" / "train[80%:].html"
+    mistakes = json.loads(page.with_suffix(".json").read_text())["mistakes"]
+    assert "<h2>Worst mistakes</h2>" in page.read_text()
+    assert page.read_text().count('<img src="data:image/') == len(mistakes) > 0
+    with chromium() as browser, opened(browser, page):
+        assert "tiny_pictures/1.2.0 train[80%:]: 10 examples" in browser.page_source

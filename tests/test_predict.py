@@ -1,0 +1,235 @@
+"""Predictions: bit for bit those of the run's validation, of splits and of files, and what can't be predicted."""
+
+import csv
+import io
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.pictures import damaged, jpeg, truncate
+from tests.trained import outputs_of, refused, said, trained_run, validation_of, with_summary
+
+NAMES = ("dark", "bright")
+BROKEN_JPEG = "an image that can't be decoded: jpeg::Uncompress failed. Invalid JPEG data or crop window."
+EMPTY = "an image that can't be decoded: Input is empty."
+
+
+@pytest.fixture(scope="module")
+def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained_run(tmp_path_factory.mktemp("trained") / "run", tiny, "cache=none")
+
+
+@pytest.fixture(scope="module")
+def outputs(run: Path) -> npt.NDArray[np.float32]:
+    return outputs_of(run)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Three images in a folder and one below it, and a note."""
+    folder = tmp_path / "photos"
+    (folder / "more").mkdir(parents=True)
+    for number, name in enumerate(("a.jpg", "b.JPEG", "c.jpg", "more/d.jpg")):
+        (folder / name).write_bytes(jpeg(number))
+    (folder / "notes.txt").write_text("no image")
+    return folder
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def probabilities(rows: list[dict[str, str]]) -> npt.NDArray[np.float32]:
+    return np.array([[np.float32(row[f"probability_{name}"]) for name in NAMES] for row in rows])
+
+
+@pytest.mark.parametrize("extract", ["", "transform.num_parallel_calls=1"])
+def test_a_split_is_predicted_as_the_run_validates_it(
+    extract: str, run: Path, outputs: npt.NDArray[np.float32], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = rows_of(said(capsys, "predict", run, *filter(None, [extract]), 'dataset.split="train[80%:]"'))
+    assert np.array_equal(probabilities(rows), outputs)
+    assert [row["class"] for row in rows] == [NAMES[place] for place in outputs.argmax(axis=1)]
+
+
+def test_files_are_predicted_as_the_run_validates_their_bytes(
+    run: Path, outputs: npt.NDArray[np.float32], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = validation_of(run)
+    records = pipeline.uncached(pipeline.stages[:1])
+    parse = pipeline.context.source.parser()
+    for number, record in enumerate(records):
+        (tmp_path / f"{number:02}.jpg").write_bytes(parse(record)["image"].numpy())
+    rows = rows_of(said(capsys, "predict", run, tmp_path))
+    assert [row["path"] for row in rows] == [str(tmp_path / f"{number:02}.jpg") for number in range(10)]
+    assert np.array_equal(probabilities(rows), outputs)
+
+
+def test_the_rows_of_both_formats_say_the_same(run: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rows_of(said(capsys, "predict", run, photos / "a.jpg", photos / "c.jpg"))
+    lines = [
+        json.loads(line)
+        for line in said(capsys, "predict", run, photos / "a.jpg", photos / "c.jpg", "--format", "jsonl").splitlines()
+    ]
+    assert [line["path"] for line in lines] == [row["path"] for row in rows]
+    for line, row in zip(lines, rows, strict=True):
+        assert line["class"] == row["class"] == next(iter(line["probabilities"]))
+        shares = {name: float(row[f"probability_{name}"]) for name in NAMES}
+        assert line["probabilities"] == shares
+        assert [*line["probabilities"].values()] == sorted(shares.values(), reverse=True)
+    top = rows_of(said(capsys, "predict", run, photos / "a.jpg", "--top", "1"))
+    likeliest = {"path": rows[0]["path"], "class_1": rows[0]["class"]}
+    assert top == [likeliest | {"probability_1": rows[0][f"probability_{rows[0]['class']}"]}]
+
+
+def test_folders_are_searched_and_a_file_is_predicted_once(
+    run: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out" / "rows.csv"
+    cwd = os.path.relpath(photos)
+    assert said(capsys, "predict", run, photos / "c.jpg", photos, Path(cwd) / "a.jpg", "--output", output) == ""
+    rows = rows_of(output.read_text())
+    assert [row["path"] for row in rows] == [str(photos / name) for name in ("c.jpg", "a.jpg", "b.JPEG", "more/d.jpg")]
+    assert [*output.parent.iterdir()] == [output]
+    capsys.readouterr()
+    said_twice = said(capsys, "predict", run, photos, photos, "--output", output)
+    assert said_twice == ""
+
+
+def test_what_is_left_out_is_noted(run: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from etlrun.cli import main as cli
+
+    cli.main(["predict", str(run), str(photos), str(photos / "a.jpg")])
+    assert capsys.readouterr().err.splitlines() == [
+        "note  1 file without the suffix of an image is left out: notes.txt.",
+        "note  1 path is named again, and predicted once.",
+    ]
+
+
+def test_broken_images_are_listed_and_the_others_keep_their_places(
+    run: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from etlrun.cli import main as cli
+
+    whole = rows_of(said(capsys, "predict", run, photos))
+    (photos / "b.JPEG").write_bytes(b"")
+    (photos / "b2.jpg").write_bytes(jpeg(1)[:300])
+    cli.main(["predict", str(run), str(photos), "--on-corrupt", "skip"])
+    captured = capsys.readouterr()
+    rows = rows_of(captured.out)
+    assert [row["path"] for row in rows] == [str(photos / name) for name in ("a.jpg", "c.jpg", "more/d.jpg")]
+    np.testing.assert_allclose(probabilities(rows), probabilities([whole[0], *whole[2:]]), rtol=1e-6)
+    assert [line for line in captured.err.splitlines() if not line.startswith("note")] == [
+        f"skipped   {photos}/b.JPEG: {EMPTY}",
+        f"skipped   {photos}/b2.jpg: {BROKEN_JPEG}",
+        "etlrun: 2 of 5 skipped",
+    ]
+
+
+def test_a_broken_image_ends_the_command_and_leaves_no_file(
+    run: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (photos / "more" / "d.jpg").write_bytes(b"")
+    message = refused(capsys, "predict", run, photos / "more", photos / "c.jpg", "--output", tmp_path / "rows.csv")
+    assert message == [
+        f"  {photos}/more/d.jpg: found {EMPTY.removesuffix('.')}.; expected a complete image file",
+        "    -> restore or remove the file, or pass --on-corrupt skip to list and leave out such records",
+    ]
+    assert not (tmp_path / "rows.csv").exists()
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        said(capsys, "predict", run, photos / "more", "--on-corrupt", "skip")
+    assert ended.value.code == 1
+
+
+def test_a_truncated_shard_loses_its_last_records_alone(
+    run: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from etlrun.cli import main as cli
+
+    shard = damaged(tiny, tmp_path / "data", truncate)
+    words = ["predict", str(run), f"dataset.data_dir={tmp_path / 'data'}", "dataset.split=train"]
+    whole = {row["path"].replace(str(tiny), ""): row for row in rows_of(said(capsys, *words[:2], words[3]))}
+    cli.main([*words, "--on-corrupt", "skip"])
+    captured = capsys.readouterr()
+    rows = {row["path"].replace(str(tmp_path / "data"), ""): row for row in rows_of(captured.out)}
+    name = str(shard).replace(str(tmp_path / "data"), "")
+    assert whole.keys() - rows.keys() == {f"{name}, record {number}" for number in range(5, 12)}
+    for place, row in rows.items():
+        assert float(row["probability_dark"]) == pytest.approx(float(whole[place]["probability_dark"]), rel=1e-6)
+    assert captured.err.splitlines()[0].startswith(f"skipped   {shard}, record 5: truncated record")
+    assert captured.err.splitlines()[-1] == "etlrun: 7 of 48 skipped"
+    message = refused_after_rows(capsys, *words)
+    assert message[0].startswith(f"  {shard}, record 5: found truncated record at ")
+    assert message[1].endswith("or pass --on-corrupt skip to list and leave out such records")
+
+
+def refused_after_rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    with pytest.raises(SystemExit) as ended:
+        said(capsys, *arguments)
+    assert ended.value.code == 1
+    return capsys.readouterr().err.splitlines()[1:]
+
+
+def test_classes_without_names_are_those_of_the_dataset_or_numbers(
+    run: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a run of a version that did not note them."""
+    older = tmp_path / "older"
+    shutil.copytree(run, older)
+    summary = json.loads((older / "summary.json").read_text())
+    del summary["dataset"]["classes"]
+    with_summary(older, dataset=summary["dataset"])
+    header = said(capsys, "predict", older, photos / "a.jpg").splitlines()[0]
+    assert header == "path,class,probability_dark,probability_bright"
+    config = (older / "config.yaml").read_text()
+    (older / "config.yaml").write_text(config.replace("data_dir:", "data_dir: /nowhere #"))
+    header = said(capsys, "predict", older, photos / "a.jpg").splitlines()[0]
+    assert header == "path,class,probability_0,probability_1"
+
+
+def test_all_faults_of_arguments_are_told_at_once(run: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = ".jpg, .jpeg, .png, .bmp, .gif"
+    (photos / "link.jpg").symlink_to(photos / "gone.jpg")
+    words: list[str | Path] = [
+        photos / "no.jpg",
+        photos / "notes.txt",
+        photos / "link.jpg",
+        "dataset.split=test",
+        "--top",
+        "0",
+    ]
+    assert refused(capsys, "predict", run, *words) == [
+        f"  PATH: found {photos}/no.jpg, and dataset.split=test; expected either paths or a dataset",
+        "    -> leave one out",
+        "  --top: found 0; expected a positive integer",
+        f"  {photos}/no.jpg: found no such file or folder; expected an image, a folder of images, or KEY=VALUE",
+        "    -> check the path",
+        f"  {photos}/notes.txt: found a file with the suffix '.txt'; expected a file with {kinds}",
+        "    -> convert it, or leave it out",
+        f"  {photos}/link.jpg: found a broken link; expected an image, a folder of images, or KEY=VALUE",
+        "    -> check the path",
+    ]
+    (photos / "empty").mkdir()
+    assert refused(capsys, "predict", run, photos / "empty") == [
+        f"  PATH: found no image in {photos}/empty; expected files with {kinds}",
+        "    -> check the paths",
+    ]
+    assert refused(capsys, "predict", run, status=2) == [
+        "  PATH: found no images to predict; expected image files, folders of them, or dataset.split=SPLIT",
+        "    -> name some",
+    ]
+
+
+def test_a_path_with_an_equals_sign_is_a_path_where_it_exists(
+    run: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(photos)
+    (photos / "size=2.jpg").write_bytes(jpeg(2))
+    rows = rows_of(said(capsys, "predict", run, "size=2.jpg"))
+    assert [row["path"] for row in rows] == ["size=2.jpg"]

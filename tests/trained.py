@@ -1,0 +1,63 @@
+"""A trained run, commands on it, and what Keras's own `predict` says on the run's own validation pipeline."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from etlrun.cli import main as cli
+from etlrun.graph.build import Pipeline
+from etlrun.plan.planner import plan
+from etlrun.plan.spec import parse
+from etlrun.record.record import read_config
+from etlrun.run.session import contexts_of
+from etlrun.sources.open import open_source
+from etlrun.stages import STAGES
+from tests.runs import run_here, small
+
+
+def trained_run(folder: Path, data_dir: Path, *overrides: str) -> Path:
+    """A run of one epoch on the tiny dataset, whose validation has two batches, of 8 and of 2."""
+    status, _ = run_here(folder, small(data_dir, *overrides))
+    assert status == 0
+    return folder
+
+
+def validation_of(folder: Path) -> Pipeline:
+    planned = plan(parse(read_config(folder), STAGES))
+    context = contexts_of(planned, open_source(planned.spec.dataset))["validation"]
+    return Pipeline(planned.evaluation, context)
+
+
+def outputs_of(folder: Path) -> npt.NDArray[np.float32]:
+    """What the saved model predicts of the batches of the run's validation."""
+    model = keras.models.load_model(folder / "model.keras")
+    return np.concatenate([model.predict(inputs, verbose=0) for inputs, _ in validation_of(folder).dataset])
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """What a command prints."""
+    capsys.readouterr()
+    cli.main([str(of) for of in arguments])
+    return capsys.readouterr().out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: int = 1) -> list[str]:
+    """The message of a command that prints nothing else, without the number of faults."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(of) for of in arguments])
+    captured = capsys.readouterr()
+    assert (ended.value.code, captured.out) == (status, "")
+    return captured.err.splitlines()[1:]
+
+
+def with_summary(folder: Path, **values: Any) -> None:
+    """Change values of the summary of a run; None removes one."""
+    path = folder / "summary.json"
+    summary = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({key: value for key, value in summary.items() if value is not None}))
