@@ -181,6 +181,7 @@ def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures]
         yield from _near(scans, one, other)
     for of in figures:
         yield from _balance(of)
+    yield from _turned(scans)
     yield from _too_small(plan, scans)
 
 
@@ -247,6 +248,30 @@ def _balance(split: SplitFigures) -> Iterator[Finding]:
         )
 
 
+def _turned(scans: Sequence[Scan]) -> Iterator[Finding]:
+    """Yield the finding of images that cameras mark as turned: they are read as they are stored."""
+    for number, scan in enumerate(scans):
+        yield from _chosen(
+            scan,
+            number,
+            scan.looks["is_turned"],
+            "are turned by their EXIF orientation, which TensorFlow ignores",
+            "turn the pixels before training, for instance with `exiftran -ai` or Pillow's ImageOps.exif_transpose",
+        )
+
+
+def _chosen(scan: Scan, number: int, is_chosen: Any, text: str, remedy: str) -> Iterator[Finding]:
+    """Yield the finding of the sound images of a split that are chosen, if there are any."""
+    chosen = np.flatnonzero(~scan.looks["is_broken"] & is_chosen)
+    if len(chosen):
+        yield Finding(
+            text=f"{len(chosen):,} of {len(scan.looks):,} images of {scan.split.name} {text}",
+            remedy=remedy,
+            places=tuple(scan.place(int(index)) for index in chosen[:NAMED]),
+            images=tuple((number, int(index)) for index in chosen[:NAMED]),
+        )
+
+
 def _too_small(plan: Plan, scans: Sequence[Scan]) -> Iterator[Finding]:
     """Yield the finding of images that the steps enlarge."""
     sizes = [step.stage.size for of in plan.train for step in of.steps if hasattr(step.stage, "size")]
@@ -254,13 +279,10 @@ def _too_small(plan: Plan, scans: Sequence[Scan]) -> Iterator[Finding]:
         return
     height, width = sizes[0]
     for number, scan in enumerate(scans):
-        is_small = ~scan.looks["is_broken"] & ((scan.looks["height"] < height) | (scan.looks["width"] < width))
-        chosen = np.flatnonzero(is_small)
-        if len(chosen):
-            yield Finding(
-                text=f"{len(chosen):,} of {len(scan.looks):,} images of {scan.split.name} have a side below the "
-                f"{height}x{width} pixels to which they are resized",
-                remedy="choose a smaller transform.resize.size, or replace them by larger ones",
-                places=tuple(scan.place(int(index)) for index in chosen[:NAMED]),
-                images=tuple((number, int(index)) for index in chosen[:NAMED]),
-            )
+        yield from _chosen(
+            scan,
+            number,
+            (scan.looks["height"] < height) | (scan.looks["width"] < width),
+            f"have a side below the {height}x{width} pixels to which they are resized",
+            "choose a smaller transform.resize.size, or replace them by larger ones",
+        )

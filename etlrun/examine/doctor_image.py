@@ -9,7 +9,7 @@ import imagehash
 import numpy as np
 import tensorflow as tf
 import xxhash
-from PIL import Image
+from PIL import ExifTags, Image
 
 from etlrun.errors import headline
 from etlrun.sources.pixels import too_large
@@ -24,6 +24,10 @@ _END = b"\xff\xd9"
 """Last bytes of a JPEG. TensorFlow refuses one without them; Pillow does not."""
 _DEPTH_AT = 24
 """Place of the bit depth in a PNG."""
+_UPRIGHT = 1
+"""EXIF orientation of an image whose first row is at the top and whose first column is at the left."""
+SIDE = 120
+"""Largest side of a small version for pages, in pixels."""
 _COLOURS = {"1": "grey", "L": "grey", "LA": "grey alpha", "P": "palette", "PA": "palette", "RGBA": "RGBA"}
 _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, OverflowError)
 """What Pillow raises for damaged files."""
@@ -36,6 +40,7 @@ class Look(NamedTuple):
         digest: XXH3 of its bytes, 64 bits.
         hash: Perceptual hash of 64 bits; 0 if there is none.
         is_flat: Whether it is of one colour, so that it has no perceptual hash.
+        is_turned: Whether its EXIF orientation is another than upright, which TensorFlow ignores.
         width: In pixels; 0 if it is unknown. `height` likewise.
         size_bytes: Size of the encoded image.
         format: Such as `JPEG`.
@@ -46,6 +51,7 @@ class Look(NamedTuple):
     digest: int
     hash: int = 0
     is_flat: bool = False
+    is_turned: bool = False
     width: int = 0
     height: int = 0
     size_bytes: int = 0
@@ -89,6 +95,7 @@ def _with_header(look: Look, image: Image.Image, data: bytes) -> Look:
         height=image.height,
         format=image.format or "",
         colours="16 bit" if is_deep else _COLOURS.get(image.mode, image.mode),
+        is_turned="exif" in image.info and image.getexif().get(ExifTags.Base.Orientation, _UPRIGHT) != _UPRIGHT,
     )
 
 
@@ -105,3 +112,19 @@ def _drafted(image: Image.Image, data: bytes) -> Image.Image | None:
 
 def _small(image: Image.Image) -> Image.Image:
     return image.convert("L").resize((_HASHED, _HASHED), Image.Resampling.LANCZOS)
+
+
+def opened_small(data: bytes) -> Image.Image:
+    """Return an image that can be decoded, in colour, with sides of at most `SIDE` pixels."""
+    image = Image.open(io.BytesIO(data))
+    image.draft("RGB", (2 * SIDE, 2 * SIDE))
+    small = image.convert("RGB")
+    small.thumbnail((SIDE, SIDE))
+    return small
+
+
+def small_jpeg(data: bytes) -> bytes:
+    """Return the JPEG of a small version, some kilobytes that stand for an image of any size."""
+    file = io.BytesIO()
+    opened_small(data).save(file, "JPEG", quality=90)
+    return file.getvalue()

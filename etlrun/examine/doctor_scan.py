@@ -12,7 +12,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from etlrun.errors import headline
-from etlrun.examine.doctor_image import Look, look_at
+from etlrun.examine.doctor_image import Look, look_at, small_jpeg
 from etlrun.prepare.threads import threads
 from etlrun.sources.base import Example, Source, Split
 from etlrun.sources.content import Shard
@@ -21,7 +21,8 @@ from etlrun.sources.corrupt import CorruptRecord, records_of
 LOOKED = np.dtype(
     [
         ("digest", "u8"), ("hash", "u8"), ("label", "i8"), ("width", "u4"), ("height", "u4"), ("size_bytes", "u4"),
-        ("format", "U8"), ("colours", "U12"), ("is_flat", "?"), ("is_broken", "?"), ("shard", "u4"), ("number", "u8"),
+        ("format", "U8"), ("colours", "U12"), ("is_flat", "?"), ("is_turned", "?"),
+        ("is_broken", "?"), ("shard", "u4"), ("number", "u8"),
     ]
 )  # fmt: skip
 """What is kept of an image: see `Look`; `shard` and `number` are its place."""
@@ -40,7 +41,7 @@ class Scan:
         looks: A row of `LOOKED` for each image, in the order of the data.
         broken: Place and reason of each record that can't be used.
         lost: Number of these records, with those behind a damage of a file.
-        samples: The first images of each class, encoded.
+        samples: The first images of each class, as small JPEGs.
     """
 
     source: Source
@@ -74,7 +75,7 @@ def scanned(source: Source, split: Split, done: Callable[[int], None]) -> Scan:
         WorldError: A file can't be opened or read.
     """
     found = Scan(source=source, split=split, looks=np.empty(0, LOOKED), broken=[], lost=0)
-    rows: list[tuple[Any, ...]] = []
+    chunks, before = [found.looks], 0
     reasons: dict[int, str] = {}
     parse = source.parser()
     with threads() as pool:
@@ -82,18 +83,21 @@ def scanned(source: Source, split: Split, done: Callable[[int], None]) -> Scan:
             left = _records(source, split, shard, found)
             while records := [*islice(left, _CHUNK)]:
                 examples = [_parsed(source, parse, record) for _, record in records]
+                rows: list[tuple[Any, ...]] = []
                 looks = pool.map(_looked, examples)
                 for (number, _), example, look in zip(records, examples, looks, strict=True):
                     reason = _fault_of(source, look, example[1])
                     if reason:
-                        reasons[len(rows)] = reason
+                        reasons[before + len(rows)] = reason
                     else:
                         _sample(found, example)
                     sizes = (look.width, look.height, look.size_bytes, look.format, look.colours)
-                    known = (look.digest, look.hash, example[1], *sizes, look.is_flat, bool(reason))
+                    known = (look.digest, look.hash, example[1], *sizes, look.is_flat, look.is_turned, bool(reason))
                     rows.append((*known, shard_number, number))
+                chunks.append(np.array(rows, LOOKED))
+                before += len(rows)
                 done(len(records))
-    found.looks = np.array(rows, LOOKED)
+    found.looks = np.concatenate(chunks)
     found.broken += [(found.place(index), reason) for index, reason in reasons.items()]
     found.lost += len(found.broken)
     return found
@@ -133,4 +137,4 @@ def _fault_of(source: Source, look: Look, label: int) -> str:
 def _sample(found: Scan, example: tuple[bytes, int, str]) -> None:
     data, label, _ = example
     if len(found.samples.setdefault(label, [])) < SAMPLES:
-        found.samples[label].append(data)
+        found.samples[label].append(small_jpeg(data))
