@@ -12,6 +12,7 @@ from etlrun.cli import runs
 from etlrun.errors import WorldError
 from etlrun.record.record import Record
 from etlrun.results.removal import Removal, collectable
+from etlrun.run.checkpoint import state_path
 from tests.made import busy, made, saved, sweep
 
 
@@ -53,9 +54,7 @@ def outputs(tmp_path: Path) -> Iterator[Path]:
 
 
 CHECKPOINTS = [f"checkpoints of outputs/{name}: completed, with model.keras" for name in ("0", "5/0", "5/1")]
-EMPTY = [
-    f"outputs/{name}: {status} before the end of its first epoch" for name, status in (("2", "failed"), ("4", "killed"))
-]
+EMPTY = [f"outputs/{name}: {status} before its first checkpoint" for name, status in (("2", "failed"), ("4", "killed"))]
 
 
 def test_what_is_not_needed_is_named_and_removed_with_yes(outputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,6 +67,16 @@ def test_what_is_not_needed_is_named_and_removed_with_yes(outputs: Path, capsys:
     assert {path.partition("/")[0] for path in gone if "checkpoints" not in path} == {"2", "4"}
     assert (outputs / "0" / "model.keras").stat().st_size == 40_000
     assert said(capsys, "--yes") == []
+
+
+def test_a_run_that_was_killed_inside_its_first_epoch_can_be_resumed_and_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = state_path(made(tmp_path / "outputs" / "0", "interrupted", epochs=0), 0, 120)
+    state.parent.mkdir()
+    state.touch()
+    assert said(capsys, "--yes") == []
+    assert said(capsys, "--yes", "--failed") == ["removed outputs/0: interrupted"]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +183,7 @@ def test_a_run_that_is_locked_after_it_was_chosen_is_kept(
         monkeypatch.setattr(runs, "collectable", locking)
         named = said(capsys, "--yes")
     assert "kept outputs/2: a run or a sweep that is still running" in named
-    assert "removed outputs/4: killed before the end of its first epoch" in named
+    assert "removed outputs/4: killed before its first checkpoint" in named
     assert (outputs / "2" / "summary.json").exists()
 
 

@@ -42,8 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     collect = commands.add_parser(
         "gc",
         help="remove what is not needed any more",
-        description="Remove the checkpoints of completed runs with a saved model, runs that ended before the end of "
-        "their first epoch, and what a killed removal has left. Without --yes, only print it.",
+        description="Remove the checkpoints of completed runs with a saved model, runs that ended before their "
+        "first checkpoint, and what a killed removal has left. Without --yes, only print it.",
     )
     collect.add_argument("--keep", type=_count, metavar="N", help="remove runs and sweeps but for the newest N")
     collect.add_argument("--older-than", type=_age_s, metavar="AGE", help="remove older ones: 12h, 30d or 8w; with "

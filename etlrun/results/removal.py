@@ -88,9 +88,10 @@ def _useless(one: Entry, rules: Rules) -> str:
     """Return why nobody needs a run or a leftover, whatever its age; empty if somebody may."""
     if one.status == REMOVED:
         return "left by a removal that was killed"
-    if one.status not in (FAILED, INTERRUPTED, KILLED) or (one.epochs and not rules.failed):
+    has_trained = one.epochs > 0 or bool(checkpoints(one.folder))
+    if one.status not in (FAILED, INTERRUPTED, KILLED) or (has_trained and not rules.failed):
         return ""
-    return one.status if one.epochs else f"{one.status} before the end of its first epoch"
+    return one.status if has_trained else f"{one.status} before its first checkpoint"
 
 
 def _old(one: Entry, newer: int, rules: Rules, now_s: float) -> str:
