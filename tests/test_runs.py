@@ -29,25 +29,28 @@ def du(folder: Path) -> int:
     return int(subprocess.run(["du", "-s", "-B1", folder], capture_output=True, check=True).stdout.split()[0])
 
 
-def test_runs_and_sweeps_are_listed_the_newest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_and_sweeps_are_listed_the_newest_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     verdict = {"kind": "input", "stage": "transform.decode", "because": "", "advice": None, "max_gain": 1.5}
     made(tmp_path / "2026-11-20" / "run", epochs=2, age_days=3, verdict=verdict)
     made(tmp_path / "2026-11-21" / "slow", age_days=2, au_min=0.9, au=0.5)
     sweep(tmp_path / "sweep", "completed", "failed", age_days=1)
-    out = listed(capsys, str(tmp_path))
+    out = listed(capsys, ".")
     header, *rows, end = out.splitlines()
     assert header.split("  ")[0] == "folder"
     cells = [[cell.strip() for cell in row.split("  ") if cell.strip()] for row in rows]
     assert [(row[0], row[2]) for row in cells] == [
-        (str(tmp_path / "sweep"), "unfinished"),
-        (str(tmp_path / "2026-11-21" / "slow"), "too slow"),
-        (str(tmp_path / "2026-11-20" / "run"), "completed"),
+        ("sweep", "unfinished"),
+        ("2026-11-21/slow", "too slow"),
+        ("2026-11-20/run", "completed"),
     ]
     assert cells[0][3] == "1/2"
     assert cells[0][4:6] == ["val_accuracy 0.6000", "6.0"]
     assert cells[2][3:7] == ["transform.decode", "1.50", "val_accuracy 0.7000", "3.0"]
     assert cells[0][-1] == "load.prefetch=0,1"
-    assert end.startswith(f"2 runs and 1 sweep in {tmp_path} (")
+    assert end.startswith("2 runs and 1 sweep in . (")
 
 
 def test_a_list_for_machines_has_exact_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
