@@ -31,7 +31,7 @@ BASE = (
     "cache=none",
     "transform.steps=[decode,random_flip,resize,scale_minus_one_one]",
     "trainer.epochs=3",
-    "trainer.checkpoint_every_steps=5",
+    "trainer.checkpoint_every_steps=20",
     "load.batch_size=16",
     "measure.digest=true",
 )
