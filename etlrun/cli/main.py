@@ -20,7 +20,8 @@ from etlrun.eject import program
 from etlrun.errors import ConfigError, EtlrunError, Fault, describe, of_system
 from etlrun.plan import render
 from etlrun.plan.schema import schema
-from etlrun.record import autotune, report
+from etlrun.record import autotune, page, report
+from etlrun.record import record as records
 from etlrun.record.summary import read_summary
 from etlrun.results import report as sweep_report
 from etlrun.run import run
@@ -177,6 +178,17 @@ def _report(arguments: list[str]) -> None:
         sweep_report.show(folder)
     else:
         report.show(folder, summary)
+        _write_page(folder)
+
+
+def _write_page(folder: Path) -> None:
+    """Write the page of a run again, and print its path; or why not, such as for the run of another user."""
+    try:
+        page.write(folder)
+    except OSError as error:
+        print(f"etlrun: {folder / records.PAGE} is as it was: {error.strerror}", file=sys.stderr)
+    else:
+        print(f"report    {folder / records.PAGE}")
 
 
 def _freeze(arguments: list[str]) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from etlrun.record.locks import LOCK
-from etlrun.record.record import CONFIG, EVENTS, REPORT
+from etlrun.record.page import EVALUATIONS, THUMBNAILS
+from etlrun.record.record import CONFIG, EVENTS, PAGE, PLAN, REPORT
 from etlrun.record.summary import SUMMARY
 from etlrun.run.checkpoint import CHECKPOINTS
 from etlrun.sweep.hparams import FOLDER
@@ -21,11 +22,11 @@ MODEL = "model.keras"
 
 _OWN = {
     "run": (
-        CONFIG, "plan.txt", "plan.json", EVENTS, SUMMARY, REPORT, MODEL, CHECKPOINTS, LOCK, FOLDER,
-        "output.txt", "traceback.txt", "tensorboard", "profile", ".hydra", "evaluations",
+        CONFIG, "plan.txt", PLAN, EVENTS, SUMMARY, REPORT, PAGE, THUMBNAILS, MODEL, CHECKPOINTS, LOCK, FOLDER,
+        "output.txt", "traceback.txt", "tensorboard", "profile", ".hydra", EVALUATIONS,
     ),
     "sweep": (
-        SWEEP, CONFIGS, LOCK, ATTEMPTS, "results.json", "results.csv", "report.html", REPORT, ".submitit",
+        SWEEP, CONFIGS, LOCK, ATTEMPTS, "results.json", "results.csv", PAGE, REPORT, ".submitit",
         "multirun.yaml",
     ),
 }  # fmt: skip
