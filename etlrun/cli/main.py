@@ -100,6 +100,12 @@ def _predict(arguments: list[str]) -> None:
     predict.main(arguments)
 
 
+def _watch(arguments: list[str]) -> None:
+    from etlrun.cli import watch  # imports a server, which the other commands don't need
+
+    watch.main(arguments)
+
+
 def _run(arguments: list[str]) -> None:
     if any(argument.split("=")[0] in HYDRA_ANSWERS for argument in arguments):
         launch.launch(arguments)
@@ -212,6 +218,7 @@ COMMANDS = {
     "stats": _stats,
     "eject": _eject,
     "report": _report,
+    "watch": _watch,
     "freeze": _freeze,
     "cache": _cache,
     "diff": diff.main,

@@ -81,6 +81,12 @@ def sweep_of(folder: Path) -> Path | None:
     return folder.parent if is_job else None
 
 
+def jobs_of(sweep: Path) -> list[Path]:
+    """Return the folders of the jobs that a sweep has begun, in the order of their numbers; no symbolic links."""
+    jobs = [path for path in sweep.iterdir() if _JOB.fullmatch(path.name) and kind_of(path) == "run"]
+    return sorted(jobs, key=lambda path: [int(part) for part in path.name.split(".")])
+
+
 def strangers(folder: Path, kind: Kind) -> list[str]:
     """Return the paths in a folder that neither a run nor a sweep writes there."""
     found = []
