@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 
+@cache
 def text_of(package: str, name: str) -> str:
     """Return the text of a file in the folder `web` of `package`."""
     return resources.files(package).joinpath("web", name).read_text(encoding="utf-8")
@@ -18,12 +20,17 @@ def rendered(package: str, template: str, **values: Any) -> str:
 
     Its variable `style` is the style sheet of all pages, followed by that of the package.
     """
-    environment = Environment(
+    style = text_of("etlrun", "base.css") + text_of(package, "style.css")
+    return _environment(package).get_template(template).render(style=style, **values)
+
+
+@cache
+def _environment(package: str) -> Environment:
+    """Return the templates of `package`, each of which is compiled once: a run writes its page after each epoch."""
+    return Environment(
         loader=FunctionLoader(lambda name: text_of(package, name)),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style = text_of("etlrun", "base.css") + text_of(package, "style.css")
-    return environment.get_template(template).render(style=style, **values)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etlrun.cli.launch import refuse_unwritable
+from etlrun.record import page
 from etlrun.terminal import number, print_table
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def main(arguments: Sequence[str]) -> None:
 
         evaluated = evaluate(run, model, known.overrides)
         paths = written(run, evaluated, html(evaluated, shlex.join(["etlrun", "evaluate", *arguments])))
+        page.write(run.folder)  # which links to that of the evaluation
     if known.format == "json":
         print(evaluated.result.as_json(), end="")
     else:

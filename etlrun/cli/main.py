@@ -20,7 +20,8 @@ from etlrun.eject import program
 from etlrun.errors import ConfigError, EtlrunError, Fault, describe, of_system
 from etlrun.plan import render
 from etlrun.plan.schema import schema
-from etlrun.record import autotune, report
+from etlrun.record import autotune, page, report
+from etlrun.record import record as records
 from etlrun.record.summary import read_summary
 from etlrun.results import report as sweep_report
 from etlrun.run import run
@@ -97,6 +98,12 @@ def _predict(arguments: list[str]) -> None:
     from etlrun.cli import predict  # imports what only the use of trained models needs
 
     predict.main(arguments)
+
+
+def _watch(arguments: list[str]) -> None:
+    from etlrun.cli import watch  # imports a server, which the other commands don't need
+
+    watch.main(arguments)
 
 
 def _run(arguments: list[str]) -> None:
@@ -177,6 +184,17 @@ def _report(arguments: list[str]) -> None:
         sweep_report.show(folder)
     else:
         report.show(folder, summary)
+        _write_page(folder)
+
+
+def _write_page(folder: Path) -> None:
+    """Write the page of a run again, and print its path; or why not, such as for the run of another user."""
+    try:
+        page.write(folder)
+    except OSError as error:
+        print(f"etlrun: {folder / records.PAGE} is as it was: {error.strerror}", file=sys.stderr)
+    else:
+        print(f"report    {folder / records.PAGE}")
 
 
 def _freeze(arguments: list[str]) -> None:
@@ -200,6 +218,7 @@ COMMANDS = {
     "stats": _stats,
     "eject": _eject,
     "report": _report,
+    "watch": _watch,
     "freeze": _freeze,
     "cache": _cache,
     "diff": diff.main,

@@ -40,10 +40,10 @@ def pixels_of(view: View, name: str, place: int) -> npt.NDArray[np.uint8]:
     return np.rint(np.clip(np.nan_to_num(scaled), 0, 255)).astype(np.uint8)
 
 
-def thumbnail(pixels: npt.NDArray[np.uint8]) -> Image.Image:
-    """Return uint8 (height, width, 1 or 3) as an image whose sides are at most `SIDE`."""
+def thumbnail(pixels: npt.NDArray[np.uint8], side: int = SIDE) -> Image.Image:
+    """Return uint8 (height, width, 1 or 3) as an image whose sides are at most `side`."""
     image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-    image.thumbnail((SIDE, SIDE))
+    image.thumbnail((side, side))
     return image
 
 

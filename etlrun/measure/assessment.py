@@ -59,6 +59,12 @@ class Assessment:
             "peak_gpu_bytes": self._peak_gpu_bytes(),
         }
 
+    @property
+    def usage(self) -> dict[str, Any]:
+        """Memory and CPU over the training so far, as `usage` of the summary; empty if it was too short for that."""
+        usage = self._sampler.usage.described()
+        return {"usage": usage} if usage else {}
+
     def begin(self, name: str) -> None:
         """Start an epoch of the pipeline `name`."""
         self.work.watches[name].meter.begin()
@@ -150,6 +156,7 @@ class Assessment:
             stages=[self._described(row, verdict.pipeline or "train") for row in rows],
             autotune=settled_values(self.work.train.stages, self._rows("train")),
             resources=self._used,
+            **self.usage,
         )
 
     def _stages(self, name: str) -> tuple[PlannedStage, ...]:

@@ -1,6 +1,7 @@
 """Folder of a run, written as the run proceeds: a kill at any moment loses nothing that was reached.
 
-config.yaml   plan.txt   plan.json   events.jsonl   summary.json   report.md   model.keras   checkpoints/   lock
+config.yaml   plan.txt   plan.json   events.jsonl   summary.json   thumbnails.json   report.md   report.html
+model.keras   checkpoints/   lock
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from etlrun.errors import WorldError
 from etlrun.record.findings import finite
 from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, read_summary, steady_rate
 
-EVENTS, CONFIG, REPORT = "events.jsonl", "config.yaml", "report.md"
+EVENTS, CONFIG, REPORT, PAGE, PLAN = "events.jsonl", "config.yaml", "report.md", "report.html", "plan.json"
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -159,8 +160,11 @@ class Record:
             if text not in self.summary.remarks:
                 self.update(remarks=[*self.summary.remarks, text])
 
-    def epoch(self, epoch: Epoch) -> None:
-        """Add an epoch and update the totals; the throughput excludes the first step of a process, which compiles."""
+    def epoch(self, epoch: Epoch, **values: Any) -> None:
+        """Add an epoch and update the totals; the throughput excludes the first step of a process, which compiles.
+
+        `values` of the summary are set with them.
+        """
         self.event("epoch", **epoch.written)
         epochs = [*self.summary.epochs, epoch if epoch.ended_s else epoch.with_values(ended_s=time.time())]
         self.update(
@@ -168,4 +172,5 @@ class Record:
             examples=sum(of.examples for of in epochs),
             examples_per_s=steady_rate(epochs),
             wall_s=self.elapsed_s(),
+            **values,
         )

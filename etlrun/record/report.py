@@ -11,7 +11,7 @@ from rich.console import Console
 
 from etlrun.record import record as records
 from etlrun.record.findings import GpuUse, Verdict
-from etlrun.record.summary import MEASURES, Summary, from_summary, read_summary
+from etlrun.record.summary import MEASURES, Epoch, Summary, from_summary, read_summary
 from etlrun.terminal import Rows, as_markdown, megabytes, number, plain, print_table
 
 EPOCH_HEADER = (
@@ -24,7 +24,7 @@ def show(folder: Path, summary: Summary) -> None:
     """Print the report of the run in `folder`."""
     for header, rows in _tables(summary):
         print_table(header, rows)
-    for line in _lines(summary, folder):
+    for line in lines(summary, folder):
         Console(soft_wrap=True).print(line, markup=False, highlight=False)
 
 
@@ -34,17 +34,18 @@ def write(folder: Path) -> None:
     if summary is None:
         return
     tables = [as_markdown(header, rows) for header, rows in _tables(summary)]
-    lines = (line.partition(" ") for line in _lines(summary, folder))
-    text = "\n".join([*tables, *(f"- {label:<9} {plain(content)}" for label, _, content in lines)])
+    parts = (line.partition(" ") for line in lines(summary, folder))
+    text = "\n".join([*tables, *(f"- {label:<9} {plain(content)}" for label, _, content in parts)])
     records.write_atomically(folder / records.REPORT, f"# Run\n\n{text}\n")
 
 
 def _tables(summary: Summary) -> Iterator[tuple[tuple[str, ...], Rows]]:
-    yield EPOCH_HEADER, _epoch_rows(summary)
+    yield EPOCH_HEADER, epoch_rows(summary.epochs)
     yield STAGE_HEADER, stage_rows(dataclasses.asdict(row) for row in summary.stages)
 
 
-def _epoch_rows(summary: Summary) -> Rows:
+def epoch_rows(epochs: Iterable[Epoch]) -> Rows:
+    """Return the rows of a table of epochs."""
     return [
         [
             str(epoch.epoch),
@@ -54,7 +55,7 @@ def _epoch_rows(summary: Summary) -> Rows:
             *(number(from_summary(getattr(epoch, key)), 4) for key in MEASURES),
             epoch.digest.rpartition(":")[2][:8],
         ]
-        for epoch in summary.epochs
+        for epoch in epochs
     ]
 
 
@@ -74,7 +75,8 @@ def stage_rows(stages: Iterable[Mapping[str, Any]]) -> Rows:
     ]
 
 
-def _lines(summary: Summary, folder: Path) -> Iterator[str]:
+def lines(summary: Summary, folder: Path) -> Iterator[str]:
+    """Yield the lines below the tables, each with its label in the first ten columns."""
     yield (
         f"status    {summary.status}, {summary.examples} examples at "
         f"{number(summary.examples_per_s, 1)} examples/s, {number(summary.wall_s, 1)} s in total"

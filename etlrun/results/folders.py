@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from etlrun.record.locks import LOCK
-from etlrun.record.record import CONFIG, EVENTS, REPORT
+from etlrun.record.page import EVALUATIONS, THUMBNAILS
+from etlrun.record.record import CONFIG, EVENTS, PAGE, PLAN, REPORT
 from etlrun.record.summary import SUMMARY
 from etlrun.run.checkpoint import CHECKPOINTS
 from etlrun.sweep.hparams import FOLDER
@@ -21,11 +22,11 @@ MODEL = "model.keras"
 
 _OWN = {
     "run": (
-        CONFIG, "plan.txt", "plan.json", EVENTS, SUMMARY, REPORT, MODEL, CHECKPOINTS, LOCK, FOLDER,
-        "output.txt", "traceback.txt", "tensorboard", "profile", ".hydra", "evaluations",
+        CONFIG, "plan.txt", PLAN, EVENTS, SUMMARY, REPORT, PAGE, THUMBNAILS, MODEL, CHECKPOINTS, LOCK, FOLDER,
+        "output.txt", "traceback.txt", "tensorboard", "profile", ".hydra", EVALUATIONS,
     ),
     "sweep": (
-        SWEEP, CONFIGS, LOCK, ATTEMPTS, "results.json", "results.csv", "report.html", REPORT, ".submitit",
+        SWEEP, CONFIGS, LOCK, ATTEMPTS, "results.json", "results.csv", PAGE, REPORT, ".submitit",
         "multirun.yaml",
     ),
 }  # fmt: skip
@@ -78,6 +79,12 @@ def sweep_of(folder: Path) -> Path | None:
     """Return the folder of the sweep that `folder` is, or by its name may be, a job of; None if it is none."""
     is_job = is_file(folder.parent / SWEEP) and _JOB.fullmatch(folder.name) is not None
     return folder.parent if is_job else None
+
+
+def jobs_of(sweep: Path) -> list[Path]:
+    """Return the folders of the jobs that a sweep has begun, in the order of their numbers; no symbolic links."""
+    jobs = [path for path in sweep.iterdir() if _JOB.fullmatch(path.name) and kind_of(path) == "run"]
+    return sorted(jobs, key=lambda path: [int(part) for part in path.name.split(".")])
 
 
 def strangers(folder: Path, kind: Kind) -> list[str]:

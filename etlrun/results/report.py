@@ -25,7 +25,7 @@ from etlrun.sweep import hparams
 from etlrun.sweep.unfit import describe
 from etlrun.terminal import Rows, as_markdown, plain, print_table
 
-HTML, MARKDOWN, CSV, JSON = "report.html", "report.md", "results.csv", "results.json"
+HTML, MARKDOWN, CSV, JSON = records.PAGE, records.REPORT, "results.csv", "results.json"
 MOST_ROWS = 50
 """Number of rows on the terminal."""
 

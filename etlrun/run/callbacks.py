@@ -18,6 +18,7 @@ from etlrun.measure.meter import Loop
 from etlrun.record.record import Record, replacing, sync
 from etlrun.record.summary import MEASURES, Epoch, as_json, from_summary
 from etlrun.run.checkpoint import BEST, checkpoint_path, checkpoints_in, states_in
+from etlrun.run.epochs import record_epoch
 from etlrun.run.interrupts import raise_if_interrupted
 from etlrun.stages.measure import Window
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
@@ -166,7 +167,8 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         validation = self.loops.get("validation", Loop())
         measures = {key: as_json(float(logs[key])) for key in MEASURES if logs and key in logs}
         described = loop.described()
-        self.record.epoch(
+        record_epoch(
+            self.assessment,
             Epoch(
                 epoch=epoch + 1,
                 **described,
@@ -176,7 +178,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
                 validation_wait_s=validation.fill_s + validation.input_wait_s,
                 **self._digests(),
                 **measures,
-            )
+            ),
         )
         parts = [
             f"epoch {epoch + 1}/{self.trainer.epochs}",

@@ -13,6 +13,7 @@ from etlrun.plan.plan import Plan
 from etlrun.record.record import Record
 from etlrun.record.summary import Epoch
 from etlrun.run.backend import peak_gpu_bytes
+from etlrun.run.epochs import record_epoch
 from etlrun.run.interrupts import raise_if_interrupted
 from etlrun.run.session import at_work, opened, prepared
 from etlrun.stages.trainer import Drain, Trainer
@@ -44,7 +45,7 @@ def _passes(work: Work, assessment: Assessment, limits: Trainer | Drain) -> None
         loop = assessment.end("train")
         digest = {"digest": watch.digest.taken()} if watch.digest is not None else {}
         described = loop.described()
-        work.record.epoch(Epoch(epoch=epoch, **described, **digest))
+        record_epoch(assessment, Epoch(epoch=epoch, **described, **digest))
         rate = f"{described['examples_per_s']:7.1f} examples/s"
         Console(stderr=True).print(f"pass {epoch}  {loop.wall_s:6.1f} s  {rate}", highlight=False)
         is_late = until_s is not None and time.perf_counter() > until_s

@@ -22,8 +22,8 @@ from etlrun.plan import render
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import RunSpec, parse
+from etlrun.record import page, report
 from etlrun.record import record as records
-from etlrun.record import report
 from etlrun.record import summary as statuses
 from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
@@ -117,6 +117,7 @@ def settle(folder: Path, status: int) -> None:
     error = str(_fault("the job's process", how, "a normal exit", remedy))
     record.update(status=statuses.INTERRUPTED if is_interrupt else statuses.FAILED, error=error)
     report.write(folder)
+    page.write(folder)
 
 
 def _work(record: Record, stages: Stages, planned: Plan) -> None:
@@ -125,7 +126,7 @@ def _work(record: Record, stages: Stages, planned: Plan) -> None:
     record.event("planned", fingerprint=planned.fingerprint)
     with record.writing():
         records.write_atomically(record.folder / "plan.txt", text_of(planned))
-        records.write_atomically(record.folder / "plan.json", render.as_json(with_figures(planned)))
+        records.write_atomically(record.folder / records.PLAN, render.as_json(with_figures(planned)))
     record.update(plan_fingerprint=planned.fingerprint, remarks=list(planned.remarks))
     previous = checkpoint.previous_run(planned, stages)
     if previous is not None:
@@ -174,6 +175,7 @@ def _end(record: Record, status: str, *faults: Fault) -> None:
     record.event("ended", status=status, error=error)
     with record.writing():
         report.write(record.folder)
+    page.renew(record)
 
 
 def _end_early(record: Record, status: str, *faults: Fault) -> None:
