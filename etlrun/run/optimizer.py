@@ -38,16 +38,9 @@ def learning_rate(trainer: Trainer, steps: int | None = None) -> Any:
     after = (
         schedules.ExponentialDecay(rate, decay_steps, schedule.decay_rate)
         if schedule.name == "exponential"
-        else schedules.PiecewiseConstantDecay(*pieces(trainer))
+        else schedules.PiecewiseConstantDecay(*trainer.pieces)
     )
     return Warmup(after, warmup) if warmup else after
-
-
-def pieces(trainer: Trainer) -> tuple[list[int], list[float]]:
-    """Return the boundaries of a piecewise schedule, counted after the warm-up, and its rates."""
-    schedule, rate = trainer.schedule, trainer.learning_rate
-    boundaries = [boundary - schedule.warmup_steps for boundary in schedule.boundaries]
-    return boundaries, [rate, *(rate * factor for factor in schedule.factors)]
 
 
 @contextmanager

@@ -203,6 +203,12 @@ class Trainer(Stage):
         names = ("clipnorm", "global_clipnorm", "clipvalue")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
+    @property
+    def pieces(self) -> tuple[list[int], list[float]]:
+        """Boundaries of a piecewise schedule, counted after the warm-up, and its rates."""
+        boundaries = [boundary - self.schedule.warmup_steps for boundary in self.schedule.boundaries]
+        return boundaries, [self.learning_rate, *(self.learning_rate * factor for factor in self.schedule.factors)]
+
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         for name, *texts in self.schedule.rules():
             yield f"schedule.{name}", *texts  # type: ignore[misc] # three of them
