@@ -24,7 +24,7 @@ from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
-from etlrun.stages.trainer import EarlyStopping, Trainer
+from etlrun.stages.trainer import EarlyStopping, Schedule, Trainer
 from tests import steps
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -101,6 +101,7 @@ STAGES_BY_KEY: list[tuple[str, type[Stage]]] = [
         for stage in STAGES[group].values()
     ),
     ("trainer.early_stopping", EarlyStopping),
+    ("trainer.schedule", Schedule),
     ("measure", Measure),
 ]
 """The keys under which configs set the parameters of each stage."""
@@ -179,8 +180,35 @@ OTHER_VALUES: dict[str, str] = {
     "trainer.early_stopping.patience": "3",
     "trainer.early_stopping.monitor": "loss",
     "trainer.early_stopping.min_delta": "0.1",
+    "trainer.schedule.name": "cosine",
+    "trainer.schedule.warmup_steps": "3",
+    "trainer.schedule.decay_steps": "7",
+    "trainer.schedule.alpha": "0.5",
+    "trainer.schedule.decay_rate": "0.25",
+    "trainer.schedule.boundaries": "[6]",
+    "trainer.schedule.factors": "[0.2]",
+    "trainer.clipnorm": "1.0",
+    "trainer.global_clipnorm": "1.0",
+    "trainer.clipvalue": "1.0",
+    "trainer.gradient_accumulation_steps": "2",
+    "trainer.weight_decay": "0.1",
+    "trainer.ema_momentum": "0.9",
+    "trainer.label_smoothing": "0.1",
+    "trainer.metrics": "[accuracy, f1]",
 }
 """For each of them a value that the base config doesn't have."""
+
+
+_COSINE = ("trainer.schedule.name=cosine",)
+_PIECEWISE = ("trainer.schedule.name=piecewise", "trainer.schedule.boundaries=[5]", "trainer.schedule.factors=[0.1]")
+OF_SCHEDULES = {
+    "decay_steps": _COSINE,
+    "alpha": _COSINE,
+    "decay_rate": ("trainer.schedule.name=exponential", "trainer.schedule.decay_rate=0.5"),
+    "boundaries": _PIECEWISE,
+    "factors": _PIECEWISE,
+}
+"""For each value of a schedule the one that has it."""
 
 
 def beside(parameter: str) -> tuple[str, ...]:
@@ -189,6 +217,8 @@ def beside(parameter: str) -> tuple[str, ...]:
         return "extract=sequential", "cache=none"
     if parameter == "load.sample":
         return "extract=sequential", "cache=none", "load.shuffle=full"
+    if parameter.startswith("trainer.schedule."):
+        return OF_SCHEDULES.get(parameter.rpartition(".")[2], ())
     step = parameter.removeprefix("transform.").partition(".")[0]
     if step in steps.VALUES:
         return steps.words_with(step)

@@ -6,7 +6,7 @@ from etlrun.stages.dataset import dataset_type
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
-from etlrun.stages.trainer import EarlyStopping
+from etlrun.stages.trainer import EarlyStopping, Schedule
 from tests.configs import CONF, EXPERIMENTS, composed, yaml_files
 
 OPTIONS = [tuple(path.removesuffix(".yaml").split("/")) for path in yaml_files() if "/" in path]
@@ -57,6 +57,10 @@ def test_an_option_names_every_field_of_its_stage(group: str, option: str) -> No
 
 def test_an_option_names_every_field_of_early_stopping() -> None:
     assert composed("trainer=fit")["trainer"]["early_stopping"].keys() == fields(EarlyStopping)
+
+
+def test_an_option_names_every_field_of_a_schedule() -> None:
+    assert composed("trainer=fit")["trainer"]["schedule"].keys() == fields(Schedule)
 
 
 @pytest.mark.parametrize("option", options_of("measure"))

@@ -24,7 +24,7 @@ from etlrun.run.backend import seed_all
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
-from tests.configs import EXPERIMENTS, OTHER_VALUES, beside, plan_of
+from tests.configs import EXPERIMENTS, OF_SCHEDULES, OTHER_VALUES, beside, plan_of
 from tests.pictures import damaged, with_feature
 from tests.pipelines import as_bytes, training_pipeline
 from tests.quick import shallow
@@ -53,6 +53,7 @@ BASES = {
     "load.sample": ("extract=sequential", "cache=none", "load.shuffle=full"),
     "load.shuffle": ("extract=sequential", "cache=none"),
     "transform.decode.scaled": ("transform.decode.library=turbo",),
+    **{f"trainer.schedule.{name}": words for name, words in OF_SCHEDULES.items()},
     "trainer.early_stopping": ("trainer.early_stopping.patience=2",),
 }
 """Of parameters that mean something only beside others."""

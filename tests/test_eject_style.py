@@ -21,6 +21,15 @@ PROGRAMS = {
         "load.class_weights=balanced",
     ),
     "augmented": EVERY,
+    "optimized": (
+        "trainer.schedule.name=piecewise", "trainer.schedule.boundaries=[5,9]", "trainer.schedule.factors=[0.5,0.1]",
+        "trainer.schedule.warmup_steps=2", "trainer.ema_momentum=0.9", "trainer.clipnorm=1", "load.mixup_alpha=0.2",
+        "trainer.label_smoothing=0.1", "trainer.metrics=[accuracy,top_1_accuracy]",
+    ),
+    "scored": (
+        "trainer.schedule.name=cosine", "trainer.schedule.warmup_steps=2", "trainer.metrics=[accuracy,f1]",
+        "load.class_weights=balanced", "trainer.label_smoothing=0.1", "load.drop_remainder=true",
+    ),
     "callbacks": ("trainer.early_stopping.patience=2", "trainer.tensorboard=true", "trainer.device=gpu"),
     "steps": ("trainer.steps_per_epoch=7", "dataset.eval_split=null", "load=plain", "trainer.jit_compile=auto"),
     "drained": ("trainer=drain", "trainer.seconds=3", "trainer.epochs=null", "dataset.on_corrupt=skip"),

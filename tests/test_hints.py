@@ -41,7 +41,7 @@ def test_an_unknown_key_is_told_with_the_one_that_was_meant(line: str, remedy: s
     assert told[1:] == [f"    -> {remedy}"]
 
 
-@pytest.mark.parametrize("line", ["x.y=1", "metrics=3", "cache.size=3", "transform.target=decode", "load.workers=2"])
+@pytest.mark.parametrize("line", ["x.y=1", "verbosity=3", "cache.size=3", "transform.target=decode", "load.workers=2"])
 def test_no_key_is_named_that_has_nothing_to_do_with_it(line: str) -> None:
     (told,) = refusal_of_request(line).splitlines()
     assert told.startswith(f"{line.split('=', maxsplit=1)[0].removesuffix('.y')}: found an unknown key; expected ")

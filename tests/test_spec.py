@@ -18,6 +18,7 @@ from tests.configs import TRAINER_KEYS, composed, refusal_of_config, refusal_of_
 STEPS = ", ".join(STAGES["transform"])
 EXTRACTS = "tfds, sequential, interleave"
 TRANSFORM_KEYS = f"steps, eval_steps, num_parallel_calls, deterministic, parse_batch, {STEPS}"
+MONITORED = "loss, accuracy, f1 or top_N_accuracy, or one of them after val_"
 TRAINER = Trainer(
     epochs=4,
     steps_per_epoch=None,
@@ -158,7 +159,7 @@ def test_all_faults_are_told_at_once() -> None:
         ("trainer.early_stopping=3", "trainer.early_stopping: found 3; expected a mapping"),
         (
             "trainer.early_stopping.monitor=val",
-            "trainer.early_stopping.monitor: found 'val'; expected loss, accuracy, val_loss or val_accuracy",
+            f"trainer.early_stopping.monitor: found 'val'; expected {MONITORED}",
         ),
         (
             "trainer.early_stopping.min_delta=inf",
@@ -246,7 +247,7 @@ def test_an_unknown_key_is_told_with_those_that_are_known(override: str, message
         ("~trainer.early_stopping", "trainer.early_stopping: found nothing; expected a mapping"),
         (
             "~trainer.early_stopping.monitor",
-            "trainer.early_stopping.monitor: found nothing; expected loss, accuracy, val_loss or val_accuracy",
+            f"trainer.early_stopping.monitor: found nothing; expected {MONITORED}",
         ),
     ],
 )

@@ -14,14 +14,14 @@ from etlrun.stages.load import Batch, Load, Prefetch, Shuffle
 from etlrun.stages.model import MobileNetV2
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import Map, Parse, Step
-from etlrun.stages.trainer import EarlyStopping
+from etlrun.stages.trainer import EarlyStopping, Schedule
 
 REGISTERED = [(group, name, stage) for group, names in STAGES.items() for name, stage in names.items()]
-IMPLICIT = (TfdsDataset, Load, Shuffle, Batch, Prefetch, Map, EarlyStopping, Parse, SkipCorrupt)
+IMPLICIT = (TfdsDataset, Load, Shuffle, Batch, Prefetch, Map, EarlyStopping, Schedule, Parse, SkipCorrupt)
 ALL_STAGES: list[type[Stage]] = [*(stage for _, _, stage in REGISTERED), *IMPLICIT]
 FIELDS = [(stage, field) for stage in ALL_STAGES for field in field_metadata(stage)]
 NAMES = [f"{stage.path}.{field}" for stage, field in FIELDS]
-NESTED = ("trainer.fit.early_stopping", "transform.map.steps")
+NESTED = ("trainer.fit.early_stopping", "trainer.fit.schedule", "transform.map.steps")
 
 
 def with_image(image: Feature) -> Flow:

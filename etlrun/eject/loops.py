@@ -2,52 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from etlrun.eject.numbered import labels_of
+from etlrun.eject import optimizers
 from etlrun.eject.sources import reading
 from etlrun.eject.text import call, function, listed, quoted
 from etlrun.plan.plan import Plan, reads_features
-from etlrun.stages.balance import balanced, weighted_crossentropy
 from etlrun.stages.dataset import TfdsDataset
-from etlrun.stages.mix import mixed_accuracy, mixed_crossentropy
 from etlrun.stages.model import Emulated
 from etlrun.stages.trainer import Drain, EarlyStopping, Trainer
 
 Lines = Sequence[str]
 
-_OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop", "sgd": "SGD"}
-
 _ON_CPU = ('tf.config.set_visible_devices([], "GPU")',)
 _ON_GPU = ('if not tf.config.list_physical_devices("GPU"):', '    raise SystemExit("no GPU was found")')
 _DEVICES: dict[str, Lines] = {"auto": (), "cpu": _ON_CPU, "gpu": _ON_GPU}
-
-_OBJECTIVES: dict[bool, Lines] = {
-    True: ('loss="sparse_categorical_crossentropy"', 'metrics=["accuracy"]'),
-    False: ('loss="mean_squared_error"',),
-}
-"""Loss and metrics of a target that is a class, and of a numeric one."""
 
 _PREPARED = ("builder()  # before the seeds are set: TFDS draws random numbers while it prepares a dataset",)
 _HEAD = (
     "top = classifier.layers[-1]",
     "base = keras.Model(classifier.input, top.input)",
     "head = keras.Sequential([keras.Input(top.input.shape[1:]), top])",
-)
-_BALANCED = (
-    function(
-        "class_weights() -> list[float]",
-        "Return the weight of each class.",
-        "return balanced(np.bincount(labels_of(TRAIN_SPLIT), minlength=num_classes()).tolist())",
-        decorator="@functools.cache",
-    ),
-    function(
-        "balanced_crossentropy(labels: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor",
-        "Return the loss of each example, weighted by its class.",
-        "return weighted_crossentropy(labels, probabilities, class_weights())",
-    ),
 )
 _QUIET = (
     "# Keras doesn't know the length of a validation pass, and warns at its end as if data had run out.",
@@ -62,7 +37,8 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
     model, base = ("head", "base") if reads_features(plan) else ("classifier", "")
     flow = plan.spec.dataset.examples
     is_class = flow.features[flow.target].is_class
-    objective, functions = _objective(plan, is_class=is_class)
+    objective, functions = optimizers.objective(plan, stage, is_class=is_class)
+    optimizer, classes = optimizers.optimizer(stage, f"EPOCHS * {_multiplied(_steps(plan))}")
     policy = f"keras.config.set_dtype_policy({quoted(stage.mixed_precision or '')})"
     body = (
         *_DEVICES[stage.device],
@@ -74,7 +50,7 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
         *(_HEAD if reads_features(plan) else ()),
         call(
             f"{model}.compile",
-            f"optimizer=keras.optimizers.{_OPTIMIZERS[stage.optimizer]}(learning_rate={stage.learning_rate})",
+            f"optimizer={optimizer}",
             *objective,
             f"jit_compile={quoted(stage.jit_compile) if isinstance(stage.jit_compile, str) else stage.jit_compile}",
         ),
@@ -93,22 +69,7 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
         "return history",
     )
     says = "Train the model, and save it as model.keras in the working directory."
-    return (*functions, function("train() -> keras.callbacks.History", says, *body))
-
-
-def _objective(plan: Plan, *, is_class: bool) -> tuple[Lines, Lines]:
-    """Return the loss and the metrics of a model, and the functions that they need."""
-    if plan.spec.load.class_weights == "balanced":
-        functions = (labels_of(plan.spec.dataset), *_sources(balanced, weighted_crossentropy), *_BALANCED)
-        return ("loss=balanced_crossentropy", 'metrics=["accuracy"]'), functions
-    if plan.spec.load.mixes:
-        metric = 'metrics=[keras.metrics.MeanMetricWrapper(mixed_accuracy, name="accuracy")]'
-        return ("loss=mixed_crossentropy", metric), _sources(mixed_crossentropy, mixed_accuracy)
-    return _OBJECTIVES[is_class], ()
-
-
-def _sources(*functions: Callable[..., Any]) -> Lines:
-    return [inspect.getsource(made).rstrip() for made in functions]
+    return (*functions, *classes, function("train() -> keras.callbacks.History", says, *body))
 
 
 def _seeded(plan: Plan) -> Lines:
@@ -118,7 +79,8 @@ def _seeded(plan: Plan) -> Lines:
 
 
 def _callbacks(stage: Trainer) -> Lines:
-    callbacks = [] if stage.early_stopping.patience is None else [_stopping(stage.early_stopping)]
+    callbacks = [] if stage.ema_momentum is None else ["keras.callbacks.SwapEMAWeights()"]
+    callbacks += [] if stage.early_stopping.patience is None else [_stopping(stage.early_stopping)]
     if stage.tensorboard:
         callbacks.append('keras.callbacks.TensorBoard("tensorboard", write_graph=False)')
     return [f"callbacks={listed(*callbacks)}"] if callbacks else []
@@ -130,7 +92,7 @@ def _stopping(rule: EarlyStopping) -> str:
         f"monitor={quoted(rule.monitor)}",
         f"patience={rule.patience}",
         f"min_delta={rule.min_delta}",
-        f"mode={quoted('max' if rule.monitor.endswith('accuracy') else 'min')}",
+        f"mode={quoted('min' if rule.monitor.endswith('loss') else 'max')}",
     )
 
 
@@ -143,6 +105,11 @@ def _steps(plan: Plan) -> str:
         return f"sum(1 for _ in train_dataset({'base, ' if reads_features(plan) else ''}passes=1))"
     examples = reading(plan.spec.dataset, "TRAIN_SPLIT").count
     return f"{examples} // BATCH_SIZE" if plan.spec.load.drop_remainder else f"math.ceil({examples} / BATCH_SIZE)"
+
+
+def _multiplied(steps: str) -> str:
+    """Return the expression so that it can be multiplied."""
+    return f"({steps})" if " // " in steps else steps
 
 
 def _rows(plan: Plan) -> tuple[str, str]:

@@ -100,6 +100,7 @@ def sections(spec: RunSpec) -> Iterator[Stage]:
     yield spec.trainer
     if spec.fit is not None:
         yield spec.fit.early_stopping
+        yield spec.fit.schedule
     yield spec.profile
     yield spec.measure
 

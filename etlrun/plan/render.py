@@ -79,7 +79,7 @@ def _parameter_lines(
 def as_dict(plan: Plan) -> dict[str, Any]:
     """Return the plan as plain values; `format` rises with each incompatible change."""
     trainer, fit = plan.spec.trainer, plan.spec.fit
-    nested = {"early_stopping": _values(fit.early_stopping)} if fit is not None else {}
+    nested = {name: _values(getattr(fit, name)) for name in ("early_stopping", "schedule")} if fit is not None else {}
     return {
         "format": FORMAT_VERSION,
         "fingerprint": plan.fingerprint,

@@ -189,7 +189,8 @@ def _fields_of(stage: type[Stage]) -> dict[str, Node]:
             value = _open(TypeAdapter(hints[field.name]).json_schema())
         fields[field.name] = {**value, "description": _description(texts.get(field.name, ""), metadata)}
         if field.default is not dataclasses.MISSING:
-            fields[field.name]["default"] = field.default
+            is_nested = isinstance(field.default, Stage)
+            fields[field.name]["default"] = dataclasses.asdict(field.default) if is_nested else field.default
     return fields
 
 

@@ -17,6 +17,8 @@ def validates(spec: RunSpec) -> bool:
 
 def training_rules(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     """Yield the faults of a run that trains."""
+    yield from _objective(spec, trainer)
+    yield from _schedule(spec, trainer)
     yield from _checkpoints(spec, trainer)
     if trainer.early_stopping.patience is not None:
         yield from _monitored(spec, trainer.early_stopping.key("monitor"), trainer.early_stopping.monitor)
@@ -40,13 +42,67 @@ def training_rules(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
 
 def _monitored(spec: RunSpec, key: str, metric: str) -> Iterator[Fault]:
     """Yield the faults of a metric that a run does not have."""
-    flow = spec.dataset.examples
-    if metric.endswith("accuracy") and not flow.features[flow.target].is_class:
+    flow, trainer = spec.dataset.examples, spec.fit
+    if not metric.endswith("loss") and not flow.features[flow.target].is_class:
         needed = f"loss or val_loss, since the target {flow.target} is not a class"
         yield fault(key, show(metric), needed, f"set {key}=val_loss")
-    if not validates(spec) and metric.startswith("val_"):
+    elif trainer is not None and metric.removeprefix("val_") not in ("loss", *trainer.metrics):
+        named = ("loss", *trainer.metrics)
+        measured = [*named, *(f"val_{name}" for name in named)] if validates(spec) else named
+        added = f"add {metric.removeprefix('val_')} to {trainer.key('metrics')}"
+        yield fault(key, show(metric), f"a metric of the run: {', '.join(measured)}", f"choose one, or {added}")
+    elif not validates(spec) and metric.startswith("val_"):
         remedy = f"set {key}={metric.removeprefix('val_')} or an eval_split"
         yield fault(key, show(metric), "loss or accuracy, since dataset.eval_split is null", remedy)
+
+
+def _objective(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
+    """Yield the faults of losses and metrics that the target does not have."""
+    flow = spec.dataset.examples
+    if not flow.features[flow.target].is_class:
+        for name, default in (("label_smoothing", 0.0), ("metrics", ("accuracy",))):
+            if getattr(trainer, name) != default:
+                expected = f"{show(default)} with the target {flow.target}, which is not a class"
+                remedy = f"leave out {trainer.key(name)}"
+                yield fault(trainer.key(name), show(getattr(trainer, name)), expected, remedy)
+    elif spec.load.mixes and "f1" in trainer.metrics:
+        expected = "no f1 with mixed images, which have two classes"
+        remedy = "remove f1, or set load.mixup_alpha=0 and load.cutmix_alpha=0"
+        yield fault(trainer.key("metrics"), show(trainer.metrics), expected, remedy)
+
+
+def _schedule(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
+    """Yield the faults of a schedule that does not fit the steps of the run."""
+    schedule = trainer.schedule
+    if schedule.needs_run and spec.dataset.on_corrupt == "skip":
+        yield fault(
+            schedule.key("decay_steps"),
+            "null",
+            "a number with dataset.on_corrupt=skip, since the length of a pass is then unknown",
+            f"set {schedule.key('decay_steps')}, or repair the data and set dataset.on_corrupt=raise",
+        )
+    elif schedule.needs_run and trainer.steps_per_epoch is not None:
+        yield from warmup_past(trainer, trainer.steps_per_epoch * trainer.epochs)
+
+
+def warmup_past(trainer: Trainer, steps: int) -> Iterator[Fault]:
+    """Yield the fault of a warm-up that leaves no step of a run of `steps` for the decay."""
+    schedule = trainer.schedule
+    if schedule.warmup_steps >= steps:
+        yield fault(
+            schedule.key("warmup_steps"),
+            schedule.warmup_steps,
+            f"fewer than the {steps} steps of the run, of which the decay takes the rest",
+            f"set a smaller one, or {schedule.key('decay_steps')}, or train longer",
+        )
+
+
+def past_classes(trainer: Trainer, num_classes: int) -> Iterator[Fault]:
+    """Yield the fault of metrics over more classes than the dataset has, which would always be 1."""
+    places = [int(name.split("_")[1]) for name in trainer.metrics if name.startswith("top_")]
+    if max(places, default=0) >= num_classes:
+        expected = f"at most top_{num_classes - 1}_accuracy, since there are {num_classes} classes"
+        yield fault(trainer.key("metrics"), show(trainer.metrics), expected, "name a smaller number")
 
 
 def _checkpoints(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:

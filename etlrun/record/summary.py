@@ -74,6 +74,15 @@ class Epoch(Part):
     """Validation loss, as Keras reports it."""
     val_accuracy: Measure = None
     """Validation accuracy from 0 to 1, as Keras reports it."""
+    metrics: dict[str, Measure] = {}
+    """The other metrics of `trainer.metrics` by their names in Keras, and with `val_` those of the validation."""
+
+    def measure(self, name: str) -> Measure:
+        """Return the loss or a metric by its name in Keras; None if it was not measured."""
+        if name not in MEASURES:
+            return self.metrics.get(name)
+        value: Measure = getattr(self, name)
+        return value
 
     @property
     def waited_s(self) -> float:

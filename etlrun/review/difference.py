@@ -162,7 +162,7 @@ def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, Kind]]:
     blocks += [(step.path, step) for steps in _lists(spec).values() for step in steps]
     blocks += [("cache", spec.cache)] if spec.cache.keeps else []
     blocks += [("load", spec.load), ("model", spec.model), ("trainer", spec.trainer)]
-    blocks += [(spec.fit.early_stopping.path, spec.fit.early_stopping)] if spec.fit is not None else []
+    blocks += [(of.path, of) for of in (spec.fit.early_stopping, spec.fit.schedule)] if spec.fit is not None else []
     blocks += [("profile", spec.profile), ("measure", spec.measure)]
     return {
         f"{path}.{parameter.name}": (parameter.value, parameter.kind)

@@ -16,16 +16,24 @@ class BalancedCrossentropy(keras.losses.Loss):  # type: ignore[misc]
 
     Attributes:
         class_weights: Weight of each class.
+        label_smoothing: Share of each target that is spread over all classes.
     """
 
-    def __init__(self, class_weights: Sequence[float], name: str = "balanced_crossentropy", **others: Any) -> None:
+    def __init__(
+        self,
+        class_weights: Sequence[float],
+        label_smoothing: float = 0.0,
+        name: str = "balanced_crossentropy",
+        **others: Any,
+    ) -> None:
         super().__init__(name=name, **others)
-        self.class_weights = [*class_weights]
+        self.class_weights, self.label_smoothing = [*class_weights], label_smoothing
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Return the weighted loss of each example."""
-        return weighted_crossentropy(y_true, y_pred, self.class_weights)
+        return weighted_crossentropy(y_true, y_pred, self.class_weights, self.label_smoothing)
 
     def get_config(self) -> dict[str, Any]:
         """Return what makes this loss again."""
-        return {**super().get_config(), "class_weights": self.class_weights}
+        own = {"class_weights": self.class_weights, "label_smoothing": self.label_smoothing}
+        return {**super().get_config(), **own}

@@ -20,6 +20,7 @@ from etlrun.record.summary import MEASURES, Epoch, as_json, from_summary
 from etlrun.run.checkpoint import BEST, checkpoint_path, checkpoints_in, states_in
 from etlrun.run.epochs import record_epoch
 from etlrun.run.interrupts import raise_if_interrupted
+from etlrun.run.optimizer import averaged
 from etlrun.stages.measure import Window
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
@@ -31,8 +32,8 @@ class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
     def __init__(self, rule: EarlyStoppingRule, done: list[Epoch]) -> None:
         mode = "max" if is_better_if_larger(rule.monitor) else "min"
         super().__init__(monitor=rule.monitor, patience=rule.patience, min_delta=rule.min_delta, mode=mode)
-        seen = [epoch for epoch in done if rule.monitor in epoch.model_fields_set]
-        self.done = [(epoch.epoch - 1, from_summary(getattr(epoch, rule.monitor))) for epoch in seen]
+        seen = [epoch for epoch in done if rule.monitor in epoch.model_fields_set or rule.monitor in epoch.metrics]
+        self.done = [(epoch.epoch - 1, from_summary(epoch.measure(rule.monitor))) for epoch in seen]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the state after the completed epochs."""
@@ -54,7 +55,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         save(self.whole, path, self.record)
         best = best_epoch(self.record.summary.epochs, self.trainer.checkpoint_best)
         if best == epoch + 1:
-            copy(path, path.with_name(BEST), self.record)
+            self._keep_best(path)
             self.record.update(best_epoch=best)
         for older in checkpoints_in(self.record.folder):
             if older <= epoch + 1 - self.trainer.checkpoint_keep:
@@ -63,10 +64,18 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
             state.unlink(missing_ok=True)
         self.record.event("checkpoint", epoch=epoch + 1, path=str(path.relative_to(self.record.folder)))
 
+    def _keep_best(self, path: Path) -> None:
+        """Keep the model of `path` as the best, with the averages of its weights if these were validated."""
+        if self.trainer.ema_momentum is None:
+            copy(path, path.with_name(BEST), self.record)
+            return
+        with averaged(self.whole):
+            save(self.whole, path.with_name(BEST), self.record)
+
 
 def best_epoch(epochs: Sequence[Epoch], metric: str | None) -> int | None:
     """Return the first epoch (from 1) with the best value of `metric`; None without a metric or a number."""
-    values = {of.epoch: from_summary(getattr(of, metric)) for of in epochs} if metric else {}
+    values = {of.epoch: from_summary(of.measure(metric)) for of in epochs} if metric else {}
     known = {epoch: value for epoch, value in values.items() if value is not None and not math.isnan(value)}
     sign = 1 if is_better_if_larger(metric or "") else -1
     return max(known, key=lambda epoch: (sign * known[epoch], -epoch), default=None)
@@ -74,7 +83,7 @@ def best_epoch(epochs: Sequence[Epoch], metric: str | None) -> int | None:
 
 def is_better_if_larger(metric: str) -> bool:
     """Return whether larger values of `metric` are better."""
-    return metric.endswith("accuracy")
+    return not metric.endswith("loss")
 
 
 def copy(path: Path, target: Path, record: Record) -> None:
@@ -165,7 +174,9 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         loop = self.loops.get("train") or self.assessment.end("train")
         self.loops["train"] = loop
         validation = self.loops.get("validation", Loop())
-        measures = {key: as_json(float(logs[key])) for key in MEASURES if logs and key in logs}
+        found = {key: as_json(float(value)) for key, value in sorted((logs or {}).items(), key=_place)}
+        measures = {key: value for key, value in found.items() if key in MEASURES}
+        further = {key: value for key, value in found.items() if key not in MEASURES}
         described = loop.described()
         record_epoch(
             self.assessment,
@@ -178,6 +189,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
                 validation_wait_s=validation.fill_s + validation.input_wait_s,
                 **self._digests(),
                 **measures,
+                **({"metrics": further} if further else {}),
             ),
         )
         parts = [
@@ -185,7 +197,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             f"{loop.wall_s:6.1f} s",
             f"{described['examples_per_s']:7.1f} examples/s",
             f"input wait {loop.fill_s + loop.input_wait_s:5.1f} s",
-            *(f"{key} {float(value):.4f}" for key, value in measures.items()),
+            *(f"{key} {float(value):.4f}" for key, value in (measures | further).items()),
         ]
         self.console.print("  ".join(parts), highlight=False, soft_wrap=True)
         self.train.resumed_batches = 0
@@ -193,6 +205,11 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
     def _digests(self) -> dict[str, str]:
         found = {"digest": self.train.digest, "validation_digest": self.validation.digest if self.validation else None}
         return {key: digest.taken() for key, digest in found.items() if digest is not None}
+
+
+def _place(measure: tuple[str, Any]) -> int:
+    """Return the place of a measure: the usual ones are first."""
+    return MEASURES.index(measure[0]) if measure[0] in MEASURES else len(MEASURES)
 
 
 class Profiler(keras.callbacks.Callback):  # type: ignore[misc]

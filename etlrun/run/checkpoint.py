@@ -27,7 +27,7 @@ _CHECKPOINT = re.compile(r"epoch_(\d{4,})\.keras")
 _STATE = re.compile(r"epoch_(\d{4,})_step_(\d{6,})\.npz")
 _START_NEW = "start a new run without trainer.resume"
 _FREE = f"{Trainer.path}.epochs"
-"""The only parameter that may differ from the resumed run."""
+"""The only parameter that may differ from the resumed run, unless its learning rate depends on the number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,10 +154,15 @@ def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
             remedy=f"resume with the same values, or {_START_NEW}",
         )
         for key in sorted(now.keys() | then.keys())
-        if now.get(key) != then.get(key) and key != _FREE
+        if now.get(key) != then.get(key) and (key != _FREE or _needs_run(planned))
     ]
     if faults:
         raise ConfigError(faults)
+
+
+def _needs_run(planned: Plan) -> bool:
+    """Return whether the learning rate depends on the number of epochs."""
+    return planned.spec.fit is not None and planned.spec.fit.schedule.needs_run
 
 
 def has_read_the_same(previous: PreviousRun, digests: Mapping[str, str | None]) -> bool:

@@ -24,7 +24,7 @@ from etlrun.measure.meter import Loop, Meter
 from etlrun.measure.watched import Watch, Watched
 from etlrun.measure.work import Work
 from etlrun.plan.plan import Plan, given_to_model, reads_features
-from etlrun.plan.training import windows_past
+from etlrun.plan.training import past_classes, warmup_past, windows_past
 from etlrun.record.findings import Findings
 from etlrun.record.record import Record
 from etlrun.record.summary import Epoch, read_summary
@@ -33,7 +33,9 @@ from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.caches import keepers_of
 from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, copy, save
 from etlrun.run.checkpoint import BEST, CHECKPOINTS, PreviousRun
-from etlrun.run.session import at_work, batches_in_pass, contexts_of, opened, prepared
+from etlrun.run.objective import objective
+from etlrun.run.optimizer import finish
+from etlrun.run.session import at_work, batches_in_pass, contexts_of, opened, prepared, steps_of_run
 from etlrun.run.state import State
 from etlrun.run.steps import Continuation, StepCheckpoint
 from etlrun.sources.base import Source
@@ -61,7 +63,7 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
         _profile_fits(work, trainer)
         record.update(parameters=int(whole.count_params()))
         assessment = Assessment(work, peak_gpu_bytes)
-        model = models.head(whole) if from_features else whole
+        model = models.head(whole, trainer) if from_features else whole
         _fit(model, whole, work, previous, trainer, assessment)
         save(whole, record.folder / "model.keras", record)
         assessment.conclude(_floor(model, work, assessment))
@@ -95,17 +97,26 @@ def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, traine
     if previous is not None and isinstance(stage, MobileNetV2):
         stage = dataclasses.replace(stage, weights=None)  # a state has all of them
     scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
+    steps = _steps_fit(plan, source, trainer)
     model = models.build(stage, given_to_model(plan.train), scaling, source.num_classes)
-    weights = class_weights(plan, source)
-    models.compile_for(
-        model,
-        stage,
+    loss_and_metrics = objective(
         trainer,
         is_class=source.num_classes is not None,
-        class_weights=weights,
+        class_weights=class_weights(plan, source),
         mixes=plan.spec.load.mixes,
     )
+    models.compile_for(model, stage, trainer, loss_and_metrics=loss_and_metrics, steps=steps)
     return model
+
+
+def _steps_fit(plan: Plan, source: Source, trainer: Trainer) -> int | None:
+    """Return the steps of the run if its schedule needs them; raise `ConfigError` where the data don't fit a value."""
+    steps = steps_of_run(plan, source, trainer) if trainer.schedule.needs_run else None
+    faults = [] if steps is None else [*warmup_past(trainer, steps)]
+    faults += [] if source.num_classes is None else [*past_classes(trainer, source.num_classes)]
+    if faults:
+        raise ConfigError(faults)
+    return steps
 
 
 def class_weights(plan: Plan, source: Source) -> list[float] | None:
@@ -150,6 +161,7 @@ def _fit(
     recorder = EpochRecorder(assessment, trainer)
     callbacks = _callbacks(work, recorder, done, trainer, whole)
     if len(done) >= trainer.epochs or _has_stopped(model, callbacks):
+        finish(model)
         return
     if state is not None:
         continuation = Continuation(state, whole, work.watches["train"])
@@ -212,6 +224,8 @@ def _callbacks(
 ) -> list[keras.callbacks.Callback]:
     record, windows = work.record, work.plan.spec.profile.windows
     callbacks: list[keras.callbacks.Callback] = [recorder]  # first, so that no other callback counts as step time
+    if trainer.ema_momentum is not None and work.plan.spec.model.learns:
+        callbacks.append(keras.callbacks.SwapEMAWeights())
     if trainer.early_stopping.patience is not None:
         callbacks.append(EarlyStopping(trainer.early_stopping, done))
     if trainer.tensorboard:

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 
 from etlrun.errors import WorldError, headline
 from etlrun.graph.context import Backbone
-from etlrun.run import mixed
 from etlrun.run.backend import accelerators
-from etlrun.run.balanced import BalancedCrossentropy
+from etlrun.run.objective import objective
+from etlrun.run.optimizer import optimizer
 from etlrun.stages.flow import Flow
 from etlrun.stages.model import Backbone as BackboneStage
 from etlrun.stages.model import Emulated, MobileNetV2
@@ -128,14 +128,14 @@ def _version() -> str:
     return str(sys.modules[keras.backend.backend()].__version__)
 
 
-def head(model: keras.Model) -> keras.Model:
+def head(model: keras.Model, trainer: Trainer) -> keras.Model:
     """Return the dense layer of `model` with its optimizer: from features (batch, features) to probabilities."""
     dense = model.layers[-1]
     inputs = keras.Input(dense.input.shape[1:], dtype="float32", name="features")
     top = keras.Model(inputs, dense(inputs), name="head")
     top.compile(
         optimizer=model.optimizer,
-        **_objective(is_class=dense.name == _PROBABILITIES, loss=model.loss),
+        **{**objective(trainer, is_class=dense.name == _PROBABILITIES), "loss": model.loss},
         jit_compile=model.jit_compile,
         auto_scale_loss=False,  # the optimizer of the whole model does it already
     )
@@ -184,33 +184,24 @@ def _no_weights(weights: str, error: Exception) -> WorldError:
     )
 
 
-def _objective(*, is_class: bool, loss: Any = None) -> dict[str, Any]:
-    """Return the loss and the metrics for classes or for numbers; `loss` replaces the usual one for classes."""
-    if is_class:
-        return {"loss": loss or "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
-    return {"loss": "mean_squared_error"}
-
-
 def compile_for(
     model: keras.Model,
     stage: MobileNetV2 | Emulated,
     trainer: Trainer,
     *,
-    is_class: bool = True,
-    class_weights: Sequence[float] | None = None,
-    mixes: bool = False,
+    loss_and_metrics: Mapping[str, Any] | None = None,
+    steps: int | None = None,
 ) -> None:
-    """Compile `model` with its optimizer, loss and metrics; an emulated model has none."""
+    """Compile `model` with its optimizer, loss and metrics; an emulated model has none.
+
+    Without `loss_and_metrics` they are those of classes. `steps` are those of the run, which a schedule may need.
+    """
     if not stage.learns:
         model.compile()
         return
-    weighted = BalancedCrossentropy(class_weights) if class_weights else None
-    optimizer: Any = keras.optimizers.get(
-        {"class_name": trainer.optimizer, "config": {"learning_rate": trainer.learning_rate}}
-    )
     model.compile(
-        optimizer=optimizer,
-        **(mixed.objective() if mixes else _objective(is_class=is_class, loss=weighted)),
+        optimizer=optimizer(trainer, steps),
+        **(loss_and_metrics or objective(trainer, is_class=True)),
         jit_compile=trainer.jit_compile,
     )
 

@@ -28,6 +28,8 @@ from etlrun.sources.labels import counts_of
 from etlrun.sources.open import open_source
 from etlrun.stages.balance import note_of_classes
 from etlrun.stages.extract import Interleave
+from etlrun.stages.load import Load
+from etlrun.stages.trainer import Trainer
 
 MOST_CORRUPT_NAMED = 20
 
@@ -140,7 +142,19 @@ def _note_few_shards(plan: Plan, record: Record, shards: int) -> None:
 
 def batches_in_pass(work: Work) -> int:
     """Return the number of batches in a pass over the training split, if no record is skipped."""
-    load, num_examples = work.plan.spec.load, work.train.split.num_examples
+    return _batches(work.plan.spec.load, work.train.split.num_examples)
+
+
+def steps_of_run(plan: Plan, source: Source, trainer: Trainer) -> int:
+    """Return the number of training steps of a run, if it skips no record and isn't stopped early."""
+    if trainer.steps_per_epoch is not None:
+        return trainer.steps_per_epoch * trainer.epochs
+    dataset = plan.spec.dataset
+    split = source.split(dataset.split, dataset.key_of("train"))
+    return _batches(plan.spec.load, split.num_examples) * trainer.epochs
+
+
+def _batches(load: Load, num_examples: int) -> int:
     return num_examples // load.batch_size if load.drop_remainder else -(-num_examples // load.batch_size)
 
 

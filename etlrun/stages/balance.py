@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from etlrun.stages.load import Load
+from etlrun.stages.smooth import smoothed_crossentropy
 
 if TYPE_CHECKING:
     import keras
@@ -49,8 +50,10 @@ def note_of_classes(load: Load, split: str, count: Callable[[], Mapping[str, int
     return f"{setting}: training examples by class{also and f'{also},'} are {named}{more}."
 
 
-def weighted_crossentropy(labels: tf.Tensor, probabilities: tf.Tensor, class_weights: list[float]) -> tf.Tensor:
+def weighted_crossentropy(
+    labels: tf.Tensor, probabilities: tf.Tensor, class_weights: list[float], label_smoothing: float = 0.0
+) -> tf.Tensor:
     """Return the crossentropy of each example, weighted by the class of its label."""
-    losses = keras.losses.sparse_categorical_crossentropy(labels, probabilities)
+    losses = smoothed_crossentropy(labels, probabilities, label_smoothing)
     weights = keras.ops.convert_to_tensor(class_weights, "float32")
     return losses * keras.ops.take(weights, keras.ops.cast(keras.ops.reshape(labels, (-1,)), "int32"))

@@ -14,6 +14,7 @@ from etlrun.stages.augment import rounded, within
 from etlrun.stages.base import DATA, SPEED, Factor, Nodes, Parallelism, Scope, Stage
 from etlrun.stages.flow import Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
+from etlrun.stages.smooth import smoothed_crossentropy
 
 if TYPE_CHECKING:
     import keras
@@ -52,12 +53,12 @@ def cut_mixed(
     return tf.where(within(sides, start, end), partners, images), stays
 
 
-def mixed_crossentropy(targets: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:
+def mixed_crossentropy(targets: tf.Tensor, probabilities: tf.Tensor, label_smoothing: float = 0.0) -> tf.Tensor:
     """Return the crossentropy of each example: of labels (batch,), or of the targets (batch, 3) of mixed images."""
     if tuple(targets.shape)[1:] != (3,):
-        return keras.losses.sparse_categorical_crossentropy(targets, probabilities)
+        return smoothed_crossentropy(targets, probabilities, label_smoothing)
     one, other, share = keras.ops.unstack(targets, 3, axis=-1)
-    of_one, of_other = (keras.losses.sparse_categorical_crossentropy(of, probabilities) for of in (one, other))
+    of_one, of_other = (smoothed_crossentropy(of, probabilities, label_smoothing) for of in (one, other))
     return share * of_one + (1.0 - share) * of_other
 
 
@@ -67,6 +68,15 @@ def mixed_accuracy(targets: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:
         return keras.metrics.sparse_categorical_accuracy(targets, probabilities)
     one, other, share = keras.ops.unstack(targets, 3, axis=-1)
     of_one, of_other = (keras.metrics.sparse_categorical_accuracy(of, probabilities) for of in (one, other))
+    return share * keras.ops.cast(of_one, share.dtype) + (1.0 - share) * keras.ops.cast(of_other, share.dtype)
+
+
+def mixed_top_accuracy(targets: tf.Tensor, probabilities: tf.Tensor, k: int) -> tf.Tensor:
+    """Return whether the class of each example is among the `k` most probable; of a mixed one, the share of those."""
+    if tuple(targets.shape)[1:] != (3,):
+        return keras.metrics.sparse_top_k_categorical_accuracy(targets, probabilities, k)
+    one, other, share = keras.ops.unstack(targets, 3, axis=-1)
+    of_one, of_other = (keras.metrics.sparse_top_k_categorical_accuracy(of, probabilities, k) for of in (one, other))
     return share * keras.ops.cast(of_one, share.dtype) + (1.0 - share) * keras.ops.cast(of_other, share.dtype)
 
 

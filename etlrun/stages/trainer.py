@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -12,7 +13,9 @@ from etlrun.stages.base import (
     SPEED,
     TRAINING,
     Expected,
+    Factor,
     Flag,
+    Natural,
     Number,
     OptionalPath,
     OptionalPositive,
@@ -22,7 +25,12 @@ from etlrun.stages.base import (
     Stage,
 )
 
-Monitored = Literal["loss", "accuracy", "val_loss", "val_accuracy"]
+_METRIC = "accuracy|f1|top_[1-9][0-9]{0,5}_accuracy"
+Metric = Annotated[str, Field(pattern=f"^({_METRIC})$")]
+Monitored = Annotated[str, Field(pattern=f"^(val_)?(loss|{_METRIC})$")]
+_MONITORED = "loss, accuracy, f1 or top_N_accuracy, or one of them after val_"
+_Norm = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
+_Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +46,76 @@ class EarlyStopping(Stage):
     path: ClassVar[str] = "trainer.early_stopping"
 
     patience: Annotated[OptionalPositive, TRAINING]
-    monitor: Annotated[Monitored, Expected("loss, accuracy, val_loss or val_accuracy"), TRAINING]
+    monitor: Annotated[Monitored, Expected(_MONITORED), TRAINING]
     min_delta: Annotated[Number, TRAINING]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule(Stage):
+    """Changes the learning rate with the training steps, from 0: each step of a run is one.
+
+    Attributes:
+        name: Keras's `CosineDecay`, `ExponentialDecay` or `PiecewiseConstantDecay`, or a constant rate.
+        warmup_steps: First steps, in which the rate rises linearly from 0 to `learning_rate`.
+        decay_steps: Steps after the warm-up until the cosine ends, or in which the rate is multiplied by `decay_rate`;
+            null for all steps of the run.
+        alpha: Rate at the end of the cosine, relative to `learning_rate`.
+        decay_rate: Factor of the exponential decay.
+        boundaries: Last steps of a rate, in increasing order.
+        factors: Rates after the boundaries, relative to `learning_rate`.
+    """
+
+    path: ClassVar[str] = "trainer.schedule"
+
+    name: Annotated[
+        Literal["constant", "cosine", "exponential", "piecewise"],
+        Expected("constant, cosine, exponential or piecewise"),
+        TRAINING,
+    ] = "constant"
+    warmup_steps: Annotated[Natural, TRAINING] = 0
+    decay_steps: Annotated[OptionalPositive, TRAINING] = None
+    alpha: Annotated[_Share, Expected("a number from 0 to 1"), TRAINING] = 0.0
+    decay_rate: Annotated[
+        Annotated[float, Field(gt=0, le=1)] | None, Expected("a number above 0, at most 1, or null"), TRAINING
+    ] = None
+    boundaries: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), TRAINING] = ()
+    factors: Annotated[tuple[Factor, ...], Expected("a list of non-negative numbers"), TRAINING] = ()
+
+    @property
+    def needs_run(self) -> bool:
+        """Whether it depends on the number of steps of the whole run."""
+        return self.name in ("cosine", "exponential") and self.decay_steps is None
+
+    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        used = {
+            "constant": (),
+            "cosine": ("decay_steps", "alpha"),
+            "exponential": ("decay_steps", "decay_rate"),
+            "piecewise": ("boundaries", "factors"),
+        }[self.name]
+        for field in fields(self)[2:]:
+            value = getattr(self, field.name)
+            if field.name not in used and value != field.default:
+                nothing = "null" if field.default is None else _shown(field.default)
+                remedy = f"set {self.key(field.name)}={nothing}"
+                yield field.name, _shown(value), f"{nothing} with {self.key('name')}={self.name}", remedy
+        if self.name == "exponential" and self.decay_rate is None:
+            yield "decay_rate", "null", "the factor of the decay", f"set {self.key('decay_rate')}=0.1, or another one"
+        if self.name == "piecewise":
+            yield from self._pieces()
+
+    def _pieces(self) -> Iterator[tuple[str, str, str, str]]:
+        steps = (self.warmup_steps, *self.boundaries)
+        if not self.boundaries or any(one >= other for one, other in pairwise(steps)):
+            expected = f"steps after the {self.warmup_steps} of the warm-up, in increasing order"
+            yield "boundaries", _shown(self.boundaries), expected, f"list the steps in {self.key('boundaries')}"
+        if len(self.factors) != len(self.boundaries):
+            expected = f"{len(self.boundaries)} factors, one after each boundary"
+            yield "factors", _shown(self.factors), expected, f"list the factors in {self.key('factors')}"
+
+
+def _shown(value: object) -> str:
+    return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +138,16 @@ class Trainer(Stage):
             inside an epoch; null saves after each epoch only.
         checkpoint_keep: Number of epochs whose checkpoints are kept, the last ones.
         checkpoint_best: Metric of the epoch whose model is kept as `checkpoints/best.keras`; null for none.
+        schedule: How the learning rate changes with the steps.
+        clipnorm: Largest norm of the gradient of each weight; null for any.
+        global_clipnorm: Largest norm of all gradients together; null for any.
+        clipvalue: Largest absolute value of a gradient; null for any.
+        gradient_accumulation_steps: Steps whose mean gradient changes the weights once; null for each step.
+        weight_decay: Keras's decay of the weights; null for that of the optimizer, which is 0.004 for adamw.
+        ema_momentum: Momentum of averages of the weights, which the validation and the saved model use; null for none.
+        label_smoothing: Share of the target that is spread evenly over all classes.
+        metrics: Metrics beside the loss: `accuracy`; `f1`, the mean of the F1 scores of all classes; `top_N_accuracy`,
+            the share of examples whose class is among the N most probable ones.
     """
 
     path: ClassVar[str] = "trainer.fit"
@@ -90,9 +176,48 @@ class Trainer(Stage):
     early_stopping: Annotated[EarlyStopping, Expected("a mapping")]
     checkpoint_every_steps: Annotated[OptionalPositive, SPEED] = None
     checkpoint_keep: Annotated[Positive, SPEED] = 1
-    checkpoint_best: Annotated[Monitored | None, Expected("loss, accuracy, val_loss, val_accuracy or null"), SPEED] = (
-        None
-    )
+    checkpoint_best: Annotated[Monitored | None, Expected(f"{_MONITORED}, or null"), SPEED] = None
+    schedule: Annotated[Schedule, Expected("a mapping")] = Schedule()
+    clipnorm: Annotated[_Norm, Expected("a positive number, or null"), TRAINING] = None
+    global_clipnorm: Annotated[_Norm, Expected("a positive number, or null"), TRAINING] = None
+    clipvalue: Annotated[_Norm, Expected("a positive number, or null"), TRAINING] = None
+    gradient_accumulation_steps: Annotated[
+        Annotated[int, Field(ge=2, le=1_000_000)] | None, Expected("an integer from 2 to 1,000,000, or null"), TRAINING
+    ] = None
+    weight_decay: Annotated[
+        Annotated[float, Field(ge=0, allow_inf_nan=False)] | None,
+        Expected("a non-negative number, or null"),
+        TRAINING,
+    ] = None
+    ema_momentum: Annotated[
+        Annotated[float, Field(ge=0, lt=1)] | None, Expected("a number in [0, 1), or null"), TRAINING
+    ] = None
+    label_smoothing: Annotated[Annotated[float, Field(ge=0, lt=1)], Expected("a number in [0, 1)"), TRAINING] = 0.0
+    metrics: Annotated[
+        tuple[Metric, ...], Expected("a list of accuracy, f1 and top_N_accuracy, such as top_5_accuracy"), TRAINING
+    ] = ("accuracy",)
+
+    @property
+    def clipping(self) -> dict[str, float]:
+        """The values that limit gradients, by Keras's names: at most one."""
+        names = ("clipnorm", "global_clipnorm", "clipvalue")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
+    def pieces(self) -> tuple[list[int], list[float]]:
+        """Boundaries of a piecewise schedule, counted after the warm-up, and its rates."""
+        boundaries = [boundary - self.schedule.warmup_steps for boundary in self.schedule.boundaries]
+        return boundaries, [self.learning_rate, *(self.learning_rate * factor for factor in self.schedule.factors)]
+
+    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        for name, *texts in self.schedule.rules():
+            yield f"schedule.{name}", *texts  # type: ignore[misc] # three of them
+        for name in [*self.clipping][1:]:
+            first = next(iter(self.clipping))
+            expected = f"null with {self.key(first)}, since gradients are clipped in one way"
+            yield name, str(self.clipping[name]), expected, f"set {self.key(name)}=null or {self.key(first)}=null"
+        if len(set(self.metrics)) < len(self.metrics):
+            yield "metrics", _shown(self.metrics), "each metric once", "name it once"
 
 
 @dataclass(frozen=True, kw_only=True)

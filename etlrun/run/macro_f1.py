@@ -1,0 +1,19 @@
+"""The F1 score of labels; programs contain the text of this class."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+
+class MacroF1(keras.metrics.F1Score):  # type: ignore[misc]
+    """Keras's F1 score for labels (batch,) and probabilities (batch, classes), whose largest is the prediction."""
+
+    def update_state(self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None) -> None:
+        """Count the predictions of a batch."""
+        classes, labels = y_pred.shape[-1], keras.ops.cast(keras.ops.reshape(y_true, (-1,)), "int32")
+        predicted = keras.ops.one_hot(keras.ops.argmax(y_pred, axis=-1), classes)
+        super().update_state(keras.ops.one_hot(labels, classes), predicted, sample_weight)
+
+
+keras.saving.register_keras_serializable("etlrun")(MacroF1)

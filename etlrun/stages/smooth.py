@@ -1,0 +1,25 @@
+"""Loss of labels that are smoothed: a share of each target is spread over all classes.
+
+Runs call this function; programs contain its text.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import keras
+
+
+def smoothed_crossentropy(labels: tf.Tensor, probabilities: tf.Tensor, label_smoothing: float = 0.0) -> tf.Tensor:
+    """Return the crossentropy (batch,) of labels (batch,), of which `label_smoothing` is spread over all classes.
+
+    Source: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", CVPR 2016.
+    """
+    if not label_smoothing:
+        return keras.losses.sparse_categorical_crossentropy(labels, probabilities)
+    one_hot = keras.ops.one_hot(keras.ops.cast(keras.ops.reshape(labels, (-1,)), "int32"), probabilities.shape[-1])
+    return keras.losses.categorical_crossentropy(one_hot, probabilities, label_smoothing=label_smoothing)

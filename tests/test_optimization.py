@@ -1,0 +1,282 @@
+"""Schedules, limits of gradients, averages of weights, smoothed labels and further metrics of a training."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from etlrun.config.grid import resolve
+from etlrun.config.request import Request
+from etlrun.eject.program import ejected, versions
+from etlrun.errors import ConfigError
+from etlrun.plan.training import past_classes, warmup_past
+from etlrun.record.summary import Epoch
+from etlrun.run.balanced import BalancedCrossentropy
+from etlrun.run.callbacks import EpochRecorder, best_epoch
+from etlrun.run.objective import SmoothedCrossentropy, metrics
+from etlrun.run.optimizer import learning_rate, optimizer
+from etlrun.stages import STAGES
+from etlrun.stages.mix import mixed_top_accuracy
+from etlrun.stages.trainer import Trainer
+from tests.configs import plan_of, refusal_of_plan, refusal_of_spec, spec_of
+from tests.quick import shallow
+from tests.runs import are_equal, losses_of, run_here, small, summary_of, variables_of
+from tests.test_eject import loaded
+
+RATE = 0.001
+LABELS = np.array([0, 1, 1, 2, 0, 2])
+OUTPUTS = np.random.default_rng(0).dirichlet([1, 1, 1], 6).astype("float32")
+
+
+def trainer(*words: str) -> Trainer:
+    fit = spec_of(*(f"trainer.{word}" for word in words)).fit
+    assert fit is not None
+    return fit
+
+
+SCHEDULES: dict[tuple[str, ...], Any] = {
+    ("name=constant", "warmup_steps=4"): lambda step: min(step / 4, 1),
+    ("name=cosine", "decay_steps=10", "alpha=0.2"): lambda step: (
+        0.2 + 0.4 * (1 + math.cos(math.pi * min(step, 10) / 10))
+    ),
+    ("name=cosine", "warmup_steps=4"): lambda step: (
+        step / 4 if step < 4 else 0.5 * (1 + math.cos(math.pi * (step - 4) / 16))
+    ),
+    ("name=exponential", "decay_rate=0.5"): lambda step: 0.5 ** (step / 20),
+    ("name=exponential", "decay_rate=0.5", "decay_steps=5", "warmup_steps=4"): lambda step: (
+        step / 4 if step < 4 else 0.5 ** ((step - 4) / 5)
+    ),
+    ("name=piecewise", "boundaries=[7,9]", "factors=[0.5,0.1]", "warmup_steps=4"): lambda step: (
+        step / 4 if step < 4 else 1 if step <= 7 else 0.5 if step <= 9 else 0.1
+    ),
+}
+
+
+@pytest.mark.parametrize("words", SCHEDULES, ids=" ".join)
+def test_the_rate_of_each_step_is_that_of_the_schedule(words: tuple[str, ...]) -> None:
+    schedule = learning_rate(trainer(*(f"schedule.{word}" for word in words)), 20)
+    again = keras.optimizers.schedules.deserialize(keras.optimizers.schedules.serialize(schedule))
+    wanted = [RATE * SCHEDULES[words](step) for step in range(20)]
+    for of in (schedule, again):
+        np.testing.assert_allclose([float(of(step)) for step in range(20)], wanted, rtol=1e-5, atol=1e-10)
+
+
+def test_an_optimizer_is_keras_own_with_the_values_of_the_config() -> None:
+    words = ("clipnorm=2", "gradient_accumulation_steps=3", "weight_decay=0.1", "ema_momentum=0.5", "optimizer=sgd")
+    made = optimizer(trainer(*words))
+    assert isinstance(made, keras.optimizers.SGD)
+    assert (made.clipnorm, made.gradient_accumulation_steps, made.weight_decay) == (2.0, 3, 0.1)
+    assert (made.use_ema, made.ema_momentum) == (True, 0.5)
+    assert optimizer(trainer("optimizer=adamw")).weight_decay == keras.optimizers.AdamW().weight_decay
+    assert optimizer(trainer()).get_config() == {**keras.optimizers.Adam(RATE).get_config()}
+
+
+def test_smoothed_labels_are_mixed_with_the_even_distribution() -> None:
+    target = 0.7 * np.eye(3)[LABELS] + 0.3 / 3
+    losses = -(target * np.log(OUTPUTS)).sum(1)
+    loss = SmoothedCrossentropy.from_config(SmoothedCrossentropy(0.3).get_config())
+    assert float(loss(LABELS, OUTPUTS)) == pytest.approx(losses.mean(), rel=1e-5)
+    weights = [0.5, 2.0, 3.0]
+    weighted = BalancedCrossentropy.from_config(BalancedCrossentropy(weights, 0.3).get_config())
+    assert float(weighted(LABELS, OUTPUTS)) == pytest.approx((np.take(weights, LABELS) * losses).mean(), rel=1e-5)
+    shares, partners = np.linspace(0, 1, 6), LABELS[::-1]
+    mixed = shares * losses + (1 - shares) * -((0.7 * np.eye(3)[partners] + 0.1) * np.log(OUTPUTS)).sum(1)
+    targets = np.stack([LABELS, partners, shares], 1).astype("float32")
+    assert float(loss(targets, OUTPUTS)) == pytest.approx(mixed.mean(), rel=1e-5)
+
+
+def f1_by_its_definition(labels: Any, predicted: Any, classes: int) -> float:
+    scores = []
+    for of in range(classes):
+        right = int(((labels == of) & (predicted == of)).sum())
+        wrong = int((labels == of).sum() + (predicted == of).sum()) - 2 * right
+        scores.append(2 * right / (2 * right + wrong) if right else 0.0)
+    return float(np.mean(scores))
+
+
+def test_f1_and_top_n_agree_with_their_definitions_over_batches() -> None:
+    draws = np.random.default_rng(1)
+    labels, outputs = draws.integers(0, 5, 60), draws.dirichlet(np.ones(7), 60).astype("float32")
+    outputs[:3] = 1 / 7  # the first of equal ones is the prediction
+    f1, top = metrics(trainer("metrics=[f1,top_3_accuracy]"))
+    f1 = type(f1).from_config(f1.get_config())
+    for start in range(0, 60, 20):
+        for metric in (f1, top):
+            metric.update_state(labels[start : start + 20], outputs[start : start + 20])
+    assert (f1.name, top.name) == ("f1", "top_3_accuracy")
+    assert float(f1.result()) == pytest.approx(f1_by_its_definition(labels, outputs.argmax(1), 7), abs=1e-5)
+    ranks = (outputs[3:] > outputs[np.arange(3, 60), labels[3:], None]).sum(1)
+    of_rest = keras.metrics.SparseTopKCategoricalAccuracy(3)(labels[3:], outputs[3:])
+    assert float(of_rest) == pytest.approx((ranks < 3).mean())
+
+
+def test_the_top_n_of_a_mixed_image_is_the_share_of_its_classes_among_them() -> None:
+    targets = np.array([[0, 1, 0.75], [2, 0, 0.25]], "float32")
+    outputs = np.array([[0.5, 0.2, 0.3], [0.6, 0.1, 0.3]], "float32")
+    assert np.asarray(mixed_top_accuracy(targets, outputs, 1)).tolist() == [0.75, 0.75]
+    assert np.asarray(mixed_top_accuracy(targets, outputs, 2)).tolist() == [0.75, 1.0]
+
+
+MANY = (
+    "trainer.epochs=2", "trainer.schedule.name=exponential", "trainer.schedule.decay_rate=0.5",
+    "trainer.schedule.warmup_steps=2", "trainer.ema_momentum=0.8", "trainer.gradient_accumulation_steps=2",
+    "trainer.global_clipnorm=1", "trainer.weight_decay=0.01", "trainer.label_smoothing=0.1",
+    "trainer.learning_rate=0.1", "trainer.metrics=[accuracy,f1,top_1_accuracy]",
+)  # fmt: skip
+
+
+def test_a_run_and_its_program_come_to_the_same_numbers(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shallow(monkeypatch)
+    words = small(tiny, *MANY, "trainer.checkpoint_best=val_f1")
+    status, summary = run_here(tmp_path / "run", words)
+    assert status == 0
+    scores = [epoch["metrics"] for epoch in summary["epochs"]]
+    for name in ("f1", "val_f1", "top_1_accuracy", "val_top_1_accuracy"):
+        assert f"  {name} {scores[-1][name]:.4f}" in capsys.readouterr().err or name != "f1"
+    assert [of["top_1_accuracy"] for of in scores] == [epoch["accuracy"] for epoch in summary["epochs"]]
+    monkeypatch.chdir(tmp_path)
+    plan = resolve(Request(overrides=words), STAGES).plan
+    keras.backend.clear_session()
+    history = loaded(ejected(plan, words, versions()), tmp_path).train().history
+    measures = ("loss", "accuracy", "val_loss", "val_accuracy")
+    assert [[history[key][epoch] for key in measures] for epoch in range(2)] == losses_of(summary)
+    assert [{name: history[name][epoch] for name in scores[0]} for epoch in range(2)] == scores
+    saved = keras.models.load_model(tmp_path / "run" / "model.keras", compile=False).get_weights()
+    best = keras.models.load_model(tmp_path / "run" / "checkpoints" / "best.keras", compile=False).get_weights()
+    last = keras.models.load_model(tmp_path / "run" / "checkpoints" / "epoch_0002.keras", compile=False).get_weights()
+    assert not all(np.array_equal(one, other) for one, other in zip(saved, last, strict=True))
+    if summary["best_epoch"] == 2:
+        assert all(np.array_equal(one, other) for one, other in zip(saved, best, strict=True))
+
+
+RESUMED = (
+    "trainer.epochs=3", "trainer.schedule.name=cosine", "trainer.schedule.warmup_steps=3", "trainer.ema_momentum=0.8",
+    "trainer.gradient_accumulation_steps=4", "trainer.learning_rate=0.1", "trainer.metrics=[accuracy,f1]",
+    "trainer.checkpoint_every_steps=3", "load.batch_size=4", "cache=none",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert run_here(folder, small(tiny, *RESUMED))[0] == 0
+    return folder
+
+
+@pytest.mark.parametrize("steps", [1, 6], ids=["after an epoch", "inside an epoch"])
+def test_a_run_goes_on_to_the_bit(steps: int, undisturbed: Path, tiny: Path, tmp_path: Path) -> None:
+    whole, stopped, resumed = EpochRecorder.on_train_batch_end, tmp_path / "stopped", tmp_path / "resumed"
+    words = small(tiny, *RESUMED)
+
+    def stops(self: EpochRecorder, batch: int, logs: Any = None) -> None:
+        whole(self, batch, logs)
+        if len(self.record.summary.epochs) == 1 and batch + 1 == steps:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EpochRecorder, "on_train_batch_end", stops)
+        assert run_here(stopped, words)[0] == 130
+    assert run_here(resumed, [*words, f"trainer.resume={stopped}"])[0] == 0
+    epochs, wanted = (summary_of(folder)["epochs"] for folder in (resumed, undisturbed))
+    assert epochs[1]["resumed_steps"] == (3 if steps > 3 else 0)
+    for key in ("loss", "accuracy", "val_loss", "val_accuracy", "metrics"):
+        assert [epoch[key] for epoch in epochs] == [epoch[key] for epoch in wanted]
+    assert are_equal(variables_of(resumed), variables_of(undisturbed))
+
+
+def test_a_schedule_over_the_run_is_resumed_with_as_many_epochs(undisturbed: Path, tiny: Path) -> None:
+    words = [*small(tiny, *RESUMED, "trainer.epochs=5"), f"trainer.resume={undisturbed}"]
+    with pytest.raises(ConfigError) as caught:
+        resolve(Request(overrides=words).resuming(), STAGES)
+    assert str(caught.value).startswith(f"trainer.fit.epochs: found 5; expected 3, as in {undisturbed}")
+
+
+def test_the_best_epoch_is_that_of_the_largest_f1() -> None:
+    epochs = [Epoch(epoch=number, metrics={"val_f1": value}) for number, value in enumerate((0.5, 0.75, 0.6), 1)]
+    assert best_epoch(epochs, "val_f1") == 2
+
+
+COSINE = "trainer.schedule.name=cosine"
+FAULTS = {
+    ("trainer.schedule.alpha=0.5",): (
+        "trainer.schedule.alpha: found 0.5; expected 0.0 with trainer.schedule.name=constant\n"
+        "    -> set trainer.schedule.alpha=0.0"
+    ),
+    (COSINE, "trainer.schedule.boundaries=[3]"): (
+        "trainer.schedule.boundaries: found [3]; expected [] with trainer.schedule.name=cosine\n"
+        "    -> set trainer.schedule.boundaries=[]"
+    ),
+    ("trainer.schedule.name=exponential",): (
+        "trainer.schedule.decay_rate: found null; expected the factor of the decay\n"
+        "    -> set trainer.schedule.decay_rate=0.1, or another one"
+    ),
+    ("trainer.schedule.name=piecewise", "trainer.schedule.warmup_steps=4", "trainer.schedule.boundaries=[4]"): (
+        "trainer.schedule.boundaries: found [4]; expected steps after the 4 of the warm-up, in increasing order\n"
+        "    -> list the steps in trainer.schedule.boundaries\n"
+        "trainer.schedule.factors: found []; expected 1 factors, one after each boundary\n"
+        "    -> list the factors in trainer.schedule.factors"
+    ),
+    ("trainer.clipnorm=1", "trainer.clipvalue=2"): (
+        "trainer.clipvalue: found 2.0; expected null with trainer.clipnorm, since gradients are clipped in one way\n"
+        "    -> set trainer.clipvalue=null or trainer.clipnorm=null"
+    ),
+    ("trainer.gradient_accumulation_steps=1",): (
+        "trainer.gradient_accumulation_steps: found 1; expected an integer from 2 to 1,000,000, or null"
+    ),
+    ("trainer.metrics=[f1,f1]",): (
+        "trainer.metrics: found ['f1', 'f1']; expected each metric once\n    -> name it once"
+    ),
+    ("trainer.metrics=[top_0_accuracy]",): (
+        "trainer.metrics: found ['top_0_accuracy']; expected a list of accuracy, f1 and top_N_accuracy, such as "
+        "top_5_accuracy"
+    ),
+}
+
+
+@pytest.mark.parametrize("words", FAULTS, ids=" ".join)
+def test_what_does_not_fit_is_refused(words: tuple[str, ...]) -> None:
+    assert refusal_of_spec(*words) == FAULTS[words]
+
+
+RULES = {
+    ("trainer.checkpoint_best=val_f1",): (
+        "trainer.checkpoint_best: found 'val_f1'; expected a metric of the run: loss, accuracy, val_loss, val_accuracy\n"
+        "    -> choose one, or add f1 to trainer.metrics"
+    ),
+    ("trainer.metrics=[f1]", "load.mixup_alpha=0.2"): (
+        "trainer.metrics: found ['f1']; expected no f1 with mixed images, which have two classes\n"
+        "    -> remove f1, or set load.mixup_alpha=0 and load.cutmix_alpha=0"
+    ),
+    (COSINE, "dataset.on_corrupt=skip"): (
+        "trainer.schedule.decay_steps: found null; expected a number with dataset.on_corrupt=skip, since the length of "
+        "a pass is then unknown\n    -> set trainer.schedule.decay_steps, or repair the data and set "
+        "dataset.on_corrupt=raise"
+    ),
+    (COSINE, "trainer.steps_per_epoch=5", "trainer.schedule.warmup_steps=20"): (
+        "trainer.schedule.warmup_steps: found 20; expected fewer than the 20 steps of the run, of which the decay takes "
+        "the rest\n    -> set a smaller one, or trainer.schedule.decay_steps, or train longer"
+    ),
+}
+
+
+@pytest.mark.parametrize("words", RULES, ids=" ".join)
+def test_what_does_not_fit_the_data_is_refused(words: tuple[str, ...]) -> None:
+    assert refusal_of_plan(*words).replace("[f1]", "['f1']") == RULES[words]
+
+
+def test_what_only_open_data_tell_is_refused() -> None:
+    assert not [*past_classes(trainer("metrics=[top_2_accuracy]"), 3)]
+    (fault,) = past_classes(trainer("metrics=[top_3_accuracy]"), 3)
+    assert fault.expected == "at most top_2_accuracy, since there are 3 classes"
+    assert not [*warmup_past(trainer("schedule.name=cosine", "schedule.warmup_steps=9"), 10)]
+
+
+def test_defaults_change_no_fingerprint() -> None:
+    assert plan_of("trainer.metrics=[accuracy]").fingerprint == plan_of().fingerprint
+    assert "trainer.schedule.name" not in plan_of().decisive
+    assert plan_of(COSINE).decisive["trainer.schedule.name"] == "cosine"
