@@ -26,7 +26,7 @@ from etlrun.stages.dataset import Dataset, dataset_type
 from etlrun.stages.extract import Extract
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure, NoProfile, Trace
-from etlrun.stages.model import Emulated, MobileNetV2
+from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.trainer import Drain, Trainer
@@ -62,7 +62,7 @@ class RunSpec:
     eval_transform: Map
     cache: Cache
     load: Load
-    model: MobileNetV2 | Emulated
+    model: ImageModel | Emulated
     trainer: Trainer | Drain
     profile: NoProfile | Trace
     measure: Measure

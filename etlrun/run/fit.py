@@ -39,7 +39,7 @@ from etlrun.run.steps import Continuation, StepCheckpoint
 from etlrun.sources.base import Source
 from etlrun.sources.labels import counts_of
 from etlrun.stages.balance import balanced
-from etlrun.stages.model import MobileNetV2
+from etlrun.stages.model import ImageModel
 from etlrun.stages.trainer import Trainer
 
 _FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2
@@ -92,8 +92,8 @@ def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, traine
     if previous is not None and previous.checkpoint is not None:
         return _loaded(previous.checkpoint)
     stage = plan.spec.model
-    if previous is not None and isinstance(stage, MobileNetV2):
-        stage = dataclasses.replace(stage, weights=None)  # a state has all of them
+    if previous is not None and isinstance(stage, ImageModel):
+        stage = stage.restored
     scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
     model = models.build(stage, given_to_model(plan.train), scaling, source.num_classes)
     weights = class_weights(plan, source)
