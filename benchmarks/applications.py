@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module
@@ -53,9 +54,14 @@ def smallest_of(name: str, side: int) -> int:
     return side
 
 
-def batch_norms_of(network: keras.Model) -> int:
-    """Return the number of layers that have moving averages."""
-    return sum(isinstance(layer, keras.layers.BatchNormalization) for layer in network.layers)
+def has(network: keras.Model, kind: type[keras.Layer]) -> bool:
+    """Return whether one of its layers is of that type."""
+    return any(isinstance(layer, kind) for layer in network.layers)
+
+
+def seeds_of(network: keras.Model) -> list[Any]:
+    """Return the states of its random numbers."""
+    return [variable for variable in network.variables if variable.name == "seed_generator_state"]
 
 
 def layers_for_imagenet(name: str, side: int) -> int:
@@ -72,8 +78,10 @@ def faults(name: str) -> list[str]:
         found.append(f"features {network.output_shape}")
     if smallest_of(name, known.smallest) != known.smallest:
         found.append("smallest")
-    if bool(batch_norms_of(network)) != known.has_batch_norms:
+    if has(network, keras.layers.BatchNormalization) != known.has_batch_norms:
         found.append("batch norms")
+    if bool(seeds_of(network)) != known.has_dropout:
+        found.append("dropout")
     if not np.allclose(range_of(name), (known.preprocessing.low, known.preprocessing.high)):
         found.append(f"range {range_of(name)}")
     if (len(network.layers) != layers_for_imagenet(name, known.smallest)) != known.scales_for_imagenet:
@@ -91,7 +99,7 @@ def is_deserialised(name: str) -> bool:
 
 
 def loads_weights(name: str, others: Iterable[str], folder: Path) -> tuple[bool, list[str]]:
-    """Return whether a file of its own weights is loaded, and which other models of its family load it without error."""
+    """Return whether a file of its own weights is loaded, and which others of its family load it, too."""
     path, side = folder / "own.weights.h5", APPLICATIONS[name].smallest
     network = built(name, side)
     network.save_weights(path)
@@ -134,6 +142,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", default=[*APPLICATIONS])
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
+    warnings.simplefilter("ignore")  # Keras's of sizes that ImageNet's weights were not trained with
     names = {name for name in dir(keras.applications) if name[0].isupper()}
     head = f"`python -m benchmarks.applications` with Keras {keras.__version__}, on random weights"
     columns = "model | smallest side | mode | range | features | parameters | as Keras | deserialised | own weights"

@@ -11,6 +11,7 @@ from typing import Any
 from etlrun.eject.loops import drain, emulated, fit
 from etlrun.eject.text import call, function, mapping, path, quoted
 from etlrun.plan.plan import Plan, given_to_model
+from etlrun.stages.applications import undropped
 from etlrun.stages.flow import Feature
 from etlrun.stages.measure import NoProfile, Trace
 from etlrun.stages.model import Emulated, ImageModel, KerasApplication, MobileNetV2, Model
@@ -38,18 +39,24 @@ def image_model(stage: ImageModel, plan: Plan) -> Functions:
         f"weights={_weights(stage)}",
         'pooling="avg"',
     )
-    called = ("pixels", *(f"{name}={value!r}" for name, value in stage.call_arguments.items()))
+    cloned = (
+        "weights = base.get_weights()",
+        "base = keras.models.clone_model(base, clone_function=undropped)",
+        "base.set_weights(weights)",
+    )
     body = (
         f'inputs = pixels = keras.Input({image.shape}, dtype="{image.dtype}", name="image")',
         *rescaled,
         base,
+        *(cloned if stage.is_undropped else ()),
         *(() if stage.trainable else ("base.trainable = False",)),
         *(() if stage.batch_norm_momentum is None else momentum),
         f"dense = keras.layers.Dense({_head(target)})",
-        f"return keras.Model(inputs, dense(base({', '.join(called)})))",
+        "return keras.Model(inputs, dense(base(pixels)))",
     )
     what = "the probabilities of their classes" if target.is_class else flow.target
-    return (function("model() -> keras.Model", f"Return a model from images to {what}.", *body),)
+    made = function("model() -> keras.Model", f"Return a model from images to {what}.", *body)
+    return (*((inspect.getsource(undropped).rstrip(),) if stage.is_undropped else ()), made)
 
 
 def _head(target: Feature) -> str:

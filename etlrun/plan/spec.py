@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from etlrun.errors import ConfigError, Fault, did_you_mean, printable
-from etlrun.plan.hints import hint
+from etlrun.plan.hints import hint, hint_of_name
 from etlrun.plan.unused import Unused, unused, without
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Stage, expectation, field_metadata
@@ -154,7 +154,9 @@ class _Parser:
         name, known = block.pop("name", None), self.stages[group]
         stage_type = known.get(name) if isinstance(name, str) else None
         if stage_type is None:
-            self.add(f"{group}.name", show(name), f"one of {', '.join(known)}", did_you_mean(str(name), known))
+            self.add(
+                f"{group}.name", show(name), f"one of {', '.join(known)}", hint_of_name(group, str(name), self.stages)
+            )
             return None
         return self.stage(group, block, stage_type)
 

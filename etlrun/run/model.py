@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from etlrun.graph.context import Backbone
 from etlrun.run import mixed
 from etlrun.run.backend import accelerators
 from etlrun.run.balanced import BalancedCrossentropy
+from etlrun.stages.applications import undropped
 from etlrun.stages.flow import Flow
 from etlrun.stages.model import Backbone as BackboneStage
 from etlrun.stages.model import Emulated, ImageModel
@@ -54,6 +56,10 @@ def build(
     for factor, offset in scaling:
         pixels = keras.layers.Rescaling(factor, offset, dtype="float32")(pixels)
     base = _base(stage, flow.features[flow.inputs[0]].shape)
+    if stage.is_undropped:
+        weights = base.get_weights()
+        base = keras.models.clone_model(base, clone_function=undropped)
+        base.set_weights(weights)
     base.trainable = stage.trainable
     if stage.batch_norm_momentum is not None:
         for layer in base.layers:
@@ -64,7 +70,7 @@ def build(
         top = keras.layers.Dense(numbers, dtype="float32", name="value")
     else:
         top = keras.layers.Dense(num_classes, activation="softmax", dtype="float32", name=_PROBABILITIES)
-    return keras.Model(inputs, top(base(pixels, **stage.call_arguments)), name=f"{name}_classifier")
+    return keras.Model(inputs, top(base(pixels)), name=f"{name}_classifier")
 
 
 def _emulated(inputs: Any) -> Any:
@@ -153,13 +159,15 @@ def _base(stage: ImageModel, shape: tuple[int | None, ...]) -> keras.Model:
             remedy="check the path; relative paths start at the working directory",
         )
     try:
-        return getattr(keras.applications, stage.application)(
-            input_shape=shape,
-            **stage.arguments,
-            include_top=False,
-            weights=str(Path(weights).expanduser()) if weights not in (None, "imagenet") else weights,
-            pooling="avg",
-        )
+        with warnings.catch_warnings():  # one for each layer of another model, before the error
+            warnings.filterwarnings("ignore", message="Skipping nested container", category=UserWarning)
+            return getattr(keras.applications, stage.application)(
+                input_shape=shape,
+                **stage.arguments,
+                include_top=False,
+                weights=str(Path(weights).expanduser()) if weights not in (None, "imagenet") else weights,
+                pooling="avg",
+            )
     except Exception as error:
         if weights is None:
             raise

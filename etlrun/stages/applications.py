@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from etlrun.stages.flow import Feature
+from etlrun.stages.lazy import keras
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,7 @@ class Application:
         preprocessing: The images that it takes.
         smallest: Minimum side in pixels.
         has_batch_norms: Whether it has batch normalization.
+        has_dropout: Whether it drops some of its residuals in training (stochastic depth).
         scales_for_imagenet: Whether it has one more layer with Keras's ImageNet weights than with others.
     """
 
@@ -54,6 +57,7 @@ class Application:
     preprocessing: Preprocessing
     smallest: int = 32
     has_batch_norms: bool = True
+    has_dropout: bool = False
     scales_for_imagenet: bool = False
 
 
@@ -98,6 +102,7 @@ def _all(preprocessing: Preprocessing, smallest: int = 32, **features: int) -> d
             preprocessing=preprocessing,
             smallest=smallest,
             has_batch_norms=not name.startswith(("ConvNeXt", "VGG")),
+            has_dropout=name.startswith("EfficientNet"),
             scales_for_imagenet=name.startswith("EfficientNetB"),
         )
         for name, number in features.items()
@@ -146,3 +151,9 @@ APPLICATIONS: Mapping[str, Application] = {
     **_all(CAFFE, ResNet50=2048, ResNet101=2048, ResNet152=2048, VGG16=512, VGG19=512),
 }
 """All image models of `keras.applications`, by their names there."""
+
+
+def undropped(layer: Any) -> Any:
+    """Return a new layer like `layer` that drops nothing: Keras lets even frozen layers drop in training."""
+    config = layer.get_config()
+    return type(layer).from_config({**config, "rate": 0.0} if isinstance(layer, keras.layers.Dropout) else config)

@@ -96,9 +96,14 @@ class ImageModel(Model):
         raise NotImplementedError
 
     @property
-    def call_arguments(self) -> Mapping[str, bool]:
-        """Arguments with which the base is called."""
-        return {}
+    def has_dropout(self) -> bool:
+        """Whether Keras's network drops at random in training."""
+        return APPLICATIONS[self.application].has_dropout
+
+    @property
+    def is_undropped(self) -> bool:
+        """Whether dropout is taken out of the base, so that the features of an image stay the same."""
+        return self.has_dropout and not self.trainable
 
     @property
     def restored(self) -> Self:
@@ -205,11 +210,6 @@ class KerasApplication(ImageModel):
     @property
     def of_same_weights(self) -> tuple[str, str]:
         return f"{self.application} without its top", "set model.application to that of the file"
-
-    @property
-    def call_arguments(self) -> Mapping[str, bool]:
-        """Those of a frozen base keep its stochastic depth from dropping anything, so that features stay the same."""
-        return {} if self.trainable else {"training": False}
 
     @property
     def restored(self) -> Self:
