@@ -55,7 +55,8 @@ def test_faults_of_groups_and_of_keys_are_told_together() -> None:
     assert refusal_of_request("trainer.epoch=3", "cache=disc", "load.batch_size=0", "model=mobilenet", "x.y=1") == (
         "cache: found the unknown option 'disc'; expected one of disk, memory, none\n"
         "    -> did you mean cache=disk?\n"
-        "model: found the unknown option 'mobilenet'; expected one of emulated, mobilenet_v2, mobilenet_v2_small\n"
+        "model: found the unknown option 'mobilenet'; expected one of emulated, keras_application, mobilenet_v2, "
+        "mobilenet_v2_small\n"
         "    -> did you mean model=mobilenet_v2?\n"
         "x: found an unknown key; expected one of the keys dataset, extract, transform, cache, load, model, trainer, "
         "profile, measure\n"

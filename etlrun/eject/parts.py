@@ -11,15 +11,16 @@ from typing import Any
 from etlrun.eject.loops import drain, emulated, fit
 from etlrun.eject.text import call, function, mapping, path, quoted
 from etlrun.plan.plan import Plan, given_to_model
+from etlrun.stages.applications import undropped
 from etlrun.stages.flow import Feature
 from etlrun.stages.measure import NoProfile, Trace
-from etlrun.stages.model import Emulated, MobileNetV2, Model
+from etlrun.stages.model import Emulated, ImageModel, KerasApplication, MobileNetV2, Model
 from etlrun.stages.trainer import Drain, Trainer
 
 Functions = tuple[str, ...]
 
 
-def mobilenet_v2(stage: MobileNetV2, plan: Plan) -> Functions:
+def image_model(stage: ImageModel, plan: Plan) -> Functions:
     """Return the function of the model, with the scaling that the pipeline leaves to it."""
     flow = given_to_model(plan.train)
     image, target = flow.feature(flow.inputs[0]), plan.spec.dataset.examples.features[flow.target]
@@ -31,24 +32,31 @@ def mobilenet_v2(stage: MobileNetV2, plan: Plan) -> Functions:
     scaling: list[Any] = [planned.stage for planned in plan.by_model]
     rescaled = [f'pixels = keras.layers.Rescaling({step.written}, dtype="float32")(pixels)' for step in scaling]
     base = call(
-        "base = keras.applications.MobileNetV2",
+        f"base = keras.applications.{stage.application}",
         f"input_shape={image.shape}",
-        f"alpha={stage.alpha}",
+        *(f"{name}={value!r}" for name, value in stage.arguments.items()),
         "include_top=False",
         f"weights={_weights(stage)}",
         'pooling="avg"',
+    )
+    cloned = (
+        "weights = base.get_weights()",
+        "base = keras.models.clone_model(base, clone_function=undropped)",
+        "base.set_weights(weights)",
     )
     body = (
         f'inputs = pixels = keras.Input({image.shape}, dtype="{image.dtype}", name="image")',
         *rescaled,
         base,
+        *(cloned if stage.is_undropped else ()),
         *(() if stage.trainable else ("base.trainable = False",)),
         *(() if stage.batch_norm_momentum is None else momentum),
         f"dense = keras.layers.Dense({_head(target)})",
         "return keras.Model(inputs, dense(base(pixels)))",
     )
     what = "the probabilities of their classes" if target.is_class else flow.target
-    return (function("model() -> keras.Model", f"Return a model from images to {what}.", *body),)
+    made = function("model() -> keras.Model", f"Return a model from images to {what}.", *body)
+    return (*((inspect.getsource(undropped).rstrip(),) if stage.is_undropped else ()), made)
 
 
 def _head(target: Feature) -> str:
@@ -57,7 +65,7 @@ def _head(target: Feature) -> str:
     return f'{math.prod(side or 0 for side in target.shape)}, dtype="float32", name="value"'
 
 
-def _weights(stage: MobileNetV2) -> str:
+def _weights(stage: ImageModel) -> str:
     """Return the name of Keras's weights, or the path of a file."""
     if stage.weights in (None, "imagenet"):
         return "None" if stage.weights is None else quoted(stage.weights)
@@ -84,7 +92,8 @@ def left_out(_stage: NoProfile | Trace, _plan: Plan) -> Functions:
 
 
 PART_TEXTS: dict[type, Callable[[Any, Plan], Functions]] = {
-    MobileNetV2: mobilenet_v2,
+    MobileNetV2: image_model,
+    KerasApplication: image_model,
     Emulated: emulated,
     Trainer: fit,
     Drain: drain,

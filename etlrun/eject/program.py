@@ -13,6 +13,7 @@ from etlrun.eject.pipeline import pipeline
 from etlrun.eject.sources import constants_of, functions_of
 from etlrun.eject.text import COLUMNS, constant, literal, path, quoted
 from etlrun.plan.plan import Plan, reads_features
+from etlrun.stages.model import ImageModel
 
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
@@ -100,7 +101,8 @@ def _title(plan: Plan) -> str:
         return f"The input pipeline of {dataset} alone"
     if not plan.spec.model.learns:
         return f"The input pipeline of {dataset} for an emulated accelerator"
-    return f"{type(plan.spec.model).__name__} on {dataset}"
+    learned = plan.spec.model
+    return f"{learned.application if isinstance(learned, ImageModel) else type(learned).__name__} on {dataset}"
 
 
 def _promise(plan: Plan) -> str:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
+from etlrun.errors import did_you_mean
 from etlrun.stages import Stages
 from etlrun.stages.base import Stage, field_metadata
 from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type
@@ -73,6 +75,17 @@ def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) ->
         return f"choose {meant[0].needs}, which has it"
     texts = [f"`{key.path}`{f' with {key.needs}' if key.needs else ''}" for key in meant]
     return f"did you mean {' or '.join(dict.fromkeys(texts))}?"
+
+
+def hint_of_name(group: str, name: str, stages: Stages) -> str:
+    """Return a remedy for an option that `group` doesn't have: the field that takes `name`, or the closest option."""
+    for option, stage_type in stages[group].items():
+        for field, metadata in field_metadata(stage_type).items():
+            extras = [item.json_schema_extra for item in metadata if isinstance(item, FieldInfo)]
+            names = [extra.get("enum") for extra in extras if isinstance(extra, dict)]
+            if any(isinstance(listed, list) and name in listed for listed in names):
+                return f"set {group}={option} and {group}.{field}={name}"
+    return did_you_mean(name, stages[group])
 
 
 def _alike(name: str, block: str, value: object, known: Sequence[Known]) -> list[Known]:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from etlrun.errors import ConfigError, Fault, did_you_mean, printable
-from etlrun.plan.hints import hint
+from etlrun.plan.hints import hint, hint_of_name
 from etlrun.plan.unused import Unused, unused, without
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Stage, expectation, field_metadata
@@ -26,7 +26,7 @@ from etlrun.stages.dataset import Dataset, dataset_type
 from etlrun.stages.extract import Extract
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure, NoProfile, Trace
-from etlrun.stages.model import Emulated, MobileNetV2
+from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.trainer import Drain, Trainer
@@ -62,7 +62,7 @@ class RunSpec:
     eval_transform: Map
     cache: Cache
     load: Load
-    model: MobileNetV2 | Emulated
+    model: ImageModel | Emulated
     trainer: Trainer | Drain
     profile: NoProfile | Trace
     measure: Measure
@@ -154,7 +154,9 @@ class _Parser:
         name, known = block.pop("name", None), self.stages[group]
         stage_type = known.get(name) if isinstance(name, str) else None
         if stage_type is None:
-            self.add(f"{group}.name", show(name), f"one of {', '.join(known)}", did_you_mean(str(name), known))
+            self.add(
+                f"{group}.name", show(name), f"one of {', '.join(known)}", hint_of_name(group, str(name), self.stages)
+            )
             return None
         return self.stage(group, block, stage_type)
 

@@ -41,7 +41,7 @@ from etlrun.run.steps import Continuation, StepCheckpoint
 from etlrun.sources.base import Source
 from etlrun.sources.labels import counts_of
 from etlrun.stages.balance import balanced
-from etlrun.stages.model import MobileNetV2
+from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.trainer import Trainer
 
 _FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2
@@ -92,13 +92,12 @@ def _profile_fits(work: Work, trainer: Trainer) -> None:
 def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
     """Return the compiled model from the inputs of the pipeline to the prediction of the target."""
     if previous is not None and previous.checkpoint is not None:
-        return _loaded(previous.checkpoint)
+        return _with_seeds(_loaded(previous.checkpoint), plan, source)
     stage = plan.spec.model
-    if previous is not None and isinstance(stage, MobileNetV2):
-        stage = dataclasses.replace(stage, weights=None)  # a state has all of them
-    scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
+    if previous is not None and isinstance(stage, ImageModel):
+        stage = stage.restored
     steps = _steps_fit(plan, source, trainer)
-    model = models.build(stage, given_to_model(plan.train), scaling, source.num_classes)
+    model = _built(stage, plan, source)
     loss_and_metrics = objective(
         trainer,
         is_class=source.num_classes is not None,
@@ -117,6 +116,26 @@ def _steps_fit(plan: Plan, source: Source, trainer: Trainer) -> int | None:
     if faults:
         raise ConfigError(faults)
     return steps
+
+
+def _built(stage: ImageModel | Emulated, plan: Plan, source: Source) -> keras.Model:
+    scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
+    return models.build(stage, given_to_model(plan.train), scaling, source.num_classes)
+
+
+def _with_seeds(model: keras.Model, plan: Plan, source: Source) -> keras.Model:
+    """Return a loaded `model` whose dropout goes on: a file has no seeds, of which each step takes one number."""
+    stage = plan.spec.model
+    if isinstance(stage, ImageModel) and stage.has_dropout and stage.trainable:
+        for generator, seed in zip(_seeds(model), _seeds(_built(stage.restored, plan, source)), strict=True):
+            steps = model.optimizer._iterations  # noqa: SLF001 - the public ones are divided by accumulated steps
+            generator.assign([int(seed[0]), int(steps)])
+    return model
+
+
+def _seeds(model: keras.Model) -> list[Any]:
+    """Return the states of the random numbers of a model: (2,), a seed and the number of draws."""
+    return [variable for variable in model.variables if variable.name == "seed_generator_state"]
 
 
 def class_weights(plan: Plan, source: Source) -> list[float] | None:

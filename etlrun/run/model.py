@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ from etlrun.graph.context import Backbone
 from etlrun.run.backend import accelerators
 from etlrun.run.objective import objective
 from etlrun.run.optimizer import optimizer
+from etlrun.stages.applications import undropped
 from etlrun.stages.flow import Flow
 from etlrun.stages.model import Backbone as BackboneStage
-from etlrun.stages.model import Emulated, MobileNetV2
+from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.trainer import Trainer
 
 _PROBABILITIES = "probabilities"
@@ -32,13 +34,13 @@ _RANK_OF_IMAGES = 4
 
 
 def build(
-    stage: MobileNetV2 | Emulated, flow: Flow, scaling: Sequence[tuple[float, float]], num_classes: int | None
+    stage: ImageModel | Emulated, flow: Flow, scaling: Sequence[tuple[float, float]], num_classes: int | None
 ) -> keras.Model:
     """Build a model from the inputs of `flow`, one or several by name, to a prediction of its target.
 
-    MobileNetV2 goes from images (batch, height, width, 3) to probabilities (batch, num_classes), or to numbers if the
-    target is no class. It begins with `scaling`, pairs of a scale and an offset, so that a saved model takes the inputs
-    of the pipeline.
+    An image model goes from images (batch, height, width, 3) to probabilities (batch, num_classes), or to numbers if
+    the target is no class. It begins with `scaling`, pairs of a scale and an offset, so that a saved model takes the
+    inputs of the pipeline.
 
     Raises:
         WorldError: The weights are missing or incompatible.
@@ -47,12 +49,17 @@ def build(
         name: keras.Input(flow.features[name].shape, dtype=flow.features[name].dtype, name=name) for name in flow.inputs
     }
     inputs, _ = flow.handed({**given, flow.target: None})
-    if not isinstance(stage, MobileNetV2):
-        return keras.Model(inputs, (stage.network or _emulated)(inputs), name=stage.path.rpartition(".")[2])
+    name = stage.path.rpartition(".")[2]
+    if not isinstance(stage, ImageModel):
+        return keras.Model(inputs, (stage.network or _emulated)(inputs), name=name)
     pixels = inputs
     for factor, offset in scaling:
         pixels = keras.layers.Rescaling(factor, offset, dtype="float32")(pixels)
     base = _base(stage, flow.features[flow.inputs[0]].shape)
+    if stage.is_undropped:
+        weights = base.get_weights()
+        base = keras.models.clone_model(base, clone_function=undropped)
+        base.set_weights(weights)
     base.trainable = stage.trainable
     if stage.batch_norm_momentum is not None:
         for layer in base.layers:
@@ -63,7 +70,7 @@ def build(
         top = keras.layers.Dense(numbers, dtype="float32", name="value")
     else:
         top = keras.layers.Dense(num_classes, activation="softmax", dtype="float32", name=_PROBABILITIES)
-    return keras.Model(inputs, top(base(pixels)), name="mobilenet_v2_classifier")
+    return keras.Model(inputs, top(base(pixels)), name=f"{name}_classifier")
 
 
 def _emulated(inputs: Any) -> Any:
@@ -142,51 +149,54 @@ def head(model: keras.Model, trainer: Trainer) -> keras.Model:
     return top
 
 
-def _base(stage: MobileNetV2, shape: tuple[int | None, ...]) -> keras.Model:
+def _base(stage: ImageModel, shape: tuple[int | None, ...]) -> keras.Model:
     weights = stage.weights
     if weights not in (None, "imagenet") and not Path(weights).expanduser().is_file():
         raise WorldError(
-            where=MobileNetV2.key("weights"),
+            where=stage.key("weights"),
             found=f"no file {weights}",
             expected="`imagenet`, null, or the path of a weights file (.h5 or .weights.h5)",
             remedy="check the path; relative paths start at the working directory",
         )
     try:
-        return keras.applications.MobileNetV2(
-            input_shape=shape,
-            alpha=stage.alpha,
-            include_top=False,
-            weights=str(Path(weights).expanduser()) if weights not in (None, "imagenet") else weights,
-            pooling="avg",
-        )
+        with warnings.catch_warnings():  # one for each layer of another model, before the error
+            warnings.filterwarnings("ignore", message="Skipping nested container", category=UserWarning)
+            return getattr(keras.applications, stage.application)(
+                input_shape=shape,
+                **stage.arguments,
+                include_top=False,
+                weights=str(Path(weights).expanduser()) if weights not in (None, "imagenet") else weights,
+                pooling="avg",
+            )
     except Exception as error:
         if weights is None:
             raise
-        raise _no_weights(weights, error) from error
+        raise _no_weights(stage, weights, error) from error
 
 
-def _no_weights(weights: str, error: Exception) -> WorldError:
+def _no_weights(stage: ImageModel, weights: str, error: Exception) -> WorldError:
     reason = headline(error)
     if weights == "imagenet":
         home = Path(os.environ.get("KERAS_HOME", "~/.keras"))
         return WorldError(
-            where=MobileNetV2.key("weights"),
+            where=stage.key("weights"),
             found=f"imagenet weights that could not be downloaded: {reason}",
             expected="a working download, or the file in Keras's folder of models",
             remedy=f"copy the file that Keras names into {home / 'models'} (the environment variable KERAS_HOME "
             "sets that folder), or set model.weights to the path of a weights file",
         )
+    expected, remedy = stage.of_same_weights
     return WorldError(
-        where=MobileNetV2.key("weights"),
+        where=stage.key("weights"),
         found=f"incompatible weights in {weights}: {reason}",
-        expected="weights of MobileNetV2 without its top and with the same alpha",
-        remedy="set model.alpha to that of the file, or model.weights=null for random initialization",
+        expected=f"weights of {expected}",
+        remedy=f"{remedy}, or model.weights=null for random initialization",
     )
 
 
 def compile_for(
     model: keras.Model,
-    stage: MobileNetV2 | Emulated,
+    stage: ImageModel | Emulated,
     trainer: Trainer,
     *,
     loss_and_metrics: Mapping[str, Any] | None = None,
@@ -206,7 +216,7 @@ def compile_for(
     )
 
 
-def read_from_python(model: keras.Model, stage: MobileNetV2 | Emulated, train: Any, validation: Any = None) -> None:
+def read_from_python(model: keras.Model, stage: ImageModel | Emulated, train: Any, validation: Any = None) -> None:
     """Make the loops of `model` read from any Python iterator, so that the input wait can be measured.
 
     On JAX Keras's own loops do. On TensorFlow they would trace the model for each batch shape; here a step is traced
@@ -237,7 +247,7 @@ def _traced(step: Callable[[Any], Any], spec: Any, jit_compile: bool) -> Callabl
     return lambda iterator: on_batch(next(iterator))
 
 
-def build_loops(model: keras.Model, stage: MobileNetV2 | Emulated, batch_size: int) -> None:
+def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: int) -> None:
     """Create the metrics, the loss and the optimizer variables that Keras would create in the first step.
 
     On TensorFlow a function that creates variables is traced twice. On JAX `fit` would consume a batch for it.

@@ -19,6 +19,7 @@ from etlrun.stages.colour import (
     RandomGrey,
     RandomHue,
     RandomSaturation,
+    ZeroCenterBgr,
 )
 from etlrun.stages.crops import Pad, RandomCrop, RandomResizedCrop
 from etlrun.stages.erasing import Cutout, RandomErasing
@@ -27,7 +28,7 @@ from etlrun.stages.geometry import RandomFlipUpDown, RandomRotation, RandomTrans
 from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Rescale, Resize, ScaleMinusOneOne, ScaleZeroOne
 from etlrun.stages.installed import with_installed
 from etlrun.stages.measure import NoProfile, Trace
-from etlrun.stages.model import Emulated, MobileNetV2
+from etlrun.stages.model import Emulated, KerasApplication, MobileNetV2
 from etlrun.stages.rand_augment import RandAugment
 from etlrun.stages.trainer import Drain, Trainer
 
@@ -59,9 +60,10 @@ _OWN: Stages = {
         "rescale": Rescale,
         "scale_zero_one": ScaleZeroOne,
         "scale_minus_one_one": ScaleMinusOneOne,
+        "zero_center_bgr": ZeroCenterBgr,
     },
     "cache": {"none": NoCache, "memory": MemoryCache, "disk": DiskCache},
-    "model": {"mobilenet_v2": MobileNetV2, "emulated": Emulated},
+    "model": {"mobilenet_v2": MobileNetV2, "keras_application": KerasApplication, "emulated": Emulated},
     "trainer": {"fit": Trainer, "drain": Drain},
     "profile": {"none": NoProfile, "trace": Trace},
 }

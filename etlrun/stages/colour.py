@@ -207,3 +207,19 @@ class Normalize(Step):
     def op(image: tf.Tensor, *, mean: tuple[float, float, float], std: tuple[float, float, float]) -> tf.Tensor:
         """[0, 255] (height, width, 3) -> float32, same shape."""
         return (tf.cast(image, tf.float32) / 255.0 - mean) / std
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZeroCenterBgr(Step):
+    """Reverses red, green and blue, and subtracts ImageNet's mean of each, as Keras's ResNet and VGG require."""
+
+    path: ClassVar[str] = "transform.zero_center_bgr"
+
+    def gives(self, incoming: Feature) -> Feature:
+        require_colours(incoming)
+        return incoming.replace(dtype="float32", low=-123.68, high=255 - 103.939)
+
+    @staticmethod
+    def op(image: tf.Tensor) -> tf.Tensor:
+        """[0, 255] (height, width, 3) -> float32, as `keras.applications.resnet.preprocess_input` does."""
+        return tf.cast(image, tf.float32)[..., ::-1] - [103.939, 116.779, 123.68]

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field
 
+from etlrun.errors import did_you_mean
+from etlrun.stages.applications import APPLICATIONS, Application
 from etlrun.stages.base import BATCHES, SPEED, TRAINING, Expected, Flag, Nodes, OptionalPath, Stage
 from etlrun.stages.flow import SERIALISED, Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 
-SMALLEST_INPUT = 32
-"""Minimum side in pixels that Keras's MobileNetV2 accepts."""
+_USUAL_SIDE = 64
+"""Side in pixels that a remedy suggests for images that are too small."""
 
 Duration = Annotated[
     float, Field(ge=0, le=86_400_000, allow_inf_nan=False), Expected("a number from 0 to 86,400,000, which is a day")
 ]
 Width = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False), Expected("a positive number, at most 10")]
+Momentum = Annotated[
+    Annotated[float, Field(ge=0, lt=1)] | None,
+    Expected("a number in [0, 1), or null"),
+]
+Name = Annotated[
+    str,
+    Field(min_length=1, json_schema_extra={"enum": [*APPLICATIONS]}),
+    Expected("the name of an image model of keras.applications"),
+]
 
 
 def require_one_size(incoming: Flow) -> None:
@@ -53,8 +65,73 @@ class Model(Stage):
         return incoming
 
 
+class ImageModel(Model):
+    """A model of `keras.applications` without its top, global average pooling, and a dense layer for the target.
+
+    Attributes:
+        application: Name of its function in `keras.applications`.
+        weights: `imagenet`, the path of a weights file, or null for a random start.
+        trainable: Whether the base is trained, too; if not, only the dense layer is.
+        batch_norm_momentum: Momentum of the base's moving averages; null keeps Keras's.
+    """
+
+    application: str
+    weights: str | None
+    trainable: bool
+    batch_norm_momentum: float | None
+
+    @property
+    def smallest(self) -> int:
+        """Minimum side of the images in pixels."""
+        return APPLICATIONS[self.application].smallest
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """Arguments of the function in `keras.applications` that no other application has."""
+        return {}
+
+    @property
+    def of_same_weights(self) -> tuple[str, str]:
+        """Description of the models whose weights it can load, and the remedy for those of another."""
+        raise NotImplementedError
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether Keras's network drops at random in training."""
+        return APPLICATIONS[self.application].has_dropout
+
+    @property
+    def is_undropped(self) -> bool:
+        """Whether dropout is taken out of the base, so that the features of an image stay the same."""
+        return self.has_dropout and not self.trainable
+
+    @property
+    def restored(self) -> Self:
+        """The same network without loading weights, for a state that has all of them."""
+        return dataclasses.replace(self, weights=None)  # type: ignore[type-var] # each image model is a dataclass
+
+    def require_preprocessed(self, image: Feature) -> None:
+        """Raise `UnfitError` unless the pixels are in the range that the base takes."""
+        raise NotImplementedError
+
+    def flow(self, incoming: Flow) -> Flow:
+        if len(incoming.inputs) > 1:
+            raise UnfitError(expected="a single image", remedy="name no other input in dataset.features")
+        image = incoming.feature(incoming.inputs[0])
+        require_decoded(image)
+        require_one_size(incoming)
+        side = max(self.smallest, _USUAL_SIDE)
+        if min(side or 0 for side in image.shape[:2]) < self.smallest:
+            raise UnfitError(
+                expected=f"images of at least {self.smallest}x{self.smallest} pixels",
+                remedy=f"set transform.resize.size=[{side},{side}] or larger",
+            )
+        self.require_preprocessed(image)
+        return incoming
+
+
 @dataclass(frozen=True, kw_only=True)
-class MobileNetV2(Model):
+class MobileNetV2(ImageModel):
     """Keras's MobileNetV2 without its top, global average pooling, and a dense softmax over the classes.
 
     Source: Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018.
@@ -69,40 +146,95 @@ class MobileNetV2(Model):
 
     path: ClassVar[str] = "model.mobilenet_v2"
     block: ClassVar[str] = "model"
-    learns: ClassVar[bool] = True
+    application: ClassVar[str] = "MobileNetV2"  # type: ignore[misc]
+    of_same_weights: ClassVar[tuple[str, str]] = (
+        "MobileNetV2 without its top and with the same alpha",
+        "set model.alpha to that of the file",
+    )
 
     alpha: Annotated[Width, TRAINING]
     weights: Annotated[OptionalPath, TRAINING]
     trainable: Annotated[Flag, TRAINING]
-    batch_norm_momentum: Annotated[
-        Annotated[float, Field(ge=0, lt=1)] | None,
-        Expected("a number in [0, 1), or null"),
-        TRAINING,
-    ]
+    batch_norm_momentum: Annotated[Momentum, TRAINING]
 
     @property
     def features(self) -> int:
         """Features per image of the pooled base: 1280, or more for an alpha above 1; a multiple of 8."""
         return max(1280, int(1280 * self.alpha + 4) // 8 * 8)
 
-    def flow(self, incoming: Flow) -> Flow:
-        if len(incoming.inputs) > 1:
-            raise UnfitError(expected="a single image", remedy="name no other input in dataset.features")
-        image = incoming.feature(incoming.inputs[0])
-        require_decoded(image)
-        require_one_size(incoming)
-        if min(side or 0 for side in image.shape[:2]) < SMALLEST_INPUT:
-            raise UnfitError(
-                expected=f"images of at least {SMALLEST_INPUT}x{SMALLEST_INPUT} pixels",
-                remedy="set transform.resize.size=[64,64] or larger",
-            )
-        is_scaled = image.low is not None and image.high is not None and image.low >= -1 and image.high <= 1
-        if not is_scaled and not (image.is_normalized and self.weights != "imagenet"):
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        return {"alpha": self.alpha}
+
+    def require_preprocessed(self, image: Feature) -> None:
+        if not _is_scaled(image) and not (image.is_normalized and self.weights != "imagenet"):
             raise UnfitError(
                 expected="pixels in [-1, 1] or [0, 1]",
                 remedy="end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)",
             )
-        return incoming
+
+
+def _is_scaled(image: Feature) -> bool:
+    """Return whether the pixels are in [-1, 1], or in a part of it."""
+    return image.low is not None and image.high is not None and image.low >= -1 and image.high <= 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class KerasApplication(ImageModel):
+    """Any image model of `keras.applications` without its top, global average pooling, and a dense layer.
+
+    Attributes:
+        application: Its name in `keras.applications`.
+        weights: `imagenet`, the path of a weights file, or null for a random start.
+        trainable: Whether the base is trained, too; if not, only the dense layer is, and the base drops nothing.
+        batch_norm_momentum: Momentum of the base's moving averages; null keeps Keras's.
+    """
+
+    path: ClassVar[str] = "model.keras_application"
+    block: ClassVar[str] = "model"
+
+    application: Annotated[Name, TRAINING]
+    weights: Annotated[OptionalPath, TRAINING]
+    trainable: Annotated[Flag, TRAINING]
+    batch_norm_momentum: Annotated[Momentum, TRAINING]
+
+    @property
+    def _known(self) -> Application:
+        return APPLICATIONS[self.application]
+
+    @property
+    def features(self) -> int:
+        """Features per image of the pooled base."""
+        return self._known.features
+
+    @property
+    def of_same_weights(self) -> tuple[str, str]:
+        return f"{self.application} without its top", "set model.application to that of the file"
+
+    @property
+    def restored(self) -> Self:
+        return self if self._known.scales_for_imagenet and self.weights == "imagenet" else super().restored
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        if self.application not in APPLICATIONS:
+            expected = f"one of {', '.join(APPLICATIONS)}"
+            yield "application", repr(self.application), expected, did_you_mean(self.application, APPLICATIONS)
+
+    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        known = APPLICATIONS.get(self.application)
+        if known is not None and not known.has_batch_norms and self.batch_norm_momentum is not None:
+            expected = f"null with {self.application}, which has no batch norms"
+            yield "batch_norm_momentum", str(self.batch_norm_momentum), expected, "set model.batch_norm_momentum=null"
+
+    def require_preprocessed(self, image: Feature) -> None:
+        """Raise `UnfitError` unless its pixels fit; a base without ImageNet weights also takes others that are scaled.
+
+        A base that begins with its own preprocessing takes nothing else.
+        """
+        wanted = self._known.preprocessing
+        is_free = self.weights != "imagenet" and wanted.mode != "none"
+        if not wanted.fits(image) and not (is_free and (_is_scaled(image) or image.is_normalized)):
+            raise UnfitError(expected=f"{wanted.expected} for {self.application}", remedy=wanted.remedy)
 
 
 @dataclass(frozen=True, kw_only=True)

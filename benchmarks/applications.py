@@ -1,0 +1,164 @@
+"""Compares what plans know of the image models of `keras.applications` with Keras itself.
+
+python -m benchmarks.applications [NAME...] [--output benchmarks/results/applications.md]
+
+Each model is built without weights and without its top at its smallest size, refuses a pixel less, is deserialised from
+its config to the same output, and loads the weights that `save_weights` has written, but none of another model of its
+family. What ImageNet weights add to the network is seen without downloading them. Takes 6 minutes and 12 GB of memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import keras
+import numpy as np
+from keras.src.utils import file_utils
+
+from etlrun.stages.applications import APPLICATIONS, Preprocessing
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (2, 4, 4, 3)).astype("float32")
+
+
+def built(name: str, side: int, weights: str | None = None) -> keras.Model:
+    """Return the network of a run on images of `side` x `side` pixels."""
+    network: Any = getattr(keras.applications, name)
+    return network(input_shape=(side, side, 3), include_top=False, weights=weights, pooling="avg")
+
+
+def module_of(name: str) -> Any:
+    """Return the public module of an application, which has its `preprocess_input`."""
+    return import_module(getattr(keras.applications, name).__module__.replace("keras.src.", "keras."))
+
+
+def range_of(name: str) -> tuple[float, float]:
+    """Return the smallest and the largest value that Keras's preprocessing makes of pixels in [0, 255]."""
+    ends = [module_of(name).preprocess_input(np.full((1, 1, 1, 3), end, "float32")) for end in (0.0, 255.0)]
+    return float(ends[0].min()), float(ends[1].max())
+
+
+def smallest_of(name: str, side: int) -> int:
+    """Return `side` if Keras accepts it but no smaller one, else 0."""
+    with suppress(ValueError):
+        built(name, side - 1)
+        return 0
+    return side
+
+
+def has(network: keras.Model, kind: type[keras.Layer]) -> bool:
+    """Return whether one of its layers is of that type."""
+    return any(isinstance(layer, kind) for layer in network.layers)
+
+
+def seeds_of(network: keras.Model) -> list[Any]:
+    """Return the states of its random numbers."""
+    return [variable for variable in network.variables if variable.name == "seed_generator_state"]
+
+
+def layers_for_imagenet(name: str, side: int) -> int:
+    """Return the number of layers of the network with ImageNet weights, which are not loaded."""
+    with mock.patch.object(file_utils, "get_file", return_value=""), mock.patch.object(keras.Model, "load_weights"):
+        return len(built(name, side, "imagenet").layers)
+
+
+def faults(name: str) -> list[str]:
+    """Return in what the table differs from Keras."""
+    known = APPLICATIONS[name]
+    network, found = built(name, known.smallest), []
+    if network.output_shape != (None, known.features):
+        found.append(f"features {network.output_shape}")
+    if smallest_of(name, known.smallest) != known.smallest:
+        found.append("smallest")
+    if has(network, keras.layers.BatchNormalization) != known.has_batch_norms:
+        found.append("batch norms")
+    if bool(seeds_of(network)) != known.has_dropout:
+        found.append("dropout")
+    if not np.allclose(range_of(name), (known.preprocessing.low, known.preprocessing.high)):
+        found.append(f"range {range_of(name)}")
+    if (len(network.layers) != layers_for_imagenet(name, known.smallest)) != known.scales_for_imagenet:
+        found.append("ImageNet's layers")
+    return found
+
+
+def is_deserialised(name: str) -> bool:
+    """Return whether a saved config makes the same network."""
+    network = built(name, APPLICATIONS[name].smallest)
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(network))
+    again.set_weights(network.get_weights())
+    image = np.ones((1, *network.input_shape[1:]), "float32")
+    return np.array_equal(network(image), again(image))
+
+
+def loads_weights(name: str, others: Iterable[str], folder: Path) -> tuple[bool, list[str]]:
+    """Return whether a file of its own weights is loaded, and which others of its family load it, too."""
+    path, side = folder / "own.weights.h5", APPLICATIONS[name].smallest
+    network = built(name, side)
+    network.save_weights(path)
+    again = built(name, side, str(path))
+    is_same = all(map(np.array_equal, network.get_weights(), again.get_weights()))
+    taken = []
+    for other in others:
+        with suppress(Exception):  # Keras and HDF5 may raise anything
+            built(other, side, str(path))
+            taken.append(other)
+    return is_same, taken
+
+
+def family(name: str) -> list[str]:
+    """Return the other applications in its module of Keras."""
+    return [other for other in APPLICATIONS if other != name and module_of(other) is module_of(name)]
+
+
+def shown(preprocessing: Preprocessing) -> str:
+    """Return the range and Keras's name of a preprocessing."""
+    return f"{preprocessing.mode} | [{preprocessing.low:.4g}, {preprocessing.high:.4g}]"
+
+
+def row(name: str, folder: Path) -> tuple[str, bool]:
+    """Return a row of the table, and whether all of it is right."""
+    known, wrong = APPLICATIONS[name], faults(name)
+    is_loaded, taken = loads_weights(name, family(name), folder)
+    is_same = is_deserialised(name)
+    parameters = built(name, known.smallest).count_params()
+    keras.backend.clear_session()
+    cells = (name, known.smallest, shown(known.preprocessing), known.features, f"{parameters:,}")
+    checks = (", ".join(wrong) or "yes", *("yes" if of else "no" for of in (is_same, is_loaded)), ", ".join(taken))
+    is_right = not wrong and is_same and is_loaded and not taken
+    return f"| {' | '.join(map(str, (*cells, *checks)))} |", is_right
+
+
+def main() -> int:
+    """Print the table, and write it to a file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=[*APPLICATIONS])
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")  # Keras's of sizes that ImageNet's weights were not trained with
+    names = {name for name in dir(keras.applications) if name[0].isupper()}
+    head = f"`python -m benchmarks.applications` with Keras {keras.__version__}, on random weights"
+    columns = "model | smallest side | mode | range | features | parameters | as Keras | deserialised | own weights"
+    lines = [head, "", f"| {columns} | loaded by |", "|---" * 10 + "|"]
+    print(*lines, sep="\n")
+    is_right = names == set(APPLICATIONS)
+    for name in arguments.names:
+        with tempfile.TemporaryDirectory() as folder:
+            line, is_row_right = row(name, Path(folder))
+        print(line, flush=True)
+        lines.append(line)
+        is_right = is_right and is_row_right
+    if arguments.output:
+        arguments.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return 0 if is_right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

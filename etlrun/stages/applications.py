@@ -1,0 +1,159 @@
+"""Image models of `keras.applications`: smallest input, preprocessing and features, known without Keras.
+
+`benchmarks/applications.py` compares the table with Keras.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from etlrun.stages.flow import Feature
+from etlrun.stages.lazy import keras
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preprocessing:
+    """The images that a network was trained on.
+
+    Attributes:
+        mode: Keras's name of the preprocessing; `none` if the network begins with it.
+        low: Smallest value; `high` is the largest.
+        is_normalized: Whether the channels are divided by their deviations.
+        expected: Description of the images in errors.
+        remedy: The steps that make them.
+    """
+
+    mode: str
+    low: float
+    high: float
+    is_normalized: bool = False
+    expected: str
+    remedy: str
+
+    def fits(self, image: Feature) -> bool:
+        """Return whether `image` has that range, and is normalized or not."""
+        ends = ((image.low, self.low), (image.high, self.high))
+        is_in_range = all(found is not None and math.isclose(found, end, rel_tol=1e-6) for found, end in ends)
+        return is_in_range and image.is_normalized == self.is_normalized
+
+
+@dataclass(frozen=True, kw_only=True)
+class Application:
+    """An image model of `keras.applications` without its top.
+
+    Attributes:
+        features: Features per image after global average pooling.
+        preprocessing: The images that it takes.
+        smallest: Minimum side in pixels.
+        has_batch_norms: Whether it has batch normalization.
+        has_dropout: Whether it drops some of its residuals in training (stochastic depth).
+        scales_for_imagenet: Whether it has one more layer with Keras's ImageNet weights than with others.
+    """
+
+    features: int
+    preprocessing: Preprocessing
+    smallest: int = 32
+    has_batch_norms: bool = True
+    has_dropout: bool = False
+    scales_for_imagenet: bool = False
+
+
+INCLUDED = Preprocessing(
+    mode="none",
+    low=0.0,
+    high=255.0,
+    expected="pixels in [0, 255]",
+    remedy="leave the scaling out of the steps, since the network begins with it: end them with `resize`",
+)
+TF = Preprocessing(
+    mode="tf",
+    low=-1.0,
+    high=1.0,
+    expected="pixels in [-1, 1]",
+    remedy="end the steps with `scale_minus_one_one`",
+)
+TORCH = Preprocessing(
+    mode="torch",
+    low=(0.0 - 0.485) / 0.229,
+    high=(1.0 - 0.406) / 0.225,
+    is_normalized=True,
+    expected="pixels that are normalized by the means and deviations of ImageNet",
+    remedy="end the steps with `normalize`, and set "
+    "++transform.normalize={mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}",
+)
+CAFFE = Preprocessing(
+    mode="caffe",
+    low=0.0 - 123.68,
+    high=255.0 - 103.939,
+    expected="blue, green and red in [0, 255], minus the means of ImageNet",
+    remedy="end the steps with `zero_center_bgr`",
+)
+"""Source of all: `keras.applications.imagenet_utils.preprocess_input` in these modes."""
+
+
+def _all(preprocessing: Preprocessing, smallest: int = 32, **features: int) -> dict[str, Application]:
+    """Return applications by name, with their number of features."""
+    return {
+        name: Application(
+            features=number,
+            preprocessing=preprocessing,
+            smallest=smallest,
+            has_batch_norms=not name.startswith(("ConvNeXt", "VGG")),
+            has_dropout=name.startswith("EfficientNet"),
+            scales_for_imagenet=name.startswith("EfficientNetB"),
+        )
+        for name, number in features.items()
+    }
+
+
+APPLICATIONS: Mapping[str, Application] = {
+    **_all(
+        INCLUDED,
+        ConvNeXtTiny=768,
+        ConvNeXtSmall=768,
+        ConvNeXtBase=1024,
+        ConvNeXtLarge=1536,
+        ConvNeXtXLarge=2048,
+        EfficientNetB0=1280,
+        EfficientNetB1=1280,
+        EfficientNetB2=1408,
+        EfficientNetB3=1536,
+        EfficientNetB4=1792,
+        EfficientNetB5=2048,
+        EfficientNetB6=2304,
+        EfficientNetB7=2560,
+        EfficientNetV2B0=1280,
+        EfficientNetV2B1=1280,
+        EfficientNetV2B2=1408,
+        EfficientNetV2B3=1536,
+        EfficientNetV2S=1280,
+        EfficientNetV2M=1280,
+        EfficientNetV2L=1280,
+        MobileNetV3Large=960,
+        MobileNetV3Small=576,
+    ),
+    **_all(
+        TF,
+        MobileNet=1024,
+        MobileNetV2=1280,
+        NASNetLarge=4032,
+        NASNetMobile=1056,
+        ResNet50V2=2048,
+        ResNet101V2=2048,
+        ResNet152V2=2048,
+    ),
+    **_all(TF, smallest=71, Xception=2048),
+    **_all(TF, smallest=75, InceptionResNetV2=1536, InceptionV3=2048),
+    **_all(TORCH, DenseNet121=1024, DenseNet169=1664, DenseNet201=1920),
+    **_all(CAFFE, ResNet50=2048, ResNet101=2048, ResNet152=2048, VGG16=512, VGG19=512),
+}
+"""All image models of `keras.applications`, by their names there."""
+
+
+def undropped(layer: Any) -> Any:
+    """Return a new layer like `layer` that drops nothing: Keras lets even frozen layers drop in training."""
+    config = layer.get_config()
+    return type(layer).from_config({**config, "rate": 0.0} if isinstance(layer, keras.layers.Dropout) else config)

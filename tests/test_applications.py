@@ -1,0 +1,168 @@
+"""All image models of Keras: what plans know of them, and runs of one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from benchmarks.applications import faults, module_of
+from etlrun.stages.applications import APPLICATIONS
+from etlrun.stages.flow import Feature
+from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.steps import step_of
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (6, 5, 3), np.uint8)
+IMAGE = Feature(dtype="uint8", shape=(6, 5, 3), low=0.0, high=255.0)
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+NORMALIZE = "++transform.normalize={mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}"
+
+
+def steps(*names: str) -> tuple[str, str]:
+    listed = ",".join(("decode", "resize", *names))
+    return f"transform.steps=[{listed}]", f"transform.eval_steps=[{listed}]"
+
+
+def of(application: str, *overrides: str) -> tuple[str, ...]:
+    return "model=keras_application", f"model.application={application}", *overrides
+
+
+def test_the_table_has_all_models_of_keras() -> None:
+    assert set(APPLICATIONS) == {name for name in dir(keras.applications) if name[0].isupper()}
+
+
+@pytest.mark.filterwarnings("ignore:`input_shape` is undefined")
+@pytest.mark.parametrize("name", ["MobileNet", "MobileNetV3Small", "VGG16"])
+def test_the_table_is_that_of_keras(name: str) -> None:
+    assert faults(name) == []
+
+
+@pytest.mark.parametrize(
+    ("application", "step", "values"),
+    [
+        ("ResNet50V2", "scale_minus_one_one", {}),
+        ("DenseNet121", "normalize", IMAGENET),
+        ("ResNet50", "zero_center_bgr", {}),
+    ],
+)
+def test_a_step_is_the_preprocessing_of_keras(application: str, step: str, values: dict[str, Any]) -> None:
+    made = step_of(step, **values)
+    expected = module_of(application).preprocess_input(PIXELS.astype("float32"))
+    np.testing.assert_allclose(made.op(PIXELS, **values), expected, atol=1e-4)
+    assert APPLICATIONS[application].preprocessing.fits(made.gives(IMAGE))
+
+
+@pytest.mark.parametrize(
+    ("application", "words"),
+    [
+        ("EfficientNetV2B0", steps()),
+        ("ConvNeXtTiny", (*steps(), "transform.resize.dtype=float32")),
+        ("ResNet50V2", steps("scale_minus_one_one")),
+        ("DenseNet121", (*steps("normalize"), NORMALIZE)),
+        ("VGG19", steps("zero_center_bgr")),
+        ("VGG19", (*steps("scale_zero_one"), "model.weights=null")),
+        ("MobileNet", ("transform=cifar_32", "cache=none", "model.weights=some.weights.h5")),
+        ("Xception", ("transform.resize.size=[71,75]",)),
+    ],
+)
+def test_a_model_takes_its_own_images_and_without_imagenet_others(application: str, words: tuple[str, ...]) -> None:
+    assert plan_of(*of(application, *words)).spec.model.features == APPLICATIONS[application].features
+
+
+SIZE = "model.keras_application: found 32 x {} before it; expected"
+SCALED, RAW = "float32 [64, 64, 3] in [-1, 1], label", "uint8 [64, 64, 3] in [0, 255], label"
+INCLUDED = "\n    -> leave the scaling out of the steps, since the network begins with it: end them with `resize`"
+
+
+@pytest.mark.parametrize(
+    ("application", "words", "message"),
+    [
+        ("EfficientNetB0", (), f"{SIZE.format(SCALED)} pixels in [0, 255] for EfficientNetB0{INCLUDED}"),
+        (
+            "MobileNetV3Small",
+            ("model.weights=null", *steps("scale_zero_one")),
+            f"{SIZE.format('float32 [64, 64, 3] in [0, 1], label')} pixels in [0, 255] for MobileNetV3Small{INCLUDED}",
+        ),
+        (
+            "NASNetMobile",
+            steps(),
+            f"{SIZE.format(RAW)} pixels in [-1, 1] for NASNetMobile\n    -> end the steps with `scale_minus_one_one`",
+        ),
+        (
+            "ResNet50V2",
+            steps("scale_zero_one"),
+            (
+                f"{SIZE.format('float32 [64, 64, 3] in [0, 1], label')} pixels in [-1, 1] for ResNet50V2\n"
+                "    -> end the steps with `scale_minus_one_one`"
+            ),
+        ),
+        (
+            "DenseNet121",
+            (*steps("normalize"), "++transform.normalize={mean: [0.5, 0.5, 0.5], std: [0.2, 0.2, 0.2]}"),
+            (
+                f"{SIZE.format('float32 [64, 64, 3] in [-2.5, 2.5], label')} pixels that are normalized by the means and "
+                "deviations of ImageNet for DenseNet121\n    -> end the steps with `normalize`, and set "
+                f"{NORMALIZE}"
+            ),
+        ),
+        (
+            "ResNet50",
+            (),
+            (
+                f"{SIZE.format(SCALED)} blue, green and red in [0, 255], minus the means of ImageNet for ResNet50\n"
+                "    -> end the steps with `zero_center_bgr`"
+            ),
+        ),
+        (
+            "InceptionV3",
+            (),
+            (
+                f"{SIZE.format(SCALED)} images of at least 75x75 pixels\n"
+                "    -> set transform.resize.size=[75,75] or larger"
+            ),
+        ),
+        (
+            "VGG16",
+            ("transform.resize.size=[31,64]",),
+            (
+                f"{SIZE.format('float32 [31, 64, 3] in [-1, 1], label')} images of at least 32x32 pixels\n"
+                "    -> set transform.resize.size=[64,64] or larger"
+            ),
+        ),
+    ],
+)
+def test_images_that_do_not_fit_are_refused(application: str, words: tuple[str, ...], message: str) -> None:
+    assert refusal_of_plan(*of(application, *words)) == message
+
+
+def test_an_unknown_application_is_refused() -> None:
+    assert refusal_of_spec(*of("EficientNetV2B0")) == (
+        f"model.application: found 'EficientNetV2B0'; expected one of {', '.join(APPLICATIONS)}\n"
+        "    -> did you mean `EfficientNetV2B0`?"
+    )
+
+
+def test_an_application_as_the_name_of_a_stage_is_refused_with_its_key() -> None:
+    assert refusal_of_spec("model=keras_application", "model.name=EfficientNetV2B0") == (
+        "model.name: found 'EfficientNetV2B0'; expected one of mobilenet_v2, keras_application, emulated\n"
+        "    -> set model=keras_application and model.application=EfficientNetV2B0"
+    )
+
+
+@pytest.mark.parametrize("application", ["VGG16", "ConvNeXtBase"])
+def test_a_momentum_without_batch_norms_is_refused(application: str) -> None:
+    assert refusal_of_spec(*of(application, "model.batch_norm_momentum=0.9")) == (
+        f"model.batch_norm_momentum: found 0.9; expected null with {application}, which has no batch norms\n"
+        "    -> set model.batch_norm_momentum=null"
+    )
+
+
+def test_a_state_restores_the_network_of_imagenet_weights() -> None:
+    """Of EfficientNet Keras makes another network without them."""
+    found = {
+        name: plan_of(*of(name, *steps())).spec.model.restored.weights
+        for name in ("EfficientNetB0", "EfficientNetV2B0")
+    }
+    assert found == {"EfficientNetB0": "imagenet", "EfficientNetV2B0": None}
