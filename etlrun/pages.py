@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import resources
 from typing import Any
 
@@ -18,6 +19,11 @@ def rendered(package: str, template: str, **values: Any) -> str:
 
     Its variable `style` is the style sheet of all pages, followed by that of the package.
     """
+    return "".join(parts(package, template, **values))
+
+
+def parts(package: str, template: str, **values: Any) -> Iterator[str]:
+    """Yield what `rendered` returns, part by part, so that a large page is never in memory."""
     environment = Environment(
         loader=FunctionLoader(lambda name: text_of(package, name)),
         autoescape=True,
@@ -26,4 +32,4 @@ def rendered(package: str, template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     style = text_of("etlrun", "base.css") + text_of(package, "style.css")
-    return environment.get_template(template).render(style=style, **values)
+    return environment.get_template(template).generate(style=style, **values)

@@ -8,18 +8,18 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from etlrun.errors import WorldError
-from etlrun.examine.doctor_pairs import identical, near
-from etlrun.examine.doctor_scan import Scan, scanned
+from etlrun.examine.doctor_pairs import near
+from etlrun.examine.doctor_scan import NAMED, Scan, scanned
 from etlrun.plan.plan import Plan
+from etlrun.prepare.identical import identical
 from etlrun.sources.base import Source
 from etlrun.sources.open import open_source
 from etlrun.stages.cache import kept_bytes
 from etlrun.stages.dataset import IMAGE
 
-NAMED = 20
-"""Places that a finding names."""
 _MEMBERS = 4
 """Identical images that a finding names."""
 MOST_UNLIKE = 10
@@ -150,7 +150,7 @@ def _quantiles(values: Any) -> tuple[float, ...]:
 def _counted(values: Any) -> dict[str, int]:
     names, counts = np.unique(values, return_counts=True)
     order = np.argsort(-counts, kind="stable")
-    return {str(names[place]) or "unknown": int(counts[place]) for place in order}
+    return {names[place].decode() or "unknown": int(counts[place]) for place in order}
 
 
 def _cache_bytes(plan: Plan, source: Source, looks: Any, count: int) -> dict[str, int]:
@@ -179,38 +179,45 @@ def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures]
     yield from _identical(scans)
     for one, other in combinations(range(len(scans)), 2):
         yield from _near(scans, one, other)
+    for number, scan in enumerate(scans):
+        yield from _turned(number, scan)
     for of in figures:
         yield from _balance(of)
     yield from _too_small(plan, scans)
 
 
 def _identical(scans: Sequence[Scan]) -> Iterator[Finding]:
-    looks = np.concatenate([scan.looks for scan in scans])
-    splits = np.repeat(np.arange(len(scans)), [len(scan.looks) for scan in scans])
-    firsts = np.concatenate([np.arange(len(scan.looks)) for scan in scans])
-    groups = identical(looks, splits)
+    """Yield the findings of the same bytes in several splits, under several labels, or several times in one split."""
+    sound = [np.flatnonzero(~scan.looks["is_broken"]) for scan in scans]
+    numbers = np.concatenate(sound)
+    splits = np.repeat(np.arange(len(scans)), [len(of) for of in sound])
+    digests, labels = (
+        np.concatenate([scan.looks[name][of] for scan, of in zip(scans, sound, strict=True)])
+        for name in ("digest", "label")
+    )
+    groups = identical(digests, labels, splits)
     is_other = ~groups.is_across & ~groups.is_conflicting
     kinds = (
         (groups.is_across, "are in several splits", "remove them from one, or prepare the images with --split"),
         (groups.is_conflicting, "have several labels", "correct the labels, or remove the images"),
         (is_other, "are several times in one split", "remove them, unless they are to count more"),
     )
-    for chosen, text, remedy in kinds:
-        of = [group for group, is_chosen in zip(groups.members, chosen, strict=True) if is_chosen]
-        if of:
-            named = [[(int(splits[member]), int(firsts[member])) for member in group] for group in of]
+    for is_chosen, text, remedy in kinds:
+        chosen = np.flatnonzero(is_chosen)
+        if len(chosen):
+            named = [groups.members(group) for group in chosen[:NAMED]]
             yield Finding(
-                text=f"{len(of):,} image{'s' * (len(of) > 1)} {text if len(of) > 1 else _singular(text)}",
+                text=f"{len(chosen):,} image{'s' * (len(chosen) > 1)} {text if len(chosen) > 1 else _singular(text)}",
                 remedy=remedy,
-                places=tuple(_equal(scans, group) for group in named[:NAMED]),
-                images=tuple(group[0] for group in named[:NAMED]),
+                places=tuple(_equal(scans, splits[of], numbers[of]) for of in named),
+                images=tuple((int(splits[of[0]]), int(numbers[of[0]])) for of in named),
             )
 
 
-def _equal(scans: Sequence[Scan], group: Sequence[tuple[int, int]]) -> str:
+def _equal(scans: Sequence[Scan], splits: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> str:
     """Return the places of identical images; of many, the first ones and their number."""
-    places = [scans[split].place(index) for split, index in group[:_MEMBERS]]
-    return " = ".join(places) + (f" = … ({len(group):,} in all)" if group[_MEMBERS:] else "")
+    places = [scans[split].place(number) for split, number in zip(splits[:_MEMBERS], numbers[:_MEMBERS], strict=True)]
+    return " = ".join(places) + (f" = … ({len(numbers):,} in all)" if len(numbers) > _MEMBERS else "")
 
 
 def _singular(text: str) -> str:
@@ -219,8 +226,8 @@ def _singular(text: str) -> str:
 
 def _near(scans: Sequence[Scan], one: int, other: int) -> Iterator[Finding]:
     first, second = scans[one], scans[other]
-    found = [*near(first.looks, second.looks)]
-    if found:
+    found = near(first.looks, second.looks)
+    if len(found):
         is_one = len(found) == 1
         yield Finding(
             text=f"{len(found):,} image{'' if is_one else 's'} of {second.split.name} look{'s' * is_one} like one of "
@@ -229,7 +236,20 @@ def _near(scans: Sequence[Scan], one: int, other: int) -> Iterator[Finding]:
             places=tuple(
                 f"{second.place(row)} ~ {first.place(other)} ({bits} bits)" for row, other, bits in found[:NAMED]
             ),
-            images=tuple(place for row, of, _ in found[:NAMED] for place in ((other, row), (one, of))),
+            images=tuple(place for row, of, _ in found[:NAMED] for place in ((other, int(row)), (one, int(of)))),
+        )
+
+
+def _turned(number: int, scan: Scan) -> Iterator[Finding]:
+    """Yield the finding of images that are not stored upright."""
+    chosen = np.flatnonzero(~scan.looks["is_broken"] & (scan.looks["orientation"] != 1))
+    if len(chosen):
+        yield Finding(
+            text=f"{len(chosen):,} of {len(scan.looks):,} images of {scan.split.name} are turned or mirrored by EXIF's "
+            "orientation, which TensorFlow ignores: they are decoded as they are stored",
+            remedy="store them upright, such as by `exiftran -ai` (without loss) or Pillow's ImageOps.exif_transpose",
+            places=tuple(f"{scan.place(of)}: orientation {scan.looks['orientation'][of]}" for of in chosen[:NAMED]),
+            images=tuple((number, int(of)) for of in chosen[:NAMED]),
         )
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
-from typing import NamedTuple
+import struct
+from typing import Any, NamedTuple
 
 import imagehash
 import numpy as np
 import tensorflow as tf
-import xxhash
-from PIL import Image
+from PIL import ExifTags, Image
 
 from etlrun.errors import headline
 from etlrun.prepare.check import MOST_PIXELS
+from etlrun.prepare.identical import digest_of
 from etlrun.stages.image import Decode
 
 _DRAFT = 128
@@ -25,7 +26,8 @@ _END = b"\xff\xd9"
 _DEPTH_AT = 24
 """Place of the bit depth in a PNG."""
 _COLOURS = {"1": "grey", "L": "grey", "LA": "grey alpha", "P": "palette", "PA": "palette", "RGBA": "RGBA"}
-_UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, OverflowError)
+_ORIENTATIONS = range(1, 9)
+UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, OverflowError)
 """What Pillow raises for damaged files."""
 
 
@@ -33,17 +35,18 @@ class Look(NamedTuple):
     """What is known of an image.
 
     Attributes:
-        digest: XXH3 of its bytes, 64 bits.
+        digest: See `digest_of`.
         hash: Perceptual hash of 64 bits; 0 if there is none.
         is_flat: Whether it is of one colour, so that it has no perceptual hash.
         width: In pixels; 0 if it is unknown. `height` likewise.
         size_bytes: Size of the encoded image.
         format: Such as `JPEG`.
         colours: Such as `RGB`, `grey` or `16 bit`.
+        orientation: EXIF's, from 1 to 8: 1 is upright, also if there is none.
         reason: Why it can't be decoded; empty if it can.
     """
 
-    digest: int
+    digest: bytes = b""
     hash: int = 0
     is_flat: bool = False
     width: int = 0
@@ -51,6 +54,7 @@ class Look(NamedTuple):
     size_bytes: int = 0
     format: str = ""
     colours: str = ""
+    orientation: int = 1
     reason: str = ""
 
 
@@ -59,11 +63,11 @@ def look_at(data: bytes) -> Look:
 
     A complete JPEG is decoded by Pillow at a reduced size; all else is decoded as a run does it.
     """
-    look, image = Look(digest=xxhash.xxh3_64_intdigest(data), size_bytes=len(data)), None
+    look, image = Look(digest=digest_of(data), size_bytes=len(data)), None
     try:
         image = Image.open(io.BytesIO(data))
         look = _with_header(look, image, data)
-    except _UNREADABLE:  # TensorFlow says why, or can read it
+    except UNREADABLE:  # TensorFlow says why, or can read it
         image = None
     if look.width * look.height > MOST_PIXELS:
         found = f"an image of {look.width:,} x {look.height:,} pixels, more than {MOST_PIXELS:,} in all"
@@ -90,7 +94,19 @@ def _with_header(look: Look, image: Image.Image, data: bytes) -> Look:
         height=image.height,
         format=image.format or "",
         colours="16 bit" if is_deep else _COLOURS.get(image.mode, image.mode),
+        orientation=_orientation(image),
     )
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return EXIF's orientation; 1 if the header has none, or none that EXIF defines."""
+    if "exif" not in image.info:  # a PNG with EXIF behind its pixels would have to be decoded
+        return 1
+    try:
+        found: Any = image.getexif().get(ExifTags.Base.Orientation)
+    except (*UNREADABLE, struct.error):
+        return 1
+    return int(found) if found in _ORIENTATIONS else 1
 
 
 def _drafted(image: Image.Image, data: bytes) -> Image.Image | None:
@@ -100,7 +116,7 @@ def _drafted(image: Image.Image, data: bytes) -> Image.Image | None:
     try:
         image.draft("L", (_DRAFT, _DRAFT))
         return _small(image)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,21 +13,25 @@ import tensorflow as tf
 
 from etlrun.errors import headline
 from etlrun.examine.doctor_image import Look, look_at
-from etlrun.prepare.threads import threads
-from etlrun.sources.base import Example, Source, Split
-from etlrun.sources.content import Shard
+from etlrun.prepare.identical import DIGEST
+from etlrun.prepare.threads import in_order
+from etlrun.sources.base import Example, Records, Source, Split
 from etlrun.sources.corrupt import CorruptRecord, records_of
 
 LOOKED = np.dtype(
     [
-        ("digest", "u8"), ("hash", "u8"), ("label", "i8"), ("width", "u4"), ("height", "u4"), ("size_bytes", "u4"),
-        ("format", "U8"), ("colours", "U12"), ("is_flat", "?"), ("is_broken", "?"), ("shard", "u4"), ("number", "u8"),
+        ("digest", DIGEST), ("hash", "u8"), ("label", "i8"), ("width", "u4"), ("height", "u4"), ("size_bytes", "u4"),
+        ("format", "S8"), ("colours", "S12"), ("orientation", "u1"), ("is_flat", "?"), ("is_broken", "?"),
+        ("shard", "u4"), ("number", "u4"),
     ]
 )  # fmt: skip
 """What is kept of an image: see `Look`; `shard` and `number` are its place."""
 SAMPLES = 6
-"""Images of each class that are kept."""
+"""Images of each class that the page shows."""
+NAMED = 20
+"""Places that a finding names."""
 _CHUNK = 64
+"""Images after which progress is told."""
 
 
 @dataclass(kw_only=True)
@@ -38,9 +42,8 @@ class Scan:
         source: The dataset.
         split: The split.
         looks: A row of `LOOKED` for each image, in the order of the data.
-        broken: Place and reason of each record that can't be used.
-        lost: Number of these records, with those behind a damage of a file.
-        samples: The first images of each class, encoded.
+        broken: Place and reason of the first records that can't be used, damages of files before others.
+        lost: Number of all of these records, with those behind a damage of a file.
     """
 
     source: Source
@@ -48,7 +51,6 @@ class Scan:
     looks: npt.NDArray[Any]
     broken: list[tuple[str, str]]
     lost: int
-    samples: dict[int, list[bytes]] = field(default_factory=dict)
 
     def place(self, index: int) -> str:
         """Return the file of an image, and its record there."""
@@ -56,57 +58,80 @@ class Scan:
         path, number = self.split.place(self.split.shards[look["shard"]], int(look["number"]))
         return path if number is None else f"{path}, record {number}"
 
+    def samples(self) -> Iterator[tuple[int, list[int]]]:
+        """Yield each label with the numbers of the first images that have it."""
+        sound = np.flatnonzero(~self.looks["is_broken"])
+        order = sound[np.argsort(self.looks["label"][sound], kind="stable")]
+        labels, starts = np.unique(self.looks["label"][order], return_index=True)
+        for label, start, end in zip(labels, starts, np.append(starts[1:], len(order)), strict=True):
+            yield int(label), order[start : min(end, start + SAMPLES)].tolist()
+
     def encoded(self, index: int) -> bytes | None:
-        """Return the bytes of an image; None if its file is damaged elsewhere, so that it can't be read by number."""
+        """Return the bytes of an image, which are read again; None if they can't be."""
         shards, look = self.split.shards, self.looks[index]
-        number = sum(shard.take for shard in shards[: look["shard"]]) + int(look["number"]) - shards[look["shard"]].skip
+        shard, place = shards[look["shard"]], int(look["number"])
+        number = sum(of.take for of in shards[: look["shard"]]) + place - shard.skip
         try:
-            record = self.split.numbered.read(np.array([number]))[0]
+            if self._numbered is None:  # a damaged file: what is before the damage is read from its start on
+                record = next(iter(self.split.read(shard.path, place, 1)))
+            else:
+                record = tf.constant(self._numbered.read(np.array([number]))[0])
+            return bytes(self.source.parser()(record)["image"].numpy())
+        except (ValueError, OSError, StopIteration, tf.errors.OpError):
+            return None
+
+    @cached_property
+    def _numbered(self) -> Records | None:
+        try:
+            return self.split.numbered
         except (ValueError, OSError):
             return None
-        return bytes(self.source.parser()(tf.constant(record))["image"].numpy())
 
 
 def scanned(source: Source, split: Split, done: Callable[[int], None]) -> Scan:
     """Read and look at all images of a split; `done` is told how many further ones are known.
 
+    Of an image, a row of `LOOKED` is kept; few images are in memory at once.
+
     Raises:
         WorldError: A file can't be opened or read.
     """
-    found = Scan(source=source, split=split, looks=np.empty(0, LOOKED), broken=[], lost=0)
-    rows: list[tuple[Any, ...]] = []
+    found = Scan(source=source, split=split, looks=np.zeros(split.num_examples, LOOKED), broken=[], lost=0)
     reasons: dict[int, str] = {}
     parse = source.parser()
-    with threads() as pool:
-        for shard_number, shard in enumerate(split.shards):
-            left = _records(source, split, shard, found)
-            while records := [*islice(left, _CHUNK)]:
-                examples = [_parsed(source, parse, record) for _, record in records]
-                looks = pool.map(_looked, examples)
-                for (number, _), example, look in zip(records, examples, looks, strict=True):
-                    reason = _fault_of(source, look, example[1])
-                    if reason:
-                        reasons[len(rows)] = reason
-                    else:
-                        _sample(found, example)
-                    sizes = (look.width, look.height, look.size_bytes, look.format, look.colours)
-                    known = (look.digest, look.hash, example[1], *sizes, look.is_flat, bool(reason))
-                    rows.append((*known, shard_number, number))
-                done(len(records))
-    found.looks = np.array(rows, LOOKED)
+    count = 0
+
+    def looked(item: tuple[int, int, tf.Tensor]) -> tuple[tuple[Any, ...], str]:
+        shard, number, record = item
+        data, label, reason = _parsed(source, parse, record)
+        look = Look(reason=reason) if reason else look_at(data)
+        reason = _fault_of(source, look, label)
+        known = (look.digest, look.hash, label, look.width, look.height, look.size_bytes, look.format, look.colours)
+        return (*known, look.orientation, look.is_flat, bool(reason), shard, number), reason
+
+    for row, reason in in_order(looked, _records(found)):
+        found.looks[count] = row
+        if reason and len(reasons) < NAMED:
+            reasons[count] = reason
+        count += 1
+        if not count % _CHUNK:
+            done(_CHUNK)
+    done(count % _CHUNK)
+    found.looks = found.looks[:count]
     found.broken += [(found.place(index), reason) for index, reason in reasons.items()]
-    found.lost += len(found.broken)
+    found.lost += int(found.looks["is_broken"].sum())
     return found
 
 
-def _records(source: Source, split: Split, shard: Shard, found: Scan) -> Iterator[tuple[int, tf.Tensor]]:
-    """Yield the records of a shard with their numbers; what is lost by a damage is noted."""
-    for number, record in records_of(source, split, shard):
-        if isinstance(record, CorruptRecord):
-            found.broken.append((record.where, record.reason))
-            found.lost += record.lost - 1
-        else:
-            yield number, record
+def _records(found: Scan) -> Iterator[tuple[int, int, tf.Tensor]]:
+    """Yield the records of all shards with the numbers of shard and record; what is lost by a damage is noted."""
+    for place, shard in enumerate(found.split.shards):
+        for number, record in records_of(found.source, found.split, shard):
+            if isinstance(record, CorruptRecord):
+                found.broken.append((record.where, record.reason))
+                found.lost += record.lost
+            else:
+                yield place, number, record
 
 
 def _parsed(source: Source, parse: Callable[[tf.Tensor], Example], record: tf.Tensor) -> tuple[bytes, int, str]:
@@ -119,18 +144,7 @@ def _parsed(source: Source, parse: Callable[[tf.Tensor], Example], record: tf.Te
     return bytes(example["image"].numpy()), int(example[flow.target]), ""
 
 
-def _looked(example: tuple[bytes, int, str]) -> Look:
-    data, _, reason = example
-    return Look(digest=0, reason=reason) if reason else look_at(data)
-
-
 def _fault_of(source: Source, look: Look, label: int) -> str:
     if look.reason or source.num_classes is None or 0 <= label < source.num_classes:
         return look.reason
     return f"label {label}, of {source.num_classes} classes"
-
-
-def _sample(found: Scan, example: tuple[bytes, int, str]) -> None:
-    data, label, _ = example
-    if len(found.samples.setdefault(label, [])) < SAMPLES:
-        found.samples[label].append(data)
