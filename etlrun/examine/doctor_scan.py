@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +31,9 @@ SAMPLES = 6
 """Images of each class that the page shows."""
 NAMED = 20
 """Places that a finding names."""
-_CHUNK = 64
-"""Images after which progress is told."""
+_BATCH = 8
+"""Records that are read and parsed at once."""
+Parse = Callable[[tf.Tensor], Example]
 
 
 @dataclass(kw_only=True)
@@ -88,60 +90,84 @@ class Scan:
             return None
 
 
+class _Batch(NamedTuple):
+    """Records of a shard.
+
+    Attributes:
+        shard: Place of the shard in the split.
+        number: Number of the first record in the shard.
+        records: Strings (records,).
+    """
+
+    shard: int
+    number: int
+    records: tf.Tensor
+
+
 def scanned(source: Source, split: Split, done: Callable[[int], None]) -> Scan:
     """Read and look at all images of a split; `done` is told how many further ones are known.
 
-    Of an image, a row of `LOOKED` is kept; few images are in memory at once.
+    Of an image, a row of `LOOKED` is kept; at most two batches of encoded images for each core are in memory at once.
 
     Raises:
         WorldError: A file can't be opened or read.
     """
     found = Scan(source=source, split=split, looks=np.zeros(split.num_examples, LOOKED), broken=[], lost=0)
     reasons: dict[int, str] = {}
-    parse = source.parser()
+    parse = tf.function(source.parser(), input_signature=[tf.TensorSpec((None,), tf.string)])
     count = 0
-
-    def looked(item: tuple[int, int, tf.Tensor]) -> tuple[tuple[Any, ...], str]:
-        shard, number, record = item
-        data, label, reason = _parsed(source, parse, record)
-        look = Look(reason=reason) if reason else look_at(data)
-        reason = _fault_of(source, look, label)
-        known = (look.digest, look.hash, label, look.width, look.height, look.size_bytes, look.format, look.colours)
-        return (*known, look.orientation, look.is_flat, bool(reason), shard, number), reason
-
-    for row, reason in in_order(looked, _records(found)):
-        found.looks[count] = row
-        if reason and len(reasons) < NAMED:
-            reasons[count] = reason
-        count += 1
-        if not count % _CHUNK:
-            done(_CHUNK)
-    done(count % _CHUNK)
+    for looked in in_order(lambda batch: _looked(source, parse, batch), _batches(found)):
+        for row, reason in looked:
+            found.looks[count] = row
+            if reason and len(reasons) < NAMED:
+                reasons[count] = reason
+            count += 1
+        done(len(looked))
     found.looks = found.looks[:count]
     found.broken += [(found.place(index), reason) for index, reason in reasons.items()]
     found.lost += int(found.looks["is_broken"].sum())
     return found
 
 
-def _records(found: Scan) -> Iterator[tuple[int, int, tf.Tensor]]:
-    """Yield the records of all shards with the numbers of shard and record; what is lost by a damage is noted."""
+def _batches(found: Scan) -> Iterator[_Batch]:
+    """Yield the records of all shards; what is lost by a damage is noted."""
     for place, shard in enumerate(found.split.shards):
-        for number, record in records_of(found.source, found.split, shard):
+        number, end = shard.skip, shard.skip + shard.take
+        with contextlib.suppress(tf.errors.OpError):  # the reader of single records says what is wrong
+            for records in found.split.read(shard.path, shard.skip, shard.take).batch(_BATCH):
+                yield _Batch(place, number, records)
+                number += len(records)
+        rest = replace(shard, skip=number, take=end - number)
+        for number, record in records_of(found.source, found.split, rest) if rest.take else ():
             if isinstance(record, CorruptRecord):
                 found.broken.append((record.where, record.reason))
                 found.lost += record.lost
             else:
-                yield place, number, record
+                yield _Batch(place, number, record[None])
 
 
-def _parsed(source: Source, parse: Callable[[tf.Tensor], Example], record: tf.Tensor) -> tuple[bytes, int, str]:
-    """Return the image of a record, its label, and why it has none; empty if it has."""
+def _looked(source: Source, parse: Parse, batch: _Batch) -> list[tuple[tuple[Any, ...], str]]:
+    """Return a row of `LOOKED` for each record of a batch, and why it can't be used; empty if it can."""
+    found = []
+    for place, (data, label, fault) in enumerate(_parsed(source, parse, batch.records)):
+        look = Look(reason=fault) if fault else look_at(data)
+        reason = _fault_of(source, look, label)
+        known = (look.digest, look.hash, label, look.width, look.height, look.size_bytes, look.format, look.colours)
+        row = (*known, look.orientation, look.is_flat, bool(reason), batch.shard, batch.number + place)
+        found.append((row, reason))
+    return found
+
+
+def _parsed(source: Source, parse: Parse, records: tf.Tensor) -> list[tuple[bytes, int, str]]:
+    """Return the image of each record, its label, and why it has none; empty if it has."""
     try:
-        example = parse(record)
+        examples = parse(records)
     except tf.errors.OpError as error:
-        return b"", -1, headline(error)
-    flow = source.dataset.examples
-    return bytes(example["image"].numpy()), int(example[flow.target]), ""
+        if len(records) > 1:
+            return [example for record in records for example in _parsed(source, parse, record[None])]
+        return [(b"", -1, headline(error))]
+    labels = examples[source.dataset.examples.target].numpy()
+    return [(bytes(data), int(label), "") for data, label in zip(examples["image"].numpy(), labels, strict=True)]
 
 
 def _fault_of(source: Source, look: Look, label: int) -> str:

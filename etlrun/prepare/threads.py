@@ -10,8 +10,6 @@ from typing import TypeVar
 
 from etlrun.machine import cores
 
-_AHEAD = 4
-"""Items for each thread that are taken before the result of the first one is."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -27,12 +25,12 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield the result of `work` on each item, in their order; few items and results are held at once."""
+    """Yield the result of `work` on each item, in their order; for each core, two items or results are held at once."""
     begun: deque[Future[Result]] = deque()
     with threads() as pool:
         for item in items:
             begun.append(pool.submit(work, item))
-            if len(begun) > _AHEAD * cores():
+            if len(begun) == 2 * cores():
                 yield begun.popleft().result()
         while begun:
             yield begun.popleft().result()
