@@ -58,7 +58,7 @@ def doctor(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> N
             if known.html is not None:
                 known.html.parent.mkdir(parents=True, exist_ok=True)
                 with known.html.open("w", encoding="utf-8") as file:
-                    file.writelines(html(found, shlex.join(["etlrun", "doctor", *arguments])))
+                    file.writelines(html(found, shlex.join(["etlrun", "doctor", *arguments]), begin))
     if known.format == "json":
         print(json.dumps(as_dict(found), indent=2))
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -15,6 +15,7 @@ from etlrun.examine.doctor_pairs import near
 from etlrun.examine.doctor_scan import NAMED, Scan, scanned
 from etlrun.plan.plan import Plan
 from etlrun.prepare.identical import identical
+from etlrun.prepare.prepare import Begin
 from etlrun.sources.base import Source
 from etlrun.sources.open import open_source
 from etlrun.stages.cache import kept_bytes
@@ -93,8 +94,8 @@ class Diagnosis:
     class_names: tuple[str, ...]
 
 
-def diagnosed(plan: Plan, done: Callable[[str, int], Callable[[int], None]], *, is_whole: bool) -> Diagnosis:
-    """Examine the splits of a plan, or all of its dataset.
+def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
+    """Examine the splits of a plan, or all of its dataset; `begin` is told of each task with the number of its images.
 
     Raises:
         WorldError: The dataset is missing, has no images with a class, or a file can't be read.
@@ -111,12 +112,12 @@ def diagnosed(plan: Plan, done: Callable[[str, int], Callable[[int], None]], *, 
     source = open_source(dataset.as_it_is())
     names = [*source.counts] if is_whole else [dataset.split, *([dataset.eval_split] if dataset.eval_split else [])]
     splits = [source.split(name, dataset.key("split")) for name in names if not is_whole or source.counts[name]]
-    scans = tuple(scanned(source, split, done(split.name, split.num_examples)) for split in splits)
+    scans = tuple(scanned(source, split, begin(split.name, split.num_examples)) for split in splits)
     class_names = source.class_names or tuple(map(str, range(source.num_classes or 0)))
     figures = tuple(_figures(plan, source, scan, class_names) for scan in scans)
     return Diagnosis(
         dataset=source.full_name,
-        findings=tuple(_findings(plan, scans, figures)),
+        findings=tuple(_findings(plan, scans, figures, begin)),
         splits=figures,
         scans=scans,
         class_names=class_names,
@@ -168,7 +169,7 @@ def _cache_bytes(plan: Plan, source: Source, looks: Any, count: int) -> dict[str
     return {point: kept_bytes(count, size) for point, size in each.items()}
 
 
-def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures]) -> Iterator[Finding]:
+def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures], begin: Begin) -> Iterator[Finding]:
     for scan in scans:
         if scan.broken:
             yield Finding(
@@ -178,7 +179,7 @@ def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures]
             )
     yield from _identical(scans)
     for one, other in combinations(range(len(scans)), 2):
-        yield from _near(scans, one, other)
+        yield from _near(scans, one, other, begin)
     for number, scan in enumerate(scans):
         yield from _turned(number, scan)
     for of in figures:
@@ -224,9 +225,9 @@ def _singular(text: str) -> str:
     return text.replace("are ", "is ", 1).replace("have ", "has ", 1).replace("them", "it")
 
 
-def _near(scans: Sequence[Scan], one: int, other: int) -> Iterator[Finding]:
+def _near(scans: Sequence[Scan], one: int, other: int, begin: Begin) -> Iterator[Finding]:
     first, second = scans[one], scans[other]
-    found = near(first.looks, second.looks)
+    found = near(first.looks, second.looks, begin(f"{second.split.name} with {first.split.name}", len(second.looks)))
     if len(found):
         is_one = len(found) == 1
         yield Finding(

@@ -16,7 +16,7 @@ from etlrun.prepare.check import MOST_PIXELS
 from etlrun.prepare.identical import digest_of
 from etlrun.stages.image import Decode
 
-_DRAFT = 128
+_DRAFT = 64
 """Side in pixels above which a JPEG is decoded at a half, a quarter or an eighth: its hash needs 32."""
 _HASHED = 32
 _FLAT = 8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -14,6 +14,7 @@ from etlrun.examine.doctor import Diagnosis, Finding
 from etlrun.examine.doctor_image import UNREADABLE
 from etlrun.examine.doctor_scan import Scan
 from etlrun.examine.images import data_url
+from etlrun.prepare.prepare import Begin
 from etlrun.prepare.threads import in_order
 from etlrun.stages.image import Decode
 
@@ -38,19 +39,30 @@ class Picture(NamedTuple):
     height: int
 
 
-def html(diagnosis: Diagnosis, made_by: str) -> Iterator[str]:
-    """Yield the parts of the page of a diagnosis, which was `made_by` a command. Images are read as it is made."""
+def html(diagnosis: Diagnosis, made_by: str, begin: Begin) -> Iterator[str]:
+    """Yield the parts of the page of a diagnosis, which was `made_by` a command.
+
+    Images are read again as the page is made, so that few are in memory; `begin` is told of this task.
+    """
+    samples = [(scan, diagnosis.class_names[label], of) for scan in diagnosis.scans for label, of in scan.samples()]
     return pages.parts(
         "etlrun.examine",
         "doctor.html.j2",
         diagnosis=diagnosis,
         made_by=made_by,
         findings=[(finding, _of_finding(diagnosis, finding)) for finding in diagnosis.findings],
-        samples=in_order(
-            lambda of: (of[0].split.name, of[1], [*_pictures(of[0], of[2], of[1])]),
-            ((scan, diagnosis.class_names[label], of) for scan in diagnosis.scans for label, of in scan.samples()),
-        ),
+        samples=_of_classes(samples, begin("page", sum(len(of) for _, _, of in samples))),
     )
+
+
+def _of_classes(
+    samples: Sequence[tuple[Scan, str, Sequence[int]]], done: Callable[[int], None]
+) -> Iterator[tuple[str, str, list[Picture]]]:
+    """Yield the split, the name and the thumbnails of each class."""
+    drawn = in_order(lambda of: [*_pictures(of[0], of[2], of[1])], samples)
+    for (scan, name, indices), pictures in zip(samples, drawn, strict=True):
+        yield scan.split.name, name, pictures
+        done(len(indices))
 
 
 def _of_finding(diagnosis: Diagnosis, finding: Finding) -> list[Picture]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,12 @@ _ROWS, _COLUMNS = 64, 8192
 """Size of a block of pairs, which fits into a core's cache."""
 
 
-def near(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def near(first: npt.NDArray[Any], second: npt.NDArray[Any], done: Callable[[int], None]) -> npt.NDArray[np.int64]:
     """Return a row for each image of `second` that is nearly identical to one of `first`, both of `LOOKED`.
 
     It holds the image's number in `second`, the number of its nearest one in `first`, and the bits that differ. Images
     of `second` with the bytes of one of `first`, and those without a hash, are left out. All pairs are compared, as
-    bits of 64-bit integers in blocks.
+    bits of 64-bit integers in blocks; `done` is told how many further images of `second` are known.
     """
     ours = np.flatnonzero(~(first["is_broken"] | first["is_flat"]))
     theirs = np.flatnonzero(~(second["is_broken"] | second["is_flat"] | np.isin(second["digest"], first["digest"])))
@@ -38,5 +39,10 @@ def near(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[np.in
         is_near = least <= BITS
         return np.stack([rows[is_near], ours[at[is_near]], least[is_near]], axis=1, dtype=np.int64)
 
-    blocks = (theirs[at : at + _ROWS] for at in range(0, len(theirs), _ROWS))
-    return np.concatenate([np.empty((0, 3), np.int64), *in_order(nearest, blocks)])
+    done(len(second) - len(theirs))
+    found = [np.empty((0, 3), np.int64)]
+    blocks = [theirs[at : at + _ROWS] for at in range(0, len(theirs), _ROWS)]
+    for rows, of in zip(blocks, in_order(nearest, blocks), strict=True):
+        found.append(of)
+        done(len(rows))
+    return np.concatenate(found)
