@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -20,8 +21,13 @@ def rendered(package: str, template: str, **values: Any) -> str:
 
     Its variable `style` is the style sheet of all pages, followed by that of the package.
     """
+    return "".join(parts(package, template, **values))
+
+
+def parts(package: str, template: str, **values: Any) -> Iterator[str]:
+    """Yield what `rendered` returns, part by part, so that a large page is never in memory."""
     style = text_of("etlrun", "base.css") + text_of(package, "style.css")
-    return _environment(package).get_template(template).render(style=style, **values)
+    yield from _environment(package).get_template(template).generate(style=style, **values)
 
 
 @cache

@@ -162,7 +162,7 @@ def test_a_momentum_without_batch_norms_is_refused(application: str) -> None:
 def test_a_state_restores_the_network_of_imagenet_weights() -> None:
     """Of EfficientNet Keras makes another network without them."""
     found = {
-        name: plan_of(*of(name, *steps())).spec.model.restored.weights
+        name: plan_of(*of(name, *steps())).spec.model.restored.weights  # type: ignore[union-attr]
         for name in ("EfficientNetB0", "EfficientNetV2B0")
     }
     assert found == {"EfficientNetB0": "imagenet", "EfficientNetV2B0": None}

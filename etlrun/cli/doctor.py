@@ -55,9 +55,10 @@ def doctor(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> N
 
         with progress() as begin, pillow_as_header_reader():
             found = diagnosed(plan, begin, is_whole=known.all)
-        if known.html is not None:
-            known.html.parent.mkdir(parents=True, exist_ok=True)
-            known.html.write_text(html(found, shlex.join(["etlrun", "doctor", *arguments])), encoding="utf-8")
+            if known.html is not None:
+                known.html.parent.mkdir(parents=True, exist_ok=True)
+                with known.html.open("w", encoding="utf-8") as file:
+                    file.writelines(html(found, shlex.join(["etlrun", "doctor", *arguments]), begin))
     if known.format == "json":
         print(json.dumps(as_dict(found), indent=2))
     else:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from etlrun.errors import WorldError
-from etlrun.examine.doctor_pairs import identical, near
-from etlrun.examine.doctor_scan import Scan, scanned
+from etlrun.examine.doctor_pairs import near
+from etlrun.examine.doctor_scan import NAMED, Scan, scanned
 from etlrun.plan.plan import Plan
+from etlrun.prepare.identical import identical
+from etlrun.prepare.prepare import Begin
 from etlrun.sources.base import Source
 from etlrun.sources.open import open_source
 from etlrun.stages.cache import kept_bytes
 from etlrun.stages.dataset import IMAGE
 
-NAMED = 20
-"""Places that a finding names."""
 _MEMBERS = 4
 """Identical images that a finding names."""
 MOST_UNLIKE = 10
@@ -93,8 +94,8 @@ class Diagnosis:
     class_names: tuple[str, ...]
 
 
-def diagnosed(plan: Plan, done: Callable[[str, int], Callable[[int], None]], *, is_whole: bool) -> Diagnosis:
-    """Examine the splits of a plan, or all of its dataset.
+def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
+    """Examine the splits of a plan, or all of its dataset; `begin` is told of each task with the number of its images.
 
     Raises:
         WorldError: The dataset is missing, has no images with a class, or a file can't be read.
@@ -111,12 +112,12 @@ def diagnosed(plan: Plan, done: Callable[[str, int], Callable[[int], None]], *, 
     source = open_source(dataset.as_it_is())
     names = [*source.counts] if is_whole else [dataset.split, *([dataset.eval_split] if dataset.eval_split else [])]
     splits = [source.split(name, dataset.key("split")) for name in names if not is_whole or source.counts[name]]
-    scans = tuple(scanned(source, split, done(split.name, split.num_examples)) for split in splits)
+    scans = tuple(scanned(source, split, begin(split.name, split.num_examples)) for split in splits)
     class_names = source.class_names or tuple(map(str, range(source.num_classes or 0)))
     figures = tuple(_figures(plan, source, scan, class_names) for scan in scans)
     return Diagnosis(
         dataset=source.full_name,
-        findings=tuple(_findings(plan, scans, figures)),
+        findings=tuple(_findings(plan, scans, figures, begin)),
         splits=figures,
         scans=scans,
         class_names=class_names,
@@ -150,7 +151,7 @@ def _quantiles(values: Any) -> tuple[float, ...]:
 def _counted(values: Any) -> dict[str, int]:
     names, counts = np.unique(values, return_counts=True)
     order = np.argsort(-counts, kind="stable")
-    return {str(names[place]) or "unknown": int(counts[place]) for place in order}
+    return {names[place].decode() or "unknown": int(counts[place]) for place in order}
 
 
 def _cache_bytes(plan: Plan, source: Source, looks: Any, count: int) -> dict[str, int]:
@@ -168,7 +169,7 @@ def _cache_bytes(plan: Plan, source: Source, looks: Any, count: int) -> dict[str
     return {point: kept_bytes(count, size) for point, size in each.items()}
 
 
-def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures]) -> Iterator[Finding]:
+def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures], begin: Begin) -> Iterator[Finding]:
     for scan in scans:
         if scan.broken:
             yield Finding(
@@ -178,50 +179,56 @@ def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures]
             )
     yield from _identical(scans)
     for one, other in combinations(range(len(scans)), 2):
-        yield from _near(scans, one, other)
+        yield from _near(scans, one, other, begin)
+    for number, scan in enumerate(scans):
+        yield from _turned(number, scan)
     for of in figures:
         yield from _balance(of)
-    yield from _turned(scans)
     yield from _too_small(plan, scans)
 
 
 def _identical(scans: Sequence[Scan]) -> Iterator[Finding]:
-    looks = np.concatenate([scan.looks for scan in scans])
-    splits = np.repeat(np.arange(len(scans)), [len(scan.looks) for scan in scans])
-    firsts = np.concatenate([np.arange(len(scan.looks)) for scan in scans])
-    groups = identical(looks, splits)
+    """Yield the findings of the same bytes in several splits, under several labels, or several times in one split."""
+    sound = [np.flatnonzero(~scan.looks["is_broken"]) for scan in scans]
+    numbers = np.concatenate(sound)
+    splits = np.repeat(np.arange(len(scans)), [len(of) for of in sound])
+    digests, labels = (
+        np.concatenate([scan.looks[name][of] for scan, of in zip(scans, sound, strict=True)])
+        for name in ("digest", "label")
+    )
+    groups = identical(digests, labels, splits)
     is_other = ~groups.is_across & ~groups.is_conflicting
     kinds = (
         (groups.is_across, "are in several splits", "remove them from one, or prepare the images with --split"),
         (groups.is_conflicting, "have several labels", "correct the labels, or remove the images"),
         (is_other, "are several times in one split", "remove them, unless they are to count more"),
     )
-    for chosen, text, remedy in kinds:
-        of = [group for group, is_chosen in zip(groups.members, chosen, strict=True) if is_chosen]
-        if of:
-            named = [[(int(splits[member]), int(firsts[member])) for member in group] for group in of]
+    for is_chosen, text, remedy in kinds:
+        chosen = np.flatnonzero(is_chosen)
+        if len(chosen):
+            named = [groups.members(group) for group in chosen[:NAMED]]
             yield Finding(
-                text=f"{len(of):,} image{'s' * (len(of) > 1)} {text if len(of) > 1 else _singular(text)}",
+                text=f"{len(chosen):,} image{'s' * (len(chosen) > 1)} {text if len(chosen) > 1 else _singular(text)}",
                 remedy=remedy,
-                places=tuple(_equal(scans, group) for group in named[:NAMED]),
-                images=tuple(group[0] for group in named[:NAMED]),
+                places=tuple(_equal(scans, splits[of], numbers[of]) for of in named),
+                images=tuple((int(splits[of[0]]), int(numbers[of[0]])) for of in named),
             )
 
 
-def _equal(scans: Sequence[Scan], group: Sequence[tuple[int, int]]) -> str:
+def _equal(scans: Sequence[Scan], splits: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> str:
     """Return the places of identical images; of many, the first ones and their number."""
-    places = [scans[split].place(index) for split, index in group[:_MEMBERS]]
-    return " = ".join(places) + (f" = … ({len(group):,} in all)" if group[_MEMBERS:] else "")
+    places = [scans[split].place(number) for split, number in zip(splits[:_MEMBERS], numbers[:_MEMBERS], strict=True)]
+    return " = ".join(places) + (f" = … ({len(numbers):,} in all)" if len(numbers) > _MEMBERS else "")
 
 
 def _singular(text: str) -> str:
     return text.replace("are ", "is ", 1).replace("have ", "has ", 1).replace("them", "it")
 
 
-def _near(scans: Sequence[Scan], one: int, other: int) -> Iterator[Finding]:
+def _near(scans: Sequence[Scan], one: int, other: int, begin: Begin) -> Iterator[Finding]:
     first, second = scans[one], scans[other]
-    found = [*near(first.looks, second.looks)]
-    if found:
+    found = near(first.looks, second.looks, begin(f"{second.split.name} with {first.split.name}", len(second.looks)))
+    if len(found):
         is_one = len(found) == 1
         yield Finding(
             text=f"{len(found):,} image{'' if is_one else 's'} of {second.split.name} look{'s' * is_one} like one of "
@@ -230,7 +237,20 @@ def _near(scans: Sequence[Scan], one: int, other: int) -> Iterator[Finding]:
             places=tuple(
                 f"{second.place(row)} ~ {first.place(other)} ({bits} bits)" for row, other, bits in found[:NAMED]
             ),
-            images=tuple(place for row, of, _ in found[:NAMED] for place in ((other, row), (one, of))),
+            images=tuple(place for row, of, _ in found[:NAMED] for place in ((other, int(row)), (one, int(of)))),
+        )
+
+
+def _turned(number: int, scan: Scan) -> Iterator[Finding]:
+    """Yield the finding of images that are not stored upright."""
+    chosen = np.flatnonzero(~scan.looks["is_broken"] & (scan.looks["orientation"] != 1))
+    if len(chosen):
+        yield Finding(
+            text=f"{len(chosen):,} of {len(scan.looks):,} images of {scan.split.name} are turned or mirrored by EXIF's "
+            "orientation, which TensorFlow ignores: they are decoded as they are stored",
+            remedy="store them upright, such as by `exiftran -ai` (without loss) or Pillow's ImageOps.exif_transpose",
+            places=tuple(f"{scan.place(of)}: orientation {scan.looks['orientation'][of]}" for of in chosen[:NAMED]),
+            images=tuple((number, int(of)) for of in chosen[:NAMED]),
         )
 
 
@@ -248,30 +268,6 @@ def _balance(split: SplitFigures) -> Iterator[Finding]:
         )
 
 
-def _turned(scans: Sequence[Scan]) -> Iterator[Finding]:
-    """Yield the finding of images that cameras mark as turned: they are read as they are stored."""
-    for number, scan in enumerate(scans):
-        yield from _chosen(
-            scan,
-            number,
-            scan.looks["is_turned"],
-            "are turned by their EXIF orientation, which TensorFlow ignores",
-            "turn the pixels before training, for instance with `exiftran -ai` or Pillow's ImageOps.exif_transpose",
-        )
-
-
-def _chosen(scan: Scan, number: int, is_chosen: Any, text: str, remedy: str) -> Iterator[Finding]:
-    """Yield the finding of the sound images of a split that are chosen, if there are any."""
-    chosen = np.flatnonzero(~scan.looks["is_broken"] & is_chosen)
-    if len(chosen):
-        yield Finding(
-            text=f"{len(chosen):,} of {len(scan.looks):,} images of {scan.split.name} {text}",
-            remedy=remedy,
-            places=tuple(scan.place(int(index)) for index in chosen[:NAMED]),
-            images=tuple((number, int(index)) for index in chosen[:NAMED]),
-        )
-
-
 def _too_small(plan: Plan, scans: Sequence[Scan]) -> Iterator[Finding]:
     """Yield the finding of images that the steps enlarge."""
     sizes = [step.stage.size for of in plan.train for step in of.steps if hasattr(step.stage, "size")]
@@ -279,10 +275,13 @@ def _too_small(plan: Plan, scans: Sequence[Scan]) -> Iterator[Finding]:
         return
     height, width = sizes[0]
     for number, scan in enumerate(scans):
-        yield from _chosen(
-            scan,
-            number,
-            (scan.looks["height"] < height) | (scan.looks["width"] < width),
-            f"have a side below the {height}x{width} pixels to which they are resized",
-            "choose a smaller transform.resize.size, or replace them by larger ones",
-        )
+        is_small = ~scan.looks["is_broken"] & ((scan.looks["height"] < height) | (scan.looks["width"] < width))
+        chosen = np.flatnonzero(is_small)
+        if len(chosen):
+            yield Finding(
+                text=f"{len(chosen):,} of {len(scan.looks):,} images of {scan.split.name} have a side below the "
+                f"{height}x{width} pixels to which they are resized",
+                remedy="choose a smaller transform.resize.size, or replace them by larger ones",
+                places=tuple(scan.place(int(index)) for index in chosen[:NAMED]),
+                images=tuple((number, int(index)) for index in chosen[:NAMED]),
+            )

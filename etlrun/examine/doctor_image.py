@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import io
-from typing import NamedTuple
+import struct
+from typing import Any, NamedTuple
 
 import imagehash
 import numpy as np
 import tensorflow as tf
-import xxhash
 from PIL import ExifTags, Image
 
 from etlrun.errors import headline
+from etlrun.prepare.identical import digest_of
 from etlrun.sources.pixels import too_large
 from etlrun.stages.image import Decode
 
-_DRAFT = 128
+_DRAFT = 64
 """Side in pixels above which a JPEG is decoded at a half, a quarter or an eighth: its hash needs 32."""
 _HASHED = 32
 _FLAT = 8
@@ -24,12 +25,9 @@ _END = b"\xff\xd9"
 """Last bytes of a JPEG. TensorFlow refuses one without them; Pillow does not."""
 _DEPTH_AT = 24
 """Place of the bit depth in a PNG."""
-_UPRIGHT = 1
-"""EXIF orientation of an image whose first row is at the top and whose first column is at the left."""
-SIDE = 120
-"""Largest side of a small version for pages, in pixels."""
 _COLOURS = {"1": "grey", "L": "grey", "LA": "grey alpha", "P": "palette", "PA": "palette", "RGBA": "RGBA"}
-_UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, OverflowError)
+_ORIENTATIONS = range(1, 9)
+UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, OverflowError)
 """What Pillow raises for damaged files."""
 
 
@@ -37,26 +35,26 @@ class Look(NamedTuple):
     """What is known of an image.
 
     Attributes:
-        digest: XXH3 of its bytes, 64 bits.
+        digest: See `digest_of`.
         hash: Perceptual hash of 64 bits; 0 if there is none.
         is_flat: Whether it is of one colour, so that it has no perceptual hash.
-        is_turned: Whether its EXIF orientation is another than upright, which TensorFlow ignores.
         width: In pixels; 0 if it is unknown. `height` likewise.
         size_bytes: Size of the encoded image.
         format: Such as `JPEG`.
         colours: Such as `RGB`, `grey` or `16 bit`.
+        orientation: EXIF's, from 1 to 8: 1 is upright, also if there is none.
         reason: Why it can't be decoded; empty if it can.
     """
 
-    digest: int
+    digest: bytes = b""
     hash: int = 0
     is_flat: bool = False
-    is_turned: bool = False
     width: int = 0
     height: int = 0
     size_bytes: int = 0
     format: str = ""
     colours: str = ""
+    orientation: int = 1
     reason: str = ""
 
 
@@ -65,11 +63,11 @@ def look_at(data: bytes) -> Look:
 
     A complete JPEG is decoded by Pillow at a reduced size; all else is decoded as a run does it.
     """
-    look, image = Look(digest=xxhash.xxh3_64_intdigest(data), size_bytes=len(data)), None
+    look, image = Look(digest=digest_of(data), size_bytes=len(data)), None
     try:
         image = Image.open(io.BytesIO(data))
         look = _with_header(look, image, data)
-    except _UNREADABLE:  # TensorFlow says why, or can read it
+    except UNREADABLE:  # TensorFlow says why, or can read it
         image = None
     if reason := too_large(look.width, look.height):
         return look._replace(reason=reason)
@@ -95,8 +93,19 @@ def _with_header(look: Look, image: Image.Image, data: bytes) -> Look:
         height=image.height,
         format=image.format or "",
         colours="16 bit" if is_deep else _COLOURS.get(image.mode, image.mode),
-        is_turned="exif" in image.info and image.getexif().get(ExifTags.Base.Orientation, _UPRIGHT) != _UPRIGHT,
+        orientation=_orientation(image),
     )
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return EXIF's orientation; 1 if the header has none, or none that EXIF defines."""
+    if "exif" not in image.info:  # a PNG with EXIF behind its pixels would have to be decoded
+        return 1
+    try:
+        found: Any = image.getexif().get(ExifTags.Base.Orientation)
+    except (*UNREADABLE, struct.error):
+        return 1
+    return int(found) if found in _ORIENTATIONS else 1
 
 
 def _drafted(image: Image.Image, data: bytes) -> Image.Image | None:
@@ -106,25 +115,9 @@ def _drafted(image: Image.Image, data: bytes) -> Image.Image | None:
     try:
         image.draft("L", (_DRAFT, _DRAFT))
         return _small(image)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 
 def _small(image: Image.Image) -> Image.Image:
     return image.convert("L").resize((_HASHED, _HASHED), Image.Resampling.LANCZOS)
-
-
-def opened_small(data: bytes) -> Image.Image:
-    """Return an image that can be decoded, in colour, with sides of at most `SIDE` pixels."""
-    image = Image.open(io.BytesIO(data))
-    image.draft("RGB", (2 * SIDE, 2 * SIDE))
-    small = image.convert("RGB")
-    small.thumbnail((SIDE, SIDE))
-    return small
-
-
-def small_jpeg(data: bytes) -> bytes:
-    """Return the JPEG of a small version, some kilobytes that stand for an image of any size."""
-    file = io.BytesIO()
-    opened_small(data).save(file, "JPEG", quality=90)
-    return file.getvalue()

@@ -15,6 +15,7 @@ from PIL import Image
 
 from etlrun.errors import EtlrunError, Fault, headline, one_line, unreadable_path
 from etlrun.machine import rounded
+from etlrun.prepare.identical import digest_of
 from etlrun.prepare.source import LISTED, DamagedError, Entry, Source, fault, first
 from etlrun.prepare.threads import threads
 from etlrun.sources.pixels import pillow_as_header_reader, too_large
@@ -87,7 +88,7 @@ def verdict(source: Source, entry: Entry) -> Verdict:
     except OSError as error:
         where = str(error.filename or entry.path)
         return Verdict(digest="", unreadable=unreadable_path(where, error, "an image file"))
-    return Verdict(digest=xxhash.xxh3_128_hexdigest(data), reason=problem(data))
+    return Verdict(digest=digest_of(data).hex(), reason=problem(data))
 
 
 def problem(data: bytes) -> str:

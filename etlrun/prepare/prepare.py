@@ -18,6 +18,9 @@ from etlrun.prepare.source import Source, fault, of_classes
 from etlrun.prepare.splits import Duplicates, Image
 from etlrun.prepare.work import working
 
+Begin = Callable[[str, int], Callable[[int], None]]
+"""A function that begins a task of so many images, and returns a function to which progress is told."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
@@ -125,7 +128,7 @@ def is_training(split: str) -> bool:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
+def progress() -> Iterator[Begin]:
     """Yield a function that begins a task of so many images, and returns a function to which progress is told."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import xxhash
-
 from etlrun.errors import WorldError, one_line
+from etlrun.prepare.identical import digest_of
 from etlrun.prepare.source import DamagedError, Source
 from etlrun.prepare.splits import Image
 from etlrun.prepare.threads import threads
@@ -94,7 +93,7 @@ def _write(source: Source, shard: Shard, folder: Path, done: Callable[[int], Non
 def _read(source: Source, image: Image) -> bytes:
     try:
         data = source.read(image.entry)
-        found = "" if xxhash.xxh3_128_hexdigest(data) == image.digest else "other content than a moment ago"
+        found = "" if digest_of(data).hex() == image.digest else "other content than a moment ago"
     except (OSError, DamagedError) as error:
         found = getattr(error, "strerror", None) or one_line(error)
     if found:

@@ -7,7 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
+from itertools import compress
 
+import numpy as np
+
+from etlrun.prepare.identical import DIGEST, identical
 from etlrun.prepare.source import Entry
 
 _WHOLE = 100
@@ -45,12 +49,18 @@ class Duplicates:
     within: int
 
 
-def duplicates(images: Iterable[Image]) -> Duplicates:
+def duplicates(images: Sequence[Image]) -> Duplicates:
     """Return which of the images occur more than once."""
-    groups = [group for group in _by_digest(images).values() if group[1:]]
+    names: dict[str, int] = {}
+    found = identical(
+        np.array([bytes.fromhex(image.digest) for image in images], DIGEST),
+        np.array([image.label for image in images], np.int64),
+        np.array([names.setdefault(image.split, len(names)) for image in images], np.int64),
+    )
+    groups = [[images[member] for member in found.members(group)] for group in range(len(found.starts))]
     return Duplicates(
-        across=[group for group in groups if len({image.split for image in group}) > 1],
-        conflicting=[group for group in groups if len({image.label for image in group}) > 1],
+        across=list(compress(groups, found.is_across)),
+        conflicting=list(compress(groups, found.is_conflicting)),
         within=sum(len(group) - len({(image.split, image.label) for image in group}) for group in groups),
     )
 

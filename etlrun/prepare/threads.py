@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 from etlrun.machine import cores
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @contextmanager
@@ -17,3 +22,15 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yield the result of `work` on each item, in their order; for each core, two items or results are held at once."""
+    begun: deque[Future[Result]] = deque()
+    with threads() as pool:
+        for item in items:
+            begun.append(pool.submit(work, item))
+            if len(begun) == 2 * cores():
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
