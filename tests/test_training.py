@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
+from etlrun.record import page as pages
 from etlrun.record.outcome import outcome
 from etlrun.record.summary import Epoch, Summary, as_json
 from etlrun.run import model as models
@@ -39,11 +40,26 @@ def test_a_run_leaves_its_folder_complete(done: tuple[Path, dict[str, Any]]) -> 
         "model.keras",
         "plan.json",
         "plan.txt",
+        "report.html",
         "report.md",
         "summary.json",
         "tensorboard",
+        "thumbnails.json",
     ]
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["epoch_0002.keras"]
+
+
+def test_a_run_leaves_its_page_with_images_of_its_first_batch(done: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = done
+    assert (folder / "report.html").read_text() == pages.html(folder)
+    images = json.loads((folder / "thumbnails.json").read_text())
+    assert len(images) == 8
+    assert {image["target"] for image in images} <= {*summary["dataset"]["classes"]}
+    assert (folder / "report.html").read_text().count("<img src=") == 8
+    usage = summary["usage"]
+    assert len(usage["at_s"]) == len(usage["rss_bytes"]) == len(usage["cores"]) > 0
+    assert max(usage["rss_bytes"]) < 1.01 * summary["resources"]["peak_rss_bytes"]
+    assert "page_failed" not in (folder / "events.jsonl").read_text()
 
 
 def test_the_summary_says_what_was_trained(done: tuple[Path, dict[str, Any]]) -> None:
