@@ -16,6 +16,7 @@ from etlrun.plan.training import past_classes, warmup_past
 from etlrun.record.summary import Epoch
 from etlrun.run.balanced import BalancedCrossentropy
 from etlrun.run.callbacks import EpochRecorder, best_epoch
+from etlrun.run.checkpoint import previous_run
 from etlrun.run.objective import SmoothedCrossentropy, metrics
 from etlrun.run.optimizer import learning_rate, optimizer
 from etlrun.stages import STAGES
@@ -71,7 +72,7 @@ def test_an_optimizer_is_keras_own_with_the_values_of_the_config() -> None:
     assert (made.clipnorm, made.gradient_accumulation_steps, made.weight_decay) == (2.0, 3, 0.1)
     assert (made.use_ema, made.ema_momentum) == (True, 0.5)
     assert optimizer(trainer("optimizer=adamw")).weight_decay == keras.optimizers.AdamW().weight_decay
-    assert optimizer(trainer()).get_config() == {**keras.optimizers.Adam(RATE).get_config()}
+    assert optimizer(trainer()).get_config() == keras.optimizers.Adam(RATE, name="adam").get_config()
 
 
 def test_smoothed_labels_are_mixed_with_the_even_distribution() -> None:
@@ -191,8 +192,9 @@ def test_a_run_goes_on_to_the_bit(steps: int, undisturbed: Path, tiny: Path, tmp
 
 def test_a_schedule_over_the_run_is_resumed_with_as_many_epochs(undisturbed: Path, tiny: Path) -> None:
     words = [*small(tiny, *RESUMED, "trainer.epochs=5"), f"trainer.resume={undisturbed}"]
+    resumed = resolve(Request(overrides=words), STAGES).plan
     with pytest.raises(ConfigError) as caught:
-        resolve(Request(overrides=words).resuming(), STAGES)
+        previous_run(resumed, STAGES)
     assert str(caught.value).startswith(f"trainer.fit.epochs: found 5; expected 3, as in {undisturbed}")
 
 
@@ -245,8 +247,8 @@ def test_what_does_not_fit_is_refused(words: tuple[str, ...]) -> None:
 
 RULES = {
     ("trainer.checkpoint_best=val_f1",): (
-        "trainer.checkpoint_best: found 'val_f1'; expected a metric of the run: loss, accuracy, val_loss, val_accuracy\n"
-        "    -> choose one, or add f1 to trainer.metrics"
+        "trainer.checkpoint_best: found 'val_f1'; expected a metric of the run: loss, accuracy, val_loss, "
+        "val_accuracy\n    -> choose one, or add f1 to trainer.metrics"
     ),
     ("trainer.metrics=[f1]", "load.mixup_alpha=0.2"): (
         "trainer.metrics: found ['f1']; expected no f1 with mixed images, which have two classes\n"
@@ -258,8 +260,8 @@ RULES = {
         "dataset.on_corrupt=raise"
     ),
     (COSINE, "trainer.steps_per_epoch=5", "trainer.schedule.warmup_steps=20"): (
-        "trainer.schedule.warmup_steps: found 20; expected fewer than the 20 steps of the run, of which the decay takes "
-        "the rest\n    -> set a smaller one, or trainer.schedule.decay_steps, or train longer"
+        "trainer.schedule.warmup_steps: found 20; expected fewer than the 20 steps of the run, of which the decay "
+        "takes the rest\n    -> set a smaller one, or trainer.schedule.decay_steps, or train longer"
     ),
 }
 
