@@ -102,8 +102,8 @@ INCLUDED = "\n    -> leave the scaling out of the steps, since the network begin
             "DenseNet121",
             (*steps("normalize"), "++transform.normalize={mean: [0.5, 0.5, 0.5], std: [0.2, 0.2, 0.2]}"),
             (
-                f"{SIZE.format("float32 [64, 64, 3] in [-2.5, 2.5], label")} pixels that are normalized by the means "
-                "deviations of ImageNet for DenseNet121\n    -> end the steps with `normalize`, and set "
+                f"{SIZE.format('float32 [64, 64, 3] in [-2.5, 2.5], label')} pixels that are normalized by the means "
+                "and deviations of ImageNet for DenseNet121\n    -> end the steps with `normalize`, and set "
                 f"{NORMALIZE}"
             ),
         ),
