@@ -115,7 +115,10 @@ def main() -> None:
         lines.append(f"| {name} | {1 - hits / known.photos:.1%} |")
     halves = [everything[: len(photos) // 2], everything[len(photos) // 2 :]]
     pairs = len(halves[0]) * len(halves[1])
-    lines += ["", f"Of {pairs:,} pairs of photos, {len(near(halves[0], halves[1], lambda _: None))} were taken for alike."]
+    lines += [
+        "",
+        f"Of {pairs:,} pairs of photos, {len(near(halves[0], halves[1], lambda _: None))} were taken for alike.",
+    ]
     words = ["dataset=cats_vs_dogs", f"dataset.data_dir={known.data_dir}"]
     began_s = time.perf_counter()
     diagnosed(resolve(Request(overrides=words), STAGES).plan, lambda *_: lambda _: None, is_whole=False)

@@ -72,7 +72,8 @@ def test_an_optimizer_is_keras_own_with_the_values_of_the_config() -> None:
     assert (made.clipnorm, made.gradient_accumulation_steps, made.weight_decay) == (2.0, 3, 0.1)
     assert (made.use_ema, made.ema_momentum) == (True, 0.5)
     assert optimizer(trainer("optimizer=adamw")).weight_decay == keras.optimizers.AdamW().weight_decay
-    assert optimizer(trainer()).get_config() == keras.optimizers.Adam(RATE, name="adam").get_config()
+    found, expected = optimizer(trainer()).get_config(), keras.optimizers.Adam(RATE).get_config()
+    assert {**found, "name": ""} == {**expected, "name": ""}
 
 
 def test_smoothed_labels_are_mixed_with_the_even_distribution() -> None:
