@@ -11,7 +11,7 @@ import psutil
 MOST = 300
 """Number of intervals; when there are as many, they are halved in number and doubled in length."""
 _FIRST_S = 0.1
-"""Length of the first intervals: a look takes about 0.05 ms."""
+"""Length of the first intervals: a look takes about 0.1 ms."""
 
 
 class Interval(NamedTuple):

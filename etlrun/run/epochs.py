@@ -11,7 +11,7 @@ from etlrun.record.summary import Epoch
 from etlrun.run import thumbnails
 
 _PAGES_APART_S = 1.0
-"""Shortest time between two pages of a run that goes on: a page takes about 10 ms."""
+"""Shortest time between two pages of a run that goes on: a page takes about 20 ms of a core."""
 
 
 def record_epoch(assessment: Assessment, epoch: Epoch) -> None:
