@@ -90,7 +90,7 @@ def _profile_fits(work: Work, trainer: Trainer) -> None:
 def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
     """Return the compiled model from the inputs of the pipeline to the prediction of the target."""
     if previous is not None and previous.checkpoint is not None:
-        return _with_seeds(_loaded(previous.checkpoint), plan, source)
+        return _resumed(previous.checkpoint, plan, source)
     stage = plan.spec.model
     if previous is not None and isinstance(stage, ImageModel):
         stage = stage.restored
@@ -112,12 +112,18 @@ def _built(stage: ImageModel | Emulated, plan: Plan, source: Source) -> keras.Mo
     return models.build(stage, given_to_model(plan.train), scaling, source.num_classes)
 
 
-def _with_seeds(model: keras.Model, plan: Plan, source: Source) -> keras.Model:
-    """Return a loaded `model` whose dropout goes on: a file has no seeds, and each step has taken one number of each."""
+def _resumed(checkpoint: Path, plan: Plan, source: Source) -> keras.Model:
+    """Return the model of a checkpoint, whose dropout goes on.
+
+    A file has no seeds: they are those of a new model, and each step has drawn from each of them once.
+    """
     stage = plan.spec.model
-    if isinstance(stage, ImageModel) and stage.has_dropout and stage.trainable:
-        for generator, seed in zip(_seeds(model), _seeds(_built(stage.restored, plan, source)), strict=True):
-            generator.assign([int(seed[0]), int(model.optimizer.iterations)])
+    if not (isinstance(stage, ImageModel) and stage.has_dropout and stage.trainable):
+        return _loaded(checkpoint)
+    seeds = _seeds(_built(stage.restored, plan, source))
+    model = _loaded(checkpoint)
+    for state, seed in zip(_seeds(model), seeds, strict=True):
+        state.assign([int(seed[0]), int(model.optimizer.iterations)])
     return model
 
 
