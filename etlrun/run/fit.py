@@ -6,10 +6,6 @@ plan --pipelines--> batches --Model.fit--> epochs --Assessment--> events.jsonl, 
 from __future__ import annotations
 
 import dataclasses
-import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -20,8 +16,7 @@ import tensorflow as tf
 from etlrun.cache.keeper import Keeper
 from etlrun.errors import ConfigError, WorldError, headline
 from etlrun.measure.assessment import Assessment
-from etlrun.measure.meter import Loop, Meter
-from etlrun.measure.watched import Watch, Watched
+from etlrun.measure.watched import Watched
 from etlrun.measure.work import Work
 from etlrun.plan.plan import Plan, given_to_model, reads_features
 from etlrun.plan.training import past_classes, warmup_past, windows_past
@@ -33,6 +28,7 @@ from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.caches import keepers_of
 from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, copy, save
 from etlrun.run.checkpoint import BEST, CHECKPOINTS, PreviousRun
+from etlrun.run.floor import floor, without_end_warnings
 from etlrun.run.objective import objective
 from etlrun.run.optimizer import finish
 from etlrun.run.session import at_work, batches_in_pass, contexts_of, opened, prepared, steps_of_run
@@ -43,8 +39,6 @@ from etlrun.sources.labels import counts_of
 from etlrun.stages.balance import balanced
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.trainer import Trainer
-
-_FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2
 
 
 def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Trainer) -> None:
@@ -66,7 +60,7 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
         model = models.head(whole, trainer) if from_features else whole
         _fit(model, whole, work, previous, trainer, assessment)
         save(whole, record.folder / "model.keras", record)
-        assessment.conclude(_floor(model, work, assessment))
+        assessment.conclude(floor(model, work, assessment))
 
 
 def keepers(plan: Plan) -> dict[str, Keeper]:
@@ -92,7 +86,7 @@ def _profile_fits(work: Work, trainer: Trainer) -> None:
 def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
     """Return the compiled model from the inputs of the pipeline to the prediction of the target."""
     if previous is not None and previous.checkpoint is not None:
-        return _with_seeds(_loaded(previous.checkpoint), plan, source)
+        return _resumed(previous.checkpoint, plan, source)
     stage = plan.spec.model
     if previous is not None and isinstance(stage, ImageModel):
         stage = stage.restored
@@ -123,13 +117,19 @@ def _built(stage: ImageModel | Emulated, plan: Plan, source: Source) -> keras.Mo
     return models.build(stage, given_to_model(plan.train), scaling, source.num_classes)
 
 
-def _with_seeds(model: keras.Model, plan: Plan, source: Source) -> keras.Model:
-    """Return a loaded `model` whose dropout goes on: a file has no seeds, of which each step takes one number."""
+def _resumed(checkpoint: Path, plan: Plan, source: Source) -> keras.Model:
+    """Return the model of a checkpoint, whose dropout goes on.
+
+    A file has no seeds: they are those of a new model, and each step has drawn from each of them once.
+    """
     stage = plan.spec.model
-    if isinstance(stage, ImageModel) and stage.has_dropout and stage.trainable:
-        for generator, seed in zip(_seeds(model), _seeds(_built(stage.restored, plan, source)), strict=True):
-            steps = model.optimizer._iterations  # noqa: SLF001 - the public ones are divided by accumulated steps
-            generator.assign([int(seed[0]), int(steps)])
+    if not (isinstance(stage, ImageModel) and stage.has_dropout and stage.trainable):
+        return _loaded(checkpoint)
+    seeds = _seeds(_built(stage.restored, plan, source))
+    model = _loaded(checkpoint)
+    for state, seed in zip(_seeds(model), seeds, strict=True):
+        steps = model.optimizer._iterations  # noqa: SLF001 - the public ones are divided by accumulated steps
+        state.assign([int(seed[0]), int(steps)])
     return model
 
 
@@ -186,7 +186,7 @@ def _fit(
         continuation = Continuation(state, whole, work.watches["train"])
         continuation.pass_over(model)
         callbacks.insert(0, continuation)
-    with assessment, recorder, _without_end_warnings():
+    with assessment, recorder, without_end_warnings():
         model.fit(
             Watched(_batches(work, len(done), state.steps if state else 0, trainer), work.watches["train"]),
             initial_epoch=len(done),
@@ -197,14 +197,6 @@ def _fit(
             shuffle=False,
             verbose=0,
         )
-
-
-@contextmanager
-def _without_end_warnings() -> Iterator[None]:
-    """Suppress Keras's warning at the end of every dataset of unknown length."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Your input ran out of data", category=UserWarning)
-        yield
 
 
 def _carry_over(record: Record, previous: PreviousRun) -> None:
@@ -264,36 +256,3 @@ def _has_stopped(model: keras.Model, callbacks: list[keras.callbacks.Callback]) 
             callback.on_train_begin()
             return bool(model.stop_training)
     return False
-
-
-class _Floor(keras.callbacks.Callback):  # type: ignore[misc]
-    """Times steps until there are enough, or until the time is up."""
-
-    def __init__(self, meter: Meter, seconds: float) -> None:
-        super().__init__()
-        self.meter, self.until_s = meter, time.perf_counter() + seconds
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Record the end of a step, and stop the training after enough of them."""
-        self.meter.stepped()
-        steps = len(self.meter.loop.steps_s)
-        is_late = time.perf_counter() > self.until_s and steps >= _FEWEST_FLOOR_STEPS
-        self.model.stop_training = is_late or steps > _FLOOR_STEPS
-
-
-def _floor(model: keras.Model, work: Work, assessment: Assessment) -> Loop | None:
-    """Time steps on one repeated batch in the same loop. The model has been saved, so these updates are discarded."""
-    batch = work.watches["train"].batch
-    if batch is None:
-        return None
-    ready = tf.data.Dataset.from_tensors(batch).repeat()
-    watch = Watch(with_digest=False)
-    watch.meter.begin()
-    with _without_end_warnings():
-        model.fit(
-            Watched(ready, watch),
-            callbacks=[_Floor(watch.meter, assessment.probe_s())],
-            shuffle=False,
-            verbose=0,
-        )
-    return watch.meter.end()

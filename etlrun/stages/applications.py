@@ -8,10 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from etlrun.stages.flow import Feature
-from etlrun.stages.lazy import keras
+
+if TYPE_CHECKING:
+    import keras
+else:
+    from etlrun.stages.lazy import keras
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +157,7 @@ APPLICATIONS: Mapping[str, Application] = {
 """All image models of `keras.applications`, by their names there."""
 
 
-def undropped(layer: Any) -> Any:
+def undropped(layer: keras.Layer) -> keras.Layer:
     """Return a new layer like `layer` that drops nothing: Keras lets even frozen layers drop in training."""
     config = layer.get_config()
     return type(layer).from_config({**config, "rate": 0.0} if isinstance(layer, keras.layers.Dropout) else config)
