@@ -2,9 +2,10 @@
 
 python -m benchmarks.applications [NAME...] [--output benchmarks/results/applications.md]
 
-Each model is built without weights and without its top at its smallest size, refuses a pixel less, is deserialised from
-its config to the same network, and loads the weights that `save_weights` has written, which the application before it in
-the table does not. What ImageNet weights add to the network is seen without downloading them. Takes 10 minutes and 6 GB.
+Each model is built without weights and without its top at its smallest size, refuses a pixel less, is deserialised
+from its config to the same network, and loads the weights that `save_weights` has written, which the application before
+it in the table does not. What ImageNet weights add to the network is seen without downloading them. Takes 10 minutes
+and 6 GB.
 """
 
 from __future__ import annotations
