@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
 from typing import Any, NamedTuple
 
 import imagehash
@@ -103,7 +102,7 @@ def _orientation(image: Image.Image) -> int:
         return 1
     try:
         found: Any = image.getexif().get(ExifTags.Base.Orientation)
-    except (*UNREADABLE, struct.error):
+    except UNREADABLE:
         return 1
     return int(found) if found in _ORIENTATIONS else 1
 

@@ -53,8 +53,6 @@ def identical(digests: npt.NDArray[np.bytes_], labels: npt.NDArray[np.int64], sp
     chosen = chosen[np.argsort(order[starts[chosen]], kind="stable")]
 
     def differ(values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        if not len(order):
-            return np.zeros(0, bool)
         least, most = (of.reduceat(values[order], starts)[chosen] for of in (np.minimum, np.maximum))
         return np.asarray(least != most)
 
