@@ -159,6 +159,7 @@ OTHER_VALUES: dict[str, str] = {
     "load.mixup_alpha": "0.2",
     "load.cutmix_alpha": "1.0",
     "model.alpha": "0.5",
+    "model.application": "MobileNet",
     "model.weights": "imagenet",
     "model.trainable": "false",
     "model.batch_norm_momentum": "null",
@@ -222,5 +223,9 @@ def beside(parameter: str) -> tuple[str, ...]:
     step = parameter.removeprefix("transform.").partition(".")[0]
     if step in steps.VALUES:
         return steps.words_with(step)
-    others = {"dataset.features": "model=emulated", "transform.decode.scaled": "transform.decode.library=turbo"}
+    others = {
+        "dataset.features": "model=emulated",
+        "transform.decode.scaled": "transform.decode.library=turbo",
+        "model.application": "model=keras_application",
+    }
     return (others[parameter],) if parameter in others else ()
