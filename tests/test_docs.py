@@ -106,6 +106,10 @@ WAYS = {
     "plan -m model=emulated …": Way(more=FEW, after=GRID),
     "-m sweep.resume=SWEEP": Way(after=DIGESTS),
     "report SWEEP": Way(after=DIGESTS),
+    "report RUN": Way(after=RUN),
+    "trainer.schedule.name=cosine trainer.schedule.warmup_steps=50 trainer.ema_momentum=0.99": Way(
+        more=("trainer.schedule.warmup_steps=4",)
+    ),
     "freeze outputs/2026-11-22/18-01-11-817292": Way(after=RUN),
     "trainer.resume=RUN": Way(more=("trainer.epochs=9",), after=RUN),
     "trainer.resume=outputs/2026-11-21/18-06-40-922402": Way(more=("trainer.epochs=9",), after=RUN),
