@@ -66,8 +66,13 @@ def test_a_cache_of_features_gives_the_same_losses(
 
 
 def test_a_program_reaches_the_losses_of_the_run(
-    tiny: Path, weights: Path, plain: tuple[Path, dict[str, Any]], tmp_path: Path
+    tiny: Path,
+    weights: Path,
+    plain: tuple[Path, dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where a program saves its model
     text = program(*words(tiny, weights, "cache=none"))
     assert text.startswith('"""EfficientNetV2B0 on tiny_pictures: ')
     history = loaded(text, tmp_path).train().history
