@@ -19,7 +19,6 @@ from etlrun.results.collect import collect
 from etlrun.results.results import Results
 from tests.pages import (
     KEYS,
-    chromium,
     colour,
     contrast,
     heads,
@@ -68,12 +67,6 @@ def collected(swept: Path) -> Results:
     found = collect(swept)
     assert found is not None
     return found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chrome]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from etlrun.record.boxes import boxes
 from etlrun.record.charts import MOST_BARS, MOST_POINTS, Line, bars, curves
 from etlrun.record.locks import nobodys
 from etlrun.record.summary import Summary, read_summary
-from tests.pages import chromium, colour, contrast, opened, screen
+from tests.pages import colour, contrast, opened, screen
 from tests.run_pages import PIXEL, PLAN, STAGES, course, epoch, whole
 
 EVIL = "</pre></style><script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
@@ -43,12 +43,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole(folder)
     pages.write(folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chrome]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -184,7 +184,7 @@ def test_files_of_another_version_are_refused(run: Path, capsys: pytest.CaptureF
 
 
 def test_a_model_that_keras_cannot_load_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = "a file that Keras can't load: BadZipFile: File is not a zip file"
+    found = "a file that Keras cannot load: BadZipFile: File is not a zip file"
     assert refused(capsys, "evaluate", run) == [
         f"  {run}/model.keras: found {found}; expected the complete model that the run saved",
         f"    -> restore it, or save it again: etlrun trainer.resume={run}",

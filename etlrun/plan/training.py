@@ -53,8 +53,8 @@ def _monitored(spec: RunSpec, key: str, metric: str) -> Iterator[Fault]:
         yield fault(key, show(metric), f"a metric of the run: {', '.join(measured)}", f"choose one, or {added}")
     elif not validates(spec) and metric.startswith("val_"):
         remedy = f"set {key}={metric.removeprefix('val_')} or an eval_split"
-        named = " or ".join(("loss", *(trainer.metrics if trainer else ())))
-        yield fault(key, show(metric), f"{named}, since dataset.eval_split is null", remedy)
+        others = " or ".join(("loss", *(trainer.metrics if trainer else ())))
+        yield fault(key, show(metric), f"{others}, since dataset.eval_split is null", remedy)
 
 
 def _objective(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:

@@ -23,6 +23,7 @@ from etlrun.record.findings import finite
 from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, read_summary, steady_rate
 
 EVENTS, CONFIG, REPORT, PAGE, PLAN = "events.jsonl", "config.yaml", "report.md", "report.html", "plan.json"
+MODEL = "model.keras"
 
 
 def write_atomically(path: Path, text: str) -> None:

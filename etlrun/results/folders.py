@@ -10,7 +10,7 @@ from typing import Literal
 
 from etlrun.record.locks import LOCK
 from etlrun.record.page import EVALUATIONS, THUMBNAILS
-from etlrun.record.record import CONFIG, EVENTS, PAGE, PLAN, REPORT
+from etlrun.record.record import CONFIG, EVENTS, MODEL, PAGE, PLAN, REPORT
 from etlrun.record.summary import SUMMARY
 from etlrun.run.checkpoint import CHECKPOINTS
 from etlrun.sweep.hparams import FOLDER
@@ -18,7 +18,6 @@ from etlrun.sweep.ledger import ATTEMPTS, CONFIGS, SWEEP
 
 Kind = Literal["run", "sweep", "removed"]
 """`removed` is what a killed removal has left."""
-MODEL = "model.keras"
 
 _OWN = {
     "run": (

@@ -15,7 +15,7 @@ from etlrun.errors import Fault
 from etlrun.record import record as records
 from etlrun.record.locks import ended
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, RUNNING, SUMMARY, read_summary
-from etlrun.results.folders import MODEL, disk_bytes, is_file, kind_of, left_of, strangers, sweep_of
+from etlrun.results.folders import disk_bytes, is_file, kind_of, left_of, strangers, sweep_of
 from etlrun.results.results import KILLED, TOO_SLOW
 from etlrun.results.runs import REMOVED, UNFINISHED, UNREADABLE, Entry, entry
 from etlrun.run.checkpoint import CHECKPOINTS, checkpoints, newest_checkpoint
@@ -108,10 +108,10 @@ def _old(one: Entry, newer: int, rules: Rules, now_s: float) -> str:
 def _checkpoints(one: Entry, needs: Needs) -> Iterator[Removal]:
     """Yield the removal of the checkpoints of a completed run, or of each job of a completed sweep."""
     for folder in _jobs(one) if one.status in (COMPLETED, TOO_SLOW) else ():
-        is_saved = is_file(folder / MODEL) and (folder / MODEL).stat().st_size > 0
+        is_saved = is_file(folder / records.MODEL) and (folder / records.MODEL).stat().st_size > 0
         if checkpoints(folder) and is_saved and not _needed_by(folder, needs):
             size = disk_bytes(folder / CHECKPOINTS)
-            yield Removal(folder=folder, reason=f"{COMPLETED}, with {MODEL}", bytes=size, is_whole=False)
+            yield Removal(folder=folder, reason=f"{COMPLETED}, with {records.MODEL}", bytes=size, is_whole=False)
 
 
 def refusal(one: Entry, needs: Needs, *, is_asked: bool) -> Fault | None:

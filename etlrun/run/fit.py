@@ -8,20 +8,19 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
 
 import keras
 import tensorflow as tf
 
 from etlrun.cache.keeper import Keeper
-from etlrun.errors import ConfigError, WorldError, headline
+from etlrun.errors import ConfigError
 from etlrun.measure.assessment import Assessment
 from etlrun.measure.watched import Watched
 from etlrun.measure.work import Work
 from etlrun.plan.plan import Plan, given_to_model, reads_features
 from etlrun.plan.training import past_classes, warmup_past, windows_past
 from etlrun.record.findings import Findings
-from etlrun.record.record import Record
+from etlrun.record.record import MODEL, Record
 from etlrun.record.summary import Epoch, read_summary
 from etlrun.run import model as models
 from etlrun.run.backend import peak_gpu_bytes
@@ -59,7 +58,7 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
         assessment = Assessment(work, peak_gpu_bytes)
         model = models.head(whole, trainer) if from_features else whole
         _fit(model, whole, work, previous, trainer, assessment)
-        save(whole, record.folder / "model.keras", record)
+        save(whole, record.folder / MODEL, record)
         assessment.conclude(floor(model, work, assessment))
 
 
@@ -148,16 +147,9 @@ def class_weights(plan: Plan, source: Source) -> list[float] | None:
 
 
 def _loaded(checkpoint: Path) -> keras.Model:
-    try:
-        ZipFile(checkpoint).close()  # for a truncated file Keras reports that it does not exist
-        return keras.models.load_model(checkpoint)
-    except Exception as error:  # Keras and HDF5 may raise anything
-        raise WorldError(
-            where=str(checkpoint),
-            found=f"a file that Keras cannot load: {type(error).__name__}: {headline(error)}",
-            expected="the complete model that a run saves after an epoch",
-            remedy="start a new run without trainer.resume, or resume another folder",
-        ) from error
+    expected = "the complete model that a run saves after an epoch"
+    remedy = "start a new run without trainer.resume, or resume another folder"
+    return models.loaded(checkpoint, expected, remedy)
 
 
 def _fit(

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import keras
 import numpy as np
@@ -263,3 +264,13 @@ def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: in
         model.compute_metrics(None, label, probabilities)
         model.optimizer.build(model.trainable_variables)
     model.reset_metrics()
+
+
+def loaded(path: Path, expected: str, remedy: str) -> keras.Model:
+    """Return a saved model; `WorldError`, with what is `expected` and the `remedy`, if Keras can't load it."""
+    try:
+        ZipFile(path).close()  # for a truncated file Keras reports that it does not exist
+        return keras.models.load_model(path)
+    except Exception as error:  # Keras and HDF5 may raise anything
+        found = f"a file that Keras cannot load: {type(error).__name__}: {headline(error)}"
+        raise WorldError(where=str(path), found=found, expected=expected, remedy=remedy) from error

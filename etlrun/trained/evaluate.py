@@ -15,13 +15,13 @@ import numpy.typing as npt
 from etlrun.errors import WorldError
 from etlrun.record import record as records
 from etlrun.record.findings import finite
+from etlrun.record.page import EVALUATIONS
 from etlrun.record.summary import from_summary
 from etlrun.trained import scores
 from etlrun.trained.load import Trained
 from etlrun.trained.model import class_names, same_classes, tester
 from etlrun.trained.numbered import Lost, Pass, opened
 
-FOLDER = "evaluations"
 _WORST = 24
 """Mistakes that are shown."""
 _SKIP_WITH = "set dataset.on_corrupt=skip to skip and list such records"
@@ -251,7 +251,7 @@ def _image(reading: Pass, number: int) -> bytes | None:
 
 def written(run: Trained, evaluated: Evaluated, page: str) -> tuple[Path, Path]:
     """Write the evaluation and its page into the folder of the run; return their paths."""
-    folder, name = run.folder / FOLDER, evaluated.result.name
+    folder, name = run.folder / EVALUATIONS, evaluated.result.name
     try:
         folder.mkdir(exist_ok=True)
         paths = folder / f"{name}.json", folder / f"{name}.html"

@@ -21,14 +21,14 @@ from etlrun.plan.spec import parse, show
 from etlrun.plan.training import validates
 from etlrun.record import record as records
 from etlrun.record.locks import is_nobodys
+from etlrun.record.record import MODEL
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, PRUNED, RUNNING, SUMMARY, Summary, read_summary
-from etlrun.run.checkpoint import newest_checkpoint
+from etlrun.run.checkpoint import checkpoints
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Feature
 from etlrun.stages.trainer import Trainer
 
-MODEL = "model.keras"
 _TRAIN_AGAIN = "train again with this version"
 _ENDS = {
     RUNNING: "a run whose process was killed",
@@ -138,7 +138,7 @@ def _run_faults(folder: Path) -> Iterator[Fault]:
         found = _ENDS[summary.status]
         if summary.error:
             found += f": {summary.error.splitlines()[0]}"
-        remedy = resume if newest_checkpoint(folder) else "train again"
+        remedy = resume if checkpoints(folder) else "train again"
     else:
         return
     yield Fault(where=str(folder), found=found, expected=expected, remedy=remedy)

@@ -9,15 +9,15 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
-from zipfile import ZipFile
 
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from etlrun.errors import WorldError, headline
+from etlrun.errors import WorldError
+from etlrun.record.record import MODEL
 from etlrun.run.backend import prepare
-from etlrun.trained.load import MODEL, Trained
+from etlrun.trained.load import Trained
 
 if TYPE_CHECKING:
     from etlrun.sources.base import Source  # imports TensorFlow, which `ready` starts quietly
@@ -63,21 +63,10 @@ def ready(run: Trained) -> Iterator[Any]:
 
 
 def _loaded(run: Trained) -> Any:
-    import keras
+    from etlrun.run.model import loaded  # also registers the losses that a saved model names
 
-    import etlrun.run.model  # noqa: F401 - registers the losses that a saved model names
-
-    path = run.folder / MODEL
-    try:
-        ZipFile(path).close()  # for a truncated file Keras reports that it does not exist
-        return keras.models.load_model(path)
-    except Exception as error:  # Keras and HDF5 may raise anything
-        raise WorldError(
-            where=str(path),
-            found=f"a file that Keras can't load: {type(error).__name__}: {headline(error)}",
-            expected="the complete model that the run saved",
-            remedy=f"restore it, or save it again: etlrun trainer.resume={run.folder}",
-        ) from error
+    remedy = f"restore it, or save it again: etlrun trainer.resume={run.folder}"
+    return loaded(run.folder / MODEL, "the complete model that the run saved", remedy)
 
 
 def predictor(model: Any, inputs: Any) -> Predict:
