@@ -133,6 +133,7 @@ def test_a_run_that_has_not_completed_is_refused(run: Path, capsys: pytest.Captu
     interrupted = refused(capsys, "evaluate", run)
     resume = f"    -> resume it: etlrun trainer.resume={run}"
     assert interrupted == [f"  {run}: found an interrupted run; {RIGHT}", resume]
+    (run / "checkpoints" / "epoch_0001.keras").rename(run / "checkpoints" / "epoch_0000_step_000012.npz")
     with_summary(run, status="running")
     killed = refused(capsys, "evaluate", run)
     assert killed == [f"  {run}: found a run whose process was killed; {RIGHT}", resume]
