@@ -127,9 +127,8 @@ def _plan(arguments: list[str]) -> None:
     parser.add_argument("--multirun", "-m", action="store_true", help="preview all combinations that `etlrun -m` runs")
     known, request = _parsed(parser, arguments)
     if not known.multirun:
-        plan = grid.resolve(request, STAGES).plan
-        is_text = known.format == "text"
-        sys.stdout.write(run.text_of(plan) if is_text else render.FORMATS[known.format](run.with_figures(plan)))
+        plan = run.with_figures(grid.resolve(request, STAGES).plan)
+        sys.stdout.write(run.text_of(plan) if known.format == "text" else render.FORMATS[known.format](plan))
     elif known.format in MULTIRUN_FORMATS:
         sys.stdout.write(MULTIRUN_FORMATS[known.format](multirun.planned(request)))
     else:

@@ -57,8 +57,7 @@ class Scan:
     def place(self, index: int) -> str:
         """Return the file of an image, and its record there."""
         look = self.looks[index]
-        path, number = self.split.place(self.split.shards[look["shard"]], int(look["number"]))
-        return path if number is None else f"{path}, record {number}"
+        return self.split.where(self.split.shards[look["shard"]], int(look["number"]))
 
     def samples(self) -> Iterator[tuple[int, list[int]]]:
         """Yield each label with the numbers of the first images that have it."""

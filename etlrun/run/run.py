@@ -44,8 +44,8 @@ def freeze(folder: Path, config: Mapping[str, Any], overrides: list[str], config
 
 
 def text_of(planned: Plan) -> str:
-    """Return the text of a plan for this machine and the data on it."""
-    return render.text_here(with_figures(planned), read_bytes(planned.spec.dataset))
+    """Return the text of a plan, whose figures are known, for this machine and the data on it."""
+    return render.text_here(planned, read_bytes(planned.spec.dataset))
 
 
 def with_figures(planned: Plan) -> Plan:
@@ -124,9 +124,10 @@ def _work(record: Record, stages: Stages, planned: Plan) -> None:
     spec = planned.spec
     record.update(au_min=spec.measure.au_min)
     record.event("planned", fingerprint=planned.fingerprint)
+    noted = with_figures(planned)
     with record.writing():
-        records.write_atomically(record.folder / "plan.txt", text_of(planned))
-        records.write_atomically(record.folder / records.PLAN, render.as_json(with_figures(planned)))
+        records.write_atomically(record.folder / "plan.txt", text_of(noted))
+        records.write_atomically(record.folder / records.PLAN, render.as_json(noted))
     record.update(plan_fingerprint=planned.fingerprint, remarks=list(planned.remarks))
     previous = checkpoint.previous_run(planned, stages)
     if previous is not None:

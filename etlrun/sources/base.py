@@ -120,6 +120,11 @@ class Split:
         """Return the file of a record of `shard`, and its number there, from 0; None if it is the whole file."""
         return shard.path, number
 
+    def where(self, shard: Shard, number: int) -> str:
+        """Return the file of a record of `shard`, and its number there if the file has several, for people."""
+        path, record = self.place(shard, number)
+        return path if record is None else f"{path}, record {record}"
+
 
 class Source:
     """A dataset that is there.

@@ -130,10 +130,8 @@ class Pass:
 
     def place(self, number: int) -> str:
         """Return the path of the file of an example, and its record there if it has several."""
-        at = int(np.searchsorted(self._firsts, number, "right")) - 1
-        shard = self.split.shards[at]
-        path, record = self.split.place(shard, shard.skip + number - self._firsts[at])
-        return path if record is None else f"{path}, record {record}"
+        shard = self._shard(number)
+        return self.split.where(shard, shard.skip)
 
     def example(self, number: int) -> Example:
         """Return the features of an example as they are stored."""
