@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from etlrun.plan import render
 from etlrun.plan.plan import Plan
 from etlrun.review.difference import compare
 from etlrun.sources.on_disk import read_bytes
 from tests.configs import plan_of
+from tests.own import PETS, image, of_folder
 from tests.pipelines import as_bytes, training_pipeline
 from tests.runs import emulated, run_here, small
 from tests.test_eject import of_tiny
@@ -100,6 +102,21 @@ def test_a_run_measures_the_stages_in_their_place(tiny: Path, tmp_path: Path) ->
     assert rows["load.shuffle"] == 38
     of_late = [row["stage"] for row in late["stages"]]
     assert of_late == ["extract.interleave", "transform.map", "load.shuffle", "load.batch", "load.prefetch"]
+
+
+def test_a_pass_starts_before_all_images_of_its_buffer_are_decoded(folder: Path) -> None:
+    """A broken image ends the pass at its turn, and not while the buffer is filled."""
+    (folder / PETS[1] / "no 1.jpg").write_bytes(image(1)[:200])
+    words = ("cache=none", "dataset.split=train", "load.shuffle_buffer=40", "load.batch_size=2", "load.prefetch=0")
+
+    def first_batch(*overrides: str) -> int:
+        plan = of_folder(folder, *words, "transform.num_parallel_calls=null", *overrides)
+        with training_pipeline(plan) as pipeline:
+            return len(next(iter(pipeline.dataset))[1])
+
+    assert first_batch() == 2
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        first_batch(AFTER_ALL)
 
 
 def test_a_plan_tells_what_the_buffer_takes(photos: Path) -> None:
