@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from etlrun.errors import INTERRUPTED
 from etlrun.record.locks import nobodys
 from etlrun.run import run
 from etlrun.run.checkpoint import checkpoint_path, newest_checkpoint
@@ -68,7 +69,7 @@ def test_a_resume_that_ends_before_it_has_carried_all_over_names_the_run_to_resu
     second = frozen(tmp_path / "second", tiny, 3, f"trainer.resume={done}")
     status, said = sent_at(seam, number, second)
     if number == signal.SIGINT:
-        assert status == run.INTERRUPTED
+        assert status == INTERRUPTED
         assert said.endswith(f"etlrun: interrupted; resume with: etlrun trainer.resume={done}\n")
     else:
         assert status == -signal.SIGKILL

@@ -24,7 +24,7 @@ from omegaconf import DictConfig, read_write
 from etlrun.config.composer import plain, resolved
 from etlrun.config.jobs import Job
 from etlrun.config.request import VERSION_BASE, Request, composer, config_dir, with_hydra
-from etlrun.errors import EtlrunError, WorldError, describe
+from etlrun.errors import INTERRUPTED, EtlrunError, WorldError, describe
 from etlrun.plan.spec import parse_sweep
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.record.summary import COMPLETED
@@ -137,7 +137,7 @@ def job(config: DictConfig) -> Any:
         process.join()
         run.settle(folder, process.exitcode or 0)
         report.conclude(collect(Path(settings.sweep.dir)))
-        raise SystemExit(run.INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
     run.settle(folder, process.exitcode or 0)
     return _objectives(outcome_of(folder), parse_sweep(resolved(config)["sweep"]))
 

@@ -10,13 +10,12 @@ from pathlib import Path
 from etlrun.cli import launch
 from etlrun.config import grid
 from etlrun.config.request import Request, files_digest, merged
-from etlrun.errors import ConfigError, Fault
+from etlrun.errors import INTERRUPTED, ConfigError, Fault
 from etlrun.plan.spec import show
 from etlrun.record.locks import held, held_if_there
 from etlrun.record.outcome import outcome_of
 from etlrun.results import report
 from etlrun.results.collect import of_ledger
-from etlrun.run import run
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.engine import new_ledger, run_all
@@ -135,7 +134,7 @@ def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
     status = report.conclude(of_ledger(ledger, outcomes))
     if not came_to_end:
         print(f"etlrun: interrupted; resume with: {ledger.resume_command}", file=sys.stderr)
-    raise SystemExit(status if came_to_end else run.INTERRUPTED)
+    raise SystemExit(status if came_to_end else INTERRUPTED)
 
 
 def _refuse_unfit(sweep: Sweep, config: grid.Multirun, request: Request) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from etlrun.errors import EtlrunError, Fault, headline, of_system
+from etlrun.errors import INTERRUPTED, EtlrunError, Fault, headline, of_system
 from etlrun.machine import rounded
 from etlrun.plan import render
 from etlrun.plan.plan import Plan
@@ -34,7 +34,7 @@ from etlrun.sources.on_disk import examples_by_class, read_bytes
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.balance import note_of_classes
 
-OK, FAILED, TOO_SLOW, INTERRUPTED = 0, 1, 3, 130
+OK, FAILED, TOO_SLOW = 0, 1, 3
 TRACEBACK = "traceback.txt"
 
 
