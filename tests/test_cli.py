@@ -13,11 +13,12 @@ from etlrun.config.request import Request
 from etlrun.eject import program
 from etlrun.plan import render
 from etlrun.run import run
+from etlrun.run.keepers import keepers
 from etlrun.stages import STAGES
 from tests.configs import composed, plan_of
 from tests.disks import fill, mounted
 from tests.forked import forked
-from tests.runs import emulated, finish, summary_of
+from tests.runs import emulated, finish, small, summary_of
 
 FRAMEWORKS = {"tensorflow", "keras", "tensorflow_datasets"}
 IMPORTED = re.compile(r"^import time:[ \d]+\|[ \d]+\| +(\S+)$", re.MULTILINE)
@@ -75,6 +76,24 @@ def test_no_framework_is_imported_to_answer(words: list[str], status: int, tmp_p
     assert answer.returncode == status, without_import_times(answer.stderr)
     assert {"hydra", "pydantic"} <= modules
     assert modules & FRAMEWORKS == set()
+
+
+def test_a_cache_is_explained_without_tensorflow(tiny: Path, folder: Path, tmp_path: Path) -> None:
+    """With the steps and the turbo decoding before it; of TFDS's datasets TFDS alone is imported."""
+    import tensorflow  # noqa: F401, ICN001
+
+    disk = ("model=emulated", "cache=disk", f"cache.dir={tmp_path / 'caches'}", "transform.decode.library=turbo")
+    for dataset, imported in (
+        (small(tiny), {"tensorflow_datasets"}),
+        (["dataset=folder", f"dataset.dir={folder}"], set()),
+    ):
+        words = [word for word in dataset if not word.startswith("model.trainable")]
+        answer = etlrun("cache", "why", *words, *disk, cwd=tmp_path, options=("-X", "importtime"))
+        modules = {name.split(".")[0] for name in IMPORTED.findall(answer.stderr)}
+        assert answer.returncode == 0, without_import_times(answer.stderr)
+        (key,) = (keeper.key for name, keeper in keepers(plan_of(*words, *disk)).items() if name == "train")
+        assert answer.stdout.startswith(f"train      miss  {key}  ")  # the key of this process, which has TensorFlow
+        assert modules & FRAMEWORKS == imported
 
 
 @pytest.mark.parametrize("command", [["plan"], ["eject"], [], ["--multirun"]], ids=["plan", "eject", "run", "multirun"])

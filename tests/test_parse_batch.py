@@ -6,7 +6,7 @@ import pytest
 
 from etlrun.eject.program import ejected, versions
 from etlrun.errors import ConfigError
-from etlrun.run.caches import keepers_of
+from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from tests.configs import plan_of

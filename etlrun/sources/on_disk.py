@@ -59,7 +59,7 @@ def examples_by_class(dataset: Dataset, split: str) -> dict[str, int] | None:
     """
     if isinstance(dataset, Folder):
         return _in_folder(dataset, split)
-    home = _home(dataset) if isinstance(dataset, TfdsDataset) else None
+    home = home_of(dataset) if isinstance(dataset, TfdsDataset) else None
     if home is None or dataset.keys[dataset.examples.target] != LABEL:
         return None
     known, sizes = _read(home / "metadata.json").get(CLASSES, {}), _sizes(dataset)
@@ -82,7 +82,7 @@ def _in_folder(dataset: Folder, split: str) -> dict[str, int] | None:
 def _sizes(dataset: Dataset) -> dict[str, tuple[int, int]]:
     """Return the number of examples of each split, and their size in bytes; none if the dataset is not here."""
     if isinstance(dataset, TfdsDataset):
-        home = _home(dataset)
+        home = home_of(dataset)
         entries = [] if home is None else _read(home / "dataset_info.json").get("splits", [])
         return {
             entry["name"]: (sum(map(int, entry.get("shardLengths", []))), int(entry.get("numBytes", 0)))
@@ -105,7 +105,7 @@ def _files(dataset: Dataset) -> Iterator[tuple[str, int, Iterable[str]]]:
             yield name, sum(counts.values()), counts
 
 
-def _home(dataset: TfdsDataset) -> Path | None:
+def home_of(dataset: TfdsDataset) -> Path | None:
     """Return the folder of the newest version that matches; None if there is none."""
     home = dataset.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     folder = Path(home).expanduser() / dataset.name
