@@ -126,7 +126,7 @@ def test_the_code_that_makes_the_examples_is_a_part_of_the_key(
     assert [name for name in before if name.startswith("code ")] == [
         "code etlrun.graph.datasets",
         "code etlrun.graph.parallel",
-        "code etlrun.machine",
+        "code etlrun.system.machine",
         "code etlrun.sources.base",
         "code etlrun.sources.tfds",
         "code etlrun.stages.base",

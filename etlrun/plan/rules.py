@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from etlrun.errors import Fault
 from etlrun.plan.plan import PlannedStage, at_cache, keeps_file_order, name_of_point
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.training import fault, training_rules, unordered
@@ -13,6 +12,7 @@ from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.load import Batch
 from etlrun.stages.model import require_one_size
+from etlrun.system.errors import Fault
 
 Stages = Sequence[PlannedStage]
 

@@ -16,9 +16,6 @@ from urllib.parse import quote
 from markupsafe import Markup
 from pydantic import BaseModel, StringConstraints, TypeAdapter, ValidationError
 
-from etlrun import pages
-from etlrun.errors import one_line
-from etlrun.machine import rounded
 from etlrun.record import record as records
 from etlrun.record import report
 from etlrun.record.boxes import boxes
@@ -26,7 +23,11 @@ from etlrun.record.charts import Chart, Line, Point, bars, curves
 from etlrun.record.locks import is_nobodys
 from etlrun.record.record import Record
 from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, from_summary, read_summary
-from etlrun.terminal import TEXTS
+from etlrun.system import pages
+from etlrun.system.errors import one_line
+from etlrun.system.files import write_atomically
+from etlrun.system.machine import rounded
+from etlrun.system.terminal import TEXTS
 
 THUMBNAILS, EVALUATIONS = "thumbnails.json", "evaluations"
 MOST_THUMBNAILS = 16
@@ -57,7 +58,7 @@ def write(folder: Path) -> None:
     """Write `report.html` of the run in `folder`; nothing if it has no summary."""
     text = html(folder)
     if text is not None:
-        records.write_atomically(folder / records.PAGE, text)
+        write_atomically(folder / records.PAGE, text)
 
 
 def renew(record: Record) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.machine import megabytes
 from etlrun.plan.plan import Plan, at_cache, data_values, values_of
 from etlrun.plan.spec import RunSpec
 from etlrun.sources.on_disk import examples
@@ -14,6 +13,7 @@ from etlrun.stages.cache import Cache, kept_bytes
 from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.model import Backbone
 from etlrun.stages.trainer import Trainer
+from etlrun.system.machine import megabytes
 
 VALID, REBUILT, FIRST, UNUSED, EACH_RUN = (
     "stays valid", "will be rebuilt", "will be built by the first run", "is no longer read", "is filled by each run"

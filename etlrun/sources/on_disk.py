@@ -12,11 +12,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from etlrun.errors import EtlrunError
 from etlrun.sources.globbed import files_of
 from etlrun.sources.listing import listing_of
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import LABEL, Dataset, Folder, TfdsDataset, TFRecords
+from etlrun.system.errors import EtlrunError
 
 CLASSES = "examples_by_class"
 """Key in the `metadata.json` of a dataset: the examples of each class of the feature `label`, by split and name."""
