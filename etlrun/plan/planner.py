@@ -75,8 +75,8 @@ class _Planner:
     def _pipeline(self, steps: Map, *, evaluation: bool) -> Stages:
         stages, flow = [], self.spec.dataset.examples
         for stage in self._stages(steps, evaluation=evaluation):
-            inner = self._steps(stage.steps, flow) if isinstance(stage, Map) else ()
-            flow = (inner[-1].gives if inner else flow) if isinstance(stage, Map) else self.through(stage, flow)
+            inner = self._steps(stage.inner, flow)
+            flow = inner[-1].gives if inner else self.through(stage, flow)
             stages.append(PlannedStage(stage=stage, gives=flow, steps=inner))
         return tuple(stages)
 

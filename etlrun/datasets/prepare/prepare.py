@@ -53,10 +53,7 @@ def prepare(options: Options, source: Source) -> Prepared:
     Raises:
         EtlrunError: All broken images, unless they are skipped; a version that exists; a full disk.
     """
-    from etlrun.datasets.prepare.metadata import (  # imports TFDS, after the source is known
-        require_unknown,
-        write_metadata,
-    )
+    from etlrun.datasets.prepare.metadata import require_unknown, write_metadata  # imports TFDS
 
     require_unknown(options)
     with working(options) as work, progress() as task:

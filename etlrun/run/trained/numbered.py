@@ -26,10 +26,9 @@ from etlrun.sources.base import Example, Source, Split
 from etlrun.sources.corrupt import in_shard
 from etlrun.sources.open import open_source
 from etlrun.stages.cache import NoCache
-from etlrun.stages.extract import Sequential, Tfds
+from etlrun.stages.extract import Sequential
 from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode
-from etlrun.stages.skip import SkipCorrupt
 from etlrun.system.errors import WorldError, headline
 
 _DIGITS = 20
@@ -173,7 +172,7 @@ def _stages(planned: Plan) -> list[PlannedStage]:
         changes["cache"] = NoCache(at="transformed", dtype="auto", dir=None, when_busy="uncached")
     if spec.fit is not None:
         changes["trainer"] = dataclasses.replace(spec.fit, steps_per_epoch=None)
-    is_of_tfds = isinstance(spec.extract, Tfds)
+    is_of_tfds = spec.extract.parses
     if is_of_tfds:
         changes["extract"] = Sequential(shuffle_files=False)
     for name, steps in (("transform", spec.transform), ("eval_transform", spec.eval_transform)):
@@ -188,7 +187,7 @@ def _built(stages: Sequence[PlannedStage], source: Source, split: Split, planned
     context.passes_begun.assign(1)
     dataset = None
     for of in stages:
-        if isinstance(of.stage, SkipCorrupt):  # what is missing shows in the numbers
+        if of.stage.leaves_out:  # what is missing shows in the numbers
             all_of = tf.data.Dataset.range(split.num_examples)  # a file that can't be opened raises on every read
             dataset = tf.data.Dataset.zip((all_of, dataset)).ignore_errors().map(lambda _, example: example)
         else:
