@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import tensorflow_datasets as tfds
 
-from etlrun.errors import WorldError
 from etlrun.sources.tfds import open_builder
+from etlrun.system.errors import WorldError
 from tests.configs import spec_of
 from tests.runs import small
 

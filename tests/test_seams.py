@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from etlrun.errors import INTERRUPTED
 from etlrun.record.locks import nobodys
 from etlrun.run import run
 from etlrun.run.checkpoint import checkpoint_path, newest_checkpoint
+from etlrun.system.errors import INTERRUPTED
 from tests.runs import config_of, emulated, events_of, run_here, summary_of
 from tests.seams import Seam, sent_at
 

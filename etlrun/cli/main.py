@@ -14,8 +14,8 @@ from pathlib import Path
 
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.errors import INTERRUPTED, ConfigError, EtlrunError, Fault, describe, of_system
 from etlrun.stages import STAGES
+from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Fault, describe, of_system
 
 MULTIRUN_FORMATS = ("text", "json")
 HYDRA_ANSWERS = (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from etlrun.graph.context import Context
-from etlrun.machine import CORES, calls_here, cores
+from etlrun.system.machine import CORES, calls_here, cores
 
 if TYPE_CHECKING:
     import tensorflow as tf

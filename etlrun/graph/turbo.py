@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from etlrun.errors import WorldError
 from etlrun.graph.context import Context
 from etlrun.graph.parallel import parallel_map
 from etlrun.stages.image import Decode
 from etlrun.stages.turbo import MODULES, Turbo
+from etlrun.system.errors import WorldError
 
 if TYPE_CHECKING:
     import tensorflow as tf

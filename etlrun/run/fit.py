@@ -11,7 +11,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from etlrun.errors import ConfigError
 from etlrun.graph.context import Backbone
 from etlrun.measure.assessment import Assessment
 from etlrun.measure.watched import Watched
@@ -36,6 +35,7 @@ from etlrun.sources.labels import counts_of
 from etlrun.stages.balance import balanced
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import ConfigError
 
 
 def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Trainer) -> None:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.errors import WorldError, did_you_mean
 from etlrun.sources.content import Content, Shard
 from etlrun.sources.numbered import Numbered
 from etlrun.stages.dataset import Dataset, Declared
+from etlrun.system.errors import WorldError, did_you_mean
 
 if TYPE_CHECKING:
     import tensorflow as tf

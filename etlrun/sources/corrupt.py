@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from etlrun.errors import WorldError, headline, printable
 from etlrun.sources.base import Source, Split
 from etlrun.sources.content import Shard
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.image import Decode
+from etlrun.system.errors import WorldError, headline, printable
 
 if TYPE_CHECKING:
     import tensorflow as tf

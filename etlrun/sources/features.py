@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etlrun.errors import WorldError, did_you_mean
 from etlrun.stages.dataset import IMAGE, LABEL, TfdsDataset
 from etlrun.stages.flow import ITEM_BYTES, Feature
+from etlrun.system.errors import WorldError, did_you_mean
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds

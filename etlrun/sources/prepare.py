@@ -10,9 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
-from etlrun.errors import WorldError
-from etlrun.locks import alone
 from etlrun.stages.dataset import SAMPLE_NAME, TfdsDataset
+from etlrun.system.errors import WorldError
+from etlrun.system.locks import alone
 
 SAMPLE_SHARDS = 8
 _INCOMPLETE = re.compile(r"incomplete\.[A-Z0-9]{6}_.+")

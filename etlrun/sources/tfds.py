@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etlrun.errors import WorldError, did_you_mean, headline
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
 from etlrun.sources.content import Shard
 from etlrun.sources.features import checked
@@ -14,6 +13,7 @@ from etlrun.sources.on_disk import home_of
 from etlrun.sources.prepare import is_prepared, prepare
 from etlrun.stages.base import is_remote
 from etlrun.stages.dataset import SAMPLE_NAME, TfdsDataset
+from etlrun.system.errors import WorldError, did_you_mean, headline
 
 if TYPE_CHECKING:
     import tensorflow as tf

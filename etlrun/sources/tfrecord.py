@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from etlrun.errors import WorldError, did_you_mean, printable
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
 from etlrun.sources.content import Shard
 from etlrun.sources.globbed import files_of
 from etlrun.sources.numbered import Numbered
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import TFRecords
+from etlrun.system.errors import WorldError, did_you_mean, printable
 
 if TYPE_CHECKING:
     import tensorflow as tf
