@@ -10,6 +10,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from etlrun.sources.tfds import open_builder
+from etlrun.stages.dataset import TfdsDataset
 from etlrun.system.errors import WorldError
 from tests.configs import spec_of
 from tests.runs import small
@@ -36,9 +37,15 @@ def versions(tiny: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def _dataset(data_dir: Path, version: str) -> TfdsDataset:
+    found = spec_of(*small(data_dir), f"dataset.version={version}").dataset
+    assert isinstance(found, TfdsDataset)
+    return found
+
+
 @pytest.mark.parametrize(("asked", "found"), [("4.*.*", "4.10.0"), ("4.2.*", "4.2.0"), ("4.10.0", "4.10.0")])
 def test_it_is_that_of_tfds(asked: str, found: str, versions: Path) -> None:
-    dataset = spec_of(*small(versions), f"dataset.version={asked}").dataset
+    dataset = _dataset(versions, asked)
     ours, theirs = open_builder(dataset), tfds.builder(f"{dataset.name}:{asked}", data_dir=str(versions))
     assert type(ours) is type(theirs)
     assert (ours.data_path, ours.info.full_name) == (theirs.data_path, theirs.info.full_name)
@@ -46,7 +53,7 @@ def test_it_is_that_of_tfds(asked: str, found: str, versions: Path) -> None:
 
 
 def test_a_version_that_is_not_there_is_refused_as_by_tfds(versions: Path) -> None:
-    dataset = spec_of(*small(versions), "dataset.version=5.0.0").dataset
+    dataset = _dataset(versions, "5.0.0")
     with pytest.raises(WorldError, match=r"^dataset.name: found \S+:5.0.0 in "):
         open_builder(dataset)
 
