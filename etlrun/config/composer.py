@@ -11,7 +11,6 @@ from typing import Any
 import hydra
 import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import CachingConfigRepository
 from hydra._internal.defaults_list import DefaultsList, create_defaults_list
 from hydra.core.default_element import ResultDefault
 from hydra.core.object_type import ObjectType
@@ -20,7 +19,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from etlrun.config.files import Readable
+from etlrun.config.files import Copying, Readable
 from etlrun.system.errors import ConfigError, Fault, one_line
 
 UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
@@ -49,9 +48,9 @@ class Composer:
 
     def __init__(self, loader: Any, config_name: str) -> None:
         self.loader: ConfigLoaderImpl = loader
-        self.loader.repository = Readable(loader.config_search_path)
+        self.loader.repository = Copying(loader.config_search_path)
         self._name = config_name
-        self._files = CachingConfigRepository(loader.repository)
+        self._files = Readable(loader.config_search_path)
         self._parser = OverridesParser.create()
         self._blocks: dict[str, dict[str, Any]] = {}
         self._lists: dict[tuple[str, ...], DefaultsList] = {}
