@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from etlrun.cli.launch import refuse_unwritable
 from etlrun.cli.show import write
 from etlrun.errors import ConfigError, WorldError
+from etlrun.record.record import refuse_unwritable
 from etlrun.review import show
 from etlrun.review.folders import working_tree
 from etlrun.review.measured import Runs

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etlrun.cli.launch import refuse_unwritable
 from etlrun.machine import rounded
 from etlrun.plan.plan import Plan
+from etlrun.record.record import refuse_unwritable
 from etlrun.terminal import print_table
 
 if TYPE_CHECKING:

@@ -100,6 +100,12 @@ def _predict(arguments: list[str]) -> None:
     predict.main(arguments)
 
 
+def _export(arguments: list[str]) -> None:
+    from etlrun.cli import export  # imports what only the use of trained models needs
+
+    export.main(arguments)
+
+
 def _watch(arguments: list[str]) -> None:
     from etlrun.cli import watch  # imports a server, which the other commands don't need
 
@@ -227,4 +233,5 @@ COMMANDS = {
     "runs": _runs,
     "evaluate": _evaluate,
     "predict": _predict,
+    "export": _export,
 }

@@ -14,6 +14,7 @@ from etlrun.errors import ConfigError, Fault
 from etlrun.plan.spec import show
 from etlrun.record.locks import held, held_if_there
 from etlrun.record.outcome import outcome_of
+from etlrun.record.record import refuse_unwritable
 from etlrun.results import report
 from etlrun.results.collect import of_ledger
 from etlrun.run import run
@@ -48,7 +49,7 @@ def multirun(arguments: Sequence[str]) -> None:
     found = grid.of(request, STAGES)
     _refuse_unfit(found.sweep, found.multirun, request)
     if not found.multirun.is_grid:
-        launch.refuse_unwritable(Path(found.multirun.dir), "hydra.sweep.dir")
+        refuse_unwritable(Path(found.multirun.dir), "hydra.sweep.dir")
         launch.launch(arguments)
         return
     with held(Path(found.multirun.dir)):

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etlrun.cli.launch import refuse_unwritable
 from etlrun.errors import ConfigError, Fault
 from etlrun.machine import rounded
 from etlrun.plan.plan import Plan
+from etlrun.record.record import refuse_unwritable
 from etlrun.stages.dataset import Dataset
 from etlrun.terminal import print_table
 

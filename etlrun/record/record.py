@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,8 @@ from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, read_summary
 
 EVENTS, CONFIG, REPORT, PAGE, PLAN = "events.jsonl", "config.yaml", "report.md", "report.html", "plan.json"
 MODEL = "model.keras"
+_PROBE_BYTES = 4096
+"""Size of a block, which a full disk can't provide."""
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -68,6 +71,31 @@ def unwritable(folder: Path, error: OSError) -> UnwritableError:
         expected="a folder that can be written to",
         remedy="choose another hydra.run.dir or hydra.sweep.dir, or free disk space",
     )
+
+
+def refuse_unwritable(folder: Path, key: str) -> None:
+    """Raise `WorldError` if `folder`, the value of `key`, can't be created or written to; nothing is left there."""
+    there = folder.absolute()
+    try:
+        while not _is_there(there):
+            there = there.parent
+        with tempfile.TemporaryDirectory(prefix=".etlrun", dir=there) as probe:
+            Path(probe, "probe").write_bytes(bytes(_PROBE_BYTES))  # a full disk still accepts folders
+    except OSError as error:
+        raise WorldError(
+            where=key,
+            found=f"{folder}: {error.strerror}",
+            expected="a folder that can be created and written to",
+            remedy=f"choose another {key}, or free disk space",
+        ) from error
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 _BLOCK = 512
