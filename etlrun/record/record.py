@@ -73,14 +73,17 @@ def unwritable(folder: Path, error: OSError) -> UnwritableError:
     )
 
 
-def refuse_unwritable(folder: Path, key: str) -> None:
-    """Raise `WorldError` if `folder`, the value of `key`, can't be created or written to; nothing is left there."""
+def refuse_unwritable(folder: Path, key: str, size_bytes: int = _PROBE_BYTES) -> None:
+    """Raise `WorldError` if `folder`, the value of `key`, can't be created, or take a file of that size.
+
+    Nothing is left there.
+    """
     there = folder.absolute()
     try:
         while not _is_there(there):
             there = there.parent
         with tempfile.TemporaryDirectory(prefix=".etlrun", dir=there) as probe:
-            Path(probe, "probe").write_bytes(bytes(_PROBE_BYTES))  # a full disk still accepts folders
+            Path(probe, "probe").write_bytes(bytes(size_bytes))  # a full disk still accepts folders
     except OSError as error:
         raise WorldError(
             where=key,

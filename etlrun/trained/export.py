@@ -24,7 +24,7 @@ from etlrun.record import record as records
 from etlrun.run.backend import native_messages_kept
 from etlrun.stages.base import DATA, parameters
 from etlrun.trained import card
-from etlrun.trained.formats import FORMATS, OPTION, Exported, Format, begin
+from etlrun.trained.formats import FORMATS, OPTION, Exported, begin
 from etlrun.trained.load import Trained
 from etlrun.trained.model import ready
 from etlrun.trained.steps import Split, split
@@ -63,7 +63,8 @@ def export(run: Trained, name: str, output: Path) -> Check:
         EtlrunError: The model can't be loaded or written in that format, or its predictions differ.
     """
     of = FORMATS[name]
-    with _model(run, name) as model, _appearing(output) as folder, tempfile.TemporaryDirectory() as images:
+    size_bytes = (run.folder / records.MODEL).stat().st_size
+    with _model(run, name) as model, _appearing(output, size_bytes) as folder, tempfile.TemporaryDirectory() as images:
         from etlrun.trained.predict import names  # imports TensorFlow
         from etlrun.trained.serving import Serving
 
@@ -77,8 +78,8 @@ def export(run: Trained, name: str, output: Path) -> Check:
                 "train again with a lower learning rate",
             )
             raise WorldError(where=str(run.folder), found=found, expected="finite predictions", remedy=remedy)
-        written = _written(of, name, serving, folder)
-        check = _checked(written, inputs, expected, name)
+        written, found = _written(name, serving, folder, inputs)
+        check = _checked(found, expected, name)
         described = _described(run, name, steps, written, check) | {"classes": None if classes is None else [*classes]}
         (folder / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
         (folder / CARD).write_text(card.text(run, described), encoding="utf-8")
@@ -104,53 +105,62 @@ def _model(run: Trained, name: str) -> Iterator[Any]:
 
 
 @contextmanager
-def _appearing(output: Path) -> Iterator[Path]:
-    """Yield a folder beside `output` that is renamed to it after the block, when all of it is on the disk."""
+def _appearing(output: Path, size_bytes: int) -> Iterator[Path]:
+    """Yield a folder beside `output` that is renamed to it after the block, when all of it is on the disk.
+
+    `size_bytes` is about what it takes: an error on a disk without that space is one of the disk, whatever a library
+    made of it.
+    """
     records.refuse_unwritable(output.parent, OUTPUT)
     folder = output.with_name(f".{os.getpid()}.{output.name}")
     folder.mkdir(parents=True)
     try:
-        try:
-            yield folder
-            for path in folder.rglob("*"):
-                if path.is_file():
-                    records.sync(path)
-        except Exception:
-            records.refuse_unwritable(output.parent, OUTPUT)  # the disk is full, whatever a library made of that
-            raise
+        yield folder
+        for path in folder.rglob("*"):
+            if path.is_file():
+                records.sync(path)
         folder.rename(output)
-    finally:
+    except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, Exception):
+            records.refuse_unwritable(output.parent, OUTPUT, size_bytes)
+        raise
 
 
-def _written(of: Format, name: str, serving: Any, folder: Path) -> Exported:
-    """Write a model into `folder`, and return it as the runtime of the format loads it."""
+def _written(name: str, serving: Any, folder: Path, inputs: Any) -> tuple[Exported, Any]:
+    """Write a model into `folder`; return it as the runtime of the format loads it, and its predictions."""
+    of = FORMATS[name]
     try:
         with native_messages_kept(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of converters, for those who write them
             of.write(serving, folder / of.file)
-            return of.load(folder / of.file)
+            written = of.load(folder / of.file)
+            return written, written.compute(inputs)
     except Exception as error:  # converters may raise anything
         raise WorldError(
             where=OPTION,
             found=f"{name}, which can't hold the model: {type(error).__name__}: {headline(error)}",
             expected="a model whose layers the format has",
-            remedy=f"choose another format: {', '.join(other for other in FORMATS if other != name)}",
+            remedy=_other(name),
         ) from error
 
 
-def _checked(written: Exported, inputs: Any, expected: Any, name: str) -> Check:
-    """Return the comparison of an export with predictions of the model; raise `WorldError` if they differ."""
-    found, tolerance = written.compute(inputs), FORMATS[name].tolerance
+def _checked(found: Any, expected: Any, name: str) -> Check:
+    """Return the comparison of an export's predictions with the model's; raise `WorldError` if they differ."""
+    tolerance = FORMATS[name].tolerance
     difference = float(np.max(np.abs(found - expected) / np.maximum(1, np.abs(expected))))
     if not difference <= tolerance:  # also if it is not a number
         raise WorldError(
             where=OPTION,
             found=f"{name}, whose predictions differ from the model's by {difference:.2g}",
             expected=f"at most {tolerance:g}",
-            remedy=f"choose another format: {', '.join(other for other in FORMATS if other != name)}",
+            remedy=_other(name),
         )
     return Check(images=len(expected), largest_difference=difference, tolerance=tolerance)
+
+
+def _other(name: str) -> str:
+    return f"choose another format: {', '.join(other for other in FORMATS if other != name)}"
 
 
 def _described(run: Trained, name: str, steps: Split, written: Exported, check: Check) -> dict[str, Any]:

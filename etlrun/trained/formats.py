@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from etlrun.trained.serving import Serving  # imports TensorFlow
 
 OPTION = "--format"
-_WHOLE = 1024
-"""Largest batch of a format that has to name one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +105,7 @@ def _predicts(model: Any) -> Callable[[Any], npt.NDArray[np.float32]]:
 
 
 def _write_onnx(of: Serving, path: Path) -> None:
-    of.of_arrays.export(path, format="onnx", verbose=False)
+    of.written(path, "onnx")
 
 
 def _load_onnx(path: Path) -> Exported:
@@ -122,7 +120,7 @@ def _write_litert(of: Serving, path: Path) -> None:
     import tensorflow as tf
 
     builtins = {"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS]}  # which every interpreter runs
-    of.of_arrays.export(path, format="litert", verbose=False, target_spec=builtins)
+    of.written(path, "litert", target_spec=builtins)
 
 
 def _load_litert(path: Path) -> Exported:
@@ -142,8 +140,8 @@ def _load_litert(path: Path) -> Exported:
 def _write_torch(of: Serving, path: Path) -> None:
     import torch
 
-    batch = torch.export.Dim("batch", min=1, max=_WHOLE)
-    of.of_arrays.export(path, format="torch", verbose=False, dynamic_shapes={0: batch})
+    batch = torch.export.Dim("batch", min=1)
+    of.written(path, "torch", dynamic_shapes={0: batch})
 
 
 def _load_torch(path: Path) -> Exported:

@@ -63,6 +63,12 @@ class Serving:
             pixels = _as_layer(step.stage, pixels)
         return keras.Model(inputs, self.model(pixels), name=self.model.name)
 
+    def written(self, path: Path, form: str, **options: Any) -> None:
+        """Have Keras export `of_arrays` to `path` in one of its own formats, for batches of any size."""
+        given = self.steps.given
+        signature = [keras.InputSpec(dtype=given.dtype, shape=(None, *given.shape), name=self.steps.name)]
+        self.of_arrays.export(path, format=form, verbose=False, input_signature=signature, **options)
+
     def drawn(self, folder: Path) -> tuple[Any, npt.NDArray[np.float32]]:
         """Return a few drawn inputs of the export, and what the model itself predicts for them.
 
