@@ -18,13 +18,13 @@ import tensorflow as tf
 from etlrun.cli import main as cli
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.locks import alone
+from etlrun.run.trained import card
+from etlrun.run.trained.formats import FORMATS, Exported
+from etlrun.run.trained.load import trained
+from etlrun.run.trained.serving import Serving
+from etlrun.run.trained.steps import split
 from etlrun.stages import STAGES
-from etlrun.trained import card
-from etlrun.trained.formats import FORMATS, Exported
-from etlrun.trained.load import trained
-from etlrun.trained.serving import Serving
-from etlrun.trained.steps import split
+from etlrun.system.locks import alone
 from tests.configs import plan_of
 from tests.disks import mounted
 from tests.pictures import jpeg
@@ -38,7 +38,7 @@ ARRAYS = "onnx, litert, keras, torch"
 
 @pytest.fixture(scope="module")
 def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained_run(tmp_path_factory.mktemp("trained") / "run", tiny, "cache=none", "model.trainable=true")
+    return trained_run(tmp_path_factory.mktemp("trained") / "run", tiny, "cache=none")
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ def test_what_is_not_checked_does_not_appear(
     way: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change: dict[str, Any] = {"write": wrong} if way == "wrong" else {"load": interrupted}
-    monkeypatch.setitem(FORMATS, "keras", dataclasses.replace(FORMATS["keras"], **change))  # type: ignore[arg-type]
+    monkeypatch.setitem(FORMATS, "keras", dataclasses.replace(FORMATS["keras"], **change))
     output = tmp_path / "export"
     words: list[str | Path] = ["export", run, "--format", "keras", "--output", output]
     if way == "wrong":
@@ -272,7 +272,7 @@ def test_what_a_format_cannot_hold_is_named(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("onnx", "litert"):
-        monkeypatch.setitem(FORMATS, name, dataclasses.replace(FORMATS[name], modules=()))  # type: ignore[arg-type]
+        monkeypatch.setitem(FORMATS, name, dataclasses.replace(FORMATS[name], modules=()))
     half = ended(tmp_path / "half", small(tiny, "trainer.mixed_precision=mixed_float16"))
     for name in ("onnx", "litert"):
         assert refused(capsys, "export", half, "--format", name) == [
@@ -286,7 +286,7 @@ def test_what_a_format_cannot_hold_is_named(
         f"    -> train with tensorflow, or choose a format that takes arrays: {ARRAYS}",
     ]
     assert [step.stage.path for step in split(trained(turbo).plan, takes_files=False).caller] == ["transform.turbo"]
-    monkeypatch.setitem(FORMATS, "onnx", dataclasses.replace(FORMATS["onnx"], modules=("not_there", "json")))  # type: ignore[arg-type]
+    monkeypatch.setitem(FORMATS, "onnx", dataclasses.replace(FORMATS["onnx"], modules=("not_there", "json")))
     assert refused(capsys, "export", half, "--format", "onnx")[:2] == [
         "  --format: found onnx, without the module not_there; expected what writes and runs the format",
         "    -> pip install 'etlrun[onnx]'",
@@ -319,7 +319,7 @@ def test_a_card_names_data_metrics_and_the_command(
 def test_a_card_says_that_the_configs_have_changed(run: Path) -> None:
     changed = "The config files have changed since, or another config was named: today the command makes another plan."
     loaded = trained(run)
-    of = {
+    of: dict[str, Any] = {
         "format": "keras",
         "classes": None,
         "check": {"images": 4, "largest_difference": 0.0, "tolerance": 1e-5},

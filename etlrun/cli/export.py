@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from etlrun.errors import ConfigError, EtlrunError
+from etlrun.system.errors import ConfigError, EtlrunError
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -15,9 +15,9 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         EtlrunError: The run, the format or the folder is unfit, or predictions of the export differ from the model's.
     """
-    from etlrun.trained import export as exports
-    from etlrun.trained.formats import FORMATS, named, unfit
-    from etlrun.trained.load import trained
+    from etlrun.run.trained import export as exports
+    from etlrun.run.trained.formats import FORMATS, named, unfit
+    from etlrun.run.trained.load import trained
 
     parser = argparse.ArgumentParser(
         prog="etlrun export",

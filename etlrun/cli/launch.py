@@ -23,10 +23,8 @@ from omegaconf import DictConfig, read_write
 from etlrun.config.composer import plain, resolved
 from etlrun.config.jobs import Job
 from etlrun.config.request import VERSION_BASE, Request, composer, config_dir, with_hydra
-from etlrun.errors import EtlrunError, describe
 from etlrun.plan.spec import parse_sweep
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
-from etlrun.record.record import refuse_unwritable
 from etlrun.record.summary import COMPLETED
 from etlrun.results import report
 from etlrun.results.collect import collect
@@ -35,6 +33,8 @@ from etlrun.run.interrupts import interrupts
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
 from etlrun.sweep.process import started
+from etlrun.system.errors import EtlrunError, describe
+from etlrun.system.files import refuse_unwritable
 
 
 def launch(arguments: Sequence[str]) -> None:

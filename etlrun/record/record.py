@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -19,38 +18,13 @@ from typing import Any
 
 import yaml
 
-from etlrun.errors import WorldError
 from etlrun.record.findings import finite
 from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, read_summary, steady_rate
+from etlrun.system.errors import WorldError
+from etlrun.system.files import write_atomically
 
 EVENTS, CONFIG, REPORT, PAGE, PLAN = "events.jsonl", "config.yaml", "report.md", "report.html", "plan.json"
 MODEL = "model.keras"
-_PROBE_BYTES = 4096
-"""Size of a block, which a full disk can't provide."""
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace `path` atomically: a reader sees the old text or the new one, never a part."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, with the same suffix, that atomically replaces it after the block."""
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        yield temporary
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def sync(path: Path) -> None:
-    """Flush the file to disk, so that after a rename no power failure leaves a part of it."""
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -71,34 +45,6 @@ def unwritable(folder: Path, error: OSError) -> UnwritableError:
         expected="a folder that can be written to",
         remedy="choose another hydra.run.dir or hydra.sweep.dir, or free disk space",
     )
-
-
-def refuse_unwritable(folder: Path, key: str, size_bytes: int = _PROBE_BYTES) -> None:
-    """Raise `WorldError` if `folder`, the value of `key`, can't be created, or take a file of that size.
-
-    Nothing is left there.
-    """
-    there = folder.absolute()
-    try:
-        while not _is_there(there):
-            there = there.parent
-        with tempfile.TemporaryDirectory(prefix=".etlrun", dir=there) as probe:
-            Path(probe, "probe").write_bytes(bytes(size_bytes))  # a full disk still accepts folders
-    except OSError as error:
-        raise WorldError(
-            where=key,
-            found=f"{folder}: {error.strerror}",
-            expected="a folder that can be created and written to",
-            remedy=f"choose another {key}, or free disk space",
-        ) from error
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
 
 
 _BLOCK = 512

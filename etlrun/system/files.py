@@ -1,0 +1,69 @@
+"""Files that appear whole: atomic replacement, flushing to disk, and whether a folder can be written to."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from etlrun.system.errors import WorldError
+
+_PROBE_BYTES = 4096
+"""Size of a block, which a full disk can't provide."""
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace `path` atomically: a reader sees the old text or the new one, never a part."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`, with the same suffix, that atomically replaces it after the block."""
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or the names in a folder, to disk, so that after a rename no power failure leaves a part of it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def refuse_unwritable(folder: Path, key: str, size_bytes: int = _PROBE_BYTES) -> None:
+    """Raise `WorldError` if `folder`, the value of `key`, can't be created, or take a file of that size.
+
+    Nothing is left there.
+    """
+    there = folder.absolute()
+    try:
+        while not _is_there(there):
+            there = there.parent
+        with tempfile.TemporaryDirectory(prefix=".etlrun", dir=there) as probe:
+            Path(probe, "probe").write_bytes(bytes(size_bytes))  # a full disk still accepts folders
+    except OSError as error:
+        raise WorldError(
+            where=key,
+            found=f"{folder}: {error.strerror}",
+            expected="a folder that can be created and written to",
+            remedy=f"choose another {key}, or free disk space",
+        ) from error
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
