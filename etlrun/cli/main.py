@@ -209,5 +209,8 @@ COMMANDS = {
     "report": _report,
     "freeze": _freeze,
     "schema": _schema,
-    **{name: _module(name) for name in ("watch", "cache", "diff", "check", "prepare", "runs", "evaluate", "predict")},
+    **{
+        name: _module(name)
+        for name in ("watch", "cache", "diff", "check", "prepare", "runs", "evaluate", "predict", "export")
+    },
 }

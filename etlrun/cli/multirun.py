@@ -24,6 +24,7 @@ from etlrun.sweep.preview import Preview, preview
 from etlrun.sweep.progress import Progress
 from etlrun.sweep.unfit import describe, left_out
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault
+from etlrun.system.files import refuse_unwritable
 
 SUBDIR = "${hydra.job.num}"
 LAUNCHERS_OWN = {"prune": False, "on_error": "continue", "retries": 0, "timeout_s": None, "max_jobs_in_flight": 1}
@@ -47,7 +48,7 @@ def multirun(arguments: Sequence[str]) -> None:
     found = grid.of(request, STAGES)
     _refuse_unfit(found.sweep, found.multirun, request)
     if not found.multirun.is_grid:
-        launch.refuse_unwritable(Path(found.multirun.dir), "hydra.sweep.dir")
+        refuse_unwritable(Path(found.multirun.dir), "hydra.sweep.dir")
         launch.launch(arguments)
         return
     with held(Path(found.multirun.dir)):
