@@ -91,7 +91,7 @@ def of_tiny(data_dir: Path, folder: Path, *overrides: str) -> tuple[Plan, Module
         (),
         *((f"experiment={name}",) for name in EXPERIMENTS),
         ("trainer=drain", "trainer.seconds=1"),
-        ("cache=disk", "trainer.early_stopping.patience=2", "trainer.tensorboard=true", "trainer.device=gpu"),
+        ("cache=disk", "trainer.early_stopping.patience=2", "logger=tensorboard", "trainer.device=gpu"),
     ],
     ids=" ".join,
 )

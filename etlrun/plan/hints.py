@@ -23,6 +23,8 @@ from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
 
 _DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
+_MOVED = {"trainer.tensorboard": "choose logger=tensorboard to write TensorBoard logs"}
+"""Keys of older versions, with their remedies."""
 _ALIKE_HERE, _ALIKE_ELSEWHERE = 0.5, 0.7
 """Minimum similarity of a suggested name: in the block of the unknown key, and in other blocks."""
 
@@ -62,6 +64,8 @@ def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) ->
 
     A key with the same name is preferred to a similar one, and a key of the stages that `config` selects to others.
     """
+    if path in _MOVED:
+        return _MOVED[path]
     block, _, name = path.rpartition(".")
     if block != "transform" and isinstance(value, str) and value in stages.get(block, {}):
         return f"did you mean {block}={value}?"

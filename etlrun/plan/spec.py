@@ -25,6 +25,7 @@ from etlrun.stages.cache import Cache
 from etlrun.stages.dataset import Dataset, dataset_type
 from etlrun.stages.extract import Extract
 from etlrun.stages.load import Load
+from etlrun.stages.logger import Logger
 from etlrun.stages.measure import Measure, NoProfile, Trace
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.step import Map
@@ -35,7 +36,7 @@ StageT = TypeVar("StageT", bound=Stage)
 
 _ABSENT = object()
 
-GROUPS = ("dataset", "extract", "transform", "cache", "load", "model", "trainer", "profile", "measure")
+GROUPS = ("dataset", "extract", "transform", "cache", "load", "model", "trainer", "profile", "logger", "measure")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,7 @@ class RunSpec:
         model: The model to train.
         trainer: How the model is trained.
         profile: The steps to profile.
+        logger: Where the figures are written beside the run's folder.
         measure: Optional measurements.
         unused: Values for options that are not selected; they have no effect.
     """
@@ -65,6 +67,7 @@ class RunSpec:
     model: ImageModel | Emulated
     trainer: Trainer | Drain
     profile: NoProfile | Trace
+    logger: Logger
     measure: Measure
     unused: tuple[Unused, ...] = field(default=(), compare=False)
 
@@ -83,12 +86,21 @@ def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
     """Return the `RunSpec` of a composed config; raise `ConfigError` with all its faults."""
     if UNUSABLE:
         raise ConfigError(list(UNUSABLE))
+    config = _of_today(config)
     idle = tuple(unused(config, stages))
     parser = _Parser(without(copy.deepcopy(dict(config)), idle) if idle else config, stages)
     spec = parser.run()
     if parser.faults or spec is None:
         raise ConfigError(parser.faults)
     return dataclasses.replace(spec, unused=idle)
+
+
+def _of_today(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a config, which an older version may have composed, with the keys of this one."""
+    trainer = config.get("trainer")
+    if isinstance(trainer, Mapping) and trainer.get("tensorboard") is False:
+        config = {**config, "trainer": {key: value for key, value in trainer.items() if key != "tensorboard"}}
+    return config if "logger" in config else {**config, "logger": {"name": "none"}}
 
 
 def parse_sweep(block: object) -> Sweep:
@@ -119,8 +131,9 @@ class _Parser:
         model = self.named("model", groups["model"])
         trainer = self.named("trainer", groups["trainer"])
         profile = self.named("profile", groups["profile"])
+        logger = self.named("logger", groups["logger"])
         measure = self.stage("measure", groups["measure"], Measure)
-        parts = (dataset, extract, train, evaluation, cache, load, model, trainer, profile, measure)
+        parts = (dataset, extract, train, evaluation, cache, load, model, trainer, profile, logger, measure)
         if self.faults or any(part is None for part in parts):
             return None
         fields = (field.name for field in dataclasses.fields(RunSpec) if field.name != "unused")

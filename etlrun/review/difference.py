@@ -16,7 +16,10 @@ from etlrun.stages.extract import Shards
 from etlrun.stages.load import Batch, Load, Shuffle
 
 PIPELINES = ("train", "validation")
-_BY_NAME = (("extract", ORDER), ("cache", SPEED), ("model", TRAINING), ("trainer", TRAINING), ("profile", SPEED))
+_BY_NAME = (
+    ("extract", ORDER), ("cache", SPEED), ("model", TRAINING), ("trainer", TRAINING), ("profile", SPEED),
+    ("logger", SPEED),
+)  # fmt: skip
 """Groups that select a stage by name, with the kind of change that another selection makes."""
 _ABSENT, _CACHE = object(), "the cache"
 _SINCE_OF_TRAINING_ALONE = {
@@ -163,7 +166,7 @@ def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, Kind]]:
     blocks += [("cache", spec.cache)] if spec.cache.keeps else []
     blocks += [("load", spec.load), ("model", spec.model), ("trainer", spec.trainer)]
     blocks += [(of.path, of) for of in (spec.fit.early_stopping, spec.fit.schedule)] if spec.fit is not None else []
-    blocks += [("profile", spec.profile), ("measure", spec.measure)]
+    blocks += [(name, getattr(spec, name)) for name in ("profile", "logger", "measure")]
     return {
         f"{path}.{parameter.name}": (parameter.value, parameter.kind)
         for path, stage in blocks
