@@ -176,7 +176,7 @@ OTHER_VALUES: dict[str, str] = {
     "trainer.checkpoint_best": "val_loss",
     "trainer.resume": "outputs/some/run",
     "logger.tracking_uri": "http://127.0.0.1:5000",
-    "logger.experiment": "pets",
+    "logger.experiment_name": "pets",
     "logger.project": "pets",
     "logger.entity": "team",
     "logger.mode": "offline",
@@ -231,7 +231,7 @@ def beside(parameter: str) -> tuple[str, ...]:
         "dataset.features": "model=emulated",
         "transform.decode.scaled": "transform.decode.library=turbo",
         "model.application": "model=keras_application",
-        **dict.fromkeys(("logger.tracking_uri", "logger.experiment"), "logger=mlflow"),
+        **dict.fromkeys(("logger.tracking_uri", "logger.experiment_name"), "logger=mlflow"),
         **dict.fromkeys(("logger.project", "logger.entity", "logger.mode"), "logger=wandb"),
     }
     return (others[parameter],) if parameter in others else ()

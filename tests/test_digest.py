@@ -43,7 +43,7 @@ SPEEDS: dict[str, tuple[str, ...]] = {
     "trainer.resume": (),
     "profile.windows": ("profile=trace", "profile.windows=[[1,2]]"),
     "logger.tracking_uri": (),
-    "logger.experiment": (),
+    "logger.experiment_name": (),
     "logger.project": (),
     "logger.entity": (),
     "logger.mode": (),
@@ -57,7 +57,7 @@ UNTRIED = {
     "trainer.checkpoint_every_steps": "test_a_run_killed_inside_an_epoch_ends_as_if_undisturbed",
     "trainer.checkpoint_best": "test_the_last_epochs_and_the_best_are_kept, since an emulated model has no best epoch",
     **dict.fromkeys(
-        ("logger.tracking_uri", "logger.experiment", "logger.project", "logger.entity", "logger.mode"),
+        ("logger.tracking_uri", "logger.experiment_name", "logger.project", "logger.entity", "logger.mode"),
         "where a process of its own sends figures; test_services has such runs",
     ),
     "measure.digest": "without it there is no digest",

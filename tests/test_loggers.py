@@ -82,7 +82,8 @@ def test_a_log_that_fails_is_noted_once_and_the_run_completes(
     assert (status, summary["status"]) == (0, "completed")
     note = (
         f"logger=csv has stopped, and its log is incomplete: [Errno 17] File exists: '{tmp_path / 'csv'}'. "
-        "To repair it: free disk space, and check the permissions of the folder. summary.json in the run's folder has all figures."
+        "To repair it: free disk space, and check the permissions of the folder. "
+        "summary.json in the run's folder has all figures."
     )
     assert [remark for remark in summary["remarks"] if "logger" in remark] == [note]
     assert capsys.readouterr().err.count(note) == 1

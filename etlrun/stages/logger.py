@@ -60,7 +60,7 @@ class Mlflow(Logger):
     Attributes:
         tracking_uri: URI of the store, such as `http://HOST:5000` or `sqlite:///mlflow.db`; null for MLflow's own
             choice, which the environment variable MLFLOW_TRACKING_URI sets.
-        experiment: Name of the experiment; it is created if there is none.
+        experiment_name: Name of the experiment; it is created if there is none.
     """
 
     path: ClassVar[str] = "logger.mlflow"
@@ -72,7 +72,7 @@ class Mlflow(Logger):
     )
 
     tracking_uri: Annotated[OptionalText, SPEED]
-    experiment: Annotated[Text, SPEED]
+    experiment_name: Annotated[Text, SPEED]
 
 
 @dataclass(frozen=True, kw_only=True)

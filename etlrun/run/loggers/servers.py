@@ -27,7 +27,7 @@ class MlflowWriter:
 
         if opening.options["tracking_uri"] is not None:
             set_tracking_uri(opening.options["tracking_uri"])
-        experiment = set_experiment(opening.options["experiment"])
+        experiment = set_experiment(opening.options["experiment_name"])
         self._client = MlflowClient()
         if opening.continues is not None:
             self._run = opening.continues
