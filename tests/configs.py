@@ -159,7 +159,7 @@ OTHER_VALUES: dict[str, str] = {
     "load.mixup_alpha": "0.2",
     "load.cutmix_alpha": "1.0",
     "model.alpha": "0.5",
-    "model.application": "MobileNet",
+    "model.name": "MobileNet",
     "model.weights": "imagenet",
     "model.trainable": "false",
     "model.batch_norm_momentum": "null",
@@ -230,7 +230,7 @@ def beside(parameter: str) -> tuple[str, ...]:
     others = {
         "dataset.features": "model=emulated",
         "transform.decode.scaled": "transform.decode.library=turbo",
-        "model.application": "model=keras_application",
+        "model.name": "model=keras_application",
         **dict.fromkeys(("logger.tracking_uri", "logger.experiment_name"), "logger=mlflow"),
         **dict.fromkeys(("logger.project", "logger.entity", "logger.mode"), "logger=wandb"),
     }

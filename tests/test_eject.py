@@ -48,7 +48,7 @@ SAYS_NOTHING = {
 BASES = {
     "dataset.download": ("dataset=cats_vs_dogs",),
     "dataset.features": ("model=emulated",),
-    "model.application": ("model=keras_application",),
+    "model.name": ("model=keras_application",),
     "cache.dir": ("cache=disk",),
     "load.shuffle_at": ("cache=none",),
     "load.sample": ("extract=sequential", "cache=none", "load.shuffle=full"),

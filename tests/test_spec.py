@@ -4,6 +4,7 @@ import pytest
 
 from etlrun.plan.spec import RunSpec, show
 from etlrun.stages import STAGES
+from etlrun.stages.applications import APPLICATIONS
 from etlrun.stages.cache import MemoryCache
 from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.extract import Interleave
@@ -93,7 +94,7 @@ def test_all_faults_are_told_at_once() -> None:
         f"transform.eval_steps[1]: found 'rezise'; expected one of {STEPS}",
         "    -> did you mean `resize`?",
         "load.batch_size: found 0; expected a positive integer",
-        "model.name: found 'mobilenet'; expected one of mobilenet_v2, keras_application, emulated",
+        f"model.name: found 'mobilenet'; expected one of mobilenet_v2, {', '.join(APPLICATIONS)}, emulated",
         "    -> did you mean `mobilenet_v2`?",
         "trainer.seed: found nothing; expected an integer from 0 to 2**32 - 1",
         f"trainer.epoch: found an unknown key; expected one of the keys {TRAINER_KEYS}",

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 
-from etlrun.errors import did_you_mean
 from etlrun.stages import Stages
-from etlrun.stages.base import Stage, field_metadata
+from etlrun.stages.base import Stage, field_metadata, selected
 from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
@@ -81,17 +79,6 @@ def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) ->
     return f"did you mean {' or '.join(dict.fromkeys(texts))}?"
 
 
-def hint_of_name(group: str, name: str, stages: Stages) -> str:
-    """Return a remedy for an option that `group` doesn't have: the field that takes `name`, or the closest option."""
-    for option, stage_type in stages[group].items():
-        for field, metadata in field_metadata(stage_type).items():
-            extras = [item.json_schema_extra for item in metadata if isinstance(item, FieldInfo)]
-            names = [extra.get("enum") for extra in extras if isinstance(extra, dict)]
-            if any(isinstance(listed, list) and name in listed for listed in names):
-                return f"set {group}={option} and {group}.{field}={name}"
-    return did_you_mean(name, stages[group])
-
-
 def _alike(name: str, block: str, value: object, known: Sequence[Known]) -> list[Known]:
     """Return the keys whose names are most similar to `name`, or that it abbreviates."""
     found: list[tuple[tuple[float, bool], Known]] = []
@@ -117,7 +104,7 @@ def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
             yield from (dataclasses.replace(key, needs=f"dataset={option}") for key in _fields("dataset", other)[1:])
     for group in (group for group in stages if group != "transform"):
         block = config.get(group)
-        chosen = block.get("name") if isinstance(block, Mapping) else None
+        chosen = selected(stages[group], block.get("name")) if isinstance(block, Mapping) else None
         yield Known(group, None)
         for name, stage_type in stages[group].items():
             needs = "" if name == chosen else f"{group}={name}"

@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from etlrun.errors import ConfigError, Fault, did_you_mean, printable
-from etlrun.plan.hints import hint, hint_of_name
+from etlrun.plan.hints import hint
+from etlrun.plan.older import of_today
 from etlrun.plan.unused import Unused, unused, without
 from etlrun.stages import UNUSABLE, Stages
-from etlrun.stages.base import Stage, expectation, field_metadata
+from etlrun.stages.base import Stage, expectation, field_metadata, names_of, selected
 from etlrun.stages.cache import Cache
 from etlrun.stages.dataset import Dataset, dataset_type
 from etlrun.stages.extract import Extract
@@ -35,7 +36,6 @@ from etlrun.stages.trainer import Drain, Trainer
 StageT = TypeVar("StageT", bound=Stage)
 
 _ABSENT = object()
-
 GROUPS = ("dataset", "extract", "transform", "cache", "load", "model", "trainer", "profile", "logger", "measure")
 
 
@@ -86,7 +86,7 @@ def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
     """Return the `RunSpec` of a composed config; raise `ConfigError` with all its faults."""
     if UNUSABLE:
         raise ConfigError(list(UNUSABLE))
-    config = _of_today(config)
+    config = of_today(config)
     idle = tuple(unused(config, stages))
     parser = _Parser(without(copy.deepcopy(dict(config)), idle) if idle else config, stages)
     spec = parser.run()
@@ -95,19 +95,11 @@ def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
     return dataclasses.replace(spec, unused=idle)
 
 
-def _of_today(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a config, which an older version may have composed, with the keys of this one."""
-    trainer = config.get("trainer")
-    if isinstance(trainer, Mapping) and trainer.get("tensorboard") is False:
-        config = {**config, "trainer": {key: value for key, value in trainer.items() if key != "tensorboard"}}
-    return config if "logger" in config else {**config, "logger": {"name": "none"}}
-
-
 def parse_sweep(block: object) -> Sweep:
     """Return the `sweep` group of a composed config, which no run contains; raise `ConfigError` with its faults."""
     parser = _Parser({"sweep": block}, {})
     sweep = parser.stage("sweep", parser.group("sweep"), Sweep)
-    if parser.faults or sweep is None:
+    if sweep is None or parser.faults:
         raise ConfigError(parser.faults)
     return sweep
 
@@ -128,16 +120,12 @@ class _Parser:
         train, evaluation = self.transform(groups["transform"])
         cache = self.named("cache", groups["cache"])
         load = self.stage("load", groups["load"], Load)
-        model = self.named("model", groups["model"])
-        trainer = self.named("trainer", groups["trainer"])
-        profile = self.named("profile", groups["profile"])
-        logger = self.named("logger", groups["logger"])
-        measure = self.stage("measure", groups["measure"], Measure)
-        parts = (dataset, extract, train, evaluation, cache, load, model, trainer, profile, logger, measure)
+        others = [self.named(name, groups[name]) for name in ("model", "trainer", "profile", "logger")]
+        others.append(self.stage("measure", groups["measure"], Measure))
+        parts = (dataset, extract, train, evaluation, cache, load, *others)
         if self.faults or any(part is None for part in parts):
             return None
-        fields = (field.name for field in dataclasses.fields(RunSpec) if field.name != "unused")
-        return RunSpec(**dict(zip(fields, parts, strict=True)))
+        return RunSpec(**dict(zip([field.name for field in dataclasses.fields(RunSpec)][:-1], parts, strict=True)))
 
     def add(self, where: str, found: object, expected: str, remedy: str = "", *, is_rule: bool = False) -> None:
         self.faults.append(Fault(where=where, found=str(found), expected=expected, remedy=remedy, is_rule=is_rule))
@@ -164,14 +152,14 @@ class _Parser:
         """Return the stage that the `name` of a group selects; None if there is a fault."""
         if block is None:
             return None
-        name, known = block.pop("name", None), self.stages[group]
-        stage_type = known.get(name) if isinstance(name, str) else None
-        if stage_type is None:
-            self.add(
-                f"{group}.name", show(name), f"one of {', '.join(known)}", hint_of_name(group, str(name), self.stages)
-            )
+        name, options = block.get("name"), self.stages[group]
+        chosen, known = selected(options, name), names_of(options)
+        if chosen is None:
+            self.add(f"{group}.name", show(name), f"one of {', '.join(known)}", did_you_mean(str(name), known))
             return None
-        return self.stage(group, block, stage_type)
+        if not options[chosen].names:
+            del block["name"]
+        return self.stage(group, block, options[chosen])
 
     def stage(self, path: str, block: Mapping[str, Any] | None, stage_type: type[StageT]) -> StageT | None:
         if block is None:
@@ -254,7 +242,7 @@ class _Parser:
         return self.stage(f"transform.{name}", block or {}, step_type)
 
 
-@cache  # to make one takes longer than to use it
+@cache  # making one takes longer than using it
 def _adapter(stage_type: Any) -> TypeAdapter[Any]:
     return TypeAdapter(stage_type)
 
