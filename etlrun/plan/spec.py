@@ -236,10 +236,9 @@ class _Parser:
         return [name for name in listed if isinstance(name, str) and name in known]
 
     def step(self, name: str, block: object, step_type: type[Stage]) -> Any:
-        if block is not None and not isinstance(block, Mapping):
-            self.add(f"transform.{name}", show(block), "a mapping of the step's parameters")
-            return None
-        return self.stage(f"transform.{name}", block or {}, step_type)
+        if block is None or isinstance(block, Mapping):
+            return self.stage(f"transform.{name}", block or {}, step_type)
+        return self.add(f"transform.{name}", show(block), "a mapping of the step's parameters")
 
 
 @cache  # making one takes longer than using it
@@ -257,7 +256,7 @@ def _has_half_a_character(value: object) -> bool:
 
 
 def _nothing(value: object) -> dict[str, None]:
-    """Return a value that no parameter accepts, in place of one that only YAML has, such as bytes."""
+    """Return a value that no parameter accepts, for one that only YAML has, such as bytes."""
     return {type(value).__name__: None}
 
 

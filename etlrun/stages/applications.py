@@ -166,7 +166,7 @@ def scaled_for_imagenet(base: keras.Model) -> keras.Model:
     for layer in base.layers:
         if isinstance(layer, keras.layers.Normalization):
             mean, variance, count = layer.get_weights()
-            if len(scales) == 1 and max(abs(variance - deviations)) < 1e-3:  # noqa: PLR2004 - of numbers with three digits
+            if len(scales) == 1 and [round(float(of), 3) for of in variance] == deviations:
                 layer.set_weights([mean, variance * deviations, count])
             layer.finalize_state()  # uses the weights, which `set_weights` only stores
     return base
