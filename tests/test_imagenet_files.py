@@ -58,7 +58,7 @@ def features_of(path: Path | str | None, trainable: str = "false") -> npt.NDArra
     weights = "null" if path is None else path
     words = of("EfficientNetB0", *steps(), f"model.weights={weights}", f"model.trainable={trainable}")
     plan = plan_of(*words, "transform.resize.size=[32,32]")
-    model = build(plan.spec.model, given_to_model(plan.train), [], 2)  # type: ignore[arg-type]
+    model = build(plan.spec.model, given_to_model(plan.train), [], 2)
     base = keras.Model(model.input, model.layers[-1].input)
     found: npt.NDArray[np.float32] = base.predict(IMAGES, verbose=0)
     return found

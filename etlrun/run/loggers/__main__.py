@@ -16,11 +16,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from etlrun.errors import headline
-from etlrun.record.record import LOG, write_atomically
+from etlrun.record.record import LOG
 from etlrun.record.summary import INTERRUPTED
 from etlrun.run.loggers.servers import MlflowWriter, WandbWriter
 from etlrun.run.loggers.writer import Opening, Writer
+from etlrun.system.errors import headline
+from etlrun.system.files import write_atomically
 
 WRITERS: dict[str, type[Writer]] = {"mlflow": MlflowWriter, "wandb": WandbWriter}
 """Loggers that have a process of their own."""

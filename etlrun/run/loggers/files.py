@@ -11,8 +11,8 @@ from typing import IO, Any
 
 import yaml
 
-from etlrun.record.record import write_atomically
 from etlrun.run.loggers.writer import Opening
+from etlrun.system.files import write_atomically
 
 
 class TensorBoardWriter:

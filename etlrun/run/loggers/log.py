@@ -13,7 +13,6 @@ from typing import Any
 
 from rich.console import Console
 
-from etlrun.errors import WorldError, headline
 from etlrun.plan.plan import Plan
 from etlrun.plan.unused import leaves
 from etlrun.record.findings import Findings
@@ -23,6 +22,7 @@ from etlrun.run.loggers.apart import Apart
 from etlrun.run.loggers.files import CsvWriter, TensorBoardWriter
 from etlrun.run.loggers.writer import Opening, Writer
 from etlrun.stages.logger import Logger
+from etlrun.system.errors import WorldError, headline
 
 _IN_RUN: Mapping[str, Callable[[], Writer]] = {"tensorboard": TensorBoardWriter, "csv": CsvWriter}
 """Loggers that write into the folder of the run; the others have a process of their own."""
