@@ -15,6 +15,7 @@ from etlrun.record.locks import held, held_if_there
 from etlrun.record.outcome import outcome_of
 from etlrun.results import report
 from etlrun.results.collect import of_ledger
+from etlrun.run.loggers.log import require
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.engine import new_ledger, run_all
@@ -47,6 +48,8 @@ def multirun(arguments: Sequence[str]) -> None:
         return
     found = grid.of(request, STAGES)
     _refuse_unfit(found.sweep, found.multirun, request)
+    for logger in {job.plan.spec.logger for job in found.jobs}:
+        require(logger)
     if not found.multirun.is_grid:
         refuse_unwritable(Path(found.multirun.dir), "hydra.sweep.dir")
         launch.launch(arguments)

@@ -223,8 +223,6 @@ def _callbacks(
         callbacks.append(keras.callbacks.SwapEMAWeights())
     if trainer.early_stopping.patience is not None:
         callbacks.append(EarlyStopping(trainer.early_stopping, done))
-    if trainer.tensorboard:
-        callbacks.append(keras.callbacks.TensorBoard(record.folder / "tensorboard", write_graph=False))
     if windows:
         callbacks.append(Profiler(windows, str(record.folder / "profile"), sum(epoch.steps for epoch in done)))
     if trainer.checkpoint_every_steps is not None:

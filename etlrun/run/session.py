@@ -74,8 +74,8 @@ def prepared(
     keepers = keepers_of(plan, contexts, made_by, partial(note, record))
     pipelines = {name: Pipeline(plan.pipelines[name], context, keepers.get(name)) for name, context in contexts.items()}
     open_caches(plan, record, pipelines)
-    record.event("dataset", **data)
     record.update(dataset={**data, "digest": digests, "classes": source.class_names and list(source.class_names)})
+    record.event("dataset", **data)
     watches = {name: Watch(with_digest=plan.spec.measure.digest) for name in pipelines}
     return Work(plan=plan, record=record, pipelines=pipelines, watches=watches)
 
