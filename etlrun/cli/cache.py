@@ -17,7 +17,7 @@ from etlrun.cache.keeper import Keeper
 from etlrun.cache.store import Store
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.run.keepers import keepers
+from etlrun.run.why import keepers
 from etlrun.stages import STAGES
 from etlrun.stages.cache import DiskCache
 from etlrun.system.errors import ConfigError, Fault, WorldError, did_you_mean
