@@ -31,7 +31,6 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Backbone
-from etlrun.machine import cores
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.run import model as models
 from etlrun.run.caches import keepers_of
@@ -39,6 +38,7 @@ from etlrun.run.fit import whole_model
 from etlrun.run.session import contexts_of, opened
 from etlrun.sources.base import Source
 from etlrun.stages import STAGES
+from etlrun.system.machine import cores
 
 SIDES: Mapping[str, tuple[str, ...]] = {
     "uncached": ("cache=none",),

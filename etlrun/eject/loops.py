@@ -8,7 +8,6 @@ from etlrun.eject import optimizers
 from etlrun.eject.sources import reading
 from etlrun.eject.text import call, function, listed, quoted
 from etlrun.plan.plan import Plan, reads_features
-from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.model import Emulated
 from etlrun.stages.trainer import Drain, EarlyStopping, Trainer
 
@@ -43,7 +42,7 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
     body = (
         *_DEVICES[stage.device],
         *([policy] if stage.mixed_precision else []),
-        *(_PREPARED if isinstance(plan.spec.dataset, TfdsDataset) else ()),
+        *(_PREPARED if plan.spec.dataset.is_of_tfds else ()),
         "keras.utils.set_random_seed(SEED)",
         *_seeded(plan),
         "classifier = model()",

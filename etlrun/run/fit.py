@@ -13,7 +13,6 @@ import keras
 import tensorflow as tf
 
 from etlrun.cache.keeper import Keeper
-from etlrun.errors import ConfigError
 from etlrun.measure.assessment import Assessment
 from etlrun.measure.watched import Watched
 from etlrun.measure.work import Work
@@ -38,6 +37,7 @@ from etlrun.sources.labels import counts_of
 from etlrun.stages.balance import balanced
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import ConfigError
 
 
 def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Trainer) -> None:
