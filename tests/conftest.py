@@ -21,7 +21,7 @@ LONGEST = (
     "test_cli", "test_cache_runs", "test_photos", "test_plugins", "test_backends", "test_page", "test_sources",
     "test_measures", "test_claims", "test_identity", "test_resumed_sweeps", "test_features", "test_installed",
     "test_full_shuffle", "test_any_example", "test_resume", "test_code", "test_codec", "test_sweep_quality",
-    "test_resume_steps", "test_optimization", "test_application_runs", "test_predict", "test_evaluate",
+    "test_resume_steps", "test_optimization", "test_application_runs", "test_predict", "test_evaluate", "test_export",
 )  # fmt: skip
 """Modules of half a minute and more, those that wait among those that compute; what begins last runs on one core."""
 

@@ -24,18 +24,13 @@ from etlrun.run.trained.formats import FORMATS, Exported
 from etlrun.run.trained.load import trained
 from etlrun.run.trained.scores import wilson
 from etlrun.run.trained.serving import Serving
-from etlrun.run.trained.steps import split
 from etlrun.stages import STAGES
-from etlrun.system.locks import alone
-from tests.configs import plan_of
 from tests.disks import mounted
 from tests.pictures import jpeg
-from tests.runs import emulated, finish, small, start
-from tests.trained import ended, refused, said, trained_run, with_summary
+from tests.runs import finish, start
+from tests.trained import refused, said, trained_run
 
 Images = npt.NDArray[Any]
-RIGHT = "expected the folder of a completed run"
-ARRAYS = "onnx, litert, keras, torch"
 
 
 @pytest.fixture(scope="module")
@@ -166,34 +161,6 @@ def test_a_program_of_pytorch_takes_arrays(run: Path, files: list[Path], predict
     np.testing.assert_allclose(found, predicted, rtol=0, atol=1e-5)
 
 
-SCALED = {
-    "normalize": ["normalize.mean=[0.5,0.4,0.3]", "normalize.std=[0.2,0.3,0.4]"],
-    "zero_center_bgr": [],
-    "rescale": ["rescale.scale=0.005", "rescale.offset=-0.5"],
-    "scale_zero_one": [],
-}
-
-
-@pytest.mark.parametrize("name", SCALED)
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_layers_scale_as_the_steps_do(name: str, dtype: str) -> None:
-    steps = f"[decode,resize,{name}]"
-    words = [f"transform.steps={steps}", f"transform.eval_steps={steps}", f"transform.resize.dtype={dtype}"]
-    network = ["model=keras_application", "model.application=ResNet50"] if name == "zero_center_bgr" else []
-    planned = plan_of(*words, *network, *(f"+transform.{value}" for value in SCALED[name]))
-    parts = split(planned, takes_files=False)
-    assert [step.stage.path for step in parts.caller] == ["transform.decode", "transform.resize"]
-    assert (parts.given.dtype, parts.given.low, parts.given.high) == (dtype, 0, 255)
-    if not parts.inside:  # the model itself scales
-        assert [step.stage.path for step in planned.by_model] == [f"transform.{name}"]
-        return
-    pixels = keras.Input((*parts.given.shape[:2], 3))
-    serving = Serving(run=None, model=keras.Model(pixels, pixels), steps=parts, output="")  # type: ignore[arg-type]
-    arrays = np.random.default_rng(0).uniform(0, 255, (2, *parts.given.shape)).astype(dtype)  # type: ignore[arg-type]
-    found = serving.of_arrays.predict(arrays, verbose=0)
-    np.testing.assert_allclose(found, np.stack([serving._stepped(of) for of in arrays]), rtol=1e-5, atol=1e-5)
-
-
 def wrong(of: Serving, path: Path) -> None:
     """Write the model with other weights."""
     keras.models.clone_model(of.of_arrays).save(path)
@@ -243,80 +210,6 @@ def test_a_full_disk_is_told_and_left_empty(
             "    -> choose another --output, or free disk space",
         ]
         assert [*disk.iterdir()] == []
-
-
-def test_all_faults_are_told_at_once_and_nothing_is_overwritten(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "mine").write_text("mine")
-    listed = "one of saved_model, onnx, litert, keras, torch"
-    assert refused(capsys, "export", tmp_path / "no", "--format", "onx") == [
-        f"  --format: found onx; expected {listed}",
-        "    -> did you mean `onnx`?",
-        f"  {tmp_path}/no: found no such folder; {RIGHT}",
-        "    -> check the path",
-    ]
-    assert refused(capsys, "export", tmp_path, "--format", "keras", "--output", tmp_path / "mine") == [
-        f"  {tmp_path}: found no run: there is no summary.json; {RIGHT}",
-        "    -> check the path",
-        f"  --output: found {tmp_path}/mine, which exists; expected a new folder, so that nothing is overwritten",
-        "    -> choose another --output, or remove it",
-    ]
-    assert (tmp_path / "mine").read_text() == "mine"
-
-
-def test_only_a_completed_run_of_a_model_is_exported(
-    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As `evaluate` and `predict` refuse it: see `test_trained`."""
-    words = ("export", tmp_path / "run", "--format", "keras")
-    folder = ended(tmp_path / "run", small(tiny), status="failed")
-    assert refused(capsys, *words)[0] == f"  {folder}: found a run that failed; {RIGHT}"
-    with_summary(folder, status="running")
-    with alone(folder / "lock"):
-        assert refused(capsys, *words)[0] == f"  {folder}: found a run that is still running; {RIGHT}"
-    (folder / "summary.json").write_text(json.dumps({"status": "over"}))
-    older = "found a summary.json that this version can't read"
-    assert refused(capsys, *words)[0] == f"  {folder}: {older}; {RIGHT}"
-    lost = ended(tmp_path / "sweep" / "0", small(tiny), model=None)
-    missing = refused(capsys, "export", lost, "--format", "keras")
-    assert missing[0] == f"  {lost}/model.keras: found no such file; expected the trained model"
-    sweep = refused(capsys, "export", lost.parent, "--format", "keras")
-    assert sweep[1] == f"    -> name one of the runs in it, such as {lost}"
-    learns = "expected a run of trainer=fit with a model that learns"
-    drained = ended(tmp_path / "drained", small(tiny, "trainer=drain", "trainer.epochs=1"), model=None)
-    assert refused(capsys, "export", drained, "--format", "keras") == [
-        f"  {drained}: found a run of trainer=drain, which trains no model; {learns}"
-    ]
-    slept = ended(tmp_path / "emulated", emulated(tiny))
-    assert refused(capsys, "export", slept, "--format", "keras") == [
-        f"  {slept}: found a run of model.emulated, which learns nothing; {learns}"
-    ]
-
-
-def test_what_a_format_cannot_hold_is_named(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("onnx", "litert"):
-        monkeypatch.setitem(FORMATS, name, dataclasses.replace(FORMATS[name], modules=()))
-    half = ended(tmp_path / "half", small(tiny, "trainer.mixed_precision=mixed_float16"))
-    for name in ("onnx", "litert"):
-        assert refused(capsys, "export", half, "--format", name) == [
-            f"  trainer.mixed_precision: found mixed_float16, which {name} can't hold; expected null, for float32",
-            "    -> train in float32, or choose another format: saved_model, keras",
-        ]
-    library = "transform.decode.library: found libjpeg-turbo and OpenCV"
-    turbo = ended(tmp_path / "turbo", small(tiny, "transform.decode.library=turbo"))
-    assert refused(capsys, "export", turbo, "--format", "saved_model") == [
-        f"  {library}, which saved_model can't hold; expected steps of TensorFlow",
-        f"    -> train with tensorflow, or choose a format that takes arrays: {ARRAYS}",
-    ]
-    assert [step.stage.path for step in split(trained(turbo).plan, takes_files=False).caller] == ["transform.turbo"]
-    monkeypatch.setitem(FORMATS, "onnx", dataclasses.replace(FORMATS["onnx"], modules=("not_there", "json")))
-    assert refused(capsys, "export", half, "--format", "onnx")[:2] == [
-        "  --format: found onnx, without the module not_there; expected what writes and runs the format",
-        "    -> pip install 'etlrun[onnx]'",
-    ]
 
 
 def test_a_card_names_data_metrics_and_the_command(

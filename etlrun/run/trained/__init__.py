@@ -1,1 +1,1 @@
-"""What a training leaves behind: its run is loaded, its model is evaluated on a split, and predicts images."""
+"""What a training leaves behind: its run is loaded, its model is evaluated, predicts images, is exported."""
