@@ -35,7 +35,7 @@ from etlrun.machine import cores
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.run import model as models
 from etlrun.run.caches import keepers_of
-from etlrun.run.fit import whole_model
+from etlrun.run.whole import whole_model
 from etlrun.run.session import contexts_of, opened
 from etlrun.sources.base import Source
 from etlrun.stages import STAGES

@@ -20,7 +20,7 @@ from etlrun.errors import ConfigError, Fault, did_you_mean, printable
 from etlrun.plan.hints import hint, hint_of_name
 from etlrun.plan.unused import Unused, unused, without
 from etlrun.stages import UNUSABLE, Stages
-from etlrun.stages.base import Stage, expectation, field_metadata
+from etlrun.stages.base import Stage, expectation, field_metadata, listed_stage
 from etlrun.stages.cache import Cache
 from etlrun.stages.dataset import Dataset, dataset_type
 from etlrun.stages.extract import Extract
@@ -185,7 +185,7 @@ class _Parser:
                 self.add(".".join([path, *halves[:1]]), "a string with an unpaired surrogate", "valid Unicode")
                 continue
             owner, keys = _owner(stage_type, [str(key) for key in detail["loc"]])
-            where = ".".join([path, *keys])
+            where = ".".join([path, *keys]).replace(".[", "[")
             if where in seen:
                 continue
             seen.add(where)
@@ -286,7 +286,10 @@ def _found(block: Mapping[str, Any], keys: list[str]) -> str:
 def _value(block: Mapping[str, Any], keys: list[str]) -> Any:
     value: Any = block
     for key in keys:
-        value = value.get(key, _ABSENT) if isinstance(value, Mapping) else _ABSENT
+        if key.startswith("[") and isinstance(value, list | tuple):
+            value = value[int(key[1:-1])]
+        else:
+            value = value.get(key, _ABSENT) if isinstance(value, Mapping) else _ABSENT
     return value
 
 
@@ -297,4 +300,8 @@ def _owner(stage_type: type[Stage], location: list[str]) -> tuple[type[Stage], l
     if len(location) > 1 and isinstance(nested, type) and issubclass(nested, Stage):
         inner, deeper = _owner(nested, location[1:])
         return inner, keys + deeper
+    listed = listed_stage(nested)
+    if listed is not None and location[2:]:
+        inner, deeper = _owner(listed, location[2:])
+        return inner, [*keys, f"[{location[1]}]", *deeper]
     return stage_type, keys

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.plan.plan import Plan, PlannedStage, keeps_file_order, reads_features
+from etlrun.plan.plan import Plan, PlannedStage, keeps_file_order, parts_of, reads_features
 from etlrun.plan.spec import RunSpec, bare
 from etlrun.plan.unused import leaves
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
 from etlrun.stages.dataset import Dataset, TfdsDataset
 from etlrun.stages.extract import Shards
 from etlrun.stages.load import Batch, Load, Shuffle
+from etlrun.stages.phases import Phase
 
 PIPELINES = ("train", "validation")
 _BY_NAME = (("extract", ORDER), ("cache", SPEED), ("model", TRAINING), ("trainer", TRAINING), ("profile", SPEED))
@@ -131,6 +132,9 @@ def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
             changes = DATA if is_lossy else ORDER if is_order else kind
             since, note = (_CACHE, "one of the two holds JPEGs: see cache.codec") if is_lossy else ("", "")
             yield Difference(path=group, old=names[0], new=names[1], kind=changes, since=since, note=note)
+    phases = [spec.fit.phases for spec in (old, new) if spec.fit is not None]
+    if len({len(of or ()) for of in phases}) > 1:
+        yield _difference(Phase.path, *phases, TRAINING)
     if old.extract.random and new.extract.random and old.trainer.seed != new.trainer.seed:
         yield _difference(f"{Shards.key('shuffle_files')}.seed", old.trainer.seed, new.trainer.seed, ORDER)
     if old.load.shuffles and new.load.shuffles and old.trainer.seed != new.trainer.seed:
@@ -162,7 +166,7 @@ def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, Kind]]:
     blocks += [(step.path, step) for steps in _lists(spec).values() for step in steps]
     blocks += [("cache", spec.cache)] if spec.cache.keeps else []
     blocks += [("load", spec.load), ("model", spec.model), ("trainer", spec.trainer)]
-    blocks += [(of.path, of) for of in (spec.fit.early_stopping, spec.fit.schedule)] if spec.fit is not None else []
+    blocks += [(of.path, of) for of in parts_of(spec.fit)] if spec.fit is not None else []
     blocks += [("profile", spec.profile), ("measure", spec.measure)]
     return {
         f"{path}.{parameter.name}": (parameter.value, parameter.kind)
@@ -232,7 +236,7 @@ def _reported_otherwise(old: RunSpec, new: RunSpec) -> set[str]:
     """Return the keys whose differences are reported as other stages."""
     names = ["steps"] if None in (old.dataset.eval_split, new.dataset.eval_split) else ["steps", "eval_steps"]
     lists = {f"{new.transform.block}.{name}" for name in names}
-    return {f"{group}.name" for group, _ in _BY_NAME} | lists
+    return {f"{group}.name" for group, _ in _BY_NAME} | lists | {Phase.path}
 
 
 def _uncounted(old: Mapping[str, Any], new: Mapping[str, Any], reported: set[str]) -> Iterator[Difference]:
@@ -277,7 +281,9 @@ def _doubts(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
 def _ends_elsewhere(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> bool:
     """Return whether epochs of `steps_per_epoch` end at different examples, or after a different number of epochs."""
     spans = [
-        (fit.steps_per_epoch, fit.epochs, fit.early_stopping.patience) for fit in (old.fit, new.fit) if fit is not None
+        (fit.steps_per_epoch, fit.all_epochs, fit.early_stopping.patience)
+        for fit in (old.fit, new.fit)
+        if fit is not None
     ]
     may_stop = TRAINING in kinds and any(patience is not None for _, _, patience in spans)
     return any(steps is not None for steps, _, _ in spans) and (len(set(spans)) > 1 or may_stop)
