@@ -10,14 +10,20 @@ import keras
 import numpy as np
 import pytest
 
+from etlrun.config.grid import resolve
+from etlrun.config.request import Request
+from etlrun.eject.program import ejected, versions
 from etlrun.record import page as pages
 from etlrun.run.callbacks import EpochRecorder
+from etlrun.stages import STAGES
+from tests.quick import shallow
 from tests.runs import are_equal, events_of, losses_of, run_here, small, summary_of, variables_of
+from tests.test_eject import loaded
 
 PHASES = "trainer.phases=[{epochs: 2}, {epochs: 2, unfreeze: 6, learning_rate: 0.01}]"
 BASE = ("trainer.epochs=null", PHASES, "load.batch_size=6", "trainer.checkpoint_every_steps=3")
-NONE, FEATURES = ("cache=none",), ("cache=memory", "cache.at=features")
-END = ("trainer.ema_momentum=0.8", "trainer.schedule.name=cosine", "trainer.checkpoint_best=val_loss")
+OTHERS = ("trainer.ema_momentum=0.8", "trainer.schedule.name=cosine", "trainer.checkpoint_best=val_loss")
+NONE, FEATURES = ("cache=none", *OTHERS), ("cache=memory", "cache.at=features", *OTHERS)
 
 
 def words(tiny: Path, *overrides: str) -> list[str]:
@@ -44,3 +50,98 @@ def test_cached_features_serve_the_frozen_phase(whole: Callable[[tuple[str, ...]
     assert cached["cache"]["at"] == "features"
     assert cached["cache"]["pipelines"]["train"]["held_bytes"] > 38 * 1280 * 4
     assert "The verdict and the stages are those from phase 2 on, which reads images." in cached["remarks"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "epochs", "steps"),
+    [
+        pytest.param(FEATURES, 1, 5, id="phase 1, inside an epoch"),
+        pytest.param(NONE, 2, 1, id="between phases"),
+        pytest.param(FEATURES, 2, 5, id="phase 2, inside its first epoch"),
+        pytest.param(NONE, 3, 5, id="phase 2, inside its second epoch"),
+    ],
+)
+def test_a_run_goes_on_to_the_bit(
+    overrides: tuple[str, ...],
+    epochs: int,
+    steps: int,
+    whole: Callable[[tuple[str, ...]], Path],
+    tiny: Path,
+    tmp_path: Path,
+) -> None:
+    undisturbed, stopped, resumed = whole(overrides), tmp_path / "stopped", tmp_path / "resumed"
+    step = EpochRecorder.on_train_batch_end
+
+    def stops(self: EpochRecorder, batch: int, logs: Any = None) -> None:
+        step(self, batch, logs)
+        if len(self.record.summary.epochs) == epochs and batch + 1 == steps:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EpochRecorder, "on_train_batch_end", stops)
+        assert run_here(stopped, words(tiny, *overrides))[0] == 130
+    assert run_here(resumed, [*words(tiny, *overrides), f"trainer.resume={stopped}"])[0] == 0
+    found, wanted = summary_of(resumed), summary_of(undisturbed)
+    assert found["epochs"][epochs]["resumed_steps"] == (3 if steps > 3 else 0)
+    assert losses_of(found) == losses_of(wanted)
+    assert are_equal(variables_of(resumed), variables_of(undisturbed))
+    assert found["phases"] == wanted["phases"]
+    assert [epoch["phase"] for epoch in found["epochs"]] == [1, 1, 2, 2]
+
+
+def test_the_record_has_the_phases(whole: Callable[[tuple[str, ...]], Path]) -> None:
+    folder = whole(NONE)
+    summary, page = summary_of(folder), pages.html(folder) or ""
+    head, more = 1280 * 2 + 2, 16 * 8 + 8 * 1280
+    first = {"phase": 1, "first_epoch": 1, "last_epoch": 2, "unfreeze": None, "learning_rate": 0.001}
+    second = {"phase": 2, "first_epoch": 3, "last_epoch": 4, "unfreeze": "6", "learning_rate": 0.01}
+    assert summary["phases"] == [
+        {**first, "trainable_parameters": head},
+        {**second, "trainable_parameters": head + more},
+    ]
+    begun = [event for event in events_of(folder) if event["event"] in ("phase_began", "epoch")]
+    assert [event["event"] for event in begun] == ["phase_began", "epoch", "epoch"] * 2
+    assert [event["phase"] for event in begun] == [1, 1, 1, 2, 2, 2]
+    accuracies = [epoch["val_accuracy"] for epoch in summary["epochs"]]
+    best = 3 if accuracies[2] >= accuracies[3] else 4
+    line = (
+        f"epochs 3 to 4, base trained: last 6 layers, {head + more:,} parameters, learning rate 0.01: "
+        f"val accuracy {accuracies[3]:.4f} at its end, best {max(accuracies[2:]):.4f} in epoch {best}"
+    )
+    assert f"- phase     2: {line}\n" in (folder / "report.md").read_text()
+    assert f"<dt>phase 2</dt><dd>{line}</dd>" in page
+    assert "Phase 2 begins with epoch 3." in page
+
+
+def test_batch_normalizations_stay_as_they_were(whole: Callable[[tuple[str, ...]], Path]) -> None:
+    folder = whole(NONE)
+    saved = keras.models.load_model(folder / "model.keras").layers[-2]
+    trained = [layer.name for layer in saved.layers if layer.trainable and layer.weights]
+    assert trained == ["expanded_conv_project", "Conv_1"]
+    frozen = [layer for layer in saved.layers if isinstance(layer, keras.layers.BatchNormalization)]
+    assert len(frozen) == 4
+    for layer in frozen:
+        gamma, beta, mean, variance = layer.get_weights()
+        assert (gamma == 1).all() and (beta == 0).all() and (mean == 0).all() and (variance == 1).all()  # noqa: PT018
+
+
+@pytest.mark.parametrize(("overrides", "tolerance"), [(NONE, 0.0), (FEATURES, 1e-4)], ids=["images", "features"])
+def test_a_program_reaches_the_losses(
+    overrides: tuple[str, ...],
+    tolerance: float,
+    whole: Callable[[tuple[str, ...]], Path],
+    tiny: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shallow(monkeypatch)
+    given = words(tiny, *overrides)
+    plan = resolve(Request(overrides=given), STAGES).plan
+    histories = [of.history for of in loaded(ejected(plan, given, versions()), tmp_path).train()]
+    found = [
+        [history[key][epoch] for key in ("loss", "accuracy", "val_loss", "val_accuracy")]
+        for history in histories
+        for epoch in range(2)
+    ]
+    np.testing.assert_allclose(found, losses_of(summary_of(whole(overrides))), atol=tolerance, rtol=0)
