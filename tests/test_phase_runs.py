@@ -52,39 +52,29 @@ def test_cached_features_serve_the_frozen_phase(whole: Callable[[tuple[str, ...]
     assert "The verdict and the stages are those from phase 2 on, which reads images." in cached["remarks"]
 
 
-@pytest.mark.parametrize(
-    ("overrides", "epochs", "steps"),
-    [
-        pytest.param(FEATURES, 1, 5, id="phase 1, inside an epoch"),
-        pytest.param(NONE, 2, 1, id="between phases"),
-        pytest.param(FEATURES, 2, 5, id="phase 2, inside its first epoch"),
-        pytest.param(NONE, 3, 5, id="phase 2, inside its second epoch"),
-    ],
-)
-def test_a_run_goes_on_to_the_bit(
-    overrides: tuple[str, ...],
-    epochs: int,
-    steps: int,
-    whole: Callable[[tuple[str, ...]], Path],
-    tiny: Path,
-    tmp_path: Path,
+def test_a_run_that_is_stopped_again_and_again_ends_to_the_bit(
+    whole: Callable[[tuple[str, ...]], Path], tiny: Path, tmp_path: Path
 ) -> None:
-    undisturbed, stopped, resumed = whole(overrides), tmp_path / "stopped", tmp_path / "resumed"
-    step = EpochRecorder.on_train_batch_end
+    """Inside phase 1, between the phases, and inside both epochs of phase 2, of which no checkpoint is there at first."""
+    places = {"phase_1": (1, 5, 0), "between": (2, 1, 3), "phase_2": (2, 5, 0), "later": (3, 5, 3), "end": (9, 9, 3)}
+    step, given = EpochRecorder.on_train_batch_end, words(tiny, *FEATURES)
+    for name, (epochs, steps, resumed_steps) in places.items():
 
-    def stops(self: EpochRecorder, batch: int, logs: Any = None) -> None:
-        step(self, batch, logs)
-        if len(self.record.summary.epochs) == epochs and batch + 1 == steps:
-            raise KeyboardInterrupt
+        def stops(self: EpochRecorder, batch: int, logs: Any = None, *, at: Any = (epochs, steps)) -> None:
+            step(self, batch, logs)
+            if (len(self.record.summary.epochs), batch + 1) == at:
+                raise KeyboardInterrupt
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EpochRecorder, "on_train_batch_end", stops)
-        assert run_here(stopped, words(tiny, *overrides))[0] == 130
-    assert run_here(resumed, [*words(tiny, *overrides), f"trainer.resume={stopped}"])[0] == 0
-    found, wanted = summary_of(resumed), summary_of(undisturbed)
-    assert found["epochs"][epochs]["resumed_steps"] == (3 if steps > 3 else 0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(EpochRecorder, "on_train_batch_end", stops)
+            assert run_here(tmp_path / name, given)[0] == (0 if name == "end" else 130)
+        given = [*words(tiny, *FEATURES), f"trainer.resume={tmp_path / name}"]
+        if name not in ("phase_1", "phase_2"):
+            done = summary_of(tmp_path / name)["epochs"]
+            assert done[{"between": 1, "later": 2, "end": 3}[name]]["resumed_steps"] == resumed_steps
+    found, wanted = summary_of(tmp_path / "end"), summary_of(whole(FEATURES))
     assert losses_of(found) == losses_of(wanted)
-    assert are_equal(variables_of(resumed), variables_of(undisturbed))
+    assert are_equal(variables_of(tmp_path / "end"), variables_of(whole(FEATURES)))
     assert found["phases"] == wanted["phases"]
     assert [epoch["phase"] for epoch in found["epochs"]] == [1, 1, 2, 2]
 

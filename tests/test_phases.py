@@ -13,7 +13,7 @@ from etlrun.plan.schema import schema
 from etlrun.review.difference import compare
 from etlrun.stages import STAGES
 from etlrun.stages.applications import APPLICATIONS, unfreeze
-from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import plan_of, refusal_of_plan, refusal_of_request, refusal_of_spec
 
 FROZEN = ("model=mobilenet_v2", "trainer.epochs=null")
 TWO = "trainer.phases=[{epochs: 3}, {epochs: 5, unfreeze: last_block, learning_rate: 1e-5}]"
@@ -50,16 +50,19 @@ FAULTS = {
         "trainer.phases[0].unfreeze: found 3; expected null in the first phase, which trains the head on the frozen "
         "base\n    -> put a phase without it first, or train the base from the start: model.trainable=true"
     ),
-    ("trainer=drain", "+trainer.phases=[{epochs: 1}]"): (
-        "trainer.phases: found an unknown key; expected one of the keys seconds, epochs, seed\n"
-        "    -> choose trainer=fit, which has it"
-    ),
 }
 
 
 @pytest.mark.parametrize("words", FAULTS, ids=" ".join)
 def test_what_is_no_list_of_phases_is_refused(words: tuple[str, ...]) -> None:
     assert refusal_of_spec(*words) == FAULTS[words]
+
+
+def test_a_pipeline_alone_has_no_phases() -> None:
+    assert refusal_of_request("trainer=drain", "trainer.phases=[{epochs: 1}]") == (
+        "trainer.phases: found an unknown key; expected one of the keys seconds, epochs, seed\n"
+        "    -> choose trainer=fit, which has it"
+    )
 
 
 RULES = {
