@@ -25,9 +25,9 @@ from benchmarks.decoding import TURBO
 from benchmarks.ladder import base_of, built
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.machine import cores
 from etlrun.run.session import opened
 from etlrun.stages import STAGES
+from etlrun.system.machine import cores
 
 SIDES: Mapping[str, tuple[str, ...]] = {
     "tensorflow": (),

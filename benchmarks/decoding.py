@@ -31,10 +31,10 @@ from PIL import Image
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
-from etlrun.machine import cores
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
+from etlrun.system.machine import cores
 
 BATCH_SIZE, SHUFFLE_BUFFER, SIDE = 32, 1024, 224
 TURBO = "transform.decode.library=turbo"

@@ -27,10 +27,10 @@ from PIL import Image
 
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.examine.doctor import diagnosed
-from etlrun.examine.doctor_image import look_at
-from etlrun.examine.doctor_pairs import near
-from etlrun.examine.doctor_scan import LOOKED
+from etlrun.datasets.examine.doctor import diagnosed
+from etlrun.datasets.examine.doctor_image import look_at
+from etlrun.datasets.examine.doctor_pairs import near
+from etlrun.datasets.examine.doctor_scan import LOOKED
 from etlrun.stages import STAGES
 
 

@@ -27,9 +27,9 @@ from pathlib import Path
 from benchmarks.processes import summary_of
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.machine import cores
 from etlrun.stages import STAGES
 from etlrun.stages.model import Emulated
+from etlrun.system.machine import cores
 
 SIDES = {
     "naive": ("experiment=naive",),

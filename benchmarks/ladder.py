@@ -31,14 +31,14 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Backbone
-from etlrun.machine import cores
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.run import model as models
 from etlrun.run.caches import keepers_of
-from etlrun.run.whole import whole_model
 from etlrun.run.session import contexts_of, opened
+from etlrun.run.whole import whole_model
 from etlrun.sources.base import Source
 from etlrun.stages import STAGES
+from etlrun.system.machine import cores
 
 SIDES: Mapping[str, tuple[str, ...]] = {
     "uncached": ("cache=none",),

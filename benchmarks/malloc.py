@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.decoding import TURBO
 from benchmarks.processes import summary_of
-from etlrun.machine import cores
+from etlrun.system.machine import cores
 
 HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**35), "MALLOC_TOP_PAD_": str(2**26)}

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from etlrun.machine import cores
+from etlrun.system.machine import cores
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPERIMENTS = 20

@@ -29,8 +29,8 @@ from typing import Any
 
 from benchmarks.decoding import TURBO
 from benchmarks.processes import summary_of
-from etlrun.machine import cores
 from etlrun.sources.content import Shard, starts_of
+from etlrun.system.machine import cores
 
 NAME, VERSION = "cats_vs_dogs", "4.0.1"
 SIDES: Mapping[str, tuple[str, ...]] = {

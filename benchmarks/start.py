@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from etlrun.machine import cores
+from etlrun.system.machine import cores
 
 ROOT = Path(__file__).resolve().parents[1]
 MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")

@@ -14,7 +14,6 @@ from etlrun.cli import diff
 from etlrun.config import grid
 from etlrun.config import request as compose
 from etlrun.config.request import Request
-from etlrun.errors import ConfigError
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import RunSpec, parse
@@ -25,6 +24,7 @@ from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import EarlyStopping, Schedule, Trainer
+from etlrun.system.errors import ConfigError
 from tests import steps
 
 CONF = Path(__file__).resolve().parent.parent / "conf"

@@ -28,7 +28,7 @@ LONGEST = (
 
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: many tests wait for processes of their own, and for accelerators."""
-    from etlrun.machine import cores
+    from etlrun.system.machine import cores
 
     return cores() + 1
 

@@ -14,9 +14,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import get_args
 
-from etlrun.measure.compare import BETTER, TIED, WORSE
 from etlrun.record.findings import Kind
 from etlrun.results.shown import HEADER
+from etlrun.review.gains import BETTER, TIED, WORSE
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

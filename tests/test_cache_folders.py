@@ -8,7 +8,7 @@ import pytest
 
 from etlrun.cache.store import Store
 from etlrun.cli import main as cli
-from etlrun.errors import WorldError
+from etlrun.system.errors import WorldError
 from tests.runs import emulated
 from tests.stores import KEY, PICTURES, keeper_of, published, tree
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from etlrun import locks
 from etlrun.cache.store import Store
 from etlrun.cli import main as cli
-from etlrun.errors import WorldError
 from etlrun.record.locks import held
+from etlrun.system import locks
+from etlrun.system.errors import WorldError
 from tests.stores import KEY, PICTURES, keeper_of, published
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from etlrun.cache.parts import BrokenError, Manifest, checksum
 from etlrun.cache.store import Claim, Opened, Store
-from etlrun.errors import WorldError
+from etlrun.system.errors import WorldError
 from tests.stores import KEY, PICTURES, keeper_of, published
 
 RNG = np.random.default_rng(0)

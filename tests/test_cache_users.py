@@ -34,7 +34,7 @@ def start(user: int, folder: Path, code: str, umask: int = 0o022) -> subprocess.
 import os, sys, zipfile
 {"import rich._emoji_codes; from etlrun.cli import cache, main as cli" if "cli." in code else ""}
 from etlrun.cache.store import Store
-from etlrun.errors import WorldError
+from etlrun.system.errors import WorldError
 from tests.stores import KEY, PICTURES, keeper_of, published
 "".encode("cp437")
 os.setgroups([]); os.setgid({user}); os.setuid({user}); os.umask({umask}); os.chdir("/")

@@ -11,7 +11,7 @@ import pytest
 from etlrun.cache.store import Store
 from etlrun.cli import main as cli
 from etlrun.cli.cache import main as caches_command
-from etlrun.errors import WorldError
+from etlrun.system.errors import WorldError
 from tests.runs import emulated, run_here
 
 Captured = pytest.CaptureFixture[str]

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli import check
-from etlrun.errors import ConfigError
 from etlrun.review.check import check as checked
 from etlrun.review.folders import working_tree
 from etlrun.stages import STAGES
+from etlrun.system.errors import ConfigError
 from tests.configs import CONF, EXPERIMENTS, TRAINER_KEYS
 from tests.repository import OTHER, SMALL, TRANSFORM
 

@@ -13,12 +13,12 @@ from markdown_it import MarkdownIt
 
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.errors import WorldError
 from etlrun.results import data, report
 from etlrun.results.collect import collect
 from etlrun.results.results import Results
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger
+from etlrun.system.errors import WorldError
 
 
 def epoch(rate: float = 1000.0, **values: Any) -> dict[str, Any]:

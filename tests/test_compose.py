@@ -5,8 +5,8 @@ import pytest
 from etlrun.config import grid
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.errors import ConfigError
 from etlrun.stages import STAGES
+from etlrun.system.errors import ConfigError
 from tests.configs import TRAINER_KEYS, plan_of, refusal_of_request
 
 OWN_TRANSFORM = """\

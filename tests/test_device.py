@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from etlrun.machine import cores, rounded
 from etlrun.run import backend
+from etlrun.system.machine import cores, rounded
 from tests.drivers import with_gpus
 from tests.runs import emulated, finish, run_here, small, start
 from tests.test_backends import needs_jax

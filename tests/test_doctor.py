@@ -10,9 +10,9 @@ import tensorflow as tf
 from PIL import Image
 
 from etlrun.cli import main as cli
-from etlrun.examine.doctor_image import look_at
-from etlrun.examine.doctor_pairs import near
-from etlrun.examine.doctor_scan import LOOKED
+from etlrun.datasets.examine.doctor_image import look_at
+from etlrun.datasets.examine.doctor_pairs import near
+from etlrun.datasets.examine.doctor_scan import LOOKED
 from tests.pages import chromium, opened
 
 RANDOM = np.random.default_rng(0)

@@ -14,10 +14,10 @@ from PIL import Image
 from etlrun.cli import main as cli
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.examine.doctor import Diagnosis, diagnosed
-from etlrun.examine.doctor_page import html
-from etlrun.examine.doctor_pairs import BITS, near
-from etlrun.examine.doctor_scan import LOOKED, SAMPLES
+from etlrun.datasets.examine.doctor import Diagnosis, diagnosed
+from etlrun.datasets.examine.doctor_page import html
+from etlrun.datasets.examine.doctor_pairs import BITS, near
+from etlrun.datasets.examine.doctor_scan import LOOKED, SAMPLES
 from etlrun.stages import STAGES
 from tests.pictures import damaged, jpeg, truncate, with_feature
 
@@ -158,7 +158,7 @@ def test_the_nearest_image_is_that_of_all_pairs(monkeypatch: pytest.MonkeyPatch)
         bits[5] = 64
         if min(bits) <= BITS:
             wanted.append([row, bits.index(min(bits)), min(bits)])
-    monkeypatch.setattr("etlrun.examine.doctor_pairs._COLUMNS", 64)
+    monkeypatch.setattr("etlrun.datasets.examine.doctor_pairs._COLUMNS", 64)
     told: list[int] = []
     assert near(first, second, told.append).tolist() == wanted
     assert 50 < len(wanted) <= 198

@@ -8,9 +8,9 @@ import pytest
 
 from etlrun.cache.store import Store
 from etlrun.cli.multirun import multirun
-from etlrun.errors import ConfigError, WorldError
 from etlrun.record.locks import held
 from etlrun.sweep.ledger import Ledger
+from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import plan_of
 from tests.forked import Forked
 from tests.pictures import damaged, int_feature, with_feature

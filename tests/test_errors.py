@@ -1,6 +1,6 @@
 import pytest
 
-from etlrun.errors import ConfigError, EtlrunError, Fault, WorldError, describe, did_you_mean, headline
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, describe, did_you_mean, headline
 
 PLAIN = Fault(where="trainer.epochs", found="0", expected="a positive integer")
 WITH_REMEDY = Fault(where="cache.name", found="'disc'", expected="one of none, disk", remedy="did you mean `disk`?")

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from etlrun import machine
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
-from etlrun.machine import calls_here
 from etlrun.plan import render
 from etlrun.review.difference import compare
 from etlrun.run.backend import seed_all
 from etlrun.stages import STAGES
+from etlrun.system import machine
+from etlrun.system.machine import calls_here
 from tests.configs import plan_of, refusal_of_spec
 from tests.pipelines import training_pipeline
 from tests.runs import emulated, run_here, small

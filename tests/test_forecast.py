@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from etlrun import machine
+from etlrun.system import machine
 from tests.runs import emulated, run_here
 
 PICTURE = 32 * 32 * 3 + 8 + 64

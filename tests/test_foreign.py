@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.errors import EtlrunError
 from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
 from etlrun.sources.content import Content, Shard
@@ -19,6 +18,7 @@ from etlrun.sources.labels import labels_of
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import Dataset
+from etlrun.system.errors import EtlrunError
 from tests.own import examples, prepared, refused, write_records
 from tests.pictures import jpeg
 

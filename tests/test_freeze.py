@@ -7,9 +7,9 @@ import yaml
 
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.errors import WorldError
 from etlrun.record import autotune as freeze
 from etlrun.stages import STAGES
+from etlrun.system.errors import WorldError
 from tests.runs import emulated, run_here, summary_of
 
 

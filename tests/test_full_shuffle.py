@@ -12,12 +12,12 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from etlrun.errors import ConfigError, WorldError
 from etlrun.plan.plan import Plan
 from etlrun.review.difference import compare
 from etlrun.sources.content import Shard, starts_of
 from etlrun.sources.numbered import Numbered
 from etlrun.stages.load import FullShuffle
+from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import plan_of
 from tests.pictures import NUM_EXAMPLES
 from tests.pipelines import as_bytes, training_pipeline

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from etlrun.machine import cores
-from etlrun.prepare.identical import DIGEST, digest_of, identical
-from etlrun.prepare.source import Entry
-from etlrun.prepare.splits import Image, duplicates
-from etlrun.prepare.threads import in_order
+from etlrun.datasets.prepare.identical import DIGEST, digest_of, identical
+from etlrun.datasets.prepare.source import Entry
+from etlrun.datasets.prepare.splits import Image, duplicates
+from etlrun.datasets.prepare.threads import in_order
+from etlrun.system.machine import cores
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 300])

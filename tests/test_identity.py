@@ -126,13 +126,13 @@ def test_the_code_that_makes_the_examples_is_a_part_of_the_key(
     assert [name for name in before if name.startswith("code ")] == [
         "code etlrun.graph.datasets",
         "code etlrun.graph.parallel",
-        "code etlrun.machine",
         "code etlrun.sources.base",
         "code etlrun.sources.tfds",
         "code etlrun.stages.base",
         "code etlrun.stages.extract",
         "code etlrun.stages.image",
         "code etlrun.stages.step",
+        "code etlrun.system.machine",
     ]
     monkeypatch.setattr(Resize, "op", staticmethod(lambda image, **_: image))
     after = identity_of(tiny, place)

@@ -9,12 +9,12 @@ import pytest
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.eject.program import ejected, versions
-from etlrun.errors import ConfigError
 from etlrun.run.backend import seed_all
 from etlrun.run.balanced import BalancedCrossentropy
 from etlrun.stages import STAGES
 from etlrun.stages.balance import balanced
 from etlrun.stages.load import SampleByClass
+from etlrun.system.errors import ConfigError
 from tests.own import image
 from tests.quick import shallow
 from tests.runs import losses_of, run_here

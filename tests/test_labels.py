@@ -10,13 +10,13 @@ from etlrun.cli import main as cli
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.eject.program import ejected, versions
-from etlrun.errors import WorldError
 from etlrun.plan.plan import Plan
 from etlrun.record.record import Record
 from etlrun.run.session import prepared as prepared_run
 from etlrun.sources.labels import counts_of, labels_of
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
+from etlrun.system.errors import WorldError
 from tests.own import image, of_folder, of_records, prepared, records, write_photos, write_records
 from tests.test_eject import loaded
 

@@ -7,9 +7,9 @@ import pytest
 
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.errors import WorldError
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger
+from etlrun.system.errors import WorldError
 
 REQUEST: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
 

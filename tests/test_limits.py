@@ -3,7 +3,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from etlrun.machine import free_disk_bytes, free_memory_bytes
+from etlrun.system.machine import free_disk_bytes, free_memory_bytes
 
 
 def group(root: Path, mount: str, name: str, files: dict[str, str]) -> None:

@@ -10,11 +10,11 @@ import pytest
 from etlrun.cli import main as cli
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.errors import EtlrunError
 from etlrun.sources import listing
 from etlrun.sources.listing import listed
 from etlrun.sources.on_disk import examples
 from etlrun.stages import STAGES
+from etlrun.system.errors import EtlrunError
 
 CLASSES = ("a cat", "dög")
 

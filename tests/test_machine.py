@@ -1,7 +1,7 @@
 import pytest
 
-from etlrun.machine import Gpu, driver_gpus, gpu_ids, visible_gpus
 from etlrun.measure.resources import GpuUse
+from etlrun.system.machine import Gpu, driver_gpus, gpu_ids, visible_gpus
 from tests.drivers import with_gpus, without_driver
 
 FIRST = Gpu(index=0, uuid="GPU-0000", name="Tesla T4")

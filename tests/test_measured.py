@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from etlrun.cli import diff
-from etlrun.errors import WorldError
 from etlrun.record import record as records
 from etlrun.record.summary import COMPLETED
+from etlrun.system.errors import WorldError
 from tests.configs import composed
 
 

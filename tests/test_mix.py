@@ -10,13 +10,13 @@ import tensorflow as tf
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.eject.program import ejected, versions
-from etlrun.errors import ConfigError
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import staged
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 from etlrun.stages.mix import Mix, beta, mixed_accuracy, mixed_crossentropy
+from etlrun.system.errors import ConfigError
 from tests.configs import plan_of
 from tests.own import batches, of_folder
 from tests.pipelines import as_bytes

@@ -11,7 +11,6 @@ import pytest
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.eject.program import ejected, versions
-from etlrun.errors import ConfigError
 from etlrun.plan.training import past_classes, warmup_past
 from etlrun.record.summary import Epoch
 from etlrun.run.balanced import BalancedCrossentropy
@@ -22,6 +21,7 @@ from etlrun.run.optimizer import learning_rate, optimizer
 from etlrun.stages import STAGES
 from etlrun.stages.mix import mixed_top_accuracy
 from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import ConfigError
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec, spec_of
 from tests.quick import shallow
 from tests.runs import are_equal, losses_of, run_here, small, summary_of, variables_of

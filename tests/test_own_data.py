@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from etlrun.eject.program import ejected, versions
-from etlrun.errors import EtlrunError, WorldError
 from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
 from etlrun.plan.plan import Plan
@@ -16,6 +15,7 @@ from etlrun.run.caches import keepers_of
 from etlrun.run.session import contexts_of, prepared
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.sources.open import open_source
+from etlrun.system.errors import EtlrunError, WorldError
 from tests.own import PETS, batches, image, of_folder, of_records, records
 from tests.pipelines import as_bytes
 from tests.test_eject import loaded

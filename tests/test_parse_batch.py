@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from etlrun.eject.program import ejected, versions
-from etlrun.errors import ConfigError
 from etlrun.run.caches import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
+from etlrun.system.errors import ConfigError
 from tests.configs import plan_of
 from tests.own import batches, of_folder, of_records, records
 from tests.pipelines import as_bytes

@@ -55,7 +55,7 @@ def test_cached_features_serve_the_frozen_phase(whole: Callable[[tuple[str, ...]
 def test_a_run_that_is_stopped_again_and_again_ends_to_the_bit(
     whole: Callable[[tuple[str, ...]], Path], tiny: Path, tmp_path: Path
 ) -> None:
-    """Inside phase 1, between the phases, and inside both epochs of phase 2, of which no checkpoint is there at first."""
+    """Inside phase 1, between the phases, and inside both epochs of phase 2."""
     places = {"phase_1": (1, 5, 0), "between": (2, 1, 3), "phase_2": (2, 5, 0), "later": (3, 5, 3), "end": (9, 9, 3)}
     step, given = EpochRecorder.on_train_batch_end, words(tiny, *FEATURES)
     for name, (epochs, steps, resumed_steps) in places.items():

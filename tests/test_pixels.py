@@ -8,7 +8,7 @@ import pytest
 
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.examine.doctor_image import look_at
+from etlrun.datasets.examine.doctor_image import look_at
 from etlrun.graph.build import Pipeline
 from etlrun.plan.plan import Plan
 from etlrun.run.session import contexts_of

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import tensorflow_datasets as tfds
 
-from etlrun.locks import alone
-from etlrun.prepare import shards, work
+from etlrun.datasets.prepare import shards, work
+from etlrun.system.locks import alone
 from tests.disks import fill, mounted
 from tests.own import content, examples, labelled, prepared, refused, stamps, write_photos
 from tests.runs import emulated, run_here

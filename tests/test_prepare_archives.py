@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.prepare import archives, members
-from etlrun.prepare.work import Work
+from etlrun.datasets.prepare import archives, members
+from etlrun.datasets.prepare.work import Work
 from tests.own import content, prepared, refused, stamps, write_photos
 from tests.pictures import jpeg
 

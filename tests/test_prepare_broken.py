@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from PIL import Image
 
-from etlrun.prepare import check
+from etlrun.datasets.prepare import check
 from tests.own import examples, labelled, prepared, refused, write_photos
 from tests.pictures import jpeg
 

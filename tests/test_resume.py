@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from etlrun.config.request import Request
-from etlrun.errors import WorldError
 from etlrun.sources.open import open_source
+from etlrun.system.errors import WorldError
 from tests.configs import spec_of
 from tests.forked import forked
 from tests.pictures import damaged, int_feature, with_feature

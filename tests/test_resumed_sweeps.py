@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli.multirun import multirun
-from etlrun.errors import ConfigError, WorldError
 from etlrun.sweep.ledger import Ledger
+from etlrun.system.errors import ConfigError, WorldError
 from tests.sweeps import Sweep, ended, results_of
 
 

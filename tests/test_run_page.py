@@ -182,6 +182,16 @@ def test_a_loss_that_never_was_a_number_is_told_without_a_chart(tmp_path: Path) 
     assert "train loss: not a finite number in 1 of 1 epochs, first in 1. validation loss: not a" in html(tmp_path)
 
 
+def test_metrics_have_charts_as_loss_and_accuracy_have(tmp_path: Path) -> None:
+    measured = [{"f1": 0.25, "val_f1": 0.5, "top_2_accuracy": 1.0}, {"f1": 0.5, "val_f1": "NaN", "top_2_accuracy": 1.0}]
+    course(tmp_path, *(epoch(number, metrics=metrics) for number, metrics in enumerate(measured, 1)))
+    text = html(tmp_path)
+    assert re.findall(r"<h3>(.*)</h3>", text)[:4] == ["loss", "accuracy", "f1", "top 2 accuracy"]
+    assert "f1. train: 0.25 to 0.5, minimum 0.25, maximum 0.5; validation: 0.5 to 0.5, minimum 0.5, maximum 0.5" in text
+    assert "validation f1: not a finite number in 1 of 2 epochs, first in 2." in text
+    assert "top 2 accuracy. train: 1 to 1, minimum 1, maximum 1; validation: no value" in text
+
+
 def test_one_epoch_is_drawn_as_dots(tmp_path: Path) -> None:
     course(tmp_path, epoch(1))
     assert re.findall(r'<circle class="dot (\w+)"', html(tmp_path)) == ["first", "second"] * 2
@@ -232,7 +242,10 @@ def test_a_long_run_with_long_texts_has_a_small_page_that_is_made_at_once(tmp_pa
     record = whole(tmp_path / "run")
     long = {"overrides": ["x=" + "y" * 10**5], "remarks": ["z" * 10**4] * 100, "error": "e" * 10**5}
     usage = {"at_s": [*map(float, range(300))], "rss_bytes": [10**9 + 7 * n for n in range(300)], "cores": [1.25] * 300}
-    epochs = [epoch(number, loss=math.sin(number)) for number in range(1, 2001)]
+    many = [f"{of}top_{number}_accuracy" for of in ("", "val_") for number in range(2, 22)]
+    epochs = [
+        epoch(number, loss=math.sin(number), metrics=dict.fromkeys(many, math.cos(number))) for number in range(1, 2001)
+    ]
     record.update(epochs=epochs, usage=usage, **long, dataset={"name": "d", "classes": ["c" * 99] * 1000})
     (record.folder / "config.yaml").write_text("k: v\n" * 10**4)
     assert len(html(record.folder).encode()) < 200_000

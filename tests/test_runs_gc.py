@@ -9,10 +9,10 @@ import pytest
 
 from etlrun.cli import main as cli
 from etlrun.cli import runs
-from etlrun.errors import WorldError
 from etlrun.record.record import Record
 from etlrun.results.removal import Removal, collectable
 from etlrun.run.checkpoint import state_path
+from etlrun.system.errors import WorldError
 from tests.made import busy, made, saved, sweep
 
 

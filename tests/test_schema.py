@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
 from etlrun.cli import main as cli
-from etlrun.errors import ConfigError, Fault
 from etlrun.plan import schema as schemas
 from etlrun.plan.schema import schema
 from etlrun.plan.spec import GROUPS
@@ -24,6 +23,7 @@ from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map, Step
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.trainer import EarlyStopping
+from etlrun.system.errors import ConfigError, Fault
 from tests.configs import CONF, EXPERIMENTS, composed, yaml_files
 
 SCHEMA = schema(STAGES)

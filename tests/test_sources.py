@@ -9,11 +9,11 @@ import pytest
 from etlrun.cli import check
 from etlrun.config.grid import of, resolve
 from etlrun.config.request import Request, files_digest
-from etlrun.errors import ConfigError
 from etlrun.plan import render
 from etlrun.review.check import check as checked
 from etlrun.review.folders import working_tree
 from etlrun.stages import STAGES
+from etlrun.system.errors import ConfigError
 from tests.repository import OTHER, SMALL, TRANSFORM, Repository
 from tests.test_check import write
 

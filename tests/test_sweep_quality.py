@@ -14,7 +14,6 @@ import pytest
 from etlrun.cli.multirun import multirun
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.errors import ConfigError
 from etlrun.record.outcome import outcome
 from etlrun.record.summary import Summary
 from etlrun.results import report, shown
@@ -23,6 +22,7 @@ from etlrun.results.quality import qualities
 from etlrun.results.results import Quality, Results, Run
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger, RunKey
+from etlrun.system.errors import ConfigError
 from tests.sweeps import Sweep, ended
 
 VARIED = ("sweep.repeats=3", "sweep.vary_seed=true")

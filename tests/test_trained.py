@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from etlrun.graph.build import Pipeline
-from etlrun.locks import alone
 from etlrun.run import run as runs
 from etlrun.run.session import contexts_of
-from etlrun.trained.load import trained
-from etlrun.trained.numbered import Pass, opened
+from etlrun.run.trained.load import trained
+from etlrun.run.trained.numbered import Pass, opened
+from etlrun.system.locks import alone
 from tests.configs import plan_of
 from tests.pictures import damaged, int_feature, with_feature
 from tests.runs import config_of, emulated, small

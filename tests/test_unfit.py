@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from etlrun.config.jobs import Unfit
-from etlrun.errors import ConfigError
 from etlrun.sweep.ledger import Ledger
 from etlrun.sweep.unfit import describe, left_out
+from etlrun.system.errors import ConfigError
 from tests.configs import refusal_of_request
 from tests.sweeps import Sweep, ended, results_of
 from tests.test_grid import grid_of, jobs_of

@@ -13,7 +13,6 @@ import tensorflow as tf
 from etlrun.cache.store import folder_of
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
 from etlrun.graph.forecast import fits
 from etlrun.measure.work import Work
@@ -23,6 +22,7 @@ from etlrun.run.session import at_work, contexts_of, opened, prepared
 from etlrun.sources.corrupt import Losses
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
+from etlrun.system.errors import WorldError
 from tests import pictures
 from tests.runs import config_of, emulated, run_here, summary_of
 from tests.test_eject import of_tiny

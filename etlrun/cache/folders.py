@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from etlrun.cache.parts import INDEX, MANIFEST
-from etlrun.errors import WorldError
+from etlrun.system.errors import WorldError
 
 _KEY = "[0-9a-f]{20}"
 PUBLISHED, FILLING, GONE = (

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from etlrun.cache.parts import Array, BrokenError, Column, Manifest, Writer
 from etlrun.cache.store import Claim, Identity, Opened, Store, key_of
-from etlrun.errors import WorldError
+from etlrun.system.errors import WorldError
 
 READ, UNCACHED = 0, -1
 """Modes of a pass; a positive number is the number of an attempt to fill the cache."""

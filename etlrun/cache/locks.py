@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from etlrun.cache.folders import named
-from etlrun.locks import acquire, lock_of
+from etlrun.system.locks import acquire, lock_of
 
 
 def mark(path: Path) -> FileLock:

@@ -31,8 +31,8 @@ from etlrun.cache.entries import Entry
 from etlrun.cache.folders import FILLING, GONE, PUBLISHED, discard, files_of, named, unusable
 from etlrun.cache.locks import is_marked, mark, unmark
 from etlrun.cache.parts import MANIFEST, BrokenError, Manifest, Reader
-from etlrun.errors import WorldError
-from etlrun.locks import alone, lock_of
+from etlrun.system.errors import WorldError
+from etlrun.system.locks import alone, lock_of
 
 Identity = list[list[Any]]
 

@@ -16,11 +16,11 @@ from etlrun.cache.folders import strangers, unusable
 from etlrun.cache.store import Store
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.errors import ConfigError, Fault, WorldError, did_you_mean
 from etlrun.plan.plan import Plan
 from etlrun.stages import STAGES
 from etlrun.stages.cache import DiskCache
-from etlrun.terminal import print_table
+from etlrun.system.errors import ConfigError, Fault, WorldError, did_you_mean
+from etlrun.system.terminal import print_table
 
 _HEADER = ("key", "dataset", "elements", "examples", "MB", "created", "used", "state")
 

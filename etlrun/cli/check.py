@@ -10,11 +10,11 @@ from pathlib import Path
 from rich.console import Console
 
 from etlrun.config import request as requests
-from etlrun.errors import ConfigError, Fault
 from etlrun.review import golden
 from etlrun.review.check import Checked, check
 from etlrun.review.folders import working_tree
 from etlrun.review.lint import Advice, Machine, lint
+from etlrun.system.errors import ConfigError, Fault
 
 
 def main(arguments: list[str]) -> None:

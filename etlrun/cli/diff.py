@@ -11,13 +11,13 @@ from rich.console import Console
 
 from etlrun.cli.launch import refuse_unwritable
 from etlrun.cli.show import write
-from etlrun.errors import ConfigError, WorldError
 from etlrun.review import show
 from etlrun.review.folders import working_tree
 from etlrun.review.measured import Runs
 from etlrun.review.review import Images, Review, Reviewed, review
 from etlrun.review.sides import of_folders, resolve
 from etlrun.stages.base import DATA
+from etlrun.system.errors import ConfigError, WorldError
 
 _DIFFERS, _REFUSED = 1, ConfigError.status
 _NOW = "the working tree"
@@ -71,7 +71,7 @@ def _with_images(found: Review, folder: Path) -> Review:
 
 
 def _images(reviewed: Reviewed, folder: Path) -> Images:
-    from etlrun.examine.compare import before_and_after
+    from etlrun.datasets.examine.compare import before_and_after
 
     changes = [of for of in reviewed.comparison.differences if of.kind == DATA]
     pipeline = "validation" if all(of.pipelines == ("validation",) for of in changes) else "train"

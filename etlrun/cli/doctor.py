@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etlrun.cli.launch import refuse_unwritable
-from etlrun.machine import rounded
 from etlrun.plan.plan import Plan
-from etlrun.terminal import print_table
+from etlrun.system.machine import rounded
+from etlrun.system.terminal import print_table
 
 if TYPE_CHECKING:
-    from etlrun.examine.doctor import Diagnosis
+    from etlrun.datasets.examine.doctor import Diagnosis
 
 _SPLITS = ("dataset", "examples", "files", "broken", "bytes each", "width", "height", "aspect", "formats", "colours")
 
@@ -48,17 +48,14 @@ def doctor(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> N
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(None):
-        from etlrun.examine.doctor import diagnosed
-        from etlrun.examine.doctor_page import html
-        from etlrun.prepare.prepare import progress
-        from etlrun.sources.pixels import pillow_as_header_reader
+        from etlrun.datasets.examine.doctor import diagnosed
+        from etlrun.datasets.examine.doctor_page import write
+        from etlrun.datasets.prepare.prepare import progress
 
-        with progress() as begin, pillow_as_header_reader():
+        with progress() as begin:
             found = diagnosed(plan, begin, is_whole=known.all)
             if known.html is not None:
-                known.html.parent.mkdir(parents=True, exist_ok=True)
-                with known.html.open("w", encoding="utf-8") as file:
-                    file.writelines(html(found, shlex.join(["etlrun", "doctor", *arguments]), begin))
+                write(known.html, found, shlex.join(["etlrun", "doctor", *arguments]), begin)
     if known.format == "json":
         print(json.dumps(as_dict(found), indent=2))
     else:
@@ -115,7 +112,7 @@ def stats(plan: Plan) -> None:
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(None):
-        from etlrun.examine.stats import measured
+        from etlrun.datasets.examine.stats import measured
 
         mean, deviation, count = measured(plan)
     print(f"# Of {count:,} training images, pixels in [0, 1].\ntransform:\n  normalize:")

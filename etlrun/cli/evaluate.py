@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from etlrun.cli.launch import refuse_unwritable
 from etlrun.record import page
-from etlrun.terminal import number, print_table
+from etlrun.system.terminal import number, print_table
 
 if TYPE_CHECKING:
-    from etlrun.trained.evaluate import Evaluation
-    from etlrun.trained.scores import Share
+    from etlrun.run.trained.evaluate import Evaluation
+    from etlrun.run.trained.scores import Share
 
 _CLASSES = ("class", "examples", "predicted", "precision", "recall", "F1")
 _MISTAKES = ("loss", "class", "predicted", "probability", "place")
@@ -43,15 +43,15 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--format", choices=["text", "json"], default="text")
     known = parser.parse_intermixed_args(arguments)
-    from etlrun.trained.load import trained
+    from etlrun.run.trained.load import trained
 
     run = trained(known.run, known.overrides)
     refuse_unwritable(known.run, "RUN")
-    from etlrun.trained.model import ready  # starts TensorFlow, so only after the run has been checked
+    from etlrun.run.trained.model import ready  # starts TensorFlow, so only after the run has been checked
 
     with ready(run) as model:
-        from etlrun.trained.evaluate import evaluate, written
-        from etlrun.trained.page import html
+        from etlrun.run.trained.evaluate import evaluate, written
+        from etlrun.run.trained.page import html
 
         evaluated = evaluate(run, model, known.overrides)
         paths = written(run, evaluated, html(evaluated, shlex.join(["etlrun", "evaluate", *arguments])))

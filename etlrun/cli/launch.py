@@ -24,7 +24,6 @@ from omegaconf import DictConfig, read_write
 from etlrun.config.composer import plain, resolved
 from etlrun.config.jobs import Job
 from etlrun.config.request import VERSION_BASE, Request, composer, config_dir, with_hydra
-from etlrun.errors import EtlrunError, WorldError, describe
 from etlrun.plan.spec import parse_sweep
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.record.summary import COMPLETED
@@ -35,6 +34,7 @@ from etlrun.run.interrupts import interrupts
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
 from etlrun.sweep.process import started
+from etlrun.system.errors import EtlrunError, WorldError, describe
 
 _PROBE_BYTES = 4096
 """Size of a block, which a full disk can't provide."""

@@ -17,7 +17,6 @@ from etlrun.cli import show as shows
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.eject import program
-from etlrun.errors import ConfigError, EtlrunError, Fault, describe, of_system
 from etlrun.plan import render
 from etlrun.plan.schema import schema
 from etlrun.record import autotune, page, report
@@ -27,6 +26,7 @@ from etlrun.results import report as sweep_report
 from etlrun.run import run
 from etlrun.stages import STAGES
 from etlrun.sweep import preview
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, describe, of_system
 
 MULTIRUN_FORMATS = {"text": preview.text, "json": preview.as_json}
 HYDRA_ANSWERS = (

@@ -10,7 +10,6 @@ from pathlib import Path
 from etlrun.cli import launch
 from etlrun.config import grid
 from etlrun.config.request import Request, files_digest, merged
-from etlrun.errors import ConfigError, Fault
 from etlrun.plan.spec import show
 from etlrun.record.locks import held, held_if_there
 from etlrun.record.outcome import outcome_of
@@ -25,6 +24,7 @@ from etlrun.sweep.outcomes import unfinished
 from etlrun.sweep.preview import Preview, preview
 from etlrun.sweep.progress import Progress
 from etlrun.sweep.unfit import describe, left_out
+from etlrun.system.errors import ConfigError, Fault
 
 SUBDIR = "${hydra.job.num}"
 LAUNCHERS_OWN = {"prune": False, "on_error": "continue", "retries": 0, "timeout_s": None, "max_jobs_in_flight": 1}

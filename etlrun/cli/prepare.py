@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from etlrun.config.overrides import typed
-from etlrun.errors import printable
-from etlrun.prepare.opened import opened
-from etlrun.prepare.options import Options, parsed
-from etlrun.prepare.prepare import Prepared, is_training, prepare
-from etlrun.prepare.source import LISTED, Source
-from etlrun.prepare.work import require_new
-from etlrun.terminal import print_table
+from etlrun.datasets.prepare.opened import opened
+from etlrun.datasets.prepare.options import Options, parsed
+from etlrun.datasets.prepare.prepare import Prepared, is_training, prepare
+from etlrun.datasets.prepare.source import LISTED, Source
+from etlrun.datasets.prepare.work import require_new
+from etlrun.system.errors import printable
+from etlrun.system.terminal import print_table
 
 if TYPE_CHECKING:
-    from etlrun.prepare.splits import Image
+    from etlrun.datasets.prepare.splits import Image
 
 _HEADER = ("split", "examples", "shards", "classes", "MB")
 

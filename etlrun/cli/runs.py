@@ -14,11 +14,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from etlrun.errors import ConfigError, EtlrunError, Fault, WorldError, printable
 from etlrun.results.folders import kind_of, left_of
 from etlrun.results.removal import Rules, collectable, needed, refusal, remove
 from etlrun.results.runs import Entry, entries, entry
-from etlrun.terminal import megabytes, number, print_table
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, printable
+from etlrun.system.terminal import megabytes, number, print_table
 
 _OUTPUTS = Path("outputs")
 """Folder in which runs write their folders by default."""

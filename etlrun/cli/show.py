@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etlrun.cli.launch import refuse_unwritable
-from etlrun.errors import ConfigError, Fault
-from etlrun.machine import rounded
 from etlrun.plan.plan import Plan
 from etlrun.stages.dataset import Dataset
-from etlrun.terminal import print_table
+from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.machine import rounded
+from etlrun.system.terminal import print_table
 
 if TYPE_CHECKING:
-    from etlrun.examine.sheet import Sheet
+    from etlrun.datasets.examine.sheet import Sheet
 
 _HEADER = ("stage", "result", "pass", "values shown")
 
@@ -65,7 +65,7 @@ def show(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> Non
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(None):
-        from etlrun.examine.show import Wanted, collect
+        from etlrun.datasets.examine.show import Wanted, collect
 
         wanted = Wanted(batches=known.batches, examples=known.examples, passes=known.passes)
         sheet = collect(plan, known.split, wanted)
@@ -83,8 +83,8 @@ def show(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> Non
 
 def write(sheet: Sheet, page: Path, image: Path | None, made_by: str) -> None:
     """Write a sheet as a page, which says what it was `made_by`, and as one image."""
-    from etlrun.examine.images import picture
-    from etlrun.examine.page import html
+    from etlrun.datasets.examine.images import picture
+    from etlrun.datasets.examine.page import html
 
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(html(sheet, made_by), encoding="utf-8")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from etlrun.errors import WorldError
 from etlrun.record.summary import SUMMARY
 from etlrun.results.folders import kind_of
 from etlrun.results.watch import Pages, Server
+from etlrun.system.errors import WorldError
 
 _MOST_PORTS = 65_535
 

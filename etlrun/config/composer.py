@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from etlrun.config.files import Readable
-from etlrun.errors import ConfigError, Fault, one_line
+from etlrun.system.errors import ConfigError, Fault, one_line
 
 UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
 """Exceptions that Hydra and OmegaConf raise for invalid files and for cycles."""

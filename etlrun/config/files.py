@@ -15,7 +15,7 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from etlrun.errors import ConfigError, Fault, one_line
+from etlrun.system.errors import ConfigError, Fault, one_line
 
 _FAST_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNLOADABLE = (OSError, RecursionError, ValueError, yaml.YAMLError, OmegaConfBaseException)

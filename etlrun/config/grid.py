@@ -16,10 +16,10 @@ from etlrun.config.composer import UNCOMPOSABLE, Composer, plain, refusal
 from etlrun.config.jobs import Job, Judge, Unfit
 from etlrun.config.overrides import Axis, Chosen, Combinations, covered, one_by_one, parsed, set_last
 from etlrun.config.request import Request, by_hydra, composer, unfit_folder
-from etlrun.errors import ConfigError, Fault
 from etlrun.plan.spec import parse_sweep, show
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep
+from etlrun.system.errors import ConfigError, Fault
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from etlrun.config.overrides import Axis, Chosen, Value
-from etlrun.errors import ConfigError, Fault
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
 from etlrun.plan.unused import Unused, leaves, unused, without
 from etlrun.stages import Stages
+from etlrun.system.errors import ConfigError, Fault
 
 
 @dataclass(frozen=True, kw_only=True)

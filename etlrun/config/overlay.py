@@ -11,8 +11,8 @@ from hydra.core.override_parser.types import Override
 
 from etlrun.config.overrides import parsed
 from etlrun.config.request import Request, composed
-from etlrun.errors import ConfigError, Fault, did_you_mean
 from etlrun.plan.spec import GROUPS
+from etlrun.system.errors import ConfigError, Fault, did_you_mean
 
 
 def overlaid(

@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
-from etlrun.errors import Fault, did_you_mean, likeliest, one_line
+from etlrun.system.errors import Fault, did_you_mean, likeliest, one_line
 
 _MOST_VALUES = 100_000
 """Maximum number of values of a key: `range` may yield more than memory holds."""

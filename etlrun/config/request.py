@@ -22,9 +22,9 @@ from omegaconf import DictConfig
 
 from etlrun.config.composer import UNCOMPOSABLE, Composer, refusal
 from etlrun.config.files import config_files, unreadable
-from etlrun.errors import ConfigError, Fault
 from etlrun.record.summary import read_summary
 from etlrun.stages.base import is_remote
+from etlrun.system.errors import ConfigError, Fault
 
 VERSION_BASE = "1.3"
 RESUME = "trainer.resume="

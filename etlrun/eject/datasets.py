@@ -14,7 +14,6 @@ from etlrun.eject.text import call, function, literal, mapping, parallel, quoted
 from etlrun.plan.plan import keeps_file_order, reads_features
 from etlrun.stages.cache import DiskCache
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
-from etlrun.stages.dataset import Folder
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.image import Decode
 from etlrun.stages.load import FullShuffle, SampleByClass
@@ -44,7 +43,7 @@ _DECODED = function(
 def _read(place: Place, says: str, result: str) -> tuple[str, ...]:
     """Return the function that reads both pipelines; a pipeline that shuffles the shards passes a seed."""
     is_shuffled, dataset = place.plan.spec.extract.random, place.plan.spec.dataset
-    is_folder = isinstance(dataset, Folder)
+    is_folder = dataset.is_listed
     numbered = (
         "images = tf.constant(records_of(split))",
         "",

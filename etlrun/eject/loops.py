@@ -11,7 +11,6 @@ from etlrun.eject.sources import reading
 from etlrun.eject.text import call, function, listed, quoted
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.stages.applications import unfreeze
-from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.phases import PlannedPhase
 from etlrun.stages.trainer import Drain, EarlyStopping, Trainer
@@ -45,7 +44,7 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
     body = (
         *_DEVICES[stage.device],
         *([policy] if stage.mixed_precision else []),
-        *(_PREPARED if isinstance(plan.spec.dataset, TfdsDataset) else ()),
+        *(_PREPARED if plan.spec.dataset.is_of_tfds else ()),
         "keras.utils.set_random_seed(SEED)",
         *_seeded(plan),
         "classifier = model()",

@@ -8,8 +8,8 @@ from etlrun.eject.steps import source_of
 from etlrun.eject.text import call, function, quoted
 from etlrun.plan.plan import reads_features
 from etlrun.sources.listing import DIGITS
-from etlrun.stages.dataset import Dataset, Folder
-from etlrun.stages.load import AT_ONCE, FullShuffle, SampleByClass
+from etlrun.stages.dataset import Dataset
+from etlrun.stages.load import AT_ONCE, FullShuffle
 
 _ORDERED = (
     "order = tf.numpy_function(shuffle_full, [count, seed], tf.int64)",
@@ -84,8 +84,8 @@ def full_shuffle(stage: FullShuffle, place: Place) -> Expression:
         shuffled = _of(stage, _SHUFFLED, "everything[1]")
         count = reading(dataset, split).count
         return Expression(text=f"shuffled({place.dataset}, {count}, seed)", functions=(source_of(stage), shuffled))
-    labels = (labels_of(dataset),) if isinstance(stage, SampleByClass) else ()
-    numbered = _of(stage, _IMAGES if isinstance(dataset, Folder) else _NUMBERED, "labels_of(split)")
+    labels = (labels_of(dataset),) if stage.is_by_class else ()
+    numbered = _of(stage, _IMAGES if dataset.is_listed else _NUMBERED, "labels_of(split)")
     return Expression(
         text=f"numbered({split}, seed)", functions=(source_of(stage), *labels, *_located(dataset), numbered)
     )
@@ -94,7 +94,7 @@ def full_shuffle(stage: FullShuffle, place: Place) -> Expression:
 def labels_of(dataset: Dataset) -> str:
     """Return the function of the classes of all examples of a split."""
     lines = [f"return np.array([int(record[:{DIGITS}]) for record in records_of(split)])"]
-    if not isinstance(dataset, Folder):
+    if not dataset.is_listed:
         key, skips = quoted(dataset.keys[dataset.examples.target]), dataset.on_corrupt == "skip"
         lines = [
             f"features = {{{key}: tf.io.FixedLenFeature((), tf.int64)}}",
@@ -112,12 +112,12 @@ def labels_of(dataset: Dataset) -> str:
 
 def _located(dataset: Dataset) -> tuple[str, ...]:
     """Return the functions that read a record by number; those of a folder are there already."""
-    return () if isinstance(dataset, Folder) else (_LOCATED.replace("PARTS", reading(dataset).parts), _RECORD)
+    return () if dataset.is_listed else (_LOCATED.replace("PARTS", reading(dataset).parts), _RECORD)
 
 
 def _of(stage: FullShuffle, text: str, labels: str) -> str:
     """Return a function that draws numbers by the function of `stage`."""
-    if not isinstance(stage, SampleByClass):
+    if not stage.is_by_class:
         return text
     for old, new in (
         ("shuffle_full, [count", f"sample_by_class, [{labels}"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from functools import singledispatch
 
 from etlrun.eject.text import call, function, mapping, path, quoted
 from etlrun.sources.listing import DIGITS, SHARDS, SPLITS, SUFFIXES, WHOLE
@@ -11,6 +12,7 @@ from etlrun.sources.slices import slices
 from etlrun.stages.dataset import SAMPLE_NAME, Dataset, Folder, TfdsDataset, TFRecords
 
 _SUFFIXES = ", ".join(map(quoted, SUFFIXES))
+_SLICES = inspect.getsource(slices).rstrip()
 _COUNT = function(
     "count_of(path: str) -> int",
     "Count the records of a file.",
@@ -97,48 +99,79 @@ class Reading:
 
 def reading(dataset: Dataset, split: str = "split") -> Reading:
     """Return how a program reads the split of `dataset` that the expression `split` names."""
-    if isinstance(dataset, TfdsDataset):
+    if dataset.is_of_tfds:
         parts = f"builder().info.splits[{split}].file_instructions"
         return Reading(
             parts=parts,
             count=f"builder().info.splits[{split}].num_examples",
             paths=f"[str(part.filename) for part in {parts}]",
         )
-    paths = f"[record[{DIGITS}:] for record in records_of({split})]"
+    listed = f"[record[{DIGITS}:] for record in records_of({split})]"
     return Reading(
         parts=f"parts_of({split})",
         count=f"sum(part.take for part in parts_of({split}))",
-        paths=paths if isinstance(dataset, Folder) else f"[part.filename for part in parts_of({split})]",
+        paths=listed if dataset.is_listed else f"[part.filename for part in parts_of({split})]",
     )
 
 
 def functions_of(dataset: Dataset) -> tuple[str, ...]:
     """Return the functions of a dataset that a program needs, with the one of the number of classes."""
-    flow = dataset.examples
-    is_class = flow.features[flow.target].is_class
-    if isinstance(dataset, TfdsDataset):
-        found: tuple[str, ...] = (_builder(dataset),)
-        count = f"int(builder().info.features[{quoted(dataset.keys[flow.target])}].num_classes)"
-    elif isinstance(dataset, TFRecords):
-        found, count = (_COUNT, inspect.getsource(slices).rstrip(), _PARTS_OF_FILES), str(dataset.num_classes)
-    else:
-        found = (inspect.getsource(slices).rstrip(), _IMAGES, _CLASSES, _RECORDS, _PARTS_OF_IMAGES)
-        count = "len(classes())"
+    flow, of = dataset.examples, source_of(dataset)
     classes = function(
         "num_classes() -> int",
         "Return the number of classes; labels are integers from 0 to below it.",
-        f"return {count}",
+        f"return {of.num_classes}",
     )
-    return (*found, classes) if is_class else found
+    return (*of.functions, classes) if flow.features[flow.target].is_class else of.functions
 
 
-def constants_of(dataset: Dataset) -> dict[str, str]:
-    """Return the constants of a dataset that a program may need."""
-    if isinstance(dataset, TfdsDataset):
-        return {"DATA_DIR": path(dataset.data_dir or "")}
-    if isinstance(dataset, TFRecords):
-        return {"FILES": mapping("", {quoted(name): path(pattern) for name, pattern in dataset.patterns.items()})}
-    return {"DIR": path(dataset.dir)} if isinstance(dataset, Folder) else {}
+@dataclass(frozen=True, kw_only=True)
+class SourceText:
+    """Text of a program that depends on the kind of its dataset.
+
+    Attributes:
+        constants: Its constants, by name.
+        functions: Its functions.
+        num_classes: Expression of the number of classes.
+    """
+
+    constants: dict[str, str]
+    functions: tuple[str, ...]
+    num_classes: str
+
+
+@singledispatch
+def source_of(dataset: Dataset) -> SourceText:
+    """Return the text for a dataset, by its type."""
+    raise NotImplementedError(type(dataset))
+
+
+@source_of.register
+def _(dataset: TfdsDataset) -> SourceText:
+    target = quoted(dataset.keys[dataset.examples.target])
+    return SourceText(
+        constants={"DATA_DIR": path(dataset.data_dir or "")},
+        functions=(_builder(dataset),),
+        num_classes=f"int(builder().info.features[{target}].num_classes)",
+    )
+
+
+@source_of.register
+def _(dataset: TFRecords) -> SourceText:
+    return SourceText(
+        constants={"FILES": mapping("", {quoted(name): path(pattern) for name, pattern in dataset.patterns.items()})},
+        functions=(_COUNT, _SLICES, _PARTS_OF_FILES),
+        num_classes=str(dataset.num_classes),
+    )
+
+
+@source_of.register
+def _(dataset: Folder) -> SourceText:
+    return SourceText(
+        constants={"DIR": path(dataset.dir)},
+        functions=(_SLICES, _IMAGES, _CLASSES, _RECORDS, _PARTS_OF_IMAGES),
+        num_classes="len(classes())",
+    )
 
 
 def _builder(stage: TfdsDataset) -> str:

@@ -11,7 +11,7 @@ from textwrap import dedent
 from etlrun.eject.text import call, literal, mapping, quoted
 from etlrun.sources.listing import DIGITS
 from etlrun.stages import STAGES
-from etlrun.stages.dataset import Dataset, Folder
+from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import FullShuffle
 from etlrun.stages.mix import Mix
@@ -64,7 +64,7 @@ def _name(step: Step | Mix | Turbo | FullShuffle) -> str:
 
 
 def _parsed(dataset: Dataset, parse: str) -> Lines:
-    if isinstance(dataset, Folder):
+    if dataset.is_listed:
         read = "tf.map_fn(tf.io.read_file, path)" if parse == "parse_example" else "tf.io.read_file(path)"
         label = f"tf.strings.to_number(tf.strings.substr(record, 0, {DIGITS}), tf.int64)"
         return f"path = tf.strings.substr(record, {DIGITS}, 1 << 20)", f"image = {read}", f"label = {label}"

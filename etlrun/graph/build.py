@@ -11,7 +11,6 @@ from typing import Any, cast
 import tensorflow as tf
 
 from etlrun.cache.keeper import READ, Keeper
-from etlrun.errors import WorldError
 from etlrun.graph import disk
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import counted, staged
@@ -22,6 +21,7 @@ from etlrun.sources.base import Split
 from etlrun.stages.base import Scope
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import FullShuffle
+from etlrun.system.errors import WorldError
 
 Stages = Sequence[PlannedStage]
 _AT_ONCE = 64

@@ -9,14 +9,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from etlrun import machine
-from etlrun.errors import ConfigError, WorldError
 from etlrun.graph.build import Pipeline
-from etlrun.machine import megabytes
 from etlrun.plan.plan import Plan, PlannedStage, at_cache
 from etlrun.plan.planner import plan as planned
 from etlrun.plan.spec import RunSpec
 from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE, kept_bytes
+from etlrun.system import machine
+from etlrun.system.errors import ConfigError, WorldError
+from etlrun.system.machine import megabytes
 
 _SAMPLE = 64
 """Number of examples that are sampled for the mean size if sizes differ."""

@@ -11,14 +11,14 @@ from etlrun.graph.context import Context
 from etlrun.sources.base import Records
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.sources.labels import labels_of
-from etlrun.stages.load import AT_ONCE, FullShuffle, SampleByClass
+from etlrun.stages.load import AT_ONCE, FullShuffle
 
 
 def in_random_order(count: Any, stage: FullShuffle, context: Context) -> tf.data.Dataset:
     """Return the numbers of examples (int64 scalars) in the order of the pass; there are `count` examples."""
     seed = context.pass_seed(context.pass_number)
     drawn_from = count
-    if isinstance(stage, SampleByClass):
+    if stage.is_by_class:
         drawn_from = labels_of(context.source, context.split, by_number=True)
 
     def of_pass(_: tf.Tensor) -> tf.data.Dataset:

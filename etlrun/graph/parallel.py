@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from etlrun.graph.context import Context
-from etlrun.machine import CORES, calls_here, cores
+from etlrun.system.machine import CORES, calls_here, cores
 
 
 def autotuned(value: int | str | None) -> int | None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from etlrun.errors import WorldError
 from etlrun.graph.context import Context
 from etlrun.graph.parallel import parallel_map
 from etlrun.stages.image import Decode
 from etlrun.stages.turbo import MODULES, Turbo
+from etlrun.system.errors import WorldError
 
 
 def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.Dataset:

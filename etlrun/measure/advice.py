@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etlrun.machine import CORES, calls_here, free_memory_bytes, megabytes
 from etlrun.plan.plan import Plan, name_of_point, stage_of
 from etlrun.record.findings import StageCost
 from etlrun.stages.cache import MEMORY_SHARE, DiskCache
@@ -14,6 +13,7 @@ from etlrun.stages.load import Prefetch, Shuffle
 from etlrun.stages.mix import Mix
 from etlrun.stages.model import Backbone
 from etlrun.stages.step import Map
+from etlrun.system.machine import CORES, calls_here, free_memory_bytes, megabytes
 
 _MOST_FILES = 16
 """Upper bound on the files to read concurrently; of the order of tf.data's default for autotuned cycles."""

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from etlrun.machine import cores
 from etlrun.measure.advice import advice
 from etlrun.measure.meter import Loop, spread_ms
 from etlrun.measure.probes import ceiling_per_s, step_costs_ms
@@ -22,6 +21,7 @@ from etlrun.record.findings import StageCost, StageRow
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Batch
 from etlrun.stages.step import Map
+from etlrun.system.machine import cores
 
 _PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
 """Duration of a probe after the training: a fraction of the training time, between a minimum and a maximum."""

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pynvml
 
-from etlrun.machine import visible_gpus
+from etlrun.system.machine import visible_gpus
 
 _LOOKS_APART_S = 0.5
 """Sampling interval; NVML's own window is at least as long."""

@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from etlrun.errors import did_you_mean
 from etlrun.stages import Stages
 from etlrun.stages.base import Stage, field_metadata
 from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type
@@ -21,6 +20,7 @@ from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
+from etlrun.system.errors import did_you_mean
 
 _DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
 _ALIKE_HERE, _ALIKE_ELSEWHERE = 0.5, 0.7

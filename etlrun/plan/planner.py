@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import takewhile
 
-from etlrun.errors import ConfigError, Fault, did_you_mean
 from etlrun.plan.plan import Plan, PlannedStage, PlannedStep, decisive_values, given_to_model, place_of_point
 from etlrun.plan.rules import remarks, rules
 from etlrun.plan.spec import RunSpec
@@ -23,6 +22,7 @@ from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, ParseBatch, Step
 from etlrun.stages.turbo import Turbo, turbo_of, turbo_steps
+from etlrun.system.errors import ConfigError, Fault, did_you_mean
 
 
 def plan(spec: RunSpec) -> Plan:
@@ -84,8 +84,8 @@ class _Planner:
     def _pipeline(self, steps: Map, *, evaluation: bool) -> Stages:
         stages, flow = [], self.spec.dataset.examples
         for stage in self._stages(steps, evaluation=evaluation):
-            inner = self._steps(stage.steps, flow) if isinstance(stage, Map) else ()
-            flow = (inner[-1].gives if inner else flow) if isinstance(stage, Map) else self.through(stage, flow)
+            inner = self._steps(stage.inner, flow)
+            flow = inner[-1].gives if inner else self.through(stage, flow)
             stages.append(PlannedStage(stage=stage, gives=flow, steps=inner))
         return tuple(stages)
 

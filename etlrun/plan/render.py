@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from etlrun import machine
-from etlrun.machine import CORES, calls_here, rounded
 from etlrun.plan.plan import Plan, PlannedStage, sections
 from etlrun.plan.spec import bare
 from etlrun.stages.base import Stage, parameters
 from etlrun.stages.model import ImageModel
 from etlrun.stages.phases import PlannedPhase
+from etlrun.system import machine
+from etlrun.system.machine import CORES, calls_here, rounded
 
 FORMAT_VERSION = 1
 _INDENT = " " * 5

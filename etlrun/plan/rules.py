@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from etlrun.errors import Fault
 from etlrun.plan.plan import PlannedStage, at_cache, keeps_file_order, name_of_point
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.training import fault, training_rules, unordered
 from etlrun.plan.unused import told
-from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.load import Batch
 from etlrun.stages.model import require_one_size
 from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import Fault
 
 Stages = Sequence[PlannedStage]
 
@@ -39,7 +38,7 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
                 "remove the step",
                 is_rule=False,
             )
-    if spec.extract.parses and not isinstance(spec.dataset, TfdsDataset):
+    if spec.extract.parses and not spec.dataset.is_of_tfds:
         yield fault(
             "extract.name",
             spec.extract.path.removeprefix("extract."),

@@ -15,7 +15,6 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from etlrun.errors import ConfigError
 from etlrun.plan.spec import GROUPS
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Expected, Kind, Stage, field_metadata, listed_stage
@@ -25,6 +24,7 @@ from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
+from etlrun.system.errors import ConfigError
 
 Node = dict[str, Any]
 

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from etlrun.errors import ConfigError, Fault, did_you_mean, printable
 from etlrun.plan.hints import hint, hint_of_name
 from etlrun.plan.located import ABSENT, innermost, owner_of, value_at
 from etlrun.plan.unused import Unused, unused, without
@@ -30,6 +29,7 @@ from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.trainer import Drain, Trainer
+from etlrun.system.errors import ConfigError, Fault, did_you_mean, printable
 
 StageT = TypeVar("StageT", bound=Stage)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from etlrun.errors import Fault
 from etlrun.plan.spec import RunSpec, show
 from etlrun.stages.measure import Trace, Window
 from etlrun.stages.model import ImageModel
 from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import Fault
 
 
 def validates(spec: RunSpec) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.errors import Fault
 from etlrun.stages import Stages
 from etlrun.stages.base import Stage, field_metadata
+from etlrun.system.errors import Fault
 
 TRANSFORM = "transform"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from etlrun.errors import WorldError
 from etlrun.record import record as records
 from etlrun.record.summary import read_summary
+from etlrun.system.errors import WorldError
 
 
 def overlay(folder: Path) -> str:

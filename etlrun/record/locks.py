@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from etlrun.errors import WorldError
-from etlrun.locks import LONGEST_S, acquire, lock_of
 from etlrun.record import record as records
+from etlrun.system.errors import WorldError
+from etlrun.system.locks import LONGEST_S, acquire, lock_of
 
 LOCK = "lock"
 

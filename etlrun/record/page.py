@@ -16,9 +16,6 @@ from urllib.parse import quote
 from markupsafe import Markup
 from pydantic import BaseModel, StringConstraints, TypeAdapter, ValidationError
 
-from etlrun import pages
-from etlrun.errors import one_line
-from etlrun.machine import rounded
 from etlrun.record import record as records
 from etlrun.record import report
 from etlrun.record.boxes import boxes
@@ -26,12 +23,16 @@ from etlrun.record.charts import Chart, Line, Point, bars, curves
 from etlrun.record.locks import is_nobodys
 from etlrun.record.record import Record
 from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, from_summary, read_summary
-from etlrun.terminal import TEXTS
+from etlrun.system import pages
+from etlrun.system.errors import one_line
+from etlrun.system.files import write_atomically
+from etlrun.system.machine import rounded
+from etlrun.system.terminal import TEXTS
 
 THUMBNAILS, EVALUATIONS = "thumbnails.json", "evaluations"
 MOST_THUMBNAILS = 16
-_MOST_ROWS, _MOST_NOTES, _MOST_NAMES = 50, 20, 30
-"""Epochs in the table, notes, and names of classes or stages on the page."""
+_MOST_ROWS, _MOST_NOTES, _MOST_NAMES, _MOST_METRICS = 50, 20, 30, 10
+"""Epochs in the table, notes, names of classes or stages, and metrics besides loss and accuracy on the page."""
 _LINE, _TEXT, _CONFIG = 300, 3_000, 8_000
 """Characters of a note or name, of an error or command, and of the config: what files hold makes no page too large."""
 _PARTS = (("computing", "first"), ("waiting for input", "second"), ("start-up", "third"), ("validation", "fourth"))
@@ -57,7 +58,7 @@ def write(folder: Path) -> None:
     """Write `report.html` of the run in `folder`; nothing if it has no summary."""
     text = html(folder)
     if text is not None:
-        records.write_atomically(folder / records.PAGE, text)
+        write_atomically(folder / records.PAGE, text)
 
 
 def renew(record: Record) -> None:
@@ -174,12 +175,14 @@ def _facts(summary: Summary, told: dict[str, str]) -> Iterator[Fact]:
 
 
 def _measures(summary: Summary) -> Iterator[Chart | None]:
-    """Yield the charts of loss and accuracy, with a note on phases and on values that are not finite."""
+    """Yield the charts of loss, accuracy and the other metrics, with notes on phases and on values not finite."""
     epochs = summary.epochs
     begun = [f"Phase {phase.phase} begins with epoch {phase.first_epoch}." for phase in summary.phases[1:]]
-    for title, keys in (("loss", ("loss", "val_loss")), ("accuracy", ("accuracy", "val_accuracy"))):
-        names = zip(("train", "validation"), ("first", "second"), keys, strict=True)
-        lines = [Line(name, look, _points(epochs, key)) for name, look, key in names]
+    others = dict.fromkeys(name.removeprefix("val_") for epoch in epochs for name in epoch.metrics)
+    for name in ("loss", "accuracy", *[*others][:_MOST_METRICS]):
+        title = name.replace("_", " ")
+        series = (("train", "first", name), ("validation", "second", f"val_{name}"))
+        lines = [Line(label, look, _points(epochs, key)) for label, look, key in series]
         chart = curves(title, "epoch", lines)
         lost = [f"{line.name} {title}: {_lost(line.points)}" for line in lines if _lost(line.points)]
         if chart is None and lost:
@@ -188,7 +191,8 @@ def _measures(summary: Summary) -> Iterator[Chart | None]:
 
 
 def _points(epochs: Sequence[Epoch], key: str) -> list[Point]:
-    return [(epoch.epoch, from_summary(getattr(epoch, key))) for epoch in epochs if key in epoch.model_fields_set]
+    measured = (epoch for epoch in epochs if key in epoch.metrics or key in epoch.model_fields_set)
+    return [(epoch.epoch, from_summary(epoch.measure(key))) for epoch in measured]
 
 
 def _lost(points: Sequence[Point]) -> str:

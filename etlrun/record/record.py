@@ -18,36 +18,13 @@ from typing import Any
 
 import yaml
 
-from etlrun.errors import WorldError
 from etlrun.record.findings import finite
 from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, read_summary, steady_rate
+from etlrun.system.errors import WorldError
+from etlrun.system.files import write_atomically
 
 EVENTS, CONFIG, REPORT, PAGE, PLAN = "events.jsonl", "config.yaml", "report.md", "report.html", "plan.json"
 MODEL = "model.keras"
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace `path` atomically: a reader sees the old text or the new one, never a part."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, with the same suffix, that atomically replaces it after the block."""
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        yield temporary
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def sync(path: Path) -> None:
-    """Flush the file to disk, so that after a rename no power failure leaves a part of it."""
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from rich.console import Console
 from etlrun.record import record as records
 from etlrun.record.findings import GpuUse, Verdict
 from etlrun.record.summary import MEASURES, Epoch, Summary, TrainedPhase, from_summary, read_summary
-from etlrun.terminal import Rows, as_markdown, megabytes, number, plain, print_table
+from etlrun.system.files import write_atomically
+from etlrun.system.terminal import Rows, as_markdown, megabytes, number, plain, print_table
 
 EPOCH_HEADER = (
     "epoch", "phase", "seconds", "input wait", "examples/s", "loss", "accuracy", "val loss", "val accuracy", "data",
@@ -36,7 +37,7 @@ def write(folder: Path) -> None:
     tables = [as_markdown(header, rows) for header, rows in _tables(summary)]
     parts = (line.partition(" ") for line in lines(summary, folder))
     text = "\n".join([*tables, *(f"- {label:<9} {plain(content)}" for label, _, content in parts)])
-    records.write_atomically(folder / records.REPORT, f"# Run\n\n{text}\n")
+    write_atomically(folder / records.REPORT, f"# Run\n\n{text}\n")
 
 
 def _tables(summary: Summary) -> Iterator[tuple[tuple[str, ...], Rows]]:

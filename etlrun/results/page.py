@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from etlrun import pages
 from etlrun.record import report as run_report
 from etlrun.record.summary import COMPLETED
 from etlrun.results import plots, shown
 from etlrun.results.results import BASELINE, ConfigResult, Results, Run
 from etlrun.results.shown import HEADER, Cell
 from etlrun.sweep.unfit import describe
-from etlrun.terminal import TEXTS
+from etlrun.system import pages
+from etlrun.system.terminal import TEXTS
 
 MOST_RUNS = 500
 """Number of runs whose stage tables a page holds; for larger sweeps one run of each of the fastest configs."""

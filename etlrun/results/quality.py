@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from etlrun.measure.compare import Lead, interval_of_mean, leads
 from etlrun.record.outcome import Outcome
 from etlrun.results.data import Completed
 from etlrun.results.results import BASELINE, Quality, Run
+from etlrun.review.gains import Lead, interval_of_mean, leads
 
 _OF_VALIDATION, _OF_TRAINING = ("val_accuracy", "val_loss"), ("accuracy", "loss")
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 
-from etlrun.errors import Fault
 from etlrun.record import record as records
 from etlrun.record.locks import ended
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, RUNNING, SUMMARY, read_summary
@@ -20,6 +19,7 @@ from etlrun.results.results import KILLED, TOO_SLOW
 from etlrun.results.runs import REMOVED, UNFINISHED, UNREADABLE, Entry, entry
 from etlrun.run.checkpoint import CHECKPOINTS, checkpoints, newest_checkpoint
 from etlrun.sweep.ledger import SWEEP, Ledger, resume_command
+from etlrun.system.errors import Fault
 
 _MARKS = (SUMMARY, SWEEP)
 """Files by which a folder is known as a run or a sweep, which are removed last."""

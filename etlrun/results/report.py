@@ -15,7 +15,6 @@ from textwrap import indent
 
 from rich.console import Console
 
-from etlrun.errors import WorldError
 from etlrun.record import record as records
 from etlrun.record.summary import FAILED, INTERRUPTED, SUMMARY
 from etlrun.results.collect import collect
@@ -23,7 +22,9 @@ from etlrun.results.results import KILLED, TOO_SLOW, Results
 from etlrun.results.shown import HEADER, Cell, all_notes, rows
 from etlrun.sweep import hparams
 from etlrun.sweep.unfit import describe
-from etlrun.terminal import Rows, as_markdown, plain, print_table
+from etlrun.system.errors import WorldError
+from etlrun.system.files import write_atomically
+from etlrun.system.terminal import Rows, as_markdown, plain, print_table
 
 HTML, MARKDOWN, CSV, JSON = records.PAGE, records.REPORT, "results.csv", "results.json"
 MOST_ROWS = 50
@@ -73,10 +74,10 @@ def write(folder: Path, results: Results) -> None:
     from etlrun.results import page  # imports matplotlib, which takes half a second
 
     try:
-        records.write_atomically(folder / JSON, results.as_json() + "\n")
-        records.write_atomically(folder / CSV, as_csv(results))
-        records.write_atomically(folder / MARKDOWN, markdown(results))
-        records.write_atomically(folder / HTML, page.html(results))
+        write_atomically(folder / JSON, results.as_json() + "\n")
+        write_atomically(folder / CSV, as_csv(results))
+        write_atomically(folder / MARKDOWN, markdown(results))
+        write_atomically(folder / HTML, page.html(results))
         own = {config.number: config.own for config in results.configs}
         for run in results.runs:
             hparams.write(folder / run.name, run.config, own[run.config], run.outcome)

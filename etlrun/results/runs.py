@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from etlrun.errors import WorldError
 from etlrun.record.locks import LOCK, is_nobodys
 from etlrun.record.outcome import outcome
 from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Summary, from_summary, read_summary
@@ -16,6 +15,7 @@ from etlrun.results.folders import Kind, disk_bytes, is_file, walked
 from etlrun.results.results import KILLED, TOO_SLOW
 from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
 from etlrun.sweep.outcomes import unfinished
+from etlrun.system.errors import WorldError
 
 UNFINISHED, UNREADABLE, REMOVED = "unfinished", "unreadable", "removed"
 """States that no summary has: a sweep with jobs to run, a file that can't be read, and a removal to complete."""

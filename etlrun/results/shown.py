@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from etlrun.measure.compare import UNTOLD, Noise
 from etlrun.results.decision import times
 from etlrun.results.results import BASELINE, ConfigResult, Results
-from etlrun.terminal import number
+from etlrun.review.gains import UNTOLD, Noise
+from etlrun.system.terminal import number
 
 HEADER = (
     "config", "overrides", "status", "runs", "examples/s", "first epoch", "gain", "result", "MB", "cores", "au",

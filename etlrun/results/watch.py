@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from etlrun import pages
-from etlrun.errors import WorldError
 from etlrun.record import page as run_page
 from etlrun.record.locks import is_nobodys
 from etlrun.record.record import PAGE
 from etlrun.record.summary import RUNNING, SUMMARY, read_summary
 from etlrun.results.folders import is_file, jobs_of, kind_of
+from etlrun.system import pages
+from etlrun.system.errors import WorldError
 
 HOST = "127.0.0.1"
 _HOSTS = (HOST, "localhost")

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.machine import megabytes
 from etlrun.plan.plan import Plan, at_cache, data_values, values_of
 from etlrun.plan.spec import RunSpec
 from etlrun.sources.on_disk import examples
 from etlrun.stages.cache import Cache, kept_bytes
-from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.model import Backbone
 from etlrun.stages.trainer import Trainer
+from etlrun.system.machine import megabytes
 
 VALID, REBUILT, FIRST, UNUSED, EACH_RUN = (
     "stays valid", "will be rebuilt", "will be built by the first run", "is no longer read", "is filled by each run"
@@ -94,16 +93,11 @@ def caches(old: Plan, new: Plan) -> tuple[Kept, ...]:
 
 def _conditions(old: Plan, new: Plan, devices: tuple[str | None, str | None]) -> Iterator[str]:
     """Yield the conditions for a cache to stay valid that the values of the plans do not determine."""
-    if _data_dir(old) != _data_dir(new):
+    if old.spec.dataset.home != new.spec.dataset.home:
         yield "if dataset.data_dir holds the same files"
     others = [device for device in devices if device not in (None, _AUTO)]
     if len(others) == 1:
         yield f"if {_DEVICE}={_AUTO} selects {'a GPU' if others[0] == 'gpu' else 'the CPU'}"
-
-
-def _data_dir(plan: Plan) -> str | None:
-    dataset = plan.spec.dataset
-    return dataset.data_dir if isinstance(dataset, TfdsDataset) else None
 
 
 def _target(cache: Any) -> str:

@@ -10,12 +10,12 @@ from pathlib import Path
 from etlrun.config import request as requests
 from etlrun.config.composer import MISSING, Composer
 from etlrun.config.files import config_files, unloadable
-from etlrun.errors import ConfigError, Fault
 from etlrun.plan.plan import Plan
 from etlrun.plan.unused import leaves
 from etlrun.review.folders import Folders
 from etlrun.review.lines import Entry, entries, located
 from etlrun.review.sides import DEFAULT, Variant, composed, hidden, named_default
+from etlrun.system.errors import ConfigError, Fault
 
 Words = tuple[str, ...]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from etlrun.config import request as requests
 from etlrun.config.files import config_files
-from etlrun.errors import ConfigError, Fault, printable
 from etlrun.review.git import git, write_configs
+from etlrun.system.errors import ConfigError, Fault, printable
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from etlrun.errors import ConfigError, Fault, printable
+from etlrun.system.errors import ConfigError, Fault, printable
 
 _LINK, _FOLDER, _SUBMODULE = "120000", "040000", "160000"
 """Git modes of entries that are not regular files."""

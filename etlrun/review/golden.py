@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from etlrun.errors import Fault
 from etlrun.plan import render
 from etlrun.plan.plan import Plan
+from etlrun.system.errors import Fault
 
 _LAST_LINE = re.compile(rb"\nfingerprint [0-9a-f]{16}\n\Z")
 

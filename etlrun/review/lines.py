@@ -11,8 +11,8 @@ from pathlib import Path
 import yaml
 
 from etlrun.config.composer import Layer
-from etlrun.errors import Fault
 from etlrun.review.folders import Folders
+from etlrun.system.errors import Fault
 
 _LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from etlrun.machine import cores, free_memory_bytes, megabytes
 from etlrun.plan.plan import Plan, PlannedStage, at_cache, name_of_point
 from etlrun.plan.rules import unread_cache
 from etlrun.review.caches import size_of
 from etlrun.stages.cache import MEMORY_SHARE
 from etlrun.stages.measure import ADVICE
 from etlrun.stages.step import Parse
+from etlrun.system.machine import cores, free_memory_bytes, megabytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 
-from etlrun.errors import ConfigError, EtlrunError, WorldError
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
@@ -20,6 +19,7 @@ from etlrun.record.outcome import records_read
 from etlrun.record.summary import COMPLETED, SUMMARY, Summary, read_summary
 from etlrun.review.difference import Comparison, compare
 from etlrun.stages import STAGES
+from etlrun.system.errors import ConfigError, EtlrunError, WorldError
 
 MEASURES = {"examples_per_s": "examples/s", "au": "au", "input_wait_share": "input wait share"}
 """Keys of a run's summary that are compared, with their names in messages."""
@@ -123,7 +123,7 @@ def _measured(measure: str, old: tuple[float, ...], new: tuple[float, ...]) -> M
     ratio = statistics.median(new) / base if base else None
     if ratio is None or min(len(old), len(new)) == 1 or min(*old, *new) <= 0:
         return Measured(measure=measure, old=old, new=new, ratio=ratio, interval=None)
-    from etlrun.measure.compare import interval_of_ratio  # imports NumPy, which most diffs do without
+    from etlrun.review.gains import interval_of_ratio  # imports NumPy, which most diffs do without
 
     interval = interval_of_ratio(old, new)
     return Measured(measure=measure, old=old, new=new, ratio=ratio, interval=interval)

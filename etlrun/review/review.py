@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from etlrun.errors import ConfigError, Fault
 from etlrun.plan.plan import Plan
 from etlrun.review.caches import Kept, caches
 from etlrun.review.difference import Comparison, compare
 from etlrun.review.measured import Measured, Runs
 from etlrun.review.sides import DEFAULT, Side, Variant
+from etlrun.system.errors import ConfigError, Fault
 
 NOTHING = Comparison(differences=(), kinds=(), since="", is_reordered=False, doubts=(), notes=())
 

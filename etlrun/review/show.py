@@ -18,8 +18,8 @@ from etlrun.plan.plan import Plan
 from etlrun.review.difference import Difference
 from etlrun.review.review import File, Images, Review, Reviewed
 from etlrun.stages.load import Batch, Prefetch, Shuffle
-from etlrun.terminal import as_markdown
-from etlrun.terminal import plain as _plain
+from etlrun.system.terminal import as_markdown
+from etlrun.system.terminal import plain as _plain
 
 FORMAT_VERSION = 1
 _COLOURS = {"data": "bold red", "order": "yellow", "training": "magenta", "speed": "green", "nothing": "dim"}

@@ -18,7 +18,6 @@ from etlrun.config import request as requests
 from etlrun.config.composer import NOT_OF_A_RUN, UNCOMPOSABLE, Composer, Layer, refusal
 from etlrun.config.files import unloadable, unreadable
 from etlrun.config.overrides import quoted
-from etlrun.errors import ConfigError, Fault
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import GROUPS, parse, parse_sweep
@@ -26,6 +25,7 @@ from etlrun.record import record as records
 from etlrun.review.folders import Folders, at_revision, is_revision
 from etlrun.review.lines import located, revision_prefix
 from etlrun.stages import STAGES
+from etlrun.system.errors import ConfigError, Fault
 
 DEFAULT = "default"
 """Name of the run without an experiment."""

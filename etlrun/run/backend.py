@@ -15,10 +15,10 @@ from importlib import metadata
 
 import psutil
 
-from etlrun.errors import WorldError
-from etlrun.machine import VISIBLE, Gpu, cores, driver_gpus, listed_ids
 from etlrun.record.summary import Host
 from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import WorldError
+from etlrun.system.machine import VISIBLE, Gpu, cores, driver_gpus, listed_ids
 
 _VERSIONED = (
     "etlrun", "tensorflow", "keras", "tensorflow-datasets", "hydra-core", "omegaconf", "numpy", "jax",

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from etlrun.measure.assessment import Assessment
 from etlrun.measure.meter import Loop
-from etlrun.record.record import Record, replacing, sync
+from etlrun.record.record import Record
 from etlrun.record.summary import MEASURES, Epoch, as_json, from_summary
 from etlrun.run.checkpoint import BEST, checkpoint_path, checkpoints_in, states_in
 from etlrun.run.epochs import record_epoch
@@ -24,6 +24,7 @@ from etlrun.run.optimizer import averaged
 from etlrun.stages.measure import Window
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
+from etlrun.system.files import replacing, sync
 
 
 class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]

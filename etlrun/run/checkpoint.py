@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 
-from etlrun.errors import ConfigError, Fault, WorldError, headline
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse, show
@@ -20,6 +19,7 @@ from etlrun.record.summary import SUMMARY, Epoch, read_summary
 from etlrun.stages import Stages
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import ConfigError, Fault, WorldError, headline
 
 CHECKPOINTS = "checkpoints"
 BEST = "best.keras"

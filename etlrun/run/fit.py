@@ -11,7 +11,6 @@ import keras
 import tensorflow as tf
 
 from etlrun.cache.keeper import Keeper
-from etlrun.errors import ConfigError
 from etlrun.measure.assessment import Assessment
 from etlrun.measure.watched import Watched
 from etlrun.measure.work import Work
@@ -34,6 +33,7 @@ from etlrun.run.steps import Continuation, StepCheckpoint
 from etlrun.run.whole import whole_model
 from etlrun.stages.phases import PlannedPhase
 from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import ConfigError
 
 
 def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Trainer) -> None:

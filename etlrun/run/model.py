@@ -18,7 +18,6 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from etlrun.errors import WorldError, headline
 from etlrun.graph.context import Backbone
 from etlrun.run.backend import accelerators
 from etlrun.run.objective import objective
@@ -28,6 +27,7 @@ from etlrun.stages.flow import Flow
 from etlrun.stages.model import Backbone as BackboneStage
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import WorldError, headline
 
 _PROBABILITIES = "probabilities"
 """Name of the only layer that is not part of the base, if it predicts classes."""

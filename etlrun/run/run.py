@@ -16,8 +16,6 @@ from typing import Any
 
 from rich.console import Console
 
-from etlrun.errors import EtlrunError, Fault, headline, of_system
-from etlrun.machine import rounded
 from etlrun.plan import render
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
@@ -33,6 +31,9 @@ from etlrun.run.interrupts import interrupts
 from etlrun.sources.on_disk import examples_by_class, read_bytes
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.balance import note_of_classes
+from etlrun.system.errors import EtlrunError, Fault, headline, of_system
+from etlrun.system.files import write_atomically
+from etlrun.system.machine import rounded
 
 OK, FAILED, TOO_SLOW, INTERRUPTED = 0, 1, 3, 130
 TRACEBACK = "traceback.txt"
@@ -126,8 +127,8 @@ def _work(record: Record, stages: Stages, planned: Plan) -> None:
     record.event("planned", fingerprint=planned.fingerprint)
     noted = with_figures(planned)
     with record.writing():
-        records.write_atomically(record.folder / "plan.txt", text_of(noted))
-        records.write_atomically(record.folder / records.PLAN, render.as_json(noted))
+        write_atomically(record.folder / "plan.txt", text_of(noted))
+        write_atomically(record.folder / records.PLAN, render.as_json(noted))
     record.update(plan_fingerprint=planned.fingerprint, remarks=list(planned.remarks))
     previous = checkpoint.previous_run(planned, stages)
     if previous is not None:

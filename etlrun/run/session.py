@@ -12,10 +12,8 @@ from typing import Any
 import tensorflow as tf
 from rich.console import Console
 
-from etlrun.errors import WorldError
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Backbone, Context
-from etlrun.machine import rounded
 from etlrun.measure.watched import Watch
 from etlrun.measure.work import Work
 from etlrun.plan.plan import Plan, stage_of
@@ -31,6 +29,8 @@ from etlrun.stages.balance import note_of_classes
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import Load
 from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import WorldError
+from etlrun.system.machine import rounded
 
 MOST_CORRUPT_NAMED = 20
 

@@ -14,9 +14,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from etlrun.errors import WorldError, headline
 from etlrun.measure.watched import Watch
-from etlrun.record.record import Record, replacing, sync
+from etlrun.record.record import Record
+from etlrun.system.errors import WorldError, headline
+from etlrun.system.files import replacing, sync
 
 
 @dataclass(frozen=True, kw_only=True)

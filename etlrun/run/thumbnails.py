@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from etlrun.examine.images import data_url, thumbnail
-from etlrun.record import record as records
+from etlrun.datasets.examine.images import data_url, thumbnail
 from etlrun.record.page import MOST_THUMBNAILS, THUMBNAILS
+from etlrun.system.files import write_atomically
 
 SIDE = 64
 """Largest side of a thumbnail in pixels."""
@@ -33,7 +33,7 @@ def write(folder: Path, batch: Any, classes: Sequence[str] | None) -> None:
         scaled_back(values, is_float=images.dtype.is_floating), targets(target, len(values), classes), strict=True
     )
     found = [{"url": data_url(thumbnail(pixels, SIDE)), "target": text} for pixels, text in shown]
-    records.write_atomically(folder / THUMBNAILS, json.dumps(found, indent=1) + "\n")
+    write_atomically(folder / THUMBNAILS, json.dumps(found, indent=1) + "\n")
 
 
 def _are_images(value: Any) -> bool:

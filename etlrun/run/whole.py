@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 
-from etlrun.errors import ConfigError
 from etlrun.plan.plan import Plan, given_to_model, reads_features
 from etlrun.plan.training import past_classes, warmup_past
 from etlrun.run import model as models
@@ -19,6 +18,7 @@ from etlrun.sources.labels import counts_of
 from etlrun.stages.balance import balanced
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import ConfigError
 
 
 def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:

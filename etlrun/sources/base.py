@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from etlrun.errors import WorldError, did_you_mean
 from etlrun.sources.content import Content, Shard
 from etlrun.sources.numbered import Numbered
 from etlrun.stages.dataset import Dataset, Declared
+from etlrun.system.errors import WorldError, did_you_mean
 
 Example = dict[str, tf.Tensor]
 _AT_ONCE = 1024

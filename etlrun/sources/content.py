@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.errors import WorldError
 from etlrun.sources.records import Stamp, known, stamp_of
+from etlrun.system.errors import WorldError
 
 HEAD, FOOT = 12, 4
 """Bytes around the data of a record: its length with a checksum before, its own checksum (CRC-32C) after."""

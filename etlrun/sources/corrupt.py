@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from etlrun.errors import WorldError, headline, printable
 from etlrun.sources.base import Source, Split
 from etlrun.sources.content import Shard
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.image import Decode
+from etlrun.system.errors import WorldError, headline, printable
 
 
 @dataclass(frozen=True, kw_only=True)

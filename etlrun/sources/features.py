@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
-from etlrun.errors import WorldError, did_you_mean
 from etlrun.stages.dataset import IMAGE, LABEL, TfdsDataset
 from etlrun.stages.flow import ITEM_BYTES, Feature
+from etlrun.system.errors import WorldError, did_you_mean
 
 _KEYS = {IMAGE: TfdsDataset.key("image_key"), LABEL: TfdsDataset.key("label_key")}
 """Config keys of the features with default names."""

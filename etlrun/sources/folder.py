@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from etlrun.errors import WorldError, printable
 from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.listing import DIGITS, SHARDS, SUFFIXES, Listing, listing_of
@@ -25,6 +24,7 @@ from etlrun.sources.pixels import pillow_as_header_reader, size_if_too_large, to
 from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL, Folder
+from etlrun.system.errors import WorldError, printable
 
 _LONGEST = 1 << 20
 _NAMED = 5

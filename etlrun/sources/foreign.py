@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from etlrun.errors import Fault
 from etlrun.sources.content import HEAD
 from etlrun.sources.numbered import masked
+from etlrun.system.errors import Fault
 
 _GZIP, _MXNET = b"\x1f\x8b", b"\x0a\x23\xd7\xce"
 """First bytes of a file compressed with gzip (RFC 1952), and of a record of MXNet's RecordIO."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from glob import glob
 from pathlib import Path
 
-from etlrun.errors import EtlrunError, Fault, unreadable_path
 from etlrun.sources.content import FOOT, HEAD, framing
 from etlrun.sources.foreign import foreign
 from etlrun.sources.records import known, stamp_of
 from etlrun.stages.dataset import TFRecords
+from etlrun.system.errors import EtlrunError, Fault, unreadable_path
 
 
 def files_of(dataset: TFRecords) -> dict[str, dict[str, int]]:

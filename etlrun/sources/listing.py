@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from etlrun.errors import EtlrunError, Fault, printable, unreadable_path
 from etlrun.sources.records import SETTLED_NS, Stamp, stamp_of
 from etlrun.stages.dataset import Folder
+from etlrun.system.errors import EtlrunError, Fault, printable, unreadable_path
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 """Suffixes of files that TensorFlow decodes, in lower case."""

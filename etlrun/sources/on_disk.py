@@ -6,17 +6,18 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
-from etlrun.errors import EtlrunError
 from etlrun.sources.globbed import files_of
 from etlrun.sources.listing import listing_of
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import LABEL, Dataset, Folder, TfdsDataset, TFRecords
+from etlrun.system.errors import EtlrunError
 
 CLASSES = "examples_by_class"
 """Key in the `metadata.json` of a dataset: the examples of each class of the feature `label`, by split and name."""
@@ -52,14 +53,18 @@ def read_bytes(dataset: Dataset) -> float | None:
     return None if known is None else known.encoded_bytes
 
 
-def examples_by_class(dataset: Dataset, split: str) -> dict[str, int] | None:
+@singledispatch
+def examples_by_class(_dataset: Dataset, _split: str) -> dict[str, int] | None:
     """Return the number of examples of each class by its name, in the order of the classes; None if it is unknown.
 
     It is known of a folder, and of whole splits of datasets that `etlrun prepare` has written.
     """
-    if isinstance(dataset, Folder):
-        return _in_folder(dataset, split)
-    home = _home(dataset) if isinstance(dataset, TfdsDataset) else None
+    return None
+
+
+@examples_by_class.register
+def _(dataset: TfdsDataset, split: str) -> dict[str, int] | None:
+    home = _home(dataset)
     if home is None or dataset.keys[dataset.examples.target] != LABEL:
         return None
     known, sizes = _read(home / "metadata.json").get(CLASSES, {}), _sizes(dataset)
@@ -69,7 +74,8 @@ def examples_by_class(dataset: Dataset, split: str) -> dict[str, int] | None:
     return {label: sum(known[name].get(label, 0) for name, _, _ in parts) for label in known[parts[0][0]]}
 
 
-def _in_folder(dataset: Folder, split: str) -> dict[str, int] | None:
+@examples_by_class.register
+def _(dataset: Folder, split: str) -> dict[str, int] | None:
     try:
         listing = listing_of(dataset)
     except EtlrunError:
@@ -79,30 +85,44 @@ def _in_folder(dataset: Folder, split: str) -> dict[str, int] | None:
     return {label: counts[label] for label in listing.classes} if parts else None
 
 
+@singledispatch
 def _sizes(dataset: Dataset) -> dict[str, tuple[int, int]]:
     """Return the number of examples of each split, and their size in bytes; none if the dataset is not here."""
-    if isinstance(dataset, TfdsDataset):
-        home = _home(dataset)
-        entries = [] if home is None else _read(home / "dataset_info.json").get("splits", [])
-        return {
-            entry["name"]: (sum(map(int, entry.get("shardLengths", []))), int(entry.get("numBytes", 0)))
-            for entry in entries
-        }
+    raise NotImplementedError(type(dataset))
+
+
+@_sizes.register
+def _(dataset: TfdsDataset) -> dict[str, tuple[int, int]]:
+    home = _home(dataset)
+    entries = [] if home is None else _read(home / "dataset_info.json").get("splits", [])
+    return {
+        entry["name"]: (sum(map(int, entry.get("shardLengths", []))), int(entry.get("numBytes", 0)))
+        for entry in entries
+    }
+
+
+@_sizes.register
+def _(dataset: TFRecords) -> dict[str, tuple[int, int]]:
     try:
-        return {name: (count, sum(os.stat(path).st_size for path in paths)) for name, count, paths in _files(dataset)}  # noqa: PTH116 - of many files
+        return {name: (sum(of.values()), _bytes_of(of)) for name, of in files_of(dataset).items()}
     except (EtlrunError, OSError):
         return {}
 
 
-def _files(dataset: Dataset) -> Iterator[tuple[str, int, Iterable[str]]]:
-    """Yield each split of a dataset that is not of TFDS, with the number of its examples, and its files."""
-    if isinstance(dataset, Folder):
+@_sizes.register
+def _(dataset: Folder) -> dict[str, tuple[int, int]]:
+    try:
         listing = listing_of(dataset)
-        for name, images in listing.splits.items():
-            yield name, len(images), (f"{listing.folder}/{image.path}" for image in images)
-    elif isinstance(dataset, TFRecords):
-        for name, counts in files_of(dataset).items():
-            yield name, sum(counts.values()), counts
+        return {
+            name: (len(images), _bytes_of(f"{listing.folder}/{image.path}" for image in images))
+            for name, images in listing.splits.items()
+        }
+    except (EtlrunError, OSError):
+        return {}
+
+
+def _bytes_of(paths: Iterable[str]) -> int:
+    return sum(os.stat(path).st_size for path in paths)  # noqa: PTH116 - of many files
 
 
 def _home(dataset: TfdsDataset) -> Path | None:

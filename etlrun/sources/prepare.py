@@ -13,9 +13,9 @@ import tensorflow_datasets as tfds
 from rich.console import Console
 from tensorflow_datasets.core.download.util import DownloadError
 
-from etlrun.errors import WorldError
-from etlrun.locks import alone
 from etlrun.stages.dataset import SAMPLE_NAME, TfdsDataset
+from etlrun.system.errors import WorldError
+from etlrun.system.locks import alone
 
 SAMPLE_SHARDS = 8
 _INCOMPLETE = re.compile(r"incomplete\.[A-Z0-9]{6}_.+")

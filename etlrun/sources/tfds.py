@@ -9,13 +9,13 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.errors import WorldError, did_you_mean, headline
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
 from etlrun.sources.content import Shard
 from etlrun.sources.features import checked
 from etlrun.sources.prepare import is_prepared, prepare
 from etlrun.stages.base import is_remote
 from etlrun.stages.dataset import SAMPLE_NAME, TfdsDataset
+from etlrun.system.errors import WorldError, did_you_mean, headline
 
 
 class TfdsSource(Source):

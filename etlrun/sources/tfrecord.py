@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from etlrun.errors import WorldError, did_you_mean, printable
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
 from etlrun.sources.content import Shard
 from etlrun.sources.globbed import files_of
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import TFRecords
+from etlrun.system.errors import WorldError, did_you_mean, printable
 
 _KINDS = {"bytes_list": "a string", "int64_list": "int64", "float_list": "float32"}
 _NAMED = 5

@@ -173,6 +173,11 @@ class Stage:
         return False
 
     @property
+    def inner(self) -> tuple[Any, ...]:
+        """Steps that it applies to each example, one after the other."""
+        return ()
+
+    @property
     def holds(self) -> int:
         """Number of examples that it collects before its first output."""
         return 0

@@ -73,10 +73,14 @@ class Dataset(Stage):
         eval_split: Validation examples; null for no validation.
         on_corrupt: `raise` ends the run at the first corrupt record, `skip` skips and counts them.
         slicing: Language of its splits.
+        is_of_tfds: Whether TFDS finds its files.
+        is_listed: Whether its records are the paths of a listing, instead of those in TFRecord files.
     """
 
     path: ClassVar[str] = "dataset"
     slicing: ClassVar[Language] = FILES
+    is_of_tfds: ClassVar[bool] = False
+    is_listed: ClassVar[bool] = False
 
     name: Annotated[Text, DATA]
     split: Annotated[Text, DATA]
@@ -100,6 +104,11 @@ class Dataset(Stage):
     def as_it_is(self) -> Self:
         """Return the same dataset, which is not prepared if it is missing."""
         return self
+
+    @property
+    def home(self) -> str | None:
+        """Data folder of TFDS, which can be another with the same data; None for its default and for other datasets."""
+        return None
 
     @property
     def title(self) -> str:
@@ -164,6 +173,7 @@ class TfdsDataset(Declared):
     """
 
     slicing: ClassVar[Language] = TFDS
+    is_of_tfds: ClassVar[bool] = True
 
     version: Annotated[Annotated[str, Field(pattern=_VERSION)] | None, Expected(_VERSION_EXPECTED), DATA]
     data_dir: Annotated[OptionalPath, SPEED]
@@ -171,6 +181,10 @@ class TfdsDataset(Declared):
 
     def as_it_is(self) -> Self:
         return dataclasses.replace(self, download=False)
+
+    @property
+    def home(self) -> str | None:
+        return self.data_dir
 
     @property
     def title(self) -> str:
@@ -185,6 +199,8 @@ class Folder(Dataset):
         dir: The folder. Its images are the examples, in the order of the SHA-256 of their paths in it; without folders
             of splits, all are the split `train`.
     """
+
+    is_listed: ClassVar[bool] = True
 
     dir: Annotated[Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)], Expected(_PATH), DATA]
 

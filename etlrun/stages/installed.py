@@ -10,9 +10,9 @@ from dataclasses import fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
 from types import CodeType, FunctionType
 
-from etlrun.errors import Fault
 from etlrun.stages.base import Stage
 from etlrun.stages.step import Step
+from etlrun.system.errors import Fault
 
 GROUP = "etlrun.stages"
 

@@ -76,9 +76,11 @@ class FullShuffle(Stage):
 
     Attributes:
         seed: Seed of the trainer.
+        is_by_class: Whether `op` takes the classes of all examples instead of their number.
     """
 
     path: ClassVar[str] = "load.shuffle_full"
+    is_by_class: ClassVar[bool] = False
     nodes: ClassVar[tuple[Nodes, ...]] = (
         Nodes(("Unbatch",), is_single=True),
         Nodes(("Map", "ParallelMap"), is_single=True, examples=AT_ONCE),
@@ -105,6 +107,7 @@ class SampleByClass(FullShuffle):
     """
 
     path: ClassVar[str] = "load.sample_by_class"
+    is_by_class: ClassVar[bool] = True
     only_reorders: ClassVar[bool] = True
 
     @staticmethod

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from etlrun.errors import did_you_mean
 from etlrun.stages.base import SPEED, Expected, Flag, Stage
+from etlrun.system.errors import did_you_mean
 
 ADVICE = {
     "serial_map": "the steps run serially while other cores are idle",

@@ -9,12 +9,12 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field
 
-from etlrun.errors import did_you_mean
 from etlrun.stages.applications import APPLICATIONS, Application
 from etlrun.stages.base import BATCHES, SPEED, TRAINING, Expected, Flag, Nodes, OptionalPath, Stage
 from etlrun.stages.flow import SERIALISED, Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.phases import Unfrozen
+from etlrun.system.errors import did_you_mean
 
 _USUAL_SIDE = 64
 """Side in pixels that a remedy suggests for images that are too small."""

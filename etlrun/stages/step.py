@@ -156,6 +156,10 @@ class Map(Stage):
     parse_batch: Annotated[OptionalPositive, SPEED] = None
     steps: tuple[Step, ...]
 
+    @property
+    def inner(self) -> tuple[Step, ...]:
+        return self.steps
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Later(Map):

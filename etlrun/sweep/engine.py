@@ -16,7 +16,6 @@ from types import FrameType
 
 from etlrun.config.grid import Grid
 from etlrun.config.request import Request, files_digest
-from etlrun.errors import Fault, WorldError
 from etlrun.record import record as records
 from etlrun.record.locks import nobodys
 from etlrun.record.outcome import Outcome, outcome_of
@@ -31,6 +30,7 @@ from etlrun.sweep.outcomes import Outcomes, unfinished
 from etlrun.sweep.process import started
 from etlrun.sweep.progress import Progress
 from etlrun.sweep.pruning import Pruning
+from etlrun.system.errors import Fault, WorldError
 
 _POLL_S = 0.25
 _GRACE_S, _REPEAT_S = 30.0, 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from etlrun.machine import VISIBLE, gpu_ids
+from etlrun.system.machine import VISIBLE, gpu_ids
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,12 +23,13 @@ from typing import Any
 from pydantic_core import from_json
 
 from etlrun.config.jobs import Job, Unfit, differences, identity_of
-from etlrun.errors import ConfigError, WorldError
 from etlrun.plan.spec import parse_sweep
 from etlrun.plan.unused import told
 from etlrun.record import record as records
 from etlrun.record.locks import nobodys
 from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
+from etlrun.system.errors import ConfigError, WorldError
+from etlrun.system.files import write_atomically
 
 SWEEP, CONFIGS, ATTEMPTS = "sweep.json", "configs.jsonl", "attempts"
 RESUME = "sweep.resume="
@@ -182,8 +183,8 @@ class Ledger:
         known = {"request": self.request, "sweep": sweep, "configs": len(self.configs), "unfit": unfit}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            records.write_atomically(self.folder / CONFIGS, "".join(f"{config.line}\n" for config in self.configs))
-            records.write_atomically(self.folder / SWEEP, json.dumps(known, indent=2) + "\n")
+            write_atomically(self.folder / CONFIGS, "".join(f"{config.line}\n" for config in self.configs))
+            write_atomically(self.folder / SWEEP, json.dumps(known, indent=2) + "\n")
         except OSError as error:
             raise records.unwritable(self.folder, error) from error
 

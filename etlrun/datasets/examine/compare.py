@@ -1,0 +1,88 @@
+"""Examples before and after a change of a plan, at the points where they differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from etlrun.datasets.examine.sheet import Column, Row, Sheet, View
+from etlrun.datasets.examine.show import Wanted, collect
+from etlrun.plan.plan import Plan
+
+BEFORE, AFTER = "before", "after"
+
+
+def before_and_after(old: Plan, new: Plan, pipeline: str, examples: int) -> Sheet:
+    """Return the first examples of a pipeline in both plans, in the first pass, at the points where they differ.
+
+    Raises:
+        WorldError: Data is missing or corrupt; nothing is prepared.
+    """
+    wanted = Wanted(batches=1, examples=examples, passes=1)
+    return compared(*(collect(_as_it_is(plan), pipeline, wanted) for plan in (old, new)))
+
+
+def compared(old: Sheet, new: Sheet) -> Sheet:
+    """Return the examples of two sheets side by side, in the columns where they differ."""
+    rows = tuple(_row(*pair) for pair in zip(old.rows, new.rows, strict=False))
+    columns = [_column(*pair, len(rows)) for pair in _pairs(old.columns, new.columns)]
+    return Sheet(
+        title="Examples before and after",
+        source=_either(old.source, new.source),
+        rows=rows,
+        columns=tuple(column for column in columns if column is not None),
+        notes=tuple(_notes(old, new)),
+    )
+
+
+def _as_it_is(plan: Plan) -> Plan:
+    dataset = plan.spec.dataset.as_it_is()
+    return dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, dataset=dataset))
+
+
+def _notes(old: Sheet, new: Sheet) -> Iterator[str]:
+    yield "Only steps after which an example differs are shown, in the first pass."
+    one, other = old.columns[0].views[0], new.columns[0].views[0]
+    if one.features == other.features and not _are_same(one, other):
+        yield "The two sides begin with different examples, so that a row is not one example."
+
+
+def _row(old: Row, new: Row) -> Row:
+    return dataclasses.replace(new, target=_either(old.target, new.target))
+
+
+def _either(old: str, new: str) -> str:
+    return new if old == new else f"{old} -> {new}"
+
+
+def _pairs(old: tuple[Column, ...], new: tuple[Column, ...]) -> Iterator[tuple[Column | None, Column | None]]:
+    """Yield the columns of the same step on both sides, and those of one side alone, in order."""
+    paths, others = ([column.path for column in columns] for columns in (old, new))
+    for tag, *ends in difflib.SequenceMatcher(None, paths, others, autojunk=False).get_opcodes():
+        before, after = old[ends[0] : ends[1]], new[ends[2] : ends[3]]
+        if tag == "equal":
+            yield from zip(before, after, strict=True)
+        else:
+            yield from ((column, None) for column in before)
+            yield from ((None, column) for column in after)
+
+
+def _column(old: Column | None, new: Column | None, rows: int) -> Column | None:
+    """Return the first views of both sides; None if they are the same."""
+    sides = [(name, column) for name, column in ((BEFORE, old), (AFTER, new)) if column is not None]
+    views = [dataclasses.replace(of.views[0], name=name, cells=of.views[0].cells[:rows]) for name, of in sides]
+    if len(views) > 1 and _are_same(*views):
+        return None
+    return dataclasses.replace(sides[-1][1], views=tuple(views))
+
+
+def _are_same(one: View, other: View) -> bool:
+    return one.features == other.features and all(map(_are_same_cells, one.cells, other.cells))
+
+
+def _are_same_cells(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(np.array_equal(one[name], other[name]) for name in one)

@@ -1,0 +1,289 @@
+"""Diagnosis of a dataset of images: what is in it, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etlrun.datasets.examine.doctor_pairs import near
+from etlrun.datasets.examine.doctor_scan import NAMED, Scan, scanned
+from etlrun.datasets.prepare.identical import identical
+from etlrun.datasets.prepare.prepare import Begin
+from etlrun.plan.plan import Plan
+from etlrun.sources.base import Source
+from etlrun.sources.open import open_source
+from etlrun.sources.pixels import pillow_as_header_reader
+from etlrun.stages.cache import kept_bytes
+from etlrun.stages.dataset import IMAGE
+from etlrun.system.errors import WorldError
+
+_MEMBERS = 4
+"""Identical images that a finding names."""
+MOST_UNLIKE = 10
+"""Ratio of the largest to the smallest class, from which on it is a finding."""
+_QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something that is wrong.
+
+    Attributes:
+        text: What was found.
+        remedy: What to do.
+        places: Files and records, the first `NAMED` of them.
+        images: Numbers (of the split, of the image) of some that show it.
+    """
+
+    text: str
+    remedy: str
+    places: tuple[str, ...] = ()
+    images: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitFigures:
+    """Figures of a split.
+
+    Attributes:
+        name: Name in TFDS's slicing language.
+        examples: Number of examples, and of the `files` that hold them.
+        broken: Examples that can't be used.
+        bytes_per_example: Mean size of the encoded images.
+        classes: Examples of each class by name.
+        widths: Least, 5 %, median, 95 % and largest width in pixels; `heights` and `aspect_ratios` (width / height)
+            likewise.
+        formats: Examples of each format; `colours` likewise.
+        cache_bytes: Size of a cache at each point, by its name.
+    """
+
+    name: str
+    examples: int
+    files: int
+    broken: int
+    bytes_per_example: float
+    classes: Mapping[str, int]
+    widths: tuple[float, ...]
+    heights: tuple[float, ...]
+    aspect_ratios: tuple[float, ...]
+    formats: Mapping[str, int]
+    colours: Mapping[str, int]
+    cache_bytes: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """What is in a dataset, and what is wrong with it.
+
+    Attributes:
+        dataset: Its name.
+        findings: What is wrong, the worst first.
+        splits: Figures of each split.
+        scans: Scans of the splits.
+        class_names: Names of the classes.
+    """
+
+    dataset: str
+    findings: tuple[Finding, ...]
+    splits: tuple[SplitFigures, ...]
+    scans: tuple[Scan, ...] = field(repr=False)
+    class_names: tuple[str, ...]
+
+
+@pillow_as_header_reader()
+def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
+    """Examine the splits of a plan, or all of its dataset; `begin` is told of each task with the number of its images.
+
+    Raises:
+        WorldError: The dataset is missing, has no images with a class, or a file can't be read.
+    """
+    dataset = plan.spec.dataset
+    flow = dataset.examples
+    if flow.inputs != (IMAGE,) or not flow.features[flow.target].is_class:
+        raise WorldError(
+            where="dataset",
+            found=str(flow.replace(record="")),
+            expected="images with a class, which a doctor can examine",
+            remedy="leave dataset.features and dataset.target out",
+        )
+    source = open_source(dataset.as_it_is())
+    names = [*source.counts] if is_whole else [dataset.split, *([dataset.eval_split] if dataset.eval_split else [])]
+    splits = [source.split(name, dataset.key("split")) for name in names if not is_whole or source.counts[name]]
+    scans = tuple(scanned(source, split, begin(split.name, split.num_examples)) for split in splits)
+    class_names = source.class_names or tuple(map(str, range(source.num_classes or 0)))
+    figures = tuple(_figures(plan, source, scan, class_names) for scan in scans)
+    return Diagnosis(
+        dataset=source.full_name,
+        findings=tuple(_findings(plan, scans, figures, begin)),
+        splits=figures,
+        scans=scans,
+        class_names=class_names,
+    )
+
+
+def _figures(plan: Plan, source: Source, scan: Scan, class_names: Sequence[str]) -> SplitFigures:
+    looks = scan.looks[~scan.looks["is_broken"]]
+    counts = np.bincount(looks["label"], minlength=len(class_names))
+    ratios = looks["width"] / np.maximum(looks["height"], 1)
+    return SplitFigures(
+        name=scan.split.name,
+        examples=scan.split.num_examples,
+        files=len(scan.split.paths),
+        broken=scan.lost,
+        bytes_per_example=float(looks["size_bytes"].mean()) if len(looks) else 0.0,
+        classes=dict(zip(class_names, map(int, counts), strict=True)),
+        widths=_quantiles(looks["width"]),
+        heights=_quantiles(looks["height"]),
+        aspect_ratios=_quantiles(ratios),
+        formats=_counted(looks["format"]),
+        colours=_counted(looks["colours"]),
+        cache_bytes=_cache_bytes(plan, source, looks, scan.split.num_examples),
+    )
+
+
+def _quantiles(values: Any) -> tuple[float, ...]:
+    return tuple(round(float(value), 3) for value in np.quantile(values, _QUANTILES)) if len(values) else ()
+
+
+def _counted(values: Any) -> dict[str, int]:
+    names, counts = np.unique(values, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    return {names[place].decode() or "unknown": int(counts[place]) for place in order}
+
+
+def _cache_bytes(plan: Plan, source: Source, looks: Any, count: int) -> dict[str, int]:
+    """Return the size of a cache of `count` examples at each point."""
+    if not len(looks):
+        return {}
+    fixed = source.dataset.examples.fixed_bytes
+    pixels = float((looks["width"].astype(np.int64) * looks["height"] * 3).mean())
+    each = {"source": float(looks["size_bytes"].mean()) + fixed, "decoded": pixels + fixed}
+    transformed = plan.train[-1].gives.example_bytes
+    if transformed is not None:
+        each["transformed"] = transformed
+    if plan.spec.model.features is not None:
+        each["features"] = 4 * plan.spec.model.features + fixed
+    return {point: kept_bytes(count, size) for point, size in each.items()}
+
+
+def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures], begin: Begin) -> Iterator[Finding]:
+    for scan in scans:
+        if scan.broken:
+            yield Finding(
+                text=f"{scan.lost:,} of {scan.split.num_examples:,} examples of {scan.split.name} can't be used",
+                remedy="repair them, or set dataset.on_corrupt=skip",
+                places=tuple(f"{place}: {reason}" for place, reason in scan.broken[:NAMED]),
+            )
+    yield from _identical(scans)
+    for one, other in combinations(range(len(scans)), 2):
+        yield from _near(scans, one, other, begin)
+    for number, scan in enumerate(scans):
+        yield from _turned(number, scan)
+    for of in figures:
+        yield from _balance(of)
+    yield from _too_small(plan, scans)
+
+
+def _identical(scans: Sequence[Scan]) -> Iterator[Finding]:
+    """Yield the findings of the same bytes in several splits, under several labels, or several times in one split."""
+    sound = [np.flatnonzero(~scan.looks["is_broken"]) for scan in scans]
+    numbers = np.concatenate(sound)
+    splits = np.repeat(np.arange(len(scans)), [len(of) for of in sound])
+    digests, labels = (
+        np.concatenate([scan.looks[name][of] for scan, of in zip(scans, sound, strict=True)])
+        for name in ("digest", "label")
+    )
+    groups = identical(digests, labels, splits)
+    is_other = ~groups.is_across & ~groups.is_conflicting
+    kinds = (
+        (groups.is_across, "are in several splits", "remove them from one, or prepare the images with --split"),
+        (groups.is_conflicting, "have several labels", "correct the labels, or remove the images"),
+        (is_other, "are several times in one split", "remove them, unless they are to count more"),
+    )
+    for is_chosen, text, remedy in kinds:
+        chosen = np.flatnonzero(is_chosen)
+        if len(chosen):
+            named = [groups.members(group) for group in chosen[:NAMED]]
+            yield Finding(
+                text=f"{len(chosen):,} image{'s' * (len(chosen) > 1)} {text if len(chosen) > 1 else _singular(text)}",
+                remedy=remedy,
+                places=tuple(_equal(scans, splits[of], numbers[of]) for of in named),
+                images=tuple((int(splits[of[0]]), int(numbers[of[0]])) for of in named),
+            )
+
+
+def _equal(scans: Sequence[Scan], splits: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> str:
+    """Return the places of identical images; of many, the first ones and their number."""
+    places = [scans[split].place(number) for split, number in zip(splits[:_MEMBERS], numbers[:_MEMBERS], strict=True)]
+    return " = ".join(places) + (f" = … ({len(numbers):,} in all)" if len(numbers) > _MEMBERS else "")
+
+
+def _singular(text: str) -> str:
+    return text.replace("are ", "is ", 1).replace("have ", "has ", 1).replace("them", "it")
+
+
+def _near(scans: Sequence[Scan], one: int, other: int, begin: Begin) -> Iterator[Finding]:
+    first, second = scans[one], scans[other]
+    found = near(first.looks, second.looks, begin(f"{second.split.name} with {first.split.name}", len(second.looks)))
+    if len(found):
+        is_one = len(found) == 1
+        yield Finding(
+            text=f"{len(found):,} image{'' if is_one else 's'} of {second.split.name} look{'s' * is_one} like one of "
+            f"{first.split.name}, by perceptual hashes",
+            remedy="compare them: versions of one image belong into one split",
+            places=tuple(
+                f"{second.place(row)} ~ {first.place(other)} ({bits} bits)" for row, other, bits in found[:NAMED]
+            ),
+            images=tuple(place for row, of, _ in found[:NAMED] for place in ((other, int(row)), (one, int(of)))),
+        )
+
+
+def _turned(number: int, scan: Scan) -> Iterator[Finding]:
+    """Yield the finding of images that are not stored upright."""
+    chosen = np.flatnonzero(~scan.looks["is_broken"] & (scan.looks["orientation"] != 1))
+    if len(chosen):
+        yield Finding(
+            text=f"{len(chosen):,} of {len(scan.looks):,} images of {scan.split.name} are turned or mirrored by EXIF's "
+            "orientation, which TensorFlow ignores: they are decoded as they are stored",
+            remedy="store them upright, such as by `exiftran -ai` (without loss) or Pillow's ImageOps.exif_transpose",
+            places=tuple(f"{scan.place(of)}: orientation {scan.looks['orientation'][of]}" for of in chosen[:NAMED]),
+            images=tuple((number, int(of)) for of in chosen[:NAMED]),
+        )
+
+
+def _balance(split: SplitFigures) -> Iterator[Finding]:
+    """Yield the finding of classes that are missing, or of which one is much larger than another."""
+    missing = [name for name, count in split.classes.items() if not count]
+    most, least = (choose(split.classes, key=split.classes.__getitem__) for choose in (max, min))
+    if missing:
+        text = f"{split.name} has no example of {', '.join(missing[:NAMED])}"
+        yield Finding(text=text, remedy="choose a larger part of the dataset, or add images")
+    elif split.classes[most] > MOST_UNLIKE * split.classes[least]:
+        yield Finding(
+            text=f"{split.name} has {split.classes[most]:,} examples of {most} and {split.classes[least]:,} of {least}",
+            remedy="try load.class_weights=balanced, or load.sample=uniform_by_class with load.shuffle=full",
+        )
+
+
+def _too_small(plan: Plan, scans: Sequence[Scan]) -> Iterator[Finding]:
+    """Yield the finding of images that the steps enlarge."""
+    sizes = [step.stage.size for of in plan.train for step in of.steps if hasattr(step.stage, "size")]
+    if not sizes:
+        return
+    height, width = sizes[0]
+    for number, scan in enumerate(scans):
+        is_small = ~scan.looks["is_broken"] & ((scan.looks["height"] < height) | (scan.looks["width"] < width))
+        chosen = np.flatnonzero(is_small)
+        if len(chosen):
+            yield Finding(
+                text=f"{len(chosen):,} of {len(scan.looks):,} images of {scan.split.name} have a side below the "
+                f"{height}x{width} pixels to which they are resized",
+                remedy="choose a smaller transform.resize.size, or replace them by larger ones",
+                places=tuple(scan.place(int(index)) for index in chosen[:NAMED]),
+                images=tuple((number, int(index)) for index in chosen[:NAMED]),
+            )

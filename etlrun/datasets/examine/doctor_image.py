@@ -1,0 +1,122 @@
+"""Look at an encoded image: its header, hashes of its bytes and of its appearance, and whether it can be decoded."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, NamedTuple
+
+import imagehash
+import numpy as np
+import tensorflow as tf
+from PIL import ExifTags, Image
+
+from etlrun.datasets.prepare.identical import digest_of
+from etlrun.sources.pixels import too_large
+from etlrun.stages.image import Decode
+from etlrun.system.errors import headline
+
+_DRAFT = 64
+"""Side in pixels above which a JPEG is decoded at a half, a quarter or an eighth: its hash needs 32."""
+_HASHED = 32
+_FLAT = 8
+"""Least difference of the brightest and the darkest pixel of an image that has a perceptual hash."""
+_END = b"\xff\xd9"
+"""Last bytes of a JPEG. TensorFlow refuses one without them; Pillow does not."""
+_DEPTH_AT = 24
+"""Place of the bit depth in a PNG."""
+_COLOURS = {"1": "grey", "L": "grey", "LA": "grey alpha", "P": "palette", "PA": "palette", "RGBA": "RGBA"}
+_ORIENTATIONS = range(1, 9)
+UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, OverflowError)
+"""What Pillow raises for damaged files."""
+
+
+class Look(NamedTuple):
+    """What is known of an image.
+
+    Attributes:
+        digest: See `digest_of`.
+        hash: Perceptual hash of 64 bits; 0 if there is none.
+        is_flat: Whether it is of one colour, so that it has no perceptual hash.
+        width: In pixels; 0 if it is unknown. `height` likewise.
+        size_bytes: Size of the encoded image.
+        format: Such as `JPEG`.
+        colours: Such as `RGB`, `grey` or `16 bit`.
+        orientation: EXIF's, from 1 to 8: 1 is upright, also if there is none.
+        reason: Why it can't be decoded; empty if it can.
+    """
+
+    digest: bytes = b""
+    hash: int = 0
+    is_flat: bool = False
+    width: int = 0
+    height: int = 0
+    size_bytes: int = 0
+    format: str = ""
+    colours: str = ""
+    orientation: int = 1
+    reason: str = ""
+
+
+def look_at(data: bytes) -> Look:
+    """Return what is known of an encoded image.
+
+    A complete JPEG is decoded by Pillow at a reduced size; all else is decoded as a run does it.
+    """
+    look, image = Look(digest=digest_of(data), size_bytes=len(data)), None
+    try:
+        image = Image.open(io.BytesIO(data))
+        look = _with_header(look, image, data)
+    except UNREADABLE:  # TensorFlow says why, or can read it
+        image = None
+    if reason := too_large(look.width, look.height):
+        return look._replace(reason=reason)
+    small = None if image is None else _drafted(image, data)
+    if small is None:
+        try:
+            pixels = Decode.op(tf.constant(data)).numpy()
+        except tf.errors.OpError as error:
+            return look._replace(reason=f"an image that can't be decoded: {headline(error)}")
+        height, width = pixels.shape[:2]
+        look = look._replace(width=width, height=height)
+        small = _small(Image.fromarray(pixels))
+    darkest, brightest = small.getextrema()
+    if brightest - darkest < _FLAT:  # type: ignore[operator] # of one channel
+        return look._replace(is_flat=True)
+    return look._replace(hash=int(np.packbits(imagehash.phash(small).hash).view(">u8")[0]))
+
+
+def _with_header(look: Look, image: Image.Image, data: bytes) -> Look:
+    is_deep = image.mode.startswith(("I", "F")) or (image.format == "PNG" and data[_DEPTH_AT] > 8)  # noqa: PLR2004 - bits
+    return look._replace(
+        width=image.width,
+        height=image.height,
+        format=image.format or "",
+        colours="16 bit" if is_deep else _COLOURS.get(image.mode, image.mode),
+        orientation=_orientation(image),
+    )
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return EXIF's orientation; 1 if the header has none, or none that EXIF defines."""
+    if "exif" not in image.info:  # a PNG with EXIF behind its pixels would have to be decoded
+        return 1
+    try:
+        found: Any = image.getexif().get(ExifTags.Base.Orientation)
+    except UNREADABLE:
+        return 1
+    return int(found) if found in _ORIENTATIONS else 1
+
+
+def _drafted(image: Image.Image, data: bytes) -> Image.Image | None:
+    """Return a small grey version of a complete JPEG; None of anything else."""
+    if image.format not in {"JPEG", "MPO"} or not data.endswith(_END):
+        return None
+    try:
+        image.draft("L", (_DRAFT, _DRAFT))
+        return _small(image)
+    except UNREADABLE:
+        return None
+
+
+def _small(image: Image.Image) -> Image.Image:
+    return image.convert("L").resize((_HASHED, _HASHED), Image.Resampling.LANCZOS)

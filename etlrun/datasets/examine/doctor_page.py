@@ -1,0 +1,102 @@
+"""Page of a diagnosis: findings with the images that show them, figures, and samples of each class."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import tensorflow as tf
+from PIL import Image
+
+from etlrun.datasets.examine.doctor import Diagnosis, Finding
+from etlrun.datasets.examine.doctor_image import UNREADABLE
+from etlrun.datasets.examine.doctor_scan import Scan
+from etlrun.datasets.examine.images import data_url
+from etlrun.datasets.prepare.prepare import Begin
+from etlrun.datasets.prepare.threads import in_order
+from etlrun.sources.pixels import pillow_as_header_reader
+from etlrun.stages.image import Decode
+from etlrun.system import pages
+
+SIDE = 120
+"""Largest side of a thumbnail in pixels."""
+SHOWN = 8
+"""Images of a finding that are shown."""
+
+
+class Picture(NamedTuple):
+    """A thumbnail on the page.
+
+    Attributes:
+        url: Data URL.
+        alt: Description for screen readers.
+        width: In pixels; `height` likewise.
+    """
+
+    url: str
+    alt: str
+    width: int
+    height: int
+
+
+@pillow_as_header_reader()
+def write(path: Path, diagnosis: Diagnosis, made_by: str, begin: Begin) -> None:
+    """Write the page of a diagnosis to `path` part by part, and make its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(html(diagnosis, made_by, begin))
+
+
+def html(diagnosis: Diagnosis, made_by: str, begin: Begin) -> Iterator[str]:
+    """Yield the parts of the page of a diagnosis, which was `made_by` a command.
+
+    Images are read again as the page is made, so that few are in memory; `begin` is told of this task.
+    """
+    samples = [(scan, diagnosis.class_names[label], of) for scan in diagnosis.scans for label, of in scan.samples()]
+    return pages.parts(
+        "etlrun.datasets.examine",
+        "doctor.html.j2",
+        diagnosis=diagnosis,
+        made_by=made_by,
+        findings=[(finding, _of_finding(diagnosis, finding)) for finding in diagnosis.findings],
+        samples=_of_classes(samples, begin("page", sum(len(of) for _, _, of in samples))),
+    )
+
+
+def _of_classes(
+    samples: Sequence[tuple[Scan, str, Sequence[int]]], done: Callable[[int], None]
+) -> Iterator[tuple[str, str, list[Picture]]]:
+    """Yield the split, the name and the thumbnails of each class."""
+    drawn = in_order(lambda of: [*_pictures(of[0], of[2], of[1])], samples)
+    for (scan, name, indices), pictures in zip(samples, drawn, strict=True):
+        yield scan.split.name, name, pictures
+        done(len(indices))
+
+
+def _of_finding(diagnosis: Diagnosis, finding: Finding) -> list[Picture]:
+    scans = [(diagnosis.scans[split], index) for split, index in finding.images[:SHOWN]]
+    return [picture for scan, index in scans for picture in _pictures(scan, [index], scan.place(index))]
+
+
+def _pictures(scan: Scan, indices: Iterable[int], alt: str) -> Iterator[Picture]:
+    """Yield thumbnails of images; those that can't be read again are left out."""
+    for index in indices:
+        data = scan.encoded(index)
+        if data is not None:
+            yield _thumbnail(_opened(data), alt)
+
+
+def _opened(data: bytes) -> Image.Image:
+    try:
+        image = Image.open(io.BytesIO(data))
+        image.draft("RGB", (2 * SIDE, 2 * SIDE))
+        return image.convert("RGB")
+    except UNREADABLE:  # by Pillow; a run decodes it
+        return Image.fromarray(Decode.op(tf.constant(data)).numpy())
+
+
+def _thumbnail(image: Image.Image, alt: str) -> Picture:
+    image.thumbnail((SIDE, SIDE))
+    return Picture(data_url(image), alt, image.width, image.height)

@@ -1,0 +1,53 @@
+"""Page of a sheet: one self-contained HTML file, without network, scripts or other files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from etlrun.datasets.examine.images import data_url, pixels_of, thumbnail
+from etlrun.datasets.examine.sheet import Column, Row, Sheet, View, as_text, is_image
+from etlrun.system import pages
+
+
+class Item(NamedTuple):
+    """A feature in a cell.
+
+    Attributes:
+        text: Description below an image, or the feature itself.
+        url: Data URL of a thumbnail; empty for text.
+        alt: Description of the image for screen readers.
+        width: Width of the thumbnail in pixels; `height` likewise.
+    """
+
+    text: str
+    url: str = ""
+    alt: str = ""
+    width: int = 0
+    height: int = 0
+
+
+def html(sheet: Sheet, made_by: str) -> str:
+    """Return the page of a sheet, which was `made_by` a command or a change."""
+    return pages.rendered(
+        "etlrun.datasets.examine",
+        "show.html.j2",
+        sheet=sheet,
+        made_by=made_by,
+        has_views=any(column.views[0].name for column in sheet.columns),
+        rows=[(row, [[*_items(row, place, *of)] for of in sheet.views]) for place, row in enumerate(sheet.rows)],
+    )
+
+
+def _items(row: Row, place: int, column: Column, view: View) -> Iterator[Item]:
+    for name, feature in view.features.items():
+        value = view.cells[place][name]
+        if not is_image(feature):
+            yield Item(f"{name} {as_text(value)}")
+            continue
+        pixels = pixels_of(view, name, place)
+        image = thumbnail(pixels)
+        size = "x".join(map(str, pixels.shape[:2]))
+        encoded = f", {len(value):,} bytes" if feature.format == "image" else ""
+        alt = ", ".join(filter(None, [f"{name} after {column.path}", view.name, row.target, row.place]))
+        yield Item(f"{size}{encoded}", data_url(image), alt, image.width, image.height)

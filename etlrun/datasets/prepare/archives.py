@@ -1,0 +1,156 @@
+"""Images in archives: zip and tar are read in place, compressed tar is unpacked first."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import posixpath
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from etlrun.datasets.prepare.members import Member, images_of
+from etlrun.datasets.prepare.source import DamagedError, Entry, Source, fault, of_classes
+from etlrun.system.errors import EtlrunError, Fault, one_line
+
+_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
+_LONGEST_PATH = 4096
+
+
+class Archive(Source):
+    """Images in an archive, by the member that holds each."""
+
+    def __init__(self, path: Path, members: Iterable[Member]) -> None:
+        """Find the images; raise `EtlrunError` with all faults of the archive."""
+        of = path.stat()
+        try:
+            found = images_of(path, members, of.st_size)
+        except _DAMAGED as error:
+            raise EtlrunError([damaged(path, error)]) from error
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise EtlrunError([damaged(path, error)]) from error  # gzip's own
+        self._members = {entry.path: member for entry, member in found.images}
+        entries = [entry for entry, _ in found.images]
+        classes = tuple(sorted({entry.label for entry in entries}))
+        faults = list(of_classes(path, entries, classes))
+        if faults:
+            raise EtlrunError(faults)
+        super().__init__(path, entries, classes, found.ignored)
+        self.loose = found.loose
+
+
+class Zip(Archive):
+    """Images in a zip archive."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except _DAMAGED as error:
+            raise EtlrunError([damaged(path, error)]) from error
+        try:
+            super().__init__(path, self._listed())
+        except BaseException:
+            self.close()
+            raise
+
+    def _listed(self) -> Iterator[Member]:
+        for info in self._zip.infolist():
+            kind = "folder" if info.is_dir() else "link" if stat.S_ISLNK(info.external_attr >> 16) else "file"
+            kind = "an encrypted file" if info.flag_bits & 1 else kind
+            link = self._zip.open(info).read(_LONGEST_PATH).decode(errors="replace") if kind == "link" else ""
+            yield Member(name=info.filename, kind=kind, link=link, size=info.file_size, place=info)
+
+    def read(self, entry: Entry) -> bytes:
+        try:
+            return self._zip.read(self._members[entry.path].place)
+        except _DAMAGED as error:
+            raise DamagedError(one_line(error)) from error
+
+    def close(self) -> None:
+        self._zip.close()
+
+
+class Tar(Archive):
+    """Images in a tar archive, compressed or not."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._unpacked = path, Path()
+        self._is_plain = _is_plain(path)
+        super().__init__(path, self._listed())
+        wanted = {member.place: member.size for member in self._members.values()}
+        self.unpacked_bytes = 0 if self._is_plain else sum(wanted.values())
+
+    def _listed(self) -> Iterator[Member]:
+        with tarfile.open(self._path) as tar:
+            for info in tar:
+                place = info.offset_data
+                yield Member(name=info.name, kind=_kind(info), link=_link(info), size=info.size, place=place)
+            _check_end(tar)
+
+    def unpack(self, folder: Path) -> None:
+        """Unpack the images, each to a file that is named by its place, whatever its name."""
+        if self._is_plain:
+            return
+        self._unpacked = folder
+        try:
+            self._extract(folder, {member.place for member in self._members.values()})
+        except _DAMAGED as error:
+            raise EtlrunError([damaged(self._path, error)]) from error
+
+    def _extract(self, folder: Path, wanted: set[int]) -> None:
+        with tarfile.open(self._path) as tar:
+            for info in tar:
+                data = tar.extractfile(info) if info.offset_data in wanted and info.isreg() else None
+                if data is not None:
+                    with data, (folder / str(info.offset_data)).open("wb") as file:
+                        shutil.copyfileobj(data, file)
+
+    def read(self, entry: Entry) -> bytes:
+        member = self._members[entry.path]
+        if not self._is_plain:
+            return (self._unpacked / str(member.place)).read_bytes()
+        with self._path.open("rb", buffering=0) as file:
+            return os.pread(file.fileno(), member.size, member.place)
+
+
+def damaged(path: Path, error: Exception) -> Fault:
+    """Return the fault of an archive that can't be read."""
+    return fault(path, one_line(error), "a complete zip or tar archive", "download or pack it again")
+
+
+def _is_plain(path: Path) -> bool:
+    try:
+        tarfile.open(path, "r:").close()
+    except tarfile.TarError:
+        return False
+    return True
+
+
+def _check_end(tar: tarfile.TarFile) -> None:
+    """Raise `tarfile.ReadError` unless zeros follow the last member: `tarfile` ends at any other block, too."""
+    file = cast("IO[bytes]", tar.fileobj)
+    file.seek(tar.offset)
+    if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+        raise tarfile.ReadError(f"neither a member nor the end of the archive at byte {tar.offset:,}")
+
+
+def _kind(info: tarfile.TarInfo) -> str:
+    if info.issym() or info.islnk():
+        return "link"
+    if info.issparse():
+        return "a sparse file"
+    return "file" if info.isreg() else "folder" if info.isdir() else "a device"
+
+
+def _link(info: tarfile.TarInfo) -> str:
+    """Return the target of a link, relative to its own folder; that of a hard link is relative to the archive."""
+    if info.islnk() and not info.linkname.startswith("/"):
+        return posixpath.relpath(info.linkname, posixpath.dirname(info.name) or ".")
+    return info.linkname

@@ -1,0 +1,143 @@
+"""Check of each image: its content by hash, and whether it can be decoded for training."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+from PIL import Image
+
+from etlrun.datasets.prepare.identical import digest_of
+from etlrun.datasets.prepare.source import LISTED, DamagedError, Entry, Source, fault, first
+from etlrun.datasets.prepare.threads import threads
+from etlrun.sources.pixels import pillow_as_header_reader, too_large
+from etlrun.stages.image import Decode
+from etlrun.stages.lazy import tf
+from etlrun.system.errors import EtlrunError, Fault, headline, one_line, unreadable_path
+from etlrun.system.machine import rounded
+
+LARGEST_BYTES = 1_000_000_000
+"""Size of an encoded image; protocol buffers hold at most 2 GiB."""
+FORMATS = ("JPEG", "PNG", "BMP")
+_FRAMES = {"GIF": "GIF", "WEBP": "WebP"}
+"""Formats that TFDS decodes to a stack of frames, even of a single one, which its feature `Image` refuses."""
+_OF_FRAMES = "whose first frame is not taken: TFDS decodes it to a stack of frames, even a single one"
+_CHUNK = 32
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What is known of an image.
+
+    Attributes:
+        digest: XXH3 of its bytes, 128 bits in hexadecimal; empty if they were not read.
+        reason: Why it can't be used; empty if it can.
+        unreadable: Fault of a file that can't be read at all.
+    """
+
+    digest: str
+    reason: str = ""
+    unreadable: Fault | None = None
+
+
+def check(source: Source, journal: Path, done: Callable[[int], None]) -> list[Verdict]:
+    """Return the verdict on each entry of a source; `done` is told how many further ones are known.
+
+    The verdicts are kept in `journal`, so that a check that is killed goes on where it was, unless files have changed.
+
+    Raises:
+        EtlrunError: Files that can't be read.
+    """
+    known = _kept(journal)
+    keys = [xxhash.xxh3_128_hexdigest(os.fsencode(f"{source.where}\0{of.path}\0{of.stamp}")) for of in source.entries]
+    missing = [number for number, key in enumerate(keys) if key not in known]
+    done(len(keys) - len(missing))
+    unreadable: list[Fault] = []
+    with pillow_as_header_reader(), threads() as pool, journal.open("a", encoding="utf-8") as file:
+        file.write("\n")  # ends a line that a kill has cut off
+        chunks = [missing[start : start + _CHUNK] for start in range(0, len(missing), _CHUNK)]
+        found = pool.map(lambda numbers: [verdict(source, source.entries[number]) for number in numbers], chunks)
+        for numbers, verdicts in zip(chunks, found, strict=True):
+            for number, of in zip(numbers, verdicts, strict=True):
+                if of.unreadable:
+                    unreadable.append(of.unreadable)
+                    continue
+                known[keys[number]] = of
+                file.write(f"{json.dumps([keys[number], of.digest, of.reason])}\n")
+            file.flush()
+            done(len(numbers))
+    if unreadable:
+        raise EtlrunError(first(unreadable, source.where, "files that can't be read"))
+    return [known[key] for key in keys]
+
+
+def verdict(source: Source, entry: Entry) -> Verdict:
+    """Read one image, hash and decode it."""
+    if entry.size > LARGEST_BYTES:
+        return Verdict(digest="", reason=f"a file of {rounded(entry.size)}, more than {rounded(LARGEST_BYTES)}")
+    try:
+        data = source.read(entry)
+    except DamagedError as error:
+        return Verdict(digest="", reason=f"a damaged archive: {one_line(error)}")
+    except OSError as error:
+        where = str(error.filename or entry.path)
+        return Verdict(digest="", unreadable=unreadable_path(where, error, "an image file"))
+    return Verdict(digest=digest_of(data).hex(), reason=problem(data))
+
+
+def problem(data: bytes) -> str:
+    """Return why an encoded image can't be used for training; empty if it can."""
+    if not data:
+        return "an empty file"
+    width = height = 0
+    with contextlib.suppress(OSError, ValueError, SyntaxError):  # of a header that TensorFlow may accept
+        image = Image.open(io.BytesIO(data), formats=(*FORMATS, *_FRAMES))
+        width, height = image.size
+        if image.format in _FRAMES:
+            return f"a {_FRAMES[image.format]}, {_OF_FRAMES}"
+    if reason := too_large(width, height):
+        return reason
+    try:
+        Decode.op(tf.constant(data))
+    except tf.errors.OpError as error:
+        return headline(error)
+    return ""
+
+
+def faults_of(source: Source, verdicts: Sequence[Verdict]) -> list[Fault]:
+    """Return the faults of the first images that can't be used, and one with the number of all; none if all can."""
+    broken = [(entry, of) for entry, of in zip(source.entries, verdicts, strict=True) if of.reason]
+    expected = f"an image: {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+    convert = "convert it to PNG; dataset=folder reads the first frame of a GIF"
+    faults = [
+        fault(source.name_of(entry), of.reason, expected, convert if _OF_FRAMES in of.reason else "")
+        for entry, of in broken[:LISTED]
+    ]
+    if broken:
+        listed = f", of which {LISTED} are listed" if broken[LISTED:] else ""
+        found = f"{len(broken):,} broken images of {len(verdicts):,}{listed}"
+        remedy = "repair or remove them, or add --on-corrupt skip to leave them out"
+        faults.append(fault(source.where, found, "images that can be decoded", remedy))
+    return faults
+
+
+def _kept(journal: Path) -> dict[str, Verdict]:
+    """Return the verdicts in a journal by key; a line that a kill has cut off is skipped."""
+    found: dict[str, Verdict] = {}
+    try:
+        lines = journal.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return found
+    for line in lines:
+        try:
+            key, digest, reason = json.loads(line)
+        except ValueError:
+            continue
+        found[key] = Verdict(digest=digest, reason=reason)
+    return found

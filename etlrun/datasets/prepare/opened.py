@@ -1,0 +1,45 @@
+"""Choice of the reader for a source: a folder, a list, an archive or TFRecords."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from pathlib import Path
+
+from etlrun.datasets.prepare import files, lists
+from etlrun.datasets.prepare.archives import Tar, Zip
+from etlrun.datasets.prepare.options import Options
+from etlrun.datasets.prepare.records import Records
+from etlrun.datasets.prepare.source import Source, fault
+from etlrun.system.errors import EtlrunError
+
+_KINDS = f"a folder of classes, a list ({' or '.join(lists.SUFFIXES)}), an archive (.zip, .tar, .tar.gz), or TFRecords"
+
+
+def opened(options: Options) -> Source:
+    """Return the images of the source; raise `EtlrunError` with all of its faults."""
+    path = Path(options.source).expanduser().absolute()
+    if options.features is not None:
+        return Records(str(path), options.features, skips_corrupt=options.skips_corrupt)
+    if path.is_dir():
+        _require_apart(path, options)
+        return files.of_folder(path)
+    if not path.is_file():
+        remedy = "add --features image=KEY,label=KEY for a pattern of TFRecords, or check the path"
+        found = "neither a file nor a folder" if path.exists() else "no such file or folder"
+        raise EtlrunError([fault(path, found, _KINDS, remedy)])
+    if path.suffix.lower() in lists.SUFFIXES:
+        return lists.of_list(path)
+    if zipfile.is_zipfile(path):
+        return Zip(path)
+    if tarfile.is_tarfile(path):
+        return Tar(path)
+    remedy = "add --features image=KEY,label=KEY if these are TFRecords; download or pack a damaged archive again"
+    raise EtlrunError([fault(path, "a file of another kind", _KINDS, remedy)])
+
+
+def _require_apart(folder: Path, options: Options) -> None:
+    """Refuse to write into the source."""
+    if options.family.resolve().is_relative_to(folder.resolve()):
+        remedy = "choose another --data-dir"
+        raise EtlrunError([fault("--data-dir", f"{options.data_dir}, in the source", "a folder outside of it", remedy)])

@@ -1,0 +1,151 @@
+"""Options of `etlrun prepare`, parsed from its arguments with all faults at once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+from etlrun.stages.base import is_remote
+from etlrun.stages.dataset import IMAGE, LABEL, SAMPLE_NAME
+from etlrun.system.errors import ConfigError, Fault
+
+SPLIT = re.compile(r"(?!all$)[A-Za-z]\w*", re.ASCII)
+"""Names of splits that TFDS reads; `all` means all of them."""
+SPLIT_EXPECTED = "a letter, followed by letters, digits and underscores, and not all"
+MOST_SHARDS = 99_999
+"""Shards of a split whose names have five digits."""
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_VERSION = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")
+_WHOLE = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is prepared, and where to.
+
+    Attributes:
+        source: Folder, list, archive or glob of TFRecords.
+        name: Name of the dataset.
+        version: Version of the dataset.
+        data_dir: Data folder of TFDS.
+        percents: Share of each split in percent; None to keep the splits of the source.
+        shards: Shards of each split; None for shards of 100 to 200 MB.
+        seed: Seed of the order, and of the splits.
+        skips_corrupt: Whether images that can't be decoded are left out.
+        features: Keys of the image and of the label in the examples of TFRecords; None for other sources.
+    """
+
+    source: str
+    name: str
+    version: str
+    data_dir: Path
+    percents: Mapping[str, Decimal] | None
+    shards: int | None
+    seed: int
+    skips_corrupt: bool
+    features: tuple[str, str] | None
+
+    @property
+    def family(self) -> Path:
+        """Folder of all versions of the dataset."""
+        return self.data_dir / self.name
+
+    @property
+    def target(self) -> Path:
+        """Folder of the version."""
+        return self.family / self.version
+
+
+def parsed(arguments: Mapping[str, str | None]) -> Options:
+    """Return the options in the arguments, the text of each by its name; raise `ConfigError` with all faults."""
+    faults: list[Fault] = []
+    source, name, version = (arguments[key] or "" for key in ("source", "name", "version"))
+    faults += [*_name_faults(name), *_version_faults(version)]
+    data_dir = arguments["data_dir"] or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    if is_remote(data_dir):
+        faults.append(_fault("--data-dir", data_dir, "a folder on this machine", "mount it, or write here and copy it"))
+    options = Options(
+        source=source,
+        name=name,
+        version=version,
+        data_dir=Path(data_dir).expanduser().absolute(),
+        percents=_percents(arguments["split"], faults),
+        shards=_integer("--shards", arguments["shards"], (1, MOST_SHARDS), faults),
+        seed=_integer("--seed", arguments["seed"], (0, 2**63 - 1), faults) or 0,
+        skips_corrupt=arguments["on_corrupt"] == "skip",
+        features=_features(arguments["features"], faults),
+    )
+    if faults:
+        raise ConfigError(faults)
+    return options
+
+
+def _fault(where: str, found: str, expected: str, remedy: str = "") -> Fault:
+    return Fault(where=where, found=found, expected=expected, remedy=remedy)
+
+
+def _name_faults(name: str) -> Iterator[Fault]:
+    if not _NAME.fullmatch(name):
+        likely = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+        remedy = f"write --name {likely}" if _NAME.fullmatch(likely) else "write a name such as --name flowers"
+        yield _fault("--name", repr(name), "lower-case letters, digits and underscores, a letter first", remedy)
+    elif name == SAMPLE_NAME:
+        yield _fault("--name", f"{name}, which is the sample dataset", "a name of its own", "choose another --name")
+
+
+def _version_faults(version: str) -> Iterator[Fault]:
+    if not _VERSION.fullmatch(version):
+        yield _fault(
+            "--version", repr(version), "three numbers without leading zeros", "write a version such as --version 1.0.0"
+        )
+
+
+def _integer(where: str, text: str | None, limits: tuple[int, int], faults: list[Fault]) -> int | None:
+    low, high = limits
+    if text is None:
+        return None
+    if re.fullmatch(r"[0-9]{1,19}", text) and low <= int(text) <= high:
+        return int(text)
+    faults.append(_fault(where, repr(text), f"an integer from {low} to {high:,}"))
+    return None
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    return [(name.strip(), value.strip()) for name, _, value in (part.partition("=") for part in text.split(","))]
+
+
+def _percents(text: str | None, faults: list[Fault]) -> dict[str, Decimal] | None:
+    if text is None:
+        return None
+    pairs, found = _pairs(text), {}
+    for name, value in pairs:
+        if not SPLIT.fullmatch(name):
+            faults.append(_fault("--split", f"the name {name!r}", SPLIT_EXPECTED))
+        try:
+            found[name] = Decimal(value)
+        except InvalidOperation:
+            found[name] = Decimal("NaN")
+        if not found[name] > 0 if found[name].is_finite() else True:
+            faults.append(_fault("--split", f"{name}={value}", "a positive number of percent"))
+    total = sum(found.values())
+    if len(found) < len(pairs):
+        faults.append(_fault("--split", text, "each split once"))
+    elif total.is_finite() and total != _WHOLE:  # type: ignore[union-attr] # no split is none
+        remedy = "write percents such as --split train=80,validation=20"
+        faults.append(_fault("--split", f"{text}, which is {total} percent in all", "100 percent in all", remedy))
+    return found
+
+
+def _features(text: str | None, faults: list[Fault]) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    pairs = _pairs(text)
+    found = dict(pairs)
+    if sorted(name for name, _ in pairs) != [IMAGE, LABEL] or not all(found.values()):
+        faults.append(_fault("--features", repr(text), "image=KEY,label=KEY, the keys of the TFRecords' examples"))
+        return None
+    return found[IMAGE], found[LABEL]

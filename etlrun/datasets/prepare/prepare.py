@@ -1,0 +1,141 @@
+"""Preparation of a source: check, splits, shards, metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from etlrun.datasets.prepare import check, splits
+from etlrun.datasets.prepare.options import Options
+from etlrun.datasets.prepare.shards import Shard, fingerprint, planned, write
+from etlrun.datasets.prepare.source import Source, fault, of_classes
+from etlrun.datasets.prepare.splits import Duplicates, Image
+from etlrun.datasets.prepare.work import working
+from etlrun.system.errors import EtlrunError, Fault
+
+Begin = Callable[[str, int], Callable[[int], None]]
+"""A function that begins a task of so many images, and returns a function to which progress is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A dataset that has been prepared.
+
+    Attributes:
+        folder: Folder of its files.
+        shards: Its shards.
+        sizes: Size of each shard's file in bytes.
+        classes: Names of its classes.
+        kept: Number of shards that a run before this one has written.
+        broken: Names of images that are left out, with the reasons.
+        duplicates: Images that occur more than once.
+    """
+
+    folder: Path
+    shards: Sequence[Shard]
+    sizes: Sequence[int]
+    classes: Sequence[str]
+    kept: int
+    broken: Mapping[str, str]
+    duplicates: Duplicates
+
+
+def prepare(options: Options, source: Source) -> Prepared:
+    """Write a source as a dataset of TFDS, which appears when it is complete.
+
+    A run that was killed is gone on with. The source is only read.
+
+    Raises:
+        EtlrunError: All broken images, unless they are skipped; a version that exists; a full disk.
+    """
+    from etlrun.datasets.prepare.metadata import require_unknown, write_metadata  # imports TFDS
+
+    require_unknown(options)
+    with working(options) as work, progress() as task:
+        work.require_space(source)
+        if source.unpacked_bytes:
+            work.unpacked.mkdir()
+            source.unpack(work.unpacked)
+        verdicts = check.check(source, work.journal, task("checked", len(source.entries)))
+        images = _usable(options, source, verdicts)
+        found = splits.duplicates(images)  # of the source's own splits
+        if options.percents is not None:
+            images = splits.assigned(images, options.percents, options.seed)
+            _require_all(options, images)
+            found = splits.duplicates(images)
+        shards = planned(options.name, _in_order(options, images), options.shards)
+        work.keep_only(fingerprint(shards, source.classes), [shard.file for shard in shards])
+        kept = write(source, shards, work.version, task("written", len(images)))
+        write_metadata(options, work.version, shards, source.classes)
+        sizes = [(work.version / shard.file).stat().st_size for shard in shards]
+        work.publish()
+    broken = {of.path: verdict.reason for of, verdict in zip(source.entries, verdicts, strict=True) if verdict.reason}
+    return Prepared(
+        folder=options.target,
+        shards=shards,
+        sizes=sizes,
+        classes=source.classes,
+        kept=kept,
+        broken={**source.broken, **broken},
+        duplicates=found,
+    )
+
+
+def _usable(options: Options, source: Source, verdicts: Sequence[check.Verdict]) -> list[Image]:
+    """Return the images that can be used; raise `EtlrunError` if others are no option, or if classes are gone."""
+    faults = check.faults_of(source, verdicts)
+    if faults and not options.skips_corrupt:
+        raise EtlrunError(faults)
+    left = [(entry, of) for entry, of in zip(source.entries, verdicts, strict=True) if not of.reason]
+    entries = [entry for entry, _ in left]
+    label = {name: index for index, name in enumerate(source.classes)}
+    lost = {*source.classes} - {entry.label for entry in entries}
+    faults = [_emptied(source, f"the class {name}") for name in source.classes if name in lost]
+    lost = {entry.split for entry in source.entries} - {entry.split for entry in entries}
+    faults += [_emptied(source, f"the split {name}") for name in sorted(lost)]
+    faults = faults or list(of_classes(source.where, entries, source.classes))
+    if faults:
+        raise EtlrunError(faults)
+    return [Image(entry=entry, digest=of.digest, label=label[entry.label], split=entry.split) for entry, of in left]
+
+
+def _emptied(source: Source, what: str) -> Fault:
+    return fault(source.where, f"{what}, all of whose images are broken", "images that can be decoded", "repair them")
+
+
+def _require_all(options: Options, images: Sequence[Image]) -> None:
+    """Raise `EtlrunError` if a split has no examples."""
+    empty = [name for name in options.percents or () if name not in {image.split for image in images}]
+    if empty:
+        found = f"no examples for {', '.join(empty)} among {len(images):,} images"
+        raise EtlrunError([fault("--split", found, "examples for each split", "choose other percents or more images")])
+
+
+def _in_order(options: Options, images: Sequence[Image]) -> dict[str, list[Image]]:
+    """Return the ordered images of each split, those of training first."""
+    found = splits.ordered(images, options.seed)
+    return {name: found[name] for name in sorted(found, key=lambda name: (not is_training(name), name))}
+
+
+def is_training(split: str) -> bool:
+    """Return whether a split is that of training, by its name."""
+    return split.lower().startswith("train")
+
+
+@contextmanager
+def progress() -> Iterator[Begin]:
+    """Yield a function that begins a task of so many images, and returns a function to which progress is told."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+
+        def begin(what: str, total: int) -> Callable[[int], None]:
+            task = bars.add_task(what, total=total)
+            return lambda count: bars.advance(task, count)
+
+        yield begin

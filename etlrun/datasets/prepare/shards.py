@@ -1,0 +1,127 @@
+"""Shards of a dataset: TFRecord files with an image and its label in each record, written in parallel."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from etlrun.datasets.prepare.identical import digest_of
+from etlrun.datasets.prepare.source import DamagedError, Source
+from etlrun.datasets.prepare.splits import Image
+from etlrun.datasets.prepare.threads import threads
+from etlrun.sources.content import FOOT, HEAD
+from etlrun.sources.numbered import masked
+from etlrun.stages.dataset import IMAGE, LABEL
+from etlrun.stages.lazy import tf
+from etlrun.system.errors import WorldError, one_line
+
+LARGEST_SHARD_BYTES = 200_000_000
+"""Shards have half of it or more, unless a split is smaller."""
+PART = ".part"
+"""Suffix of a shard that isn't complete."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A shard, complete as soon as its file exists.
+
+    Attributes:
+        split: Split that it belongs to.
+        file: Name of the file, as TFDS expects it.
+        images: Its examples, in order.
+    """
+
+    split: str
+    file: str
+    images: Sequence[Image]
+
+
+def planned(name: str, splits: Mapping[str, Sequence[Image]], count: int | None) -> list[Shard]:
+    """Return the shards of a dataset, `count` of each split if given, none without examples."""
+    return [shard for split, images in splits.items() for shard in _of_split(name, split, images, count)]
+
+
+def _of_split(name: str, split: str, images: Sequence[Image], count: int | None) -> Iterator[Shard]:
+    total = sum(image.entry.size for image in images)
+    count = min(count or -(-total // LARGEST_SHARD_BYTES) or 1, len(images))
+    for number in range(count):
+        start, end = (len(images) * place // count for place in (number, number + 1))
+        file = f"{name}-{split}.tfrecord-{number:05d}-of-{count:05d}"
+        yield Shard(split=split, file=file, images=images[start:end])
+
+
+def fingerprint(shards: Sequence[Shard], classes: Sequence[str]) -> str:
+    """Return a hash of what the shards will contain."""
+    digest = hashlib.sha256("\n".join(classes).encode())
+    for shard in shards:
+        digest.update(f"\n\n{shard.file}".encode())
+        digest.update("".join(f"\n{image.digest} {image.label}" for image in shard.images).encode())
+    return digest.hexdigest()
+
+
+def write(source: Source, shards: Sequence[Shard], folder: Path, done: Callable[[int], None]) -> int:
+    """Write those shards that `folder` doesn't have; return how many it had, and tell `done` of examples that it has.
+
+    Raises:
+        WorldError: An image has changed since it was checked.
+        OSError: A file can't be written.
+    """
+    kept = [shard for shard in shards if (folder / shard.file).exists()]
+    missing = [shard for shard in shards if not (folder / shard.file).exists()]
+    done(sum(len(shard.images) for shard in kept))
+    with threads() as pool:
+        for _ in pool.map(lambda shard: _write(source, shard, folder, done), missing):
+            pass
+    return len(kept)
+
+
+def _write(source: Source, shard: Shard, folder: Path, done: Callable[[int], None]) -> None:
+    part = folder / f"{shard.file}{PART}"
+    with part.open("wb") as file:
+        for image in shard.images:
+            file.writelines(_framed(_record(_read(source, image), image.label)))
+            done(1)
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(folder / shard.file)
+
+
+def _read(source: Source, image: Image) -> bytes:
+    try:
+        data = source.read(image.entry)
+        found = "" if digest_of(data).hex() == image.digest else "other content than a moment ago"
+    except (OSError, DamagedError) as error:
+        found = getattr(error, "strerror", None) or one_line(error)
+    if found:
+        raise WorldError(
+            where=source.name_of(image.entry),
+            found=found,
+            expected="the file that was checked",
+            remedy="run the command again, while nothing else writes to the source",
+        )
+    return data
+
+
+def _record(data: bytes, label: int) -> bytes:
+    """Return an example as TFDS reads it, the same bytes each time."""
+    features = {
+        IMAGE: tf.train.Feature(bytes_list=tf.train.BytesList(value=[data])),
+        LABEL: tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+    }
+    example = tf.train.Example(features=tf.train.Features(feature=features))
+    serialised: bytes = example.SerializeToString(deterministic=True)
+    return serialised
+
+
+def _framed(data: bytes) -> tuple[bytes, ...]:
+    length = struct.pack("<Q", len(data))
+    return length, masked(length), data, masked(data)
+
+
+def data_bytes(path: Path, count: int) -> int:
+    """Return the size of the `count` records of a shard, as TFDS counts it."""
+    return path.stat().st_size - (HEAD + FOOT) * count

@@ -1,0 +1,263 @@
+"""Evaluation of a run's model on a split, with the validation pipeline of the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etlrun.record import record as records
+from etlrun.record.findings import finite
+from etlrun.record.page import EVALUATIONS
+from etlrun.record.summary import from_summary
+from etlrun.run.trained import scores
+from etlrun.run.trained.load import Trained
+from etlrun.run.trained.model import class_names, same_classes, tester
+from etlrun.run.trained.numbered import Lost, Pass, opened
+from etlrun.system.errors import WorldError
+from etlrun.system.files import write_atomically
+
+_WORST = 24
+"""Mistakes that are shown."""
+_SKIP_WITH = "set dataset.on_corrupt=skip to skip and list such records"
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """A wrong prediction.
+
+    Attributes:
+        place: Path of the file of the example, and its record there.
+        target: Name of its class, or its value.
+        predicted: Name of the predicted class, or the predicted value.
+        probability: Probability of the predicted class; None if the target is no class.
+        loss: Crossentropy of the example, or its mean squared error.
+    """
+
+    place: str
+    target: str
+    predicted: str
+    probability: float | None
+    loss: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Result of an evaluation. Classes have a confusion matrix and what follows from it, other targets have errors.
+
+    Attributes:
+        name: Name of its files: the split, after the dataset if that is another one than the run's.
+        run: Folder of the run.
+        dataset: Name of the dataset. `split` is the part of it that was evaluated.
+        overrides: Overrides of the evaluation.
+        examples: Examples that were evaluated.
+        skipped: Examples that could not be used.
+        loss: The loss of the training, as Keras computes it: the mean over all examples.
+        then: Loss and accuracy of the run's last validation, if it read this split.
+        method: How the intervals are made.
+        accuracy: Share of right predictions.
+        classes: Figures of each class.
+        confusion: Examples by class (row) and predicted class (column).
+        calibration: Bins of confidence. `calibration_error` is the expected calibration error.
+        squared_error: Mean squared error of a target that is no class. `absolute_error` is the mean absolute error.
+        mistakes: The worst ones, with the largest loss first.
+    """
+
+    name: str
+    run: str
+    dataset: str
+    split: str
+    overrides: list[str]
+    examples: int
+    skipped: list[Lost]
+    loss: float
+    then: dict[str, float | None]
+    method: str = (
+        "95 % intervals: Wilson's score interval of shares, percentiles of 2,000 bootstrap samples of F1; "
+        "15 bins of equal width (Guo et al. 2017)"
+    )
+    accuracy: scores.Share | None = None
+    classes: list[scores.OfClass] = field(default_factory=list)
+    confusion: list[list[int]] = field(default_factory=list)
+    calibration: list[scores.Bin] = field(default_factory=list)
+    calibration_error: float | None = None
+    squared_error: float | None = None
+    absolute_error: float | None = None
+    mistakes: list[Mistake] = field(default_factory=list)
+
+    def as_json(self) -> str:
+        """Return it as JSON."""
+        return json.dumps(finite(dataclasses.asdict(self)), indent=1) + "\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """An evaluation with the images of its mistakes.
+
+    Attributes:
+        result: The evaluation.
+        images: Encoded image of each mistake; None where an example has no single one.
+    """
+
+    result: Evaluation
+    images: list[bytes | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Outputs:
+    """What the pass over the split gave, of each example: predictions (examples, outputs), targets and numbers."""
+
+    predictions: npt.NDArray[np.float32]
+    targets: npt.NDArray[Any]
+    numbers: npt.NDArray[np.int64]
+    loss: float
+
+
+def evaluate(run: Trained, model: Any, overrides: Sequence[str]) -> Evaluated:
+    """Return the evaluation of a run's model on the split of its plan.
+
+    Raises:
+        EtlrunError: Data is missing or corrupt, or the dataset has other classes.
+    """
+    source, split = opened(run.plan, run.split_key)
+    outputs = int(model.output_shape[-1])
+    same_classes(run, source, outputs)
+    reading = Pass(run.plan, source, split)
+    found = _outputs(reading, model)
+    is_own = run.summary.dataset.name == source.full_name
+    result = Evaluation(
+        name=_name(split.name if is_own else f"{run.plan.spec.dataset.title} {split.name}"),
+        run=str(run.folder),
+        dataset=source.full_name,
+        split=split.name,
+        overrides=list(overrides),
+        examples=len(found.numbers),
+        skipped=[*reading.lost()],
+        loss=found.loss,
+        then=_of_last_epoch(run) if is_own and split.name == run.then.spec.dataset.eval_split else {},
+    )
+    names = source.class_names or class_names(run, outputs)
+    judged, worst = _of_classes(result, found, names, reading) if names else _of_numbers(result, found, reading)
+    return Evaluated(result=judged, images=[_image(reading, number) for number in worst])
+
+
+def _of_last_epoch(run: Trained) -> dict[str, float | None]:
+    epochs = run.summary.epochs[-1:]
+    return {key: from_summary(getattr(of, f"val_{key}")) for of in epochs for key in ("loss", "accuracy")}
+
+
+def _name(text: str) -> str:
+    return text.replace("/", "_")[:_LONGEST_NAME]
+
+
+def _outputs(reading: Pass, model: Any) -> _Outputs:
+    test = tester(model, reading.inputs_spec, reading.targets_spec)
+    predictions, targets, numbers, losses = [], [], [], list[tuple[float, int]]()
+    for batch in reading.batches(_SKIP_WITH):
+        found, loss = test(batch.inputs, batch.targets)
+        predictions.append(found)
+        targets.append(batch.targets)
+        numbers.append(batch.numbers)
+        losses.append((loss, len(batch.numbers)))
+    if not numbers:
+        raise WorldError(
+            where=reading.split.name,
+            found="no example that can be read",
+            expected="at least one",
+            remedy="repair the data, or choose another split",
+        )
+    return _Outputs(
+        predictions=np.concatenate(predictions),
+        targets=np.concatenate(targets),
+        numbers=np.concatenate(numbers),
+        loss=sum(loss * size for loss, size in losses) / sum(size for _, size in losses),
+    )
+
+
+def _of_classes(
+    result: Evaluation, found: _Outputs, names: Sequence[str], reading: Pass
+) -> tuple[Evaluation, list[int]]:
+    """Return the evaluation with the figures of classes, and the numbers of the worst mistakes."""
+    predicted, confidence = found.predictions.argmax(axis=1), found.predictions.max(axis=1).astype(np.float64)
+    is_right = predicted == found.targets
+    counts = scores.confusion(found.targets, predicted, len(names))
+    losses = scores.crossentropies(found.predictions, found.targets)
+    bins, error = scores.calibration(confidence, is_right)
+    worst = [place for place in np.argsort(-losses, kind="stable") if not is_right[place]][:_WORST]
+    mistakes = [
+        Mistake(
+            place=reading.place(int(found.numbers[place])),
+            target=names[found.targets[place]],
+            predicted=names[predicted[place]],
+            probability=float(confidence[place]),
+            loss=float(losses[place]),
+        )
+        for place in worst
+    ]
+    judged = dataclasses.replace(
+        result,
+        accuracy=scores.wilson(int(is_right.sum()), len(is_right)),
+        classes=scores.of_classes(counts, names),
+        confusion=counts.tolist(),
+        calibration=bins,
+        calibration_error=error,
+        mistakes=mistakes,
+    )
+    return judged, [int(found.numbers[place]) for place in worst]
+
+
+def _of_numbers(result: Evaluation, found: _Outputs, reading: Pass) -> tuple[Evaluation, list[int]]:
+    """Return the evaluation with the errors of a target that is no class, and the numbers of the worst examples."""
+    wanted = found.targets.reshape(len(found.targets), -1).astype(np.float64)
+    errors = found.predictions.reshape(wanted.shape).astype(np.float64) - wanted
+    each = (errors**2).mean(axis=1)
+    worst = np.argsort(-each, kind="stable")[:_WORST]
+    mistakes = [
+        Mistake(
+            place=reading.place(int(found.numbers[place])),
+            target=_shown(wanted[place]),
+            predicted=_shown(wanted[place] + errors[place]),
+            probability=None,
+            loss=float(each[place]),
+        )
+        for place in worst
+    ]
+    judged = dataclasses.replace(
+        result,
+        method="",
+        squared_error=float(each.mean()),
+        absolute_error=float(np.abs(errors).mean()),
+        mistakes=mistakes,
+    )
+    return judged, [int(found.numbers[place]) for place in worst]
+
+
+def _shown(values: npt.NDArray[Any]) -> str:
+    return np.array2string(values, precision=4, threshold=8, separator=", ").strip("[]")
+
+
+def _image(reading: Pass, number: int) -> bytes | None:
+    """Return the encoded image of an example that has a single one."""
+    flow = reading.source.dataset.examples
+    images = [name for name in flow.inputs if flow.features[name].format == "image"]
+    return bytes(reading.example(number)[images[0]].numpy()) if len(images) == 1 else None
+
+
+def written(run: Trained, evaluated: Evaluated, page: str) -> tuple[Path, Path]:
+    """Write the evaluation and its page into the folder of the run; return their paths."""
+    folder, name = run.folder / EVALUATIONS, evaluated.result.name
+    try:
+        folder.mkdir(exist_ok=True)
+        paths = folder / f"{name}.json", folder / f"{name}.html"
+        write_atomically(paths[0], evaluated.result.as_json())
+        write_atomically(paths[1], page)
+    except OSError as error:
+        raise records.unwritable(folder, error) from error
+    return paths

@@ -1,0 +1,265 @@
+"""Loading of a run that has ended: its summary, its config with overrides, and its plan; without TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from etlrun.config.overlay import overlaid
+from etlrun.plan.plan import Plan
+from etlrun.plan.planner import plan
+from etlrun.plan.spec import parse, show
+from etlrun.plan.training import validates
+from etlrun.record import record as records
+from etlrun.record.locks import is_nobodys
+from etlrun.record.record import MODEL
+from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, PRUNED, RUNNING, SUMMARY, Summary, read_summary
+from etlrun.run.checkpoint import checkpoints
+from etlrun.stages import STAGES, Stages
+from etlrun.stages.dataset import Dataset
+from etlrun.stages.flow import Feature
+from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, headline
+
+_TRAIN_AGAIN = "train again with this version"
+_ENDS = {
+    RUNNING: "a run whose process was killed",
+    FAILED: "a run that failed",
+    INTERRUPTED: "an interrupted run",
+    PRUNED: "a job that its sweep did not run",
+}
+"""Runs that have ended without completing, by status."""
+_ON_CORRUPT = ("raise", "skip")
+SPLIT = Dataset.key("split")
+"""Key of an override that names the split to read: here, it is not that of the training."""
+_FREE = {
+    *(f"{Dataset.path}.{name}" for name in ("split", "eval_split", "dir", "files", "version")),
+    f"{Trainer.path}.device",
+}
+"""Values that may differ from those of the training, besides those of speed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A run whose model can be used.
+
+    Attributes:
+        folder: Folder of the run.
+        summary: Its summary.
+        then: Plan of the training.
+        plan: The same plan with the overrides of the command.
+        trainer: Trainer of the plan.
+        backend: Keras backend of the training; None if the run did not note it.
+        split_key: Config key of the split that the validation pipeline of `plan` reads.
+    """
+
+    folder: Path
+    summary: Summary
+    then: Plan
+    plan: Plan
+    trainer: Trainer
+    backend: str | None
+    split_key: str
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes in the order of the model's outputs; None if the run did not note them."""
+        names = self.summary.dataset.classes
+        return None if names is None else tuple(names)
+
+
+def trained(folder: Path, words: Sequence[str] = (), stages: Stages = STAGES, *, reads_split: bool = True) -> Trained:
+    """Return the run in `folder`, its config with the overrides `words`.
+
+    `reads_split` says whether a split of a dataset is read, for which the run, or `dataset.split`, has to name one.
+
+    Raises:
+        ConfigError: Overrides are invalid, or change more than the data and the speed.
+        EtlrunError: There is no completed run of a model; with all faults of the overrides.
+    """
+    summary, faults = read_summary(folder), list(_run_faults(folder))
+    config = _config_in(folder, faults) if summary else {}
+    if summary is None or not config:
+        raise EtlrunError(faults)
+    then = _planned(config, stages, faults, f"{folder / records.CONFIG}: ", _TRAIN_AGAIN)
+    if then is not None:
+        faults += _model_faults(folder, summary, then)
+    wrong: list[Fault] = []
+    now, keys = None, set[str]()
+    try:
+        after, keys = overlaid(config, words, summary.config_dir)
+        now = _now(config, (after, keys), stages, wrong, reads_split=reads_split) if then else None
+    except ConfigError as error:
+        wrong += error.faults
+    if now is not None and then is not None:
+        wrong += _changed(now, then, keys)
+        if reads_split and not validates(now.spec):
+            found, remedy = "no split, and the run has no validation", f"name one: {SPLIT}=SPLIT"
+            wrong.append(Fault(where=SPLIT, found=found, expected="the split to read", remedy=remedy))
+    if faults or wrong:
+        raise EtlrunError([*faults, *wrong]) if faults else ConfigError(wrong)
+    assert now is not None and then is not None and now.spec.fit is not None  # noqa: S101, PT018 - for mypy
+    return Trained(
+        folder=folder,
+        summary=summary,
+        then=then,
+        plan=now,
+        trainer=now.spec.fit,
+        backend=_backend_in(folder),
+        split_key=SPLIT if SPLIT in keys else Dataset.key_of("validation"),
+    )
+
+
+def _run_faults(folder: Path) -> Iterator[Fault]:
+    """Yield why the folder holds no run that has completed."""
+    is_over = is_nobodys(folder)  # checked before reading files that a running job may replace
+    summary = read_summary(folder)
+    expected, remedy = "the folder of a completed run", "check the path"
+    resume = f"resume it: etlrun {shlex.quote(f'trainer.resume={folder}')}"
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "no such folder"
+    elif summary is None and (folder / SUMMARY).is_file():
+        found, remedy = f"a {SUMMARY} that this version can't read", _TRAIN_AGAIN
+    elif summary is None:
+        found = f"no run: there is no {SUMMARY}"
+        inner = sorted(path.parent.name for path in folder.glob(f"*/{SUMMARY}"))
+        remedy = f"name one of the runs in it, such as {folder / inner[0]}" if inner else remedy
+    elif not is_over:
+        found, remedy = "a run that is still running", "wait for it to end, or stop it"
+    elif summary.status != COMPLETED:
+        found = _ENDS[summary.status]
+        if summary.error:
+            found += f": {summary.error.splitlines()[0]}"
+        remedy = resume if checkpoints(folder) else "train again"
+    else:
+        return
+    yield Fault(where=str(folder), found=found, expected=expected, remedy=remedy)
+
+
+def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]:
+    """Yield why the run leaves no model that predicts anything."""
+    spec, expected = then.spec, "a run of trainer=fit with a model that learns"
+    if spec.fit is None:
+        yield Fault(where=str(folder), found="a run of trainer=drain, which trains no model", expected=expected)
+    elif not spec.model.learns:
+        found = f"a run of {spec.model.path}, which learns nothing"
+        yield Fault(where=str(folder), found=found, expected=expected)
+    elif summary.status == COMPLETED and not (folder / MODEL).is_file():
+        resume = f"trainer.resume={folder}"
+        remedy = f"restore it, or save it again: etlrun {shlex.quote(resume)}"
+        yield Fault(where=str(folder / MODEL), found="no such file", expected="the trained model", remedy=remedy)
+
+
+def _config_in(folder: Path, faults: list[Fault]) -> dict[str, Any]:
+    """Return the config of the run; empty if it can't be read, which is added to `faults`."""
+    try:
+        config = records.read_config(folder)
+        if isinstance(config, dict) and config:
+            return config
+        found = "no config"
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        found = headline(error)
+    expected, where = "the config that the run was started with", str(folder / records.CONFIG)
+    faults.append(Fault(where=where, found=found, expected=expected, remedy="restore the file, or train again"))
+    return {}
+
+
+def _planned(
+    config: Mapping[str, Any], stages: Stages, faults: list[Fault], place: str = "", remedy: str = ""
+) -> Plan | None:
+    """Return the plan of a config; None if it has faults, which are added to `faults`."""
+    try:
+        return plan(parse(config, stages))
+    except ConfigError as error:
+        faults += [
+            dataclasses.replace(fault, where=f"{place}{fault.where}", remedy=fault.remedy or remedy)
+            for fault in error.faults
+        ]
+        return None
+
+
+def _overlaid(config: Mapping[str, Any], after: dict[str, Any], keys: set[str], *, reads_split: bool) -> dict[str, Any]:
+    """Return the config `after` the overrides of these keys, whose `dataset.split` is what the validation reads."""
+    dataset, before = after["dataset"], config["dataset"]
+    if SPLIT in keys:
+        dataset["eval_split"] = dataset["split"]
+        if Dataset.path not in keys:
+            dataset["split"] = before["split"]
+    elif not reads_split and dataset["eval_split"] is None:
+        dataset["eval_split"] = dataset["split"]  # so that the steps of the validation are planned
+    if dataset.get("on_corrupt") in _ON_CORRUPT:  # what the training could not skip, this pass can
+        dataset["on_corrupt"] = before["on_corrupt"]
+    return after
+
+
+def _now(
+    config: Mapping[str, Any],
+    overlay: tuple[dict[str, Any], set[str]],
+    stages: Stages,
+    faults: list[Fault],
+    *,
+    reads_split: bool,
+) -> Plan | None:
+    """Return the plan of the config with its overlay; None if it has faults, which are added to `faults`."""
+    after, keys = overlay
+    on_corrupt, of_config = after["dataset"].get("on_corrupt"), list[Fault]()
+    planned = _planned(_overlaid(config, after, keys, reads_split=reads_split), stages, of_config)
+    hidden = Dataset.key_of("validation") if SPLIT in keys else ""
+    faults += [dataclasses.replace(of, where=SPLIT) if of.where == hidden else of for of in of_config]
+    if planned is None or on_corrupt not in _ON_CORRUPT:
+        return planned
+    dataset = dataclasses.replace(planned.spec.dataset, on_corrupt=on_corrupt)
+    return dataclasses.replace(planned, spec=dataclasses.replace(planned.spec, dataset=dataset))
+
+
+def _changed(now: Plan, then: Plan, keys: set[str]) -> Iterator[Fault]:
+    """Yield a fault for each override of these keys that changes more than the data and the speed."""
+    is_other_data, had_none = Dataset.path in keys, not validates(then.spec)
+    changed: dict[str, tuple[Any, Any]] = {}
+    for path in sorted(now.decisive.keys() | then.decisive.keys()):
+        values = now.decisive.get(path), then.decisive.get(path)
+        pipeline, _, key = path.rpartition("/")
+        is_free = key in _FREE or (is_other_data and key.startswith(f"{Dataset.path}."))
+        if values[0] != values[1] and not is_free and not (had_none and pipeline == "eval"):
+            changed.setdefault(key, values)
+    overrides = {key: override for key in changed for override in keys if _sets(override, key)}
+    for key, (found, expected) in sorted(changed.items(), key=lambda item: overrides.get(item[0], item[0])):
+        if key in overrides or not overrides:  # all others follow from these
+            yield Fault(
+                where=overrides.get(key, key),
+                found=show(found),
+                expected=f"{show(expected)}, as in the training: only the data and the speed may differ",
+                remedy="leave it out, or train a model with it",
+            )
+    if _model_sees(now) != _model_sees(then):
+        found, expected = str(now.spec.dataset.examples), f"{then.spec.dataset.examples}, as in the training"
+        yield Fault(where=Dataset.path, found=found, expected=expected, remedy="choose a dataset with these features")
+
+
+def _sets(override: str, value: str) -> bool:
+    """Return whether the key of an override is that of a plan's value, whose stage has a longer path."""
+    (*_, name), (*_, last) = override.split("."), value.split(".")
+    return name == last and override.partition(".")[0] == value.partition(".")[0]
+
+
+def _model_sees(planned: Plan) -> tuple[dict[str, Feature], str]:
+    examples = planned.spec.dataset.examples
+    return dict(examples.features), examples.target
+
+
+def _backend_in(folder: Path) -> str | None:
+    """Return the Keras backend that the run's last process noted."""
+    found = None
+    with suppress(OSError, ValueError), (folder / records.EVENTS).open(encoding="utf-8") as file:
+        for line in file:
+            event = json.loads(line)
+            found = event.get("backend", found) if event.get("event") == "started" else found
+    return found

@@ -1,0 +1,139 @@
+"""The model of a run, loaded for use, on the backend that trained it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from etlrun.record.record import MODEL
+from etlrun.run.backend import prepare
+from etlrun.run.trained.load import Trained
+from etlrun.system.errors import WorldError
+
+if TYPE_CHECKING:
+    from etlrun.sources.base import Source  # imports TensorFlow, which `ready` starts quietly
+
+_VARIABLE = "KERAS_BACKEND"
+_SHOWN = 20
+"""Classes in a message."""
+
+Predict = Callable[[Any], npt.NDArray[np.float32]]
+"""From the inputs of a batch to predictions (batch, outputs)."""
+Test = Callable[[Any, npt.NDArray[Any]], tuple[npt.NDArray[np.float32], float]]
+"""From inputs and targets of a batch to predictions and the loss, as Keras's `test_step` computes it."""
+
+
+def note(text: str) -> None:
+    """Print a note on standard error."""
+    Console(stderr=True, soft_wrap=True).print(f"note  {text}", markup=False, highlight=False)
+
+
+@contextlib.contextmanager
+def ready(run: Trained) -> Iterator[Any]:
+    """Start the backend of the run with its device and its precision, and yield its model.
+
+    Raises:
+        WorldError: The backend, the GPU or the model is missing, or Keras can't load the model.
+    """
+    name = run.backend
+    if name and "keras" not in sys.modules and importlib.util.find_spec(name) is None and _VARIABLE not in os.environ:
+        raise WorldError(
+            where=str(run.folder),
+            found=f"a run of the backend {name}, which is not installed",
+            expected="the backend that trained the model",
+            remedy=f"pip install 'etlrun[{name}]', or set the environment variable {_VARIABLE}=tensorflow",
+        )
+    if name and "keras" not in sys.modules:
+        os.environ.setdefault(_VARIABLE, name)
+    with prepare(dataclasses.replace(run.trainer, tensorboard=False)) as backend:
+        if name and backend.name != name:
+            note(f"Trained with {name}, and used with {backend.name}: outputs differ by rounding.")
+        if backend.unseen:
+            note(backend.unseen)
+        yield _loaded(run)
+
+
+def _loaded(run: Trained) -> Any:
+    from etlrun.run.model import loaded  # also registers the losses that a saved model names
+
+    remedy = f"restore it, or save it again: etlrun trainer.resume={run.folder}"
+    return loaded(run.folder / MODEL, "the complete model that the run saved", remedy)
+
+
+def predictor(model: Any, inputs: Any) -> Predict:
+    """Return the function from inputs to predictions; `inputs` are their specs, for which it is traced once."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return lambda given: np.asarray(model.predict_on_batch(keras.tree.map_structure(np.asarray, given)))
+    import tensorflow as tf
+
+    compute = tf.function(
+        lambda given: model(given, training=False),
+        input_signature=[inputs],
+        jit_compile=model.jit_compile,
+        autograph=False,
+    )
+    return lambda given: compute(given).numpy()
+
+
+def tester(model: Any, inputs: Any, targets: Any) -> Test:
+    """Return the function from inputs and targets to predictions and the loss; both are specs."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+
+        def test(given: Any, wanted: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float]:
+            found = np.asarray(model.predict_on_batch(keras.tree.map_structure(np.asarray, given)))
+            loss = model.compute_loss(y=keras.ops.convert_to_tensor(wanted), y_pred=keras.ops.convert_to_tensor(found))
+            return found, float(loss)
+
+        return test
+    import tensorflow as tf
+
+    def traced(given: Any, wanted: Any) -> tuple[Any, Any]:
+        found = model(given, training=False)
+        return found, model.compute_loss(given, wanted, found, training=False)
+
+    compute = tf.function(traced, input_signature=[inputs, targets], jit_compile=model.jit_compile, autograph=False)
+
+    def on_batch(given: Any, wanted: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float]:
+        found, loss = compute(given, wanted)
+        return found.numpy(), float(loss)
+
+    return on_batch
+
+
+def class_names(run: Trained, outputs: int) -> tuple[str, ...] | None:
+    """Return the names of the classes, by number where the run did not note them; None if the target is no class."""
+    flow = run.then.spec.dataset.examples
+    if not flow.features[flow.target].is_class:
+        return None
+    return run.class_names or tuple(map(str, range(outputs)))
+
+
+def same_classes(run: Trained, source: Source, outputs: int) -> None:
+    """Raise `WorldError` if a dataset has other classes than the model, which has so many outputs."""
+    then, now = run.class_names, source.class_names
+    if then is not None and now is not None and then != now:
+        found, expected = f"the classes {_listed(now)}", f"{_listed(then)}, which the model was trained on"
+    elif source.num_classes is not None and source.num_classes != outputs:
+        found, expected = f"{source.num_classes} classes", f"{outputs}, which the model was trained on"
+    else:
+        return
+    remedy = "choose a dataset with the same classes in the same order"
+    raise WorldError(where=source.full_name, found=found, expected=expected, remedy=remedy)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -1,0 +1,61 @@
+"""Predictions of a run's model for image files or a split, batch by batch, with the run's validation pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from etlrun.run.trained.images import ImageFiles
+from etlrun.run.trained.load import Trained
+from etlrun.run.trained.model import class_names, note, predictor, same_classes
+from etlrun.run.trained.numbered import Lost, Pass, opened
+from etlrun.run.trained.rows import Writer
+from etlrun.sources.open import open_source
+from etlrun.system.errors import EtlrunError
+
+SKIP_WITH = "pass --on-corrupt skip to list and leave out such records"
+
+
+def of_files(run: Trained, paths: Sequence[str]) -> Pass:
+    """Return the pass over image files, as the validation of the run would read them."""
+    source = ImageFiles(run.plan.spec.dataset)
+    return Pass(run.plan, source, source.files(paths))
+
+
+def of_split(run: Trained, model: Any) -> Pass:
+    """Return the pass over the split of the plan; `EtlrunError` if it is missing or has other classes."""
+    source, split = opened(run.plan, run.split_key)
+    same_classes(run, source, int(model.output_shape[-1]))
+    return Pass(run.plan, source, split)
+
+
+def names(run: Trained, model: Any) -> tuple[str, ...] | None:
+    """Return the names of the classes in the order of the outputs; None if the target is no class.
+
+    A run that did not note them takes those of its dataset, where that is there, and else numbers.
+    """
+    found = class_names(run, int(model.output_shape[-1]))
+    if found is None or run.class_names is not None:
+        return found
+    try:
+        of_data = open_source(run.then.spec.dataset.as_it_is()).class_names
+    except EtlrunError:
+        of_data = None
+    if of_data is not None and len(of_data) == len(found):
+        return of_data
+    note("The run did not note the names of its classes: they are named by their numbers.")
+    return found
+
+
+def predict(reading: Pass, model: Any, writer: Writer, done: Callable[[int], None]) -> list[Lost]:
+    """Write a row for each example of a pass, and return the examples that could not be read; `done` counts batches.
+
+    Raises:
+        WorldError: A record is corrupt, and the plan does not skip such records.
+    """
+    compute = predictor(model, reading.inputs_spec)
+    for batch in reading.batches(SKIP_WITH):
+        outputs = compute(batch.inputs)
+        writer.write([reading.place(int(number)) for number in batch.numbers], outputs)
+        done(len(batch.numbers))
+    return [*reading.lost()]
