@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.plan.plan import Plan, PlannedStage, keeps_file_order, parts_of, reads_features
+from etlrun.plan.plan import Plan, keeps_file_order, parts_of, reads_features
 from etlrun.plan.spec import RunSpec, bare
 from etlrun.plan.unused import leaves
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
@@ -134,7 +134,7 @@ def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
             yield Difference(path=group, old=names[0], new=names[1], kind=changes, since=since, note=note)
     phases = [spec.fit.phases for spec in (old, new) if spec.fit is not None]
     if len({len(of or ()) for of in phases}) > 1:
-        yield _difference(Phase.path, *phases, TRAINING)
+        yield _difference(Phase.path, phases[0], phases[-1], TRAINING)
     if old.extract.random and new.extract.random and old.trainer.seed != new.trainer.seed:
         yield _difference(f"{Shards.key('shuffle_files')}.seed", old.trainer.seed, new.trainer.seed, ORDER)
     if old.load.shuffles and new.load.shuffles and old.trainer.seed != new.trainer.seed:
@@ -221,15 +221,12 @@ def _place(path: str, paths: list[str]) -> str:
 
 def _scaled(old: Plan, new: Plan) -> Iterator[Difference]:
     """Yield the scaling steps that the model performs on one side only."""
+    by_model = [{planned.stage.path for planned in plan.by_model} for plan in (old, new)]
     for step in old.spec.transform.steps:
         if step.factors is not None and step.path in {item.path for item in new.spec.transform.steps}:
-            places = ["in the model" if _in(plan.by_model, step) else "in the pipeline" for plan in (old, new)]
+            places = ["in the model" if step.path in paths else "in the pipeline" for paths in by_model]
             if places[0] != places[1]:
                 yield Difference(path=step.path, old=places[0], new=places[1], kind=DATA, since=step.path)
-
-
-def _in(stages: Iterable[PlannedStage], step: Stage) -> bool:
-    return any(planned.stage.path == step.path for planned in stages)
 
 
 def _reported_otherwise(old: RunSpec, new: RunSpec) -> set[str]:
@@ -280,11 +277,8 @@ def _doubts(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
 
 def _ends_elsewhere(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> bool:
     """Return whether epochs of `steps_per_epoch` end at different examples, or after a different number of epochs."""
-    spans = [
-        (fit.steps_per_epoch, fit.all_epochs, fit.early_stopping.patience)
-        for fit in (old.fit, new.fit)
-        if fit is not None
-    ]
+    fits = [fit for fit in (old.fit, new.fit) if fit is not None]
+    spans = [(fit.steps_per_epoch, fit.all_epochs, fit.early_stopping.patience) for fit in fits]
     may_stop = TRAINING in kinds and any(patience is not None for _, _, patience in spans)
     return any(steps is not None for steps, _, _ in spans) and (len(set(spans)) > 1 or may_stop)
 

@@ -225,7 +225,7 @@ class Trainer(Stage):
 
     def in_phase(self, phase: PlannedPhase) -> Self:
         """Return the trainer of that phase alone."""
-        return replace(self, epochs=phase.epochs, learning_rate=phase.learning_rate, phases=None)
+        return replace(self, epochs=phase.epochs, learning_rate=phase.learning_rate or self.learning_rate, phases=None)
 
     @property
     def clipping(self) -> dict[str, float]:
