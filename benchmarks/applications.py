@@ -73,10 +73,10 @@ def layers_for_imagenet(name: str, side: int) -> int:
 
 def entries(network: keras.Model, last: int) -> int:
     """Return of how many layers before them the `last` layers take outputs: a block takes one, a cell of NASNet two."""
-    block = {layer.name for layer in network.layers[-last:]}
+    before = {layer.name for layer in network.layers[:-last]}
     nodes = [node for layer in network.layers[-last:] for node in layer._inbound_nodes]  # noqa: SLF001 - no public way
     inputs = {of._keras_history.operation.name for node in nodes for of in node.input_tensors}  # noqa: SLF001
-    return len(inputs - block)
+    return len(inputs & before)
 
 
 def faults(name: str, network: keras.Model) -> list[str]:
