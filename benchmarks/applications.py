@@ -71,6 +71,14 @@ def layers_for_imagenet(name: str, side: int) -> int:
         return len(built(name, side, "imagenet").layers)
 
 
+def entries(network: keras.Model, last: int) -> int:
+    """Return of how many layers before them the `last` layers take outputs: a block takes one, a cell of NASNet two."""
+    before = {layer.name for layer in network.layers[:-last]}
+    nodes = [node for layer in network.layers[-last:] for node in layer._inbound_nodes]  # noqa: SLF001 - no public way
+    inputs = {of._keras_history.operation.name for node in nodes for of in node.input_tensors}  # noqa: SLF001
+    return len(inputs & before)
+
+
 def faults(name: str, network: keras.Model) -> list[str]:
     """Return in what the table differs from a network of Keras."""
     known, found = APPLICATIONS[name], []
@@ -84,6 +92,10 @@ def faults(name: str, network: keras.Model) -> list[str]:
         found.append("dropout")
     if not np.allclose(range_of(name), (known.preprocessing.low, known.preprocessing.high)):
         found.append(f"range {range_of(name)}")
+    if len(network.layers) != known.layers:
+        found.append(f"layers {len(network.layers)}")
+    if entries(network, known.last_block) != (2 if name.startswith("NASNet") else 1):
+        found.append("last block")
     if (len(network.layers) != layers_for_imagenet(name, known.smallest)) != known.scales_for_imagenet:
         found.append("ImageNet's layers")
     return found

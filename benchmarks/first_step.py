@@ -19,8 +19,8 @@ import tensorflow as tf
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.record.record import Record
-from etlrun.run.fit import whole_model
 from etlrun.run.session import opened, prepared
+from etlrun.run.whole import whole_model
 from etlrun.stages import STAGES
 
 

@@ -30,6 +30,11 @@ PROGRAMS = {
         "trainer.schedule.name=cosine", "trainer.schedule.warmup_steps=2", "trainer.metrics=[accuracy,f1]",
         "load.class_weights=balanced", "trainer.label_smoothing=0.1", "load.drop_remainder=true",
     ),
+    "phases": (
+        "model=mobilenet_v2", "trainer=fine_tune", "cache.at=features", "trainer.schedule.name=cosine",
+        "dataset.on_corrupt=raise", "load.class_weights=balanced",
+    ),
+    "plain_phases": ("model=mobilenet_v2", "trainer=fine_tune", "load=plain", "dataset.on_corrupt=skip"),
     "callbacks": ("trainer.early_stopping.patience=2", "logger=tensorboard", "trainer.device=gpu"),
     "steps": ("trainer.steps_per_epoch=7", "dataset.eval_split=null", "load=plain", "trainer.jit_compile=auto"),
     "drained": ("trainer=drain", "trainer.seconds=3", "trainer.epochs=null", "dataset.on_corrupt=skip"),

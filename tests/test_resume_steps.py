@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import keras
 import pytest
 
 from etlrun.config.request import Request
@@ -17,6 +18,7 @@ from etlrun.run.checkpoint import states_in
 from etlrun.run.state import State
 from tests.configs import refusal_of_plan
 from tests.forked import forked
+from tests.quick import shallow
 from tests.runs import are_equal, finish, run_here, small, summary_of, variables_of
 
 EPOCHS = ("trainer.epochs=2", "load.batch_size=2", "model.batch_norm_momentum=0.9", "measure.digest=true")
@@ -71,6 +73,23 @@ def test_a_run_killed_inside_an_epoch_ends_as_if_undisturbed(
     assert resumed_epoch["resumed_steps"] > 0
     assert resumed_epoch["resumed_steps"] + resumed_epoch["steps"] == whole["steps"]
     assert not list((resumed / "checkpoints").glob("*.npz"))
+
+
+def test_features_of_weights_from_a_file_are_those_of_a_first_epoch_that_goes_on(tiny: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "base.weights.h5"
+    with pytest.MonkeyPatch.context() as patch:
+        shallow(patch)
+        network = keras.applications.MobileNetV2((32, 32, 3), alpha=0.35, include_top=False, weights=None)
+        network.save_weights(weights)
+    words = small(tiny, *EPOCHS, EVERY, NO_DIGEST, "trainer.epochs=1", "cache.at=features", f"model.weights={weights}")
+    undisturbed, stopped, resumed = (tmp_path / name for name in ("undisturbed", "stopped", "resumed"))
+    assert run_here(undisturbed, words)[0] == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EpochRecorder, "on_test_batch_end", _interrupt)
+        assert run_here(stopped, words)[0] == 130
+    assert run_here(resumed, [*words, f"trainer.resume={stopped}"])[0] == 0
+    assert results(resumed) == results(undisturbed)
+    assert are_equal(variables_of(resumed), variables_of(undisturbed))
 
 
 def test_a_run_that_is_killed_in_its_validation_trains_no_step_again(tiny: Path, tmp_path: Path) -> None:

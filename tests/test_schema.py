@@ -101,7 +101,7 @@ def test_a_composed_config_is_accepted(name: str) -> None:
         ("transform", "resize: {size: [3, 0]}", ["resize", "resize.size", "resize.size.1"]),
         ("transform", "resize: {size: [3]}", ["resize", "resize.size"]),
         ("trainer", "early_stopping: {monitor: los}", ["early_stopping", "early_stopping.monitor"]),
-        ("trainer", "{name: fit, epochs: null}", ["epochs"]),
+        ("trainer", "{name: fit, epochs: 0}", ["epochs"]),
         ("trainer", "optimizer: adan", ["optimizer"]),
         ("profile", "windows: [[1, 2, 3]]", ["windows", "windows.0"]),
         ("measure", "au_min: 1.5", ["au_min"]),

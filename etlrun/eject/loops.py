@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 
 from etlrun.eject import optimizers
+from etlrun.eject.place import differs_by_pass
 from etlrun.eject.sources import reading
 from etlrun.eject.text import call, function, listed, quoted
 from etlrun.plan.plan import Plan, reads_features
+from etlrun.stages.applications import unfreeze
 from etlrun.stages.logger import Logger
-from etlrun.stages.model import Emulated
+from etlrun.stages.model import Emulated, ImageModel
+from etlrun.stages.phases import PlannedPhase
 from etlrun.stages.trainer import Drain, EarlyStopping, Trainer
 
 Lines = Sequence[str]
@@ -39,12 +43,10 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
     """Return the text of Keras's loop; an emulated model has a plain one."""
     if not plan.spec.model.learns:
         return ()
-    model, base = ("head", "base") if reads_features(plan) else ("classifier", "")
-    flow = plan.spec.dataset.examples
-    is_class = flow.features[flow.target].is_class
-    objective, functions = optimizers.objective(plan, stage, is_class=is_class)
-    optimizer, classes = optimizers.optimizer(stage, f"EPOCHS * {_multiplied(_steps(plan))}")
     policy = f"keras.config.set_dtype_policy({quoted(stage.mixed_precision or '')})"
+    phases = [_phase(stage, plan, phase) for phase in stage.planned_phases]
+    names = [f"history_{phase.number}" for phase in stage.planned_phases]
+    returned = "history" if stage.phases is None else f"[{', '.join(names)}]"
     body = (
         *_DEVICES[stage.device],
         *([policy] if stage.mixed_precision else []),
@@ -53,28 +55,63 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
         *_seeded(plan),
         "classifier = model()",
         *(_HEAD if reads_features(plan) else ()),
+        *(_QUIET if plan.evaluation and stage.phases is not None else ()),
+        *(line for lines, _ in phases for line in lines),
+        'classifier.save("model.keras")',
+        f"return {returned}",
+    )
+    says = "Train the model, and save it as model.keras in the working directory."
+    one = "keras.callbacks.History"
+    gives = one if stage.phases is None else f"list[{one}]"
+    functions = dict.fromkeys(of for _, needed in phases for of in needed)
+    return (*functions, function(f"train() -> {gives}", says, *body))
+
+
+def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Lines]:
+    """Return the lines that compile and fit a model in one phase, and the functions that they need."""
+    is_whole = stage.phases is None
+    is_later = plan.unfrozen is not None and phase.unfreeze is not None
+    part, suffix = (plan.unfrozen, "images") if plan.unfrozen is not None and is_later else (plan, "dataset")
+    model, base = ("head", ["base"]) if reads_features(part) else ("classifier", [])
+    flow, steps = plan.spec.dataset.examples, _steps(part, suffix)
+    objective, functions = optimizers.objective(plan, stage, is_class=flow.features[flow.target].is_class)
+    epochs = "EPOCHS" if is_whole else str(phase.epochs)
+    optimizer, classes = optimizers.optimizer(stage.in_phase(phase), f"{epochs} * {_multiplied(steps)}")
+    passes = [] if is_whole else [*(_first(phase) if differs_by_pass(part.train) else []), f"passes={phase.epochs}"]
+    validation = f"validation_{suffix}({', '.join(base)})"
+    lines = [
+        *_unfrozen(plan, phase),
         call(
             f"{model}.compile",
             f"optimizer={optimizer}",
             *objective,
             f"jit_compile={quoted(stage.jit_compile) if isinstance(stage.jit_compile, str) else stage.jit_compile}",
         ),
-        *(_QUIET if plan.evaluation else ()),
+        *(_QUIET if plan.evaluation and is_whole else ()),
         call(
-            f"history = {model}.fit",
-            f"train_dataset({base})",
-            "epochs=EPOCHS",
-            f"steps_per_epoch={_steps(plan)}",
-            *([f"validation_data=validation_dataset({base})"] if plan.evaluation else []),
+            f"{'history' if is_whole else f'history_{phase.number}'} = {model}.fit",
+            f"train_{suffix}({', '.join([*base, *passes])})",
+            *([f"initial_epoch={phase.done}"] if phase.done else []),
+            f"epochs={'EPOCHS' if is_whole else phase.end}",
+            f"steps_per_epoch={steps}",
+            *([f"validation_data={validation}"] if plan.evaluation else []),
             *_callbacks(stage, plan.spec.logger),
             "shuffle=False",
             "verbose=2",
         ),
-        'classifier.save("model.keras")',
-        "return history",
-    )
-    says = "Train the model, and save it as model.keras in the working directory."
-    return (*functions, *classes, function("train() -> keras.callbacks.History", says, *body))
+    ]
+    needed = [inspect.getsource(unfreeze).rstrip()] if phase.unfreeze is not None else []
+    return lines, [*functions, *classes, *needed]
+
+
+def _first(phase: PlannedPhase) -> Lines:
+    return (f"first={phase.done + 1}",)
+
+
+def _unfrozen(plan: Plan, phase: PlannedPhase) -> Lines:
+    if phase.unfreeze is None or not isinstance(plan.spec.model, ImageModel):
+        return ()
+    return (f"unfreeze(classifier.layers[-2], {plan.spec.model.last_layers(phase.unfreeze)})",)
 
 
 def _seeded(plan: Plan) -> Lines:
@@ -100,13 +137,15 @@ def _stopping(rule: EarlyStopping) -> str:
     )
 
 
-def _steps(plan: Plan) -> str:
+def _steps(plan: Plan, suffix: str = "dataset") -> str:
     """Return the steps of an epoch: the configured number, or those of a pass, counted first if records are skipped."""
     trainer = plan.spec.trainer
     if trainer.steps_per_epoch is not None:
         return str(trainer.steps_per_epoch)
     if plan.spec.dataset.on_corrupt == "skip":
-        return f"sum(1 for _ in train_dataset({'base, ' if reads_features(plan) else ''}passes=1))"
+        first = _first(trainer.planned_phases[0]) if isinstance(trainer, Trainer) and trainer.phases else ()
+        given = [*(["base"] if reads_features(plan) else []), *(first if differs_by_pass(plan.train) else ())]
+        return f"sum(1 for _ in train_{suffix}({', '.join([*given, 'passes=1'])}))"
     examples = reading(plan.spec.dataset, "TRAIN_SPLIT").count
     return f"{examples} // BATCH_SIZE" if plan.spec.load.drop_remainder else f"math.ceil({examples} / BATCH_SIZE)"
 

@@ -5,32 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from etlrun.eject.datasets import expression
-from etlrun.eject.place import Place
+from etlrun.eject.place import Place, differs_by_pass
 from etlrun.eject.text import function
 from etlrun.plan.plan import Plan, PlannedStage, at_cache, by_number, reads_features
 from etlrun.stages.base import Scope
 
 
-def pipeline(plan: Plan, name: str) -> tuple[str, ...]:
-    """Return `train_dataset` or `validation_dataset`, after the functions that it needs."""
+def pipeline(plan: Plan, name: str, suffix: str = "dataset") -> tuple[str, ...]:
+    """Return `train_dataset` or `validation_dataset`, or with another suffix, after the functions that it needs."""
     writer = _Writer(plan, name)
     body = writer.body(plan.pipelines[name])
     arguments = ["base: keras.Model"] if reads_features(plan) else []
     if name == "train":
         gives = f"Return the batches of all epochs, pass by pass: {writer.flow}."
-        if plan.spec.dataset.on_corrupt == "skip":
+        if _has_phases(plan):
+            gives = f"Return the batches of so many passes: {writer.flow}."
+            arguments += ["first: int"] if differs_by_pass(plan.train) else []
+            arguments.append("passes: int")
+        elif plan.spec.dataset.on_corrupt == "skip":
             arguments.append(f"passes: int = {_passes(plan) or -1}")
     else:
         gives = f"Return the batches of a pass: {writer.flow}."
-    made = function(f"{name}_dataset({', '.join(arguments)}) -> tf.data.Dataset", gives, *body)
+    made = function(f"{name}_{suffix}({', '.join(arguments)}) -> tf.data.Dataset", gives, *body)
     return (*writer.needed, made)
 
 
 def _passes(plan: Plan) -> str:
     """Return the number of passes as text; an empty one for endless passes."""
     trainer = plan.spec.trainer
-    is_endless = trainer.epochs is None or trainer.steps_per_epoch is not None
+    is_endless = trainer.all_epochs is None or trainer.steps_per_epoch is not None
     return "" if is_endless else "EPOCHS"
+
+
+def _has_phases(plan: Plan) -> bool:
+    return plan.spec.fit is not None and plan.spec.fit.phases is not None
 
 
 class _Writer:
@@ -58,7 +66,8 @@ class _Writer:
             self.flow, in_pass = numbered[0].gives, list(numbered[1:])
         kept = len(at_cache(in_pass)[0])  # these are fixed by the first pass
         place = next((place for place, planned in enumerate(in_pass) if planned.is_random and place >= kept), None)
-        passes = "passes" if self.plan.spec.dataset.on_corrupt == "skip" else _passes(self.plan)
+        is_given = self.plan.spec.dataset.on_corrupt == "skip" or _has_phases(self.plan)
+        passes, first = "passes" if is_given else _passes(self.plan), "first" if _has_phases(self.plan) else 1
         if place is not None:
             count = f".take({passes})" if passes else ""
             before = self._chain(in_pass[:place], "", "examples")
@@ -67,7 +76,7 @@ class _Writer:
                 "",
                 self._one_pass(in_pass[place:]),
                 "",
-                f"dataset = tf.data.Dataset.counter(1){count}.flat_map(one_pass)",
+                f"dataset = tf.data.Dataset.counter({first}){count}.flat_map(one_pass)",
             ]
         else:
             lines = self._chain(in_pass, "", "dataset")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from etlrun.eject.text import parallel
-from etlrun.plan.plan import Plan, PlannedStage
+from etlrun.plan.plan import Plan, PlannedStage, at_cache
 from etlrun.stages.flow import Flow
 
 
@@ -39,6 +40,11 @@ class Expression:
 
     text: str
     functions: tuple[str, ...] = ()
+
+
+def differs_by_pass(stages: Sequence[PlannedStage]) -> bool:
+    """Return whether the passes over a pipeline differ; what is before a cache is fixed by the first one."""
+    return any(planned.is_random for planned in at_cache(stages)[2])
 
 
 def calls_of(num_parallel_calls: int | str | None, *, deterministic: bool, most: str = "") -> tuple[str, ...]:

@@ -127,7 +127,7 @@ def _constants(plan: Plan) -> dict[str, str]:
     spec = plan.spec
     return {
         "SEED": str(spec.trainer.seed),
-        "EPOCHS": str(spec.trainer.epochs),
+        "EPOCHS": str(spec.trainer.all_epochs),
         "CORES": "os.cpu_count() or 1",
         **_of_calls(plan),
         "TRAIN_SPLIT": quoted(spec.dataset.split),
@@ -139,7 +139,8 @@ def _constants(plan: Plan) -> dict[str, str]:
 
 def _of_calls(plan: Plan) -> dict[str, str]:
     """Return the constants in the method calls of stages."""
-    called = (planned.stage.call() for stages in plan.pipelines.values() for planned in stages)
+    plans = [plan, *([plan.unfrozen] if plan.unfrozen else [])]
+    called = [planned.stage.call() for one in plans for stages in one.pipelines.values() for planned in stages]
     return {name: literal(value) for call in called if call for name, value in call.constants.items()}
 
 
@@ -149,6 +150,7 @@ def _functions(plan: Plan) -> Iterator[str]:
     for name, stages in plan.pipelines.items():
         if stages and (name == "train" or spec.fit is not None):
             yield from pipeline(plan, name)
+            yield from pipeline(plan.unfrozen, name, "images") if plan.unfrozen is not None else ()
     parts = (spec.trainer, spec.profile) if spec.fit is not None else (spec.trainer,)
     yield from model(spec.model, plan) if spec.fit is not None else ()
     for part in parts:

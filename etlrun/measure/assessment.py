@@ -59,6 +59,12 @@ class Assessment:
             "peak_gpu_bytes": self._peak_gpu_bytes(),
         }
 
+    def go_on_with(self, work: Work) -> None:
+        """Go on with other pipelines, which the verdict is then about."""
+        self.work = work
+        self.loops = {name: [] for name in work.pipelines}
+        self._costs = {name: [] for name in work.pipelines}
+
     @property
     def usage(self) -> dict[str, Any]:
         """Memory and CPU over the training so far, as `usage` of the summary; empty if it was too short for that."""

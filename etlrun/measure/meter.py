@@ -124,6 +124,10 @@ class Meter:
         self.loop, self._wait_s = Loop(), 0.0
         self._began_s = time.perf_counter()
 
+    def compiled(self) -> None:
+        """Mark the next step with each shape as one that may compile: the model has been compiled anew."""
+        self._shapes.clear()
+
     @property
     def ahead(self) -> int:
         """Number of batches that have been read, and not trained on."""

@@ -16,6 +16,7 @@ from etlrun.stages.flow import Flow
 from etlrun.stages.load import FullShuffle
 from etlrun.stages.model import Backbone
 from etlrun.stages.step import Step
+from etlrun.stages.trainer import Trainer
 
 StageT = TypeVar("StageT", bound=Stage)
 
@@ -58,6 +59,8 @@ class Plan:
         by_model: Scaling steps at the end of both pipelines that the model applies, because its one input is uint8.
         decisive: All values that determine the results, by dotted path; without those that only change the speed.
         remarks: Notes for the reader, one sentence each.
+        unfrozen: Plan without a cache of the phases that train layers of the base, if the cache holds its features;
+            else None.
     """
 
     spec: RunSpec
@@ -66,6 +69,7 @@ class Plan:
     by_model: tuple[PlannedStep, ...]
     decisive: Mapping[str, Any]
     remarks: tuple[str, ...]
+    unfrozen: Plan | None = None
 
     @property
     def pipelines(self) -> dict[str, tuple[PlannedStage, ...]]:
@@ -90,7 +94,7 @@ def given_to_model(stages: Sequence[PlannedStage]) -> Flow:
 
 
 def reads_features(plan: Plan) -> bool:
-    """Return whether only the head of the model is trained, on cached features of its base."""
+    """Return whether only the head of the model is trained, on cached features of its base; at first, if in phases."""
     return plan.spec.cache.keeps_features
 
 
@@ -99,11 +103,16 @@ def sections(spec: RunSpec) -> Iterator[Stage]:
     yield spec.model
     yield spec.trainer
     if spec.fit is not None:
-        yield spec.fit.early_stopping
-        yield spec.fit.schedule
+        yield from parts_of(spec.fit)
     yield spec.profile
     yield spec.logger
     yield spec.measure
+
+
+def parts_of(trainer: Trainer) -> tuple[Stage, ...]:
+    """Return the parts of a trainer, in the order in which they are shown."""
+    phases = trainer.planned_phases if trainer.phases is not None else ()
+    return trainer.early_stopping, trainer.schedule, *phases
 
 
 def at_cache(stages: Sequence[PlannedStage]) -> tuple[Sequence[PlannedStage], Cache | None, Sequence[PlannedStage]]:

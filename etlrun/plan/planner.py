@@ -41,10 +41,19 @@ def plan(spec: RunSpec) -> Plan:
         by_model=by_model,
         decisive=decisive_values(spec, *_Planner(planner.plainly()).pipelines()),
         remarks=tuple(remarks(spec)),
+        unfrozen=_unfrozen(spec),
     )
 
 
+def _unfrozen(spec: RunSpec) -> Plan | None:
+    """Return the plan of the phases that change the base whose features a cache holds; None if there are none."""
+    if spec.fit is None or not spec.cache.keeps_features or spec.fit.frozen_phases == spec.fit.planned_phases:
+        return None
+    return plan(dataclasses.replace(spec, cache=_NO_CACHE))
+
+
 Stages = tuple[PlannedStage, ...]
+_NO_CACHE = NoCache(at="transformed", dtype="auto", dir=None, when_busy="uncached")
 _OF_IMAGE = (None, None, 3)
 """Shape of an image of any size."""
 
@@ -241,7 +250,7 @@ class _Planner:
 
     def plainly(self) -> RunSpec:
         """Return the same run without a cache, and with all that changes nothing but its speed as it was first."""
-        spec, no_cache = self.spec, NoCache(at="transformed", dtype="auto", dir=None, when_busy="uncached")
+        spec = self.spec
 
         def with_codec(transform: Map) -> Map:
             steps, place = self._steps_and_place(transform)
@@ -251,7 +260,7 @@ class _Planner:
 
         return dataclasses.replace(
             spec,
-            cache=no_cache,
+            cache=_NO_CACHE,
             load=dataclasses.replace(spec.load, shuffle_at="before_batch"),
             transform=with_codec(dataclasses.replace(spec.transform, parse_batch=None)),
             eval_transform=with_codec(dataclasses.replace(spec.eval_transform, parse_batch=None)),

@@ -10,6 +10,8 @@ from typing import Any
 from etlrun.plan.plan import Plan, PlannedStage, sections
 from etlrun.plan.spec import bare
 from etlrun.stages.base import Stage, parameters
+from etlrun.stages.model import ImageModel
+from etlrun.stages.phases import PlannedPhase
 from etlrun.system import machine
 from etlrun.system.machine import CORES, calls_here, rounded
 
@@ -26,14 +28,31 @@ def text(plan: Plan, cores: int | None = None, read_bytes: float | None = None) 
     its file, also the size of a buffer of such examples. Without, the text holds for any machine.
     """
     lines = ["dataset", *_parameter_lines(plan.spec.dataset, _INDENT, cores)]
-    for title, stages in (("train", plan.train), ("validation", plan.evaluation)):
+    for title, stages in _pipelines(plan):
         lines += ["", title, *(_stage_lines(stages, cores, read_bytes) if stages else [f"{_INDENT}none"])]
     for stage in sections(plan.spec):
         steps = _step_lines(plan.by_model, cores) if stage is plan.spec.model else ()
-        lines += ["", stage.path, *steps, *_parameter_lines(stage, _INDENT, cores)]
+        more = {"unfreeze": _layers(plan, stage)} if isinstance(stage, PlannedPhase) else {}
+        lines += ["", stage.path, *steps, *_parameter_lines(stage, _INDENT, cores, more)]
     lines += ["", f"fingerprint {plan.fingerprint}"]
     lines += [f"note: {remark}" for remark in plan.remarks]
     return "\n".join(lines) + "\n"
+
+
+def _pipelines(plan: Plan) -> Iterator[tuple[str, tuple[PlannedStage, ...]]]:
+    """Yield the pipelines in order, each with its title: those of phases that cached features do not serve are last."""
+    yield from (("train", plan.train), ("validation", plan.evaluation))
+    if plan.unfrozen is not None and plan.spec.fit is not None:
+        since = f", from phase {len(plan.spec.fit.frozen_phases) + 1} on"
+        yield from ((f"{name}{since}", stages) for name, stages in plan.unfrozen.pipelines.items())
+
+
+def _layers(plan: Plan, phase: PlannedPhase) -> str:
+    """Return how many layers of the base a phase trains, in parentheses; an empty string for none."""
+    model = plan.spec.model
+    if phase.unfreeze is None or not isinstance(model, ImageModel):
+        return ""
+    return f" (the last {model.last_layers(phase.unfreeze)} of {model.layers})"
 
 
 def text_here(plan: Plan, read_bytes: float | None = None) -> str:
@@ -79,13 +98,17 @@ def _parameter_lines(
 def as_dict(plan: Plan) -> dict[str, Any]:
     """Return the plan as plain values; `format` rises with each incompatible change."""
     trainer, fit = plan.spec.trainer, plan.spec.fit
-    nested = {name: _values(getattr(fit, name)) for name in ("early_stopping", "schedule")} if fit is not None else {}
+    nested: dict[str, Any] = {}
+    if fit is not None:
+        nested = {name: _values(getattr(fit, name)) for name in ("early_stopping", "schedule")}
+        nested |= {} if fit.phases is None else {"phases": [_values(phase) for phase in fit.planned_phases]}
     return {
         "format": FORMAT_VERSION,
         "fingerprint": plan.fingerprint,
         "dataset": _values(plan.spec.dataset),
         "train": [_stage_dict(planned) for planned in plan.train],
         "validation": [_stage_dict(planned) for planned in plan.evaluation],
+        **({} if plan.unfrozen is None else {"unfrozen": _unfrozen(plan.unfrozen)}),
         "model": {
             "stage": plan.spec.model.path,
             "parameters": _values(plan.spec.model),
@@ -97,6 +120,10 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "measure": _values(plan.spec.measure),
         "remarks": list(plan.remarks),
     }
+
+
+def _unfrozen(plan: Plan) -> dict[str, Any]:
+    return {name: [_stage_dict(planned) for planned in stages] for name, stages in plan.pipelines.items()}
 
 
 def _stage_dict(planned: PlannedStage) -> dict[str, Any]:

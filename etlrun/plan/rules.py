@@ -11,6 +11,7 @@ from etlrun.plan.unused import told
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.load import Batch
 from etlrun.stages.model import require_one_size
+from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault
 
 Stages = Sequence[PlannedStage]
@@ -214,13 +215,30 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     unread = unread_cache(spec)
     if unread and "cache_unread" not in spec.measure.silence:
         yield unread
-    if spec.cache.keeps_features:
+    if spec.cache.keeps_features and spec.fit is not None:
+        yield from _served(spec.fit)
         yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
+
+
+def _served(trainer: Trainer) -> Iterator[str]:
+    """Yield the note on the phases that cached features do not serve."""
+    frozen, others = trainer.frozen_phases, trainer.planned_phases[len(trainer.frozen_phases) :]
+    if others:
+        last = others[-1].number if others[1:] else 0
+        served = f"phase{'s 1 to' * bool(frozen[1:])} {frozen[-1].number}"
+        later = f"phase{'s' * bool(last)} {others[0].number}{f' to {last}' * bool(last)}"
+        yield (
+            f"cache.at = features: the cache serves {served}; {later} train{'s' * (not last)} layers of the base, and "
+            f"read{'s' * (not last)} images without a cache."
+        )
 
 
 def unread_cache(spec: RunSpec) -> str | None:
     """Return why the cache of a run has no benefit; None if it has one, or if there is no cache."""
-    if spec.trainer.epochs != 1 or spec.trainer.steps_per_epoch is not None or not spec.cache.keeps:
+    epochs = spec.trainer.all_epochs
+    if spec.fit is not None and spec.cache.keeps_features:
+        epochs = spec.fit.frozen_phases[-1].end
+    if epochs != 1 or spec.trainer.steps_per_epoch is not None or not spec.cache.keeps:
         return None
     if spec.load.is_by_number:
         return f"{spec.cache.path} benefits only other runs: a single epoch waits for all of it, and reads it once."

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from etlrun.plan.spec import GROUPS
 from etlrun.stages import UNUSABLE, Stages
-from etlrun.stages.base import Expected, Kind, Stage, field_metadata, names_of
+from etlrun.stages.base import Expected, Kind, Stage, field_metadata, listed_stage, names_of
 from etlrun.stages.cache import POINTS
 from etlrun.stages.dataset import SOURCES, TfdsDataset
 from etlrun.stages.load import Load
@@ -185,6 +185,9 @@ def _fields_of(stage: type[Stage]) -> dict[str, Node]:
             continue  # no value of a config, such as the steps of a map
         if inner and isinstance(inner[0], type) and issubclass(inner[0], Stage):
             value: Node = _open(_object(inner[0]))
+        elif (listed := listed_stage(hints[field.name])) is not None:
+            items = {"type": "array", "minItems": 1, "items": _open(_object(listed))}
+            value = {"anyOf": [items, {"type": "null"}, _ref(REFERENCE)]}
         else:
             value = _open(TypeAdapter(hints[field.name]).json_schema())
         fields[field.name] = {**value, "description": _description(texts.get(field.name, ""), metadata)}

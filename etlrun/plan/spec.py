@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from etlrun.plan.hints import hint
+from etlrun.plan.located import ABSENT, innermost, owner_of, value_at
 from etlrun.plan.older import of_today
 from etlrun.plan.unused import Unused, unused, without
 from etlrun.stages import UNUSABLE, Stages
@@ -35,7 +35,6 @@ from etlrun.system.errors import ConfigError, Fault, did_you_mean, printable
 
 StageT = TypeVar("StageT", bound=Stage)
 
-_ABSENT = object()
 GROUPS = ("dataset", "extract", "transform", "cache", "load", "model", "trainer", "profile", "logger", "measure")
 
 
@@ -180,19 +179,19 @@ class _Parser:
     def validation(self, path: str, block: Mapping[str, Any], stage_type: type[Stage], error: ValidationError) -> None:
         """Add a fault for each field that pydantic rejects, with the expectation of its type."""
         seen = set()
-        for detail in error.errors(include_url=False):
+        for detail in innermost(error):
             if not detail["loc"]:  # it is not valid JSON
                 halves = [key for key, value in block.items() if _has_half_a_character(value)]
                 self.add(".".join([path, *halves[:1]]), "a string with an unpaired surrogate", "valid Unicode")
                 continue
-            owner, keys = _owner(stage_type, [str(key) for key in detail["loc"]])
-            where = ".".join([path, *keys])
+            owner, keys = owner_of(stage_type, [str(key) for key in detail["loc"]])
+            where = ".".join([path, *keys]).replace(".[", "[")
             if where in seen:
                 continue
             seen.add(where)
             if detail["type"] == "unexpected_keyword_argument":
                 known = tuple(field_metadata(owner))
-                self.unknown_key(where, _value(block, keys), known)
+                self.unknown_key(where, value_at(block, keys), known)
             else:
                 self.add(where, _found(block, keys), expectation(owner, keys[-1]))
 
@@ -279,22 +278,5 @@ def bare(value: object) -> str:
 
 
 def _found(block: Mapping[str, Any], keys: list[str]) -> str:
-    value = _value(block, keys)
-    return "nothing" if value is _ABSENT else show(value)
-
-
-def _value(block: Mapping[str, Any], keys: list[str]) -> Any:
-    value: Any = block
-    for key in keys:
-        value = value.get(key, _ABSENT) if isinstance(value, Mapping) else _ABSENT
-    return value
-
-
-def _owner(stage_type: type[Stage], location: list[str]) -> tuple[type[Stage], list[str]]:
-    """Return the stage type that has the fault, and the keys of the field."""
-    keys = location[:1]
-    nested = typing.get_type_hints(stage_type).get(keys[0])
-    if len(location) > 1 and isinstance(nested, type) and issubclass(nested, Stage):
-        inner, deeper = _owner(nested, location[1:])
-        return inner, keys + deeper
-    return stage_type, keys
+    value = value_at(block, keys)
+    return "nothing" if value is ABSENT else show(value)

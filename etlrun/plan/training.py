@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from etlrun.plan.spec import RunSpec, show
 from etlrun.stages.measure import Trace, Window
+from etlrun.stages.model import ImageModel
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault
 
@@ -37,7 +38,32 @@ def training_rules(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
             "set trainer.steps_per_epoch=null, or repair the data and set dataset.on_corrupt=raise",
         )
     if trainer.steps_per_epoch is not None:
-        yield from windows_past(spec.profile.windows, trainer.steps_per_epoch * trainer.epochs)
+        yield from windows_past(spec.profile.windows, trainer.steps_per_epoch * trainer.all_epochs)
+    if trainer.phases is not None:
+        yield from _phases(spec, trainer)
+
+
+def _phases(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
+    """Yield the faults of phases that the model or other values do not fit."""
+    phases, model = trainer.key("phases"), spec.model
+    if not isinstance(model, ImageModel):
+        expected = f"null with {model.path}, which has no base to train in phases"
+        remedy = f"set {phases}=null and {trainer.key('epochs')}, or model=mobilenet_v2"
+        yield fault(phases, show(trainer.phases), expected, remedy)
+        return
+    if model.trainable:
+        expected = f"false with {phases}, which begin with a frozen base"
+        remedy = f"set {model.key('trainable')}=false, or {phases}=null and {trainer.key('epochs')}"
+        yield fault(model.key("trainable"), "true", expected, remedy)
+    for place, phase in enumerate(trainer.phases or ()):
+        if isinstance(phase.unfreeze, int) and phase.unfreeze > model.layers:
+            expected = f"at most {model.layers}, the layers of {model.application} without its head"
+            yield fault(f"{phases}[{place}].unfreeze", phase.unfreeze, expected, "set a smaller number, or all")
+    for key, value in ((trainer.key("steps_per_epoch"), trainer.steps_per_epoch),
+                       (trainer.early_stopping.key("patience"), trainer.early_stopping.patience)):  # fmt: skip
+        if value is not None:
+            expected = f"null with {phases}, each of which has a number of passes"
+            yield fault(key, value, expected, f"set {key}=null, or {phases}=null and {trainer.key('epochs')}")
 
 
 def _monitored(spec: RunSpec, key: str, metric: str) -> Iterator[Fault]:
@@ -83,7 +109,7 @@ def _schedule(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
             f"set {schedule.key('decay_steps')}, or repair the data and set dataset.on_corrupt=raise",
         )
     elif schedule.needs_run and trainer.steps_per_epoch is not None:
-        yield from warmup_past(trainer, trainer.steps_per_epoch * trainer.epochs)
+        yield from warmup_past(trainer, trainer.steps_per_epoch * trainer.all_epochs)
 
 
 def warmup_past(trainer: Trainer, steps: int) -> Iterator[Fault]:

@@ -112,7 +112,7 @@ def html(folder: Path) -> str | None:
         pipeline=pipeline,
         stages=stages[:_MOST_NAMES],
         model_ms=summary.step_floor_ms,
-        measures=[chart for chart in _measures(summary.epochs) if chart is not None],
+        measures=[chart for chart in _measures(summary) if chart is not None],
         times=_times(summary.epochs),
         usage=[chart for chart in _usage(summary) if chart is not None],
         thumbnails=_thumbnails(folder),
@@ -161,6 +161,7 @@ def _facts(summary: Summary, told: dict[str, str]) -> Iterator[Fact]:
         yield Fact("skipped", ", ".join(f"{count:,} of {pipeline}" for pipeline, count in summary.skipped.items()))
     if summary.parameters is not None:
         yield Fact("model", f"{summary.parameters:,} parameters")
+    yield from (Fact(f"phase {phase.phase}", text) for phase, text in report.phases(summary))
     if summary.best_epoch is not None:
         yield Fact("best epoch", str(summary.best_epoch))
     if summary.resumed_from:
@@ -173,8 +174,10 @@ def _facts(summary: Summary, told: dict[str, str]) -> Iterator[Fact]:
         yield Fact("plan", summary.plan_fingerprint)
 
 
-def _measures(epochs: Sequence[Epoch]) -> Iterator[Chart | None]:
-    """Yield the charts of loss, accuracy and the other metrics, with a note on values that are not finite."""
+def _measures(summary: Summary) -> Iterator[Chart | None]:
+    """Yield the charts of loss, accuracy and the other metrics, with notes on phases and on values not finite."""
+    epochs = summary.epochs
+    begun = [f"Phase {phase.phase} begins with epoch {phase.first_epoch}." for phase in summary.phases[1:]]
     others = dict.fromkeys(name.removeprefix("val_") for epoch in epochs for name in epoch.metrics)
     for name in ("loss", "accuracy", *[*others][:_MOST_METRICS]):
         title = name.replace("_", " ")
@@ -184,7 +187,7 @@ def _measures(epochs: Sequence[Epoch]) -> Iterator[Chart | None]:
         lost = [f"{line.name} {title}: {_lost(line.points)}" for line in lines if _lost(line.points)]
         if chart is None and lost:
             chart = Chart(title, Markup(""), [])
-        yield chart and chart._replace(note=" ".join([chart.note, *lost]).strip())
+        yield chart and chart._replace(note=" ".join([chart.note, *begun, *lost]).strip())
 
 
 def _points(epochs: Sequence[Epoch], key: str) -> list[Point]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,12 @@ from rich.console import Console
 
 from etlrun.record import record as records
 from etlrun.record.findings import GpuUse, Verdict
-from etlrun.record.summary import MEASURES, Epoch, Summary, from_summary, read_summary
+from etlrun.record.summary import MEASURES, Epoch, Summary, TrainedPhase, from_summary, read_summary
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import Rows, as_markdown, megabytes, number, plain, print_table
 
 EPOCH_HEADER = (
-    "epoch", "seconds", "input wait", "examples/s", "loss", "accuracy", "val loss", "val accuracy", "data",
+    "epoch", "phase", "seconds", "input wait", "examples/s", "loss", "accuracy", "val loss", "val accuracy", "data",
 )  # fmt: skip
 STAGE_HEADER = ("stage", "ms/example", "examples", "parallelism", "buffer", "buffered", "set by")
 
@@ -50,6 +50,7 @@ def epoch_rows(epochs: Iterable[Epoch]) -> Rows:
     return [
         [
             str(epoch.epoch),
+            "" if epoch.phase is None else str(epoch.phase),
             number(epoch.wall_s, 2),
             number(epoch.waited_s, 2),
             number(epoch.examples_per_s, 1),
@@ -86,11 +87,38 @@ def lines(summary: Summary, folder: Path) -> Iterator[str]:
         yield from _verdict_lines(summary.verdict)
         yield from _usage_lines(summary)
     yield from _cache_lines(summary)
+    yield from (f"phase     {phase.phase}: {text}" for phase, text in phases(summary))
     yield f"folder    {folder}"
     for note in summary.remarks:
         yield f"note      {note}"
     if summary.error:
         yield f"error     {summary.error}"
+
+
+def phases(summary: Summary) -> Iterator[tuple[TrainedPhase, str]]:
+    """Yield each phase that has begun with its description: epochs, layers, learning rate, and what it came to."""
+    for phase in summary.phases:
+        epochs = [epoch for epoch in summary.epochs if epoch.phase == phase.phase]
+        many = phase.first_epoch != phase.last_epoch
+        text = f"epoch{'s' * many} {phase.first_epoch}{f' to {phase.last_epoch}' * many}"
+        text += f", base {'frozen' if phase.unfreeze is None else f'trained: {_layers(phase.unfreeze)}'}"
+        text += f", {phase.trainable_parameters:,} parameters, learning rate {phase.learning_rate:g}"
+        yield phase, text + "".join(_reached(epochs))
+
+
+def _layers(unfreeze: str) -> str:
+    return f"last {unfreeze} layers" if unfreeze.isdigit() else {"last_block": "last block"}.get(unfreeze, unfreeze)
+
+
+def _reached(epochs: Sequence[Epoch]) -> Iterator[str]:
+    """Yield the accuracy of the last epoch of a phase, and that of the best one; the losses without accuracies."""
+    for key, best in (("val_accuracy", max), ("val_loss", min), ("accuracy", max), ("loss", min)):
+        values = [(value, epoch.epoch) for epoch in epochs if (value := from_summary(epoch.measure(key))) is not None]
+        if values:
+            value, at = best(values, key=lambda pair: pair[0])
+            name = key.replace("_", " ")
+            yield f": {name} {values[-1][0]:.4f} at its end, best {value:.4f} in epoch {at}"
+            return
 
 
 def _verdict_lines(verdict: Verdict) -> Iterator[str]:

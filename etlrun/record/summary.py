@@ -30,6 +30,8 @@ class Epoch(Part):
 
     epoch: int = 0
     """Number of the epoch, from 1."""
+    phase: int | None = None
+    """Number of its phase, from 1, with `trainer.phases`."""
     ended_s: float = 0.0
     """End of the epoch, in seconds since 1970."""
     wall_s: float = 0.0
@@ -93,6 +95,23 @@ class Epoch(Part):
     def waited_s(self) -> float:
         """Seconds that training steps waited for batches, the first one included."""
         return self.fill_wait_s + self.input_wait_s
+
+
+class TrainedPhase(Part):
+    """A phase of a training, with `trainer.phases`."""
+
+    phase: int
+    """Number of the phase, from 1."""
+    first_epoch: int
+    """Number of its first epoch, from 1."""
+    last_epoch: int
+    """Number of its last epoch."""
+    unfreeze: str | None = None
+    """Layers of the base that it trains: `last_block`, a number of last layers, or `all`; null for none."""
+    learning_rate: float
+    """Learning rate of its optimizer."""
+    trainable_parameters: int
+    """Number of parameters that it trains."""
 
 
 class Host(Part):
@@ -209,6 +228,8 @@ class Course(Part):
     """Epoch of the model in `checkpoints/best.keras`, with `trainer.checkpoint_best`."""
     parameters: int | None = None
     """Number of parameters of the model."""
+    phases: list[TrainedPhase] = []
+    """Phases that have begun, with `trainer.phases`."""
     examples: int = 0
     """Number of training examples in all epochs."""
     examples_per_s: float | None = None

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.plan.plan import Plan, PlannedStage, keeps_file_order, reads_features
+from etlrun.plan.plan import Plan, keeps_file_order, parts_of, reads_features
 from etlrun.plan.spec import RunSpec, bare
 from etlrun.plan.unused import leaves
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
 from etlrun.stages.dataset import Dataset, TfdsDataset
 from etlrun.stages.extract import Shards
 from etlrun.stages.load import Batch, Load, Shuffle
+from etlrun.stages.phases import Phase
 
 PIPELINES = ("train", "validation")
 _BY_NAME = {"extract": ORDER, "cache": SPEED, "model": TRAINING, "trainer": TRAINING, "profile": SPEED, "logger": SPEED}
@@ -132,6 +133,9 @@ def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
             changes = DATA if is_lossy else ORDER if is_order else kind
             since, note = (_CACHE, "one of the two holds JPEGs: see cache.codec") if is_lossy else ("", "")
             yield Difference(path=group, old=names[0], new=names[1], kind=changes, since=since, note=note)
+    phases = [spec.fit.phases for spec in (old, new) if spec.fit is not None]
+    if len({len(of or ()) for of in phases}) > 1:
+        yield _difference(Phase.path, phases[0], phases[-1], TRAINING)
     if old.extract.random and new.extract.random and old.trainer.seed != new.trainer.seed:
         yield _difference(f"{Shards.key('shuffle_files')}.seed", old.trainer.seed, new.trainer.seed, ORDER)
     if old.load.shuffles and new.load.shuffles and old.trainer.seed != new.trainer.seed:
@@ -163,7 +167,7 @@ def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, Kind]]:
     blocks += [(step.path, step) for steps in _lists(spec).values() for step in steps]
     blocks += [("cache", spec.cache)] if spec.cache.keeps else []
     blocks += [("load", spec.load), ("model", spec.model), ("trainer", spec.trainer)]
-    blocks += [(of.path, of) for of in (spec.fit.early_stopping, spec.fit.schedule)] if spec.fit is not None else []
+    blocks += [(of.path, of) for of in parts_of(spec.fit)] if spec.fit is not None else []
     blocks += [(name, getattr(spec, name)) for name in ("profile", "logger", "measure")]
     return {
         f"{path}.{parameter.name}": (parameter.value, parameter.kind)
@@ -218,22 +222,19 @@ def _place(path: str, paths: list[str]) -> str:
 
 def _scaled(old: Plan, new: Plan) -> Iterator[Difference]:
     """Yield the scaling steps that the model performs on one side only."""
+    by_model = [{planned.stage.path for planned in plan.by_model} for plan in (old, new)]
     for step in old.spec.transform.steps:
         if step.factors is not None and step.path in {item.path for item in new.spec.transform.steps}:
-            places = ["in the model" if _in(plan.by_model, step) else "in the pipeline" for plan in (old, new)]
+            places = ["in the model" if step.path in paths else "in the pipeline" for paths in by_model]
             if places[0] != places[1]:
                 yield Difference(path=step.path, old=places[0], new=places[1], kind=DATA, since=step.path)
-
-
-def _in(stages: Iterable[PlannedStage], step: Stage) -> bool:
-    return any(planned.stage.path == step.path for planned in stages)
 
 
 def _reported_otherwise(old: RunSpec, new: RunSpec) -> set[str]:
     """Return the keys whose differences are reported as other stages."""
     names = ["steps"] if None in (old.dataset.eval_split, new.dataset.eval_split) else ["steps", "eval_steps"]
     lists = {f"{new.transform.block}.{name}" for name in names}
-    return {f"{group}.name" for group in _BY_NAME} | lists
+    return {f"{group}.name" for group in _BY_NAME} | lists | {Phase.path}
 
 
 def _uncounted(old: Mapping[str, Any], new: Mapping[str, Any], reported: set[str]) -> Iterator[Difference]:
@@ -277,9 +278,8 @@ def _doubts(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
 
 def _ends_elsewhere(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> bool:
     """Return whether epochs of `steps_per_epoch` end at different examples, or after a different number of epochs."""
-    spans = [
-        (fit.steps_per_epoch, fit.epochs, fit.early_stopping.patience) for fit in (old.fit, new.fit) if fit is not None
-    ]
+    fits = [fit for fit in (old.fit, new.fit) if fit is not None]
+    spans = [(fit.steps_per_epoch, fit.all_epochs, fit.early_stopping.patience) for fit in fits]
     may_stop = TRAINING in kinds and any(patience is not None for _, _, patience in spans)
     return any(steps is not None for steps, _, _ in spans) and (len(set(spans)) > 1 or may_stop)
 

@@ -84,7 +84,7 @@ def _no_prefetch(plan: Plan, _machine: Machine) -> Found:
 def _cache_early(plan: Plan, _machine: Machine) -> Found:
     before, cache, after = at_cache(plan.train)
     steps = [step for planned in after for step in planned.steps]
-    epochs = plan.spec.trainer.epochs
+    epochs = plan.spec.trainer.all_epochs
     if cache is None or cache.at == "features" or epochs == 1:
         return
     steady = steps[: next((place for place, step in enumerate(steps) if step.is_random), len(steps))]

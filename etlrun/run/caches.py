@@ -43,9 +43,9 @@ def open_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline]) -
     record.update(cache={"target": cache.path, "at": cache.at, "forecast_bytes": forecast})
 
 
-def describe_caches(record: Record, pipelines: Mapping[str, Pipeline]) -> None:
+def describe_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline]) -> None:
     """Record what the caches hold at the end of the run, and what their passes did."""
-    if record.summary.cache is None:
+    if record.summary.cache is None or not plan.spec.cache.keeps:
         return
     held = {
         name: {

@@ -110,9 +110,9 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
     logs of a step to a callback only when they are computed, so that the step is complete when a method is called.
     """
 
-    def __init__(self, assessment: Assessment, trainer: Trainer) -> None:
+    def __init__(self, assessment: Assessment, trainer: Trainer, phase: int | None = None) -> None:
         super().__init__()
-        self.assessment, self.trainer = assessment, trainer
+        self.assessment, self.trainer, self.phase = assessment, trainer, phase
         self.record = assessment.work.record
         self.train = assessment.work.watches["train"]
         self.validation = assessment.work.watches.get("validation")
@@ -141,7 +141,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         done = self.loops.get("train")
         self.progress.reset(
             self.task,
-            description=f"epoch {epoch + 1}/{self.trainer.epochs}",
+            description=f"epoch {epoch + 1}/{self.trainer.all_epochs}",
             total=len(done.steps_s) if done else self.trainer.steps_per_epoch,
         )
         self.record.event("epoch_began", epoch=epoch + 1)
@@ -183,6 +183,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             self.assessment,
             Epoch(
                 epoch=epoch + 1,
+                **({} if self.phase is None else {"phase": self.phase}),
                 **described,
                 au=loop.au,
                 **self._learning_rate(),
@@ -196,7 +197,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             ),
         )
         parts = [
-            f"epoch {epoch + 1}/{self.trainer.epochs}",
+            f"epoch {epoch + 1}/{self.trainer.all_epochs}",
             f"{loop.wall_s:6.1f} s",
             f"{described['examples_per_s']:7.1f} examples/s",
             f"input wait {loop.fill_s + loop.input_wait_s:5.1f} s",

@@ -87,7 +87,7 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
         return None
     left = _left_in(Path(trainer.resume))
     done = len(left.epochs)
-    if done > trainer.epochs:
+    if done > trainer.all_epochs and trainer.phases is None:
         raise WorldError(
             where=trainer.key("epochs"),
             found=str(trainer.epochs),

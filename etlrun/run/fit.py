@@ -5,18 +5,14 @@ plan --pipelines--> batches --Model.fit--> epochs --Assessment--> events.jsonl, 
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import keras
 import tensorflow as tf
 
-from etlrun.graph.context import Backbone
 from etlrun.measure.assessment import Assessment
 from etlrun.measure.watched import Watched
 from etlrun.measure.work import Work
-from etlrun.plan.plan import Plan, given_to_model, reads_features
-from etlrun.plan.training import past_classes, warmup_past, windows_past
+from etlrun.plan.plan import Plan, reads_features
+from etlrun.plan.training import windows_past
 from etlrun.record.findings import Findings
 from etlrun.record.record import MODEL, Record
 from etlrun.record.summary import Epoch, read_summary
@@ -25,15 +21,13 @@ from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, copy, save
 from etlrun.run.checkpoint import BEST, CHECKPOINTS, PreviousRun
 from etlrun.run.floor import floor, without_end_warnings
-from etlrun.run.objective import objective
 from etlrun.run.optimizer import finish
-from etlrun.run.session import at_work, batches_in_pass, opened, prepared, steps_of_run
+from etlrun.run.phases import begin, plans_left
+from etlrun.run.session import at_work, batches_in_pass, opened, prepared, without_cache
 from etlrun.run.state import State
 from etlrun.run.steps import Continuation, StepCheckpoint
-from etlrun.sources.base import Source
-from etlrun.sources.labels import counts_of
-from etlrun.stages.balance import balanced
-from etlrun.stages.model import Emulated, ImageModel
+from etlrun.run.whole import whole_model
+from etlrun.stages.phases import PlannedPhase
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError
 
@@ -47,134 +41,87 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
     """
     source = opened(plan)
     whole = whole_model(plan, source, previous, trainer)
-    from_features = reads_features(plan)
-    backbone = models.backbone(whole) if from_features else None
-    work = prepared(plan, record, source, backbone=backbone, previous=previous)
+    first, *others = plans_left(plan, trainer, len(previous.epochs) if previous else 0)
+    backbone = models.backbone(whole) if reads_features(first) else None
+    work = prepared(first, record, source, backbone=backbone, previous=previous)
     with at_work(work):
         _profile_fits(work, trainer)
         record.update(parameters=int(whole.count_params()))
+        if previous is not None:
+            _carry_over(record, previous)
+        state = State.load(previous.state) if previous and previous.state else None
         assessment = Assessment(work, peak_gpu_bytes)
-        model = models.head(whole, trainer) if from_features else whole
-        _fit(model, whole, work, previous, trainer, assessment)
+        with assessment:
+            model = _fit_phases(whole, work, trainer, assessment, state)
+            for other in others:
+                work = without_cache(work, other)
+                assessment.go_on_with(work)
+                number = len(trainer.frozen_phases) + 1
+                record.remark(f"The verdict and the stages are those from phase {number} on, which reads images.")
+                with at_work(work):
+                    model = _fit_phases(whole, work, trainer, assessment)
         save(whole, record.folder / MODEL, record)
         assessment.conclude(floor(model, work, assessment))
-
-
-def opened_with_base(plan: Plan, trainer: Trainer) -> tuple[Source, Backbone]:
-    """Open the dataset, and return it with the frozen base of the model that a run of `plan` would start with."""
-    source = opened(plan)
-    return source, models.backbone(whole_model(plan, source, None, trainer))
 
 
 def _profile_fits(work: Work, trainer: Trainer) -> None:
     windows = work.plan.spec.profile.windows
     if windows and trainer.steps_per_epoch is None:
-        faults = list(windows_past(windows, batches_in_pass(work) * trainer.epochs))
+        faults = list(windows_past(windows, batches_in_pass(work) * trainer.all_epochs))
         if faults:
             raise ConfigError(faults)
 
 
-def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
-    """Return the compiled model from the inputs of the pipeline to the prediction of the target."""
-    if previous is not None and previous.checkpoint is not None:
-        return _resumed(previous.checkpoint, plan, source)
-    stage = plan.spec.model
-    if previous is not None and isinstance(stage, ImageModel):
-        stage = stage.restored
-    steps = _steps_fit(plan, source, trainer)
-    model = _built(stage, plan, source)
-    loss_and_metrics = objective(
-        trainer,
-        is_class=source.num_classes is not None,
-        class_weights=class_weights(plan, source),
-        mixes=plan.spec.load.mixes,
-    )
-    models.compile_for(model, stage, trainer, loss_and_metrics=loss_and_metrics, steps=steps)
-    return model
+def _fit_phases(
+    whole: keras.Model, work: Work, trainer: Trainer, assessment: Assessment, state: State | None = None
+) -> keras.Model:
+    """Train the phases that are left and that `work` serves, the first one from `state`; return the last model.
 
-
-def _steps_fit(plan: Plan, source: Source, trainer: Trainer) -> int | None:
-    """Return the steps of the run if its schedule needs them; raise `ConfigError` where the data don't fit a value."""
-    steps = steps_of_run(plan, source, trainer) if trainer.schedule.needs_run else None
-    faults = [] if steps is None else [*warmup_past(trainer, steps)]
-    faults += [] if source.num_classes is None else [*past_classes(trainer, source.num_classes)]
-    if faults:
-        raise ConfigError(faults)
-    return steps
-
-
-def _built(stage: ImageModel | Emulated, plan: Plan, source: Source) -> keras.Model:
-    scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
-    return models.build(stage, given_to_model(plan.train), scaling, source.num_classes)
-
-
-def _resumed(checkpoint: Path, plan: Plan, source: Source) -> keras.Model:
-    """Return the model of a checkpoint, whose dropout goes on.
-
-    A file has no seeds: they are those of a new model, and each step has drawn from each of them once.
+    A model is `whole` or, on cached features, its dense layer.
     """
-    stage = plan.spec.model
-    if not (isinstance(stage, ImageModel) and stage.has_dropout and stage.trainable):
-        return _loaded(checkpoint)
-    seeds = _seeds(_built(stage.restored, plan, source))
-    model = _loaded(checkpoint)
-    for state, seed in zip(_seeds(model), seeds, strict=True):
-        steps = model.optimizer._iterations  # noqa: SLF001 - the public ones are divided by accumulated steps
-        state.assign([int(seed[0]), int(steps)])
+    done, from_features = len(work.record.summary.epochs), reads_features(work.plan)
+    phases = trainer.frozen_phases if from_features else trainer.planned_phases
+    left = [phase for phase in phases if phase.end > done]
+    if not left:
+        finish(whole)
+        return models.head(whole, trainer) if from_features else whole
+    for phase in left:
+        begin(whole, work, phase, trainer)
+        model = models.head(whole, trainer) if from_features else whole
+        recorder = EpochRecorder(assessment, trainer, phase.number if trainer.phases is not None else None)
+        _fit(model, whole, phase, recorder, state, skipped=done if phase is left[0] else 0)
+        state = None
     return model
-
-
-def _seeds(model: keras.Model) -> list[Any]:
-    """Return the states of the random numbers of a model: (2,), a seed and the number of draws."""
-    return [variable for variable in model.variables if variable.name == "seed_generator_state"]
-
-
-def class_weights(plan: Plan, source: Source) -> list[float] | None:
-    """Return the weights of the classes in the loss; None if all are equal."""
-    if plan.spec.load.class_weights == "none":
-        return None
-    dataset = plan.spec.dataset
-    split = source.split(dataset.split, dataset.key_of("train"))
-    return balanced([*counts_of(source, split, by_number=plan.spec.load.is_by_number).values()])
-
-
-def _loaded(checkpoint: Path) -> keras.Model:
-    expected = "the complete model that a run saves after an epoch"
-    remedy = "start a new run without trainer.resume, or resume another folder"
-    return models.loaded(checkpoint, expected, remedy)
 
 
 def _fit(
     model: keras.Model,
     whole: keras.Model,
-    work: Work,
-    previous: PreviousRun | None,
-    trainer: Trainer,
-    assessment: Assessment,
+    phase: PlannedPhase,
+    recorder: EpochRecorder,
+    state: State | None,
+    *,
+    skipped: int,
 ) -> None:
-    """Train `model`, which is `whole` or, on cached features, its dense layer."""
-    done = previous.epochs if previous else []
-    if previous is not None:
-        _carry_over(work.record, previous)
-    state = State.load(previous.state) if previous and previous.state else None
-    validation = work.validation
+    """Train `model` in one phase, from `state` on; `skipped` epochs are new to its pipeline."""
+    work, trainer = recorder.assessment.work, recorder.trainer
+    validation, done = work.validation, work.record.summary.epochs
     specs = [pipeline.dataset.element_spec for pipeline in (work.train, validation) if pipeline is not None]
     models.read_from_python(model, work.plan.spec.model, *specs)
     models.build_loops(model, work.plan.spec.model, work.plan.spec.load.batch_size)
-    recorder = EpochRecorder(assessment, trainer)
     callbacks = _callbacks(work, recorder, done, trainer, whole)
-    if len(done) >= trainer.epochs or _has_stopped(model, callbacks):
+    if _has_stopped(model, callbacks):
         finish(model)
         return
     if state is not None:
         continuation = Continuation(state, whole, work.watches["train"])
         continuation.pass_over(model)
         callbacks.insert(0, continuation)
-    with assessment, recorder, without_end_warnings():
+    with recorder, without_end_warnings():
         model.fit(
-            Watched(_batches(work, len(done), state.steps if state else 0, trainer), work.watches["train"]),
+            Watched(_batches(work, skipped, state.steps if state else 0, trainer), work.watches["train"]),
             initial_epoch=len(done),
-            epochs=trainer.epochs,
+            epochs=phase.end,
             steps_per_epoch=trainer.steps_per_epoch,
             validation_data=Watched(validation.dataset, work.watches["validation"]) if validation else None,
             callbacks=callbacks,
@@ -188,6 +135,7 @@ def _carry_over(record: Record, previous: PreviousRun) -> None:
     before = read_summary(previous.folder)
     if before is not None:
         record.update(**{key: value for key, value in before.written.items() if key in Findings.model_fields})
+        record.update(**({"phases": before.phases} if before.phases else {}))
     for epoch in previous.epochs:
         record.epoch(epoch)
     best = previous.folder / CHECKPOINTS / BEST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -80,6 +81,15 @@ def prepared(
     return Work(plan=plan, record=record, pipelines=pipelines, watches=watches)
 
 
+def without_cache(work: Work, plan: Plan) -> Work:
+    """Return the work of the phases that cached features do not serve."""
+    contexts = contexts_of(plan, work.train.context.source)
+    pipelines = {name: Pipeline(plan.pipelines[name], context) for name, context in contexts.items()}
+    for watch in work.watches.values():
+        watch.batch = None  # that of features
+    return dataclasses.replace(work, plan=plan, pipelines=pipelines)
+
+
 def contexts_of(
     plan: Plan, source: Source, *, with_validation: bool = True, backbone: Backbone | None = None
 ) -> dict[str, Context]:
@@ -144,10 +154,10 @@ def batches_in_pass(work: Work) -> int:
 def steps_of_run(plan: Plan, source: Source, trainer: Trainer) -> int:
     """Return the number of training steps of a run, if it skips no record and isn't stopped early."""
     if trainer.steps_per_epoch is not None:
-        return trainer.steps_per_epoch * trainer.epochs
+        return trainer.steps_per_epoch * trainer.all_epochs
     dataset = plan.spec.dataset
     split = source.split(dataset.split, dataset.key_of("train"))
-    return _batches(plan.spec.load, split.num_examples) * trainer.epochs
+    return _batches(plan.spec.load, split.num_examples) * trainer.all_epochs
 
 
 def _batches(load: Load, num_examples: int) -> int:
@@ -173,7 +183,7 @@ def at_work(work: Work) -> Iterator[None]:
         for watch in work.watches.values():
             watch.close()
         try:
-            describe_caches(work.record, work.pipelines)
+            describe_caches(work.plan, work.record, work.pipelines)
         finally:
             for keeper in keepers:
                 keeper.close()

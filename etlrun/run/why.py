@@ -27,7 +27,10 @@ def keepers(plan: Plan) -> dict[str, Keeper]:
     from etlrun.run.backend import prepare  # imports Keras, which only the features of a base need
 
     with prepare(spec.fit):
-        from etlrun.run.fit import opened_with_base
+        from etlrun.run.model import backbone
+        from etlrun.run.session import opened
+        from etlrun.run.whole import whole_model
 
-        source, backbone = opened_with_base(plan, spec.fit)
-        return keepers_of(plan, readings_of(plan, source, backbone=backbone), {}, lambda _: None)
+        source = opened(plan)
+        base = backbone(whole_model(plan, source, None, spec.fit))
+        return keepers_of(plan, readings_of(plan, source, backbone=base), {}, lambda _: None)

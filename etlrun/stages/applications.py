@@ -51,6 +51,8 @@ class Application:
     Attributes:
         features: Features per image after global average pooling.
         preprocessing: The images that it takes.
+        layers: Layers, with the input and the pooling.
+        last_block: Last layers that make up the last block of its architecture, with all behind it.
         smallest: Minimum side in pixels.
         has_batch_norms: Whether it has batch normalization.
         has_dropout: Whether it drops some of its residuals in training (stochastic depth).
@@ -58,6 +60,8 @@ class Application:
     """
 
     features: int
+    layers: int
+    last_block: int
     preprocessing: Preprocessing
     smallest: int = 32
     has_batch_norms: bool = True
@@ -98,61 +102,70 @@ CAFFE = Preprocessing(
 """Source of all: `keras.applications.imagenet_utils.preprocess_input` in these modes."""
 
 
-def _all(preprocessing: Preprocessing, smallest: int = 32, **features: int) -> dict[str, Application]:
-    """Return applications by name, with their number of features."""
+def _all(preprocessing: Preprocessing, smallest: int = 32, **sizes: tuple[int, int, int]) -> dict[str, Application]:
+    """Return applications by name, with their numbers of features, of layers, and of layers of the last block."""
     return {
         name: Application(
-            features=number,
+            features=features,
+            layers=layers,
+            last_block=last_block,
             preprocessing=preprocessing,
             smallest=smallest,
             has_batch_norms=not name.startswith(("ConvNeXt", "VGG")),
             has_dropout=name.startswith("EfficientNet"),
             scales_for_imagenet=name.startswith("EfficientNetB"),
         )
-        for name, number in features.items()
+        for name, (features, layers, last_block) in sizes.items()
     }
 
 
 APPLICATIONS: Mapping[str, Application] = {
     **_all(
         INCLUDED,
-        ConvNeXtTiny=768,
-        ConvNeXtSmall=768,
-        ConvNeXtBase=1024,
-        ConvNeXtLarge=1536,
-        ConvNeXtXLarge=2048,
-        EfficientNetB0=1280,
-        EfficientNetB1=1280,
-        EfficientNetB2=1408,
-        EfficientNetB3=1536,
-        EfficientNetB4=1792,
-        EfficientNetB5=2048,
-        EfficientNetB6=2304,
-        EfficientNetB7=2560,
-        EfficientNetV2B0=1280,
-        EfficientNetV2B1=1280,
-        EfficientNetV2B2=1408,
-        EfficientNetV2B3=1536,
-        EfficientNetV2S=1280,
-        EfficientNetV2M=1280,
-        EfficientNetV2L=1280,
-        MobileNetV3Large=960,
-        MobileNetV3Small=576,
+        ConvNeXtTiny=(768, 134, 9),
+        ConvNeXtSmall=(768, 260, 9),
+        ConvNeXtBase=(1024, 260, 9),
+        ConvNeXtLarge=(1536, 260, 9),
+        ConvNeXtXLarge=(2048, 260, 9),
+        EfficientNetB0=(1280, 238, 17),
+        EfficientNetB1=(1280, 340, 19),
+        EfficientNetB2=(1408, 340, 19),
+        EfficientNetB3=(1536, 385, 19),
+        EfficientNetB4=(1792, 475, 19),
+        EfficientNetB5=(2048, 577, 19),
+        EfficientNetB6=(2304, 667, 19),
+        EfficientNetB7=(2560, 814, 19),
+        EfficientNetV2B0=(1280, 271, 19),
+        EfficientNetV2B1=(1280, 335, 19),
+        EfficientNetV2B2=(1408, 350, 19),
+        EfficientNetV2B3=(1536, 410, 19),
+        EfficientNetV2S=(1280, 514, 19),
+        EfficientNetV2M=(1280, 741, 19),
+        EfficientNetV2L=(1280, 1029, 19),
+        MobileNetV3Large=(960, 188, 19),
+        MobileNetV3Small=(576, 158, 19),
     ),
     **_all(
         TF,
-        MobileNet=1024,
-        MobileNetV2=1280,
-        NASNetLarge=4032,
-        NASNetMobile=1056,
-        ResNet50V2=2048,
-        ResNet101V2=2048,
-        ResNet152V2=2048,
+        MobileNet=(1024, 87, 7),
+        MobileNetV2=(1280, 155, 12),
+        NASNetLarge=(4032, 1040, 45),
+        NASNetMobile=(1056, 770, 45),
+        ResNet50V2=(2048, 191, 14),
+        ResNet101V2=(2048, 378, 14),
+        ResNet152V2=(2048, 565, 14),
     ),
-    **_all(TF, smallest=71, Xception=2048),
-    **_all(TF, smallest=75, InceptionResNetV2=1536, InceptionV3=2048),
-    **_all(TORCH, DenseNet121=1024, DenseNet169=1664, DenseNet201=1920),
-    **_all(CAFFE, ResNet50=2048, ResNet101=2048, ResNet152=2048, VGG16=512, VGG19=512),
+    **_all(TF, smallest=71, Xception=(2048, 133, 7)),
+    **_all(TF, smallest=75, InceptionResNetV2=(1536, 781, 19), InceptionV3=(2048, 312, 32)),
+    **_all(TORCH, DenseNet121=(1024, 428, 10), DenseNet169=(1664, 596, 10), DenseNet201=(1920, 708, 10)),
+    **_all(
+        CAFFE,
+        ResNet50=(2048, 176, 11),
+        ResNet101=(2048, 346, 11),
+        ResNet152=(2048, 516, 11),
+        VGG16=(512, 20, 5),
+        VGG19=(512, 23, 6),
+    ),
 }
 """All image models of `keras.applications`, by their names there."""
 
@@ -170,6 +183,15 @@ def scaled_for_imagenet(base: keras.Model) -> keras.Model:
                 layer.set_weights([mean, variance * deviations, count])
             layer.finalize_state()  # uses the weights, which `set_weights` only stores
     return base
+
+
+def unfreeze(base: keras.Model, last: int) -> None:
+    """Train the `last` layers of a base alone, except for batch normalizations, which stay in inference mode."""
+    base.trainable = True
+    for layer in base.layers:
+        layer.trainable = False
+    for layer in base.layers[-last:]:
+        layer.trainable = not isinstance(layer, keras.layers.BatchNormalization)
 
 
 def undropped(layer: keras.Layer) -> keras.Layer:

@@ -262,6 +262,16 @@ def parameters(stage: object) -> list[Parameter]:
     ]
 
 
+def listed_stage(annotation: Any) -> type[Stage] | None:
+    """Return the type of the stages that a field holds a list of; None if it holds none."""
+    args = typing.get_args(annotation)
+    if not args:
+        return None
+    if typing.get_origin(annotation) is tuple:
+        return args[0] if isinstance(args[0], type) and issubclass(args[0], Stage) else None
+    return next(filter(None, map(listed_stage, args)), None)
+
+
 def expectation(stage_type: type, field: str) -> str:
     """Return the description of the valid values of `field` of `stage_type`."""
     texts = [item.text for item in field_metadata(stage_type)[field] if isinstance(item, Expected)]

@@ -13,6 +13,7 @@ from etlrun.stages.applications import APPLICATIONS, Application
 from etlrun.stages.base import BATCHES, SPEED, TRAINING, Expected, Flag, Nodes, OptionalPath, Stage
 from etlrun.stages.flow import SERIALISED, Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
+from etlrun.stages.phases import Unfrozen
 
 _USUAL_SIDE = 64
 """Side in pixels that a remedy suggests for images that are too small."""
@@ -108,6 +109,17 @@ class ImageModel(Model):
     def is_undropped(self) -> bool:
         """Whether dropout is taken out of the base, so that the features of an image stay the same."""
         return self.has_dropout and not self.trainable
+
+    @property
+    def layers(self) -> int:
+        """Layers of the base, as Keras counts them: with its input and its pooling."""
+        return APPLICATIONS[self.application].layers
+
+    def last_layers(self, unfreeze: Unfrozen) -> int:
+        """Return the number of last layers of the base that a phase trains."""
+        if isinstance(unfreeze, int):
+            return unfreeze
+        return self.layers if unfreeze == "all" else APPLICATIONS[self.application].last_block
 
     @property
     def restored(self) -> Self:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from itertools import pairwise
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise, takewhile
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -23,6 +23,7 @@ from etlrun.stages.base import (
     Seed,
     Stage,
 )
+from etlrun.stages.phases import Phase, PlannedPhase
 
 _METRIC = "accuracy|f1|top_[1-9][0-9]{0,5}_accuracy"
 Metric = Annotated[str, Field(pattern=f"^({_METRIC})$")]
@@ -122,7 +123,7 @@ class Trainer(Stage):
     """Trains with Keras's `fit`.
 
     Attributes:
-        epochs: Passes over the training examples, or spans of `steps_per_epoch` steps.
+        epochs: Passes over the training examples, or spans of `steps_per_epoch` steps; null with `phases`.
         steps_per_epoch: Steps of an epoch, which are taken from the endless sequence of passes; null for one pass.
         optimizer: Keras's name of the optimizer.
         learning_rate: Learning rate of the optimizer.
@@ -153,7 +154,7 @@ class Trainer(Stage):
     seconds: ClassVar[None] = None
     """None, because it ends only with an epoch."""
 
-    epochs: Annotated[Positive, TRAINING]
+    epochs: Annotated[Annotated[int, Field(ge=1, le=2**63 - 1)] | None, Expected("a positive integer"), TRAINING]
     steps_per_epoch: Annotated[OptionalPositive, TRAINING]
     optimizer: Annotated[
         Literal["adam", "adamw", "rmsprop", "sgd"],
@@ -193,6 +194,35 @@ class Trainer(Stage):
     metrics: Annotated[
         tuple[Metric, ...], Expected("a list of accuracy, f1 and top_N_accuracy, such as top_5_accuracy"), TRAINING
     ] = ("accuracy",)
+    phases: Annotated[
+        Annotated[tuple[Phase, ...], Field(min_length=1)] | None,
+        Expected("a list of phases, such as [{epochs: 3}, {epochs: 5, unfreeze: last_block}], or null"),
+    ] = None
+
+    @property
+    def planned_phases(self) -> tuple[PlannedPhase, ...]:
+        """The phases with all their values; a training without is a single one."""
+        planned: list[PlannedPhase] = []
+        for number, phase in enumerate(self.phases or (Phase(epochs=self.epochs or 1),), 1):
+            unfreeze = phase.unfreeze or (planned[-1].unfreeze if planned else None)
+            rate, done = phase.learning_rate or self.learning_rate, planned[-1].end if planned else 0
+            values: dict[str, Any] = {"epochs": phase.epochs, "unfreeze": unfreeze, "learning_rate": rate, "done": done}
+            planned.append(PlannedPhase(number=number, **values))
+        return tuple(planned)
+
+    @property
+    def all_epochs(self) -> int:
+        """Epochs of the run, of all its phases."""
+        return self.planned_phases[-1].end
+
+    @property
+    def frozen_phases(self) -> tuple[PlannedPhase, ...]:
+        """The first phases, in which the layers of the base are what they were before."""
+        return tuple(takewhile(lambda phase: phase.unfreeze is None, self.planned_phases))
+
+    def in_phase(self, phase: PlannedPhase) -> Self:
+        """Return the trainer of that phase alone."""
+        return replace(self, epochs=phase.epochs, learning_rate=phase.learning_rate or self.learning_rate, phases=None)
 
     @property
     def clipping(self) -> dict[str, float]:
@@ -215,6 +245,18 @@ class Trainer(Stage):
             yield name, str(self.clipping[name]), expected, f"set {self.key(name)}=null or {self.key(first)}=null"
         if len(set(self.metrics)) < len(self.metrics):
             yield "metrics", _shown(self.metrics), "each metric once", "name it once"
+        yield from self._epochs()
+
+    def _epochs(self) -> Iterator[tuple[str, str, str, str]]:
+        if self.phases is None and self.epochs is None:
+            yield "epochs", "null", "a positive integer without trainer.phases", f"set {self.key('epochs')}"
+        elif self.phases is not None and self.epochs is not None:
+            expected = f"null with {self.key('phases')}, which have epochs of their own"
+            yield "epochs", str(self.epochs), expected, f"set {self.key('epochs')}=null or {self.key('phases')}=null"
+        if self.phases and self.phases[0].unfreeze is not None:
+            expected = "null in the first phase, which trains the head on the frozen base"
+            remedy = "put a phase without it first, or train the base from the start: model.trainable=true"
+            yield "phases[0].unfreeze", str(self.phases[0].unfreeze), expected, remedy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,6 +273,11 @@ class Drain(Stage):
     block: ClassVar[str] = "trainer"
     steps_per_epoch: ClassVar[None] = None
     """None, because its epochs are passes."""
+
+    @property
+    def all_epochs(self) -> int | None:
+        """Epochs of the run; None for no such limit."""
+        return self.epochs
 
     seconds: Annotated[
         Annotated[float, Field(gt=0, allow_inf_nan=False)] | None,

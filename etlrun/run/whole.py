@@ -1,0 +1,97 @@
+"""The whole model of a run, compiled: built from its plan, or loaded from a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from etlrun.plan.plan import Plan, given_to_model, reads_features
+from etlrun.plan.training import past_classes, warmup_past
+from etlrun.run import model as models
+from etlrun.run.checkpoint import PreviousRun
+from etlrun.run.objective import objective
+from etlrun.run.session import steps_of_run
+from etlrun.sources.base import Source
+from etlrun.sources.labels import counts_of
+from etlrun.stages.balance import balanced
+from etlrun.stages.model import Emulated, ImageModel
+from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import ConfigError
+
+
+def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
+    """Return the compiled model from the inputs of the pipeline to the prediction of the target."""
+    if previous is not None and previous.checkpoint is not None:
+        return _resumed(previous.checkpoint, plan, source)
+    stage = plan.spec.model
+    if previous is not None and isinstance(stage, ImageModel) and not reads_features(plan):  # of its own weights
+        stage = stage.restored
+    _fits(plan, source, trainer)
+    model = _built(stage, plan, source)
+    compile_phase(model, plan, source, trainer.in_phase(trainer.planned_phases[0]))
+    return model
+
+
+def compile_phase(model: keras.Model, plan: Plan, source: Source, trainer: Trainer) -> None:
+    """Compile `model` for a training in one phase."""
+    loss_and_metrics = objective(
+        trainer,
+        is_class=source.num_classes is not None,
+        class_weights=class_weights(plan, source),
+        mixes=plan.spec.load.mixes,
+    )
+    steps = steps_of_run(plan, source, trainer) if trainer.schedule.needs_run else None
+    models.compile_for(model, plan.spec.model, trainer, loss_and_metrics=loss_and_metrics, steps=steps)
+
+
+def _fits(plan: Plan, source: Source, trainer: Trainer) -> None:
+    """Raise `ConfigError` where the data don't fit a value."""
+    faults = [] if source.num_classes is None else [*past_classes(trainer, source.num_classes)]
+    if trainer.schedule.needs_run:
+        for one in map(trainer.in_phase, trainer.planned_phases):
+            faults += [fault for fault in warmup_past(one, steps_of_run(plan, source, one)) if fault not in faults]
+    if faults:
+        raise ConfigError(faults)
+
+
+def _built(stage: ImageModel | Emulated, plan: Plan, source: Source) -> keras.Model:
+    scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
+    return models.build(stage, given_to_model(plan.train), scaling, source.num_classes)
+
+
+def _resumed(checkpoint: Path, plan: Plan, source: Source) -> keras.Model:
+    """Return the model of a checkpoint, whose dropout goes on.
+
+    A file has no seeds: they are those of a new model, and each step has drawn from each of them once.
+    """
+    stage = plan.spec.model
+    if not (isinstance(stage, ImageModel) and stage.has_dropout and stage.trainable):
+        return _loaded(checkpoint)
+    seeds = _seeds(_built(stage.restored, plan, source))
+    model = _loaded(checkpoint)
+    for state, seed in zip(_seeds(model), seeds, strict=True):
+        steps = model.optimizer._iterations  # noqa: SLF001 - the public ones are divided by accumulated steps
+        state.assign([int(seed[0]), int(steps)])
+    return model
+
+
+def _seeds(model: keras.Model) -> list[Any]:
+    """Return the states of the random numbers of a model: (2,), a seed and the number of draws."""
+    return [variable for variable in model.variables if variable.name == "seed_generator_state"]
+
+
+def class_weights(plan: Plan, source: Source) -> list[float] | None:
+    """Return the weights of the classes in the loss; None if all are equal."""
+    if plan.spec.load.class_weights == "none":
+        return None
+    dataset = plan.spec.dataset
+    split = source.split(dataset.split, dataset.key_of("train"))
+    return balanced([*counts_of(source, split, by_number=plan.spec.load.is_by_number).values()])
+
+
+def _loaded(checkpoint: Path) -> keras.Model:
+    expected = "the complete model that a run saves after an epoch"
+    remedy = "start a new run without trainer.resume, or resume another folder"
+    return models.loaded(checkpoint, expected, remedy)

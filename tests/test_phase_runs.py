@@ -1,0 +1,137 @@
+"""Runs in phases: the same numbers whatever serves them, and wherever they are resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from etlrun.config.grid import resolve
+from etlrun.config.request import Request
+from etlrun.eject.program import ejected, versions
+from etlrun.record import page as pages
+from etlrun.run.callbacks import EpochRecorder
+from etlrun.stages import STAGES
+from tests.quick import shallow
+from tests.runs import are_equal, events_of, losses_of, run_here, small, summary_of, variables_of
+from tests.test_eject import loaded
+
+PHASES = "trainer.phases=[{epochs: 2}, {epochs: 2, unfreeze: 6, learning_rate: 0.01}]"
+BASE = ("trainer.epochs=null", PHASES, "load.batch_size=6", "trainer.checkpoint_every_steps=3")
+OTHERS = ("trainer.ema_momentum=0.8", "trainer.schedule.name=cosine", "trainer.checkpoint_best=val_loss")
+NONE, FEATURES = ("cache=none", *OTHERS), ("cache=memory", "cache.at=features", *OTHERS)
+
+
+def words(tiny: Path, *overrides: str) -> list[str]:
+    return [word for word in small(tiny, *BASE, *overrides) if word != "trainer.epochs=1"]
+
+
+@pytest.fixture(scope="module")
+def whole(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, ...]], Path]:
+    """The folder of an undisturbed run with these overrides."""
+    folders: dict[tuple[str, ...], Path] = {}
+
+    def run(overrides: tuple[str, ...]) -> Path:
+        if overrides not in folders:
+            folders[overrides] = tmp_path_factory.mktemp("whole")
+            assert run_here(folders[overrides], words(tiny, *overrides))[0] == 0
+        return folders[overrides]
+
+    return run
+
+
+def test_cached_features_serve_the_frozen_phase(whole: Callable[[tuple[str, ...]], Path]) -> None:
+    plain, cached = (summary_of(whole(overrides)) for overrides in (NONE, FEATURES))
+    np.testing.assert_allclose(losses_of(cached), losses_of(plain), atol=1e-4)
+    assert cached["cache"]["at"] == "features"
+    assert cached["cache"]["pipelines"]["train"]["held_bytes"] > 38 * 1280 * 4
+    assert "The verdict and the stages are those from phase 2 on, which reads images." in cached["remarks"]
+
+
+def test_a_run_that_is_stopped_again_and_again_ends_to_the_bit(
+    whole: Callable[[tuple[str, ...]], Path], tiny: Path, tmp_path: Path
+) -> None:
+    """Inside phase 1, between the phases, and inside both epochs of phase 2."""
+    places = {"phase_1": (1, 5, 0), "between": (2, 1, 3), "phase_2": (2, 5, 0), "later": (3, 5, 3), "end": (9, 9, 3)}
+    step, given = EpochRecorder.on_train_batch_end, words(tiny, *FEATURES)
+    for name, (epochs, steps, resumed_steps) in places.items():
+
+        def stops(self: EpochRecorder, batch: int, logs: Any = None, *, at: Any = (epochs, steps)) -> None:
+            step(self, batch, logs)
+            if (len(self.record.summary.epochs), batch + 1) == at:
+                raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(EpochRecorder, "on_train_batch_end", stops)
+            assert run_here(tmp_path / name, given)[0] == (0 if name == "end" else 130)
+        given = [*words(tiny, *FEATURES), f"trainer.resume={tmp_path / name}"]
+        if name not in ("phase_1", "phase_2"):
+            done = summary_of(tmp_path / name)["epochs"]
+            assert done[{"between": 1, "later": 2, "end": 3}[name]]["resumed_steps"] == resumed_steps
+    found, wanted = summary_of(tmp_path / "end"), summary_of(whole(FEATURES))
+    assert losses_of(found) == losses_of(wanted)
+    assert are_equal(variables_of(tmp_path / "end"), variables_of(whole(FEATURES)))
+    assert found["phases"] == wanted["phases"]
+    assert [epoch["phase"] for epoch in found["epochs"]] == [1, 1, 2, 2]
+
+
+def test_the_record_has_the_phases(whole: Callable[[tuple[str, ...]], Path]) -> None:
+    folder = whole(NONE)
+    summary, page = summary_of(folder), pages.html(folder) or ""
+    head, more = 1280 * 2 + 2, 16 * 8 + 8 * 1280
+    first = {"phase": 1, "first_epoch": 1, "last_epoch": 2, "unfreeze": None, "learning_rate": 0.001}
+    second = {"phase": 2, "first_epoch": 3, "last_epoch": 4, "unfreeze": "6", "learning_rate": 0.01}
+    assert summary["phases"] == [
+        {**first, "trainable_parameters": head},
+        {**second, "trainable_parameters": head + more},
+    ]
+    begun = [event for event in events_of(folder) if event["event"] in ("phase_began", "epoch")]
+    assert [event["event"] for event in begun] == ["phase_began", "epoch", "epoch"] * 2
+    assert [event["phase"] for event in begun] == [1, 1, 1, 2, 2, 2]
+    accuracies = [epoch["val_accuracy"] for epoch in summary["epochs"]]
+    best = 3 if accuracies[2] >= accuracies[3] else 4
+    line = (
+        f"epochs 3 to 4, base trained: last 6 layers, {head + more:,} parameters, learning rate 0.01: "
+        f"val accuracy {accuracies[3]:.4f} at its end, best {max(accuracies[2:]):.4f} in epoch {best}"
+    )
+    assert f"- phase     2: {line}\n" in (folder / "report.md").read_text()
+    assert f"<dt>phase 2</dt><dd>{line}</dd>" in page
+    assert "Phase 2 begins with epoch 3." in page
+
+
+def test_batch_normalizations_stay_as_they_were(whole: Callable[[tuple[str, ...]], Path]) -> None:
+    folder = whole(NONE)
+    saved = keras.models.load_model(folder / "model.keras").layers[-2]
+    trained = [layer.name for layer in saved.layers if layer.trainable and layer.weights]
+    assert trained == ["expanded_conv_project", "Conv_1"]
+    frozen = [layer for layer in saved.layers if isinstance(layer, keras.layers.BatchNormalization)]
+    assert len(frozen) == 4
+    for layer in frozen:
+        gamma, beta, mean, variance = layer.get_weights()
+        assert (gamma == 1).all() and (beta == 0).all() and (mean == 0).all() and (variance == 1).all()  # noqa: PT018
+
+
+@pytest.mark.parametrize(("overrides", "tolerance"), [(NONE, 0.0), (FEATURES, 1e-4)], ids=["images", "features"])
+def test_a_program_reaches_the_losses(
+    overrides: tuple[str, ...],
+    tolerance: float,
+    whole: Callable[[tuple[str, ...]], Path],
+    tiny: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shallow(monkeypatch)
+    given = words(tiny, *overrides)
+    plan = resolve(Request(overrides=given), STAGES).plan
+    histories = [of.history for of in loaded(ejected(plan, given, versions()), tmp_path).train()]
+    found = [
+        [history[key][epoch] for key in ("loss", "accuracy", "val_loss", "val_accuracy")]
+        for history in histories
+        for epoch in range(2)
+    ]
+    np.testing.assert_allclose(found, losses_of(summary_of(whole(overrides))), atol=tolerance, rtol=0)
