@@ -201,7 +201,7 @@ def test_only_data_and_speed_may_differ(run: Path, capsys: pytest.CaptureFixture
 
 def test_unfit_overrides_are_refused_at_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     message = refused(capsys, "evaluate", run, "datset=folder", "cache=dsk", "load.prefetch=1,2", status=2)
-    groups = "dataset, extract, transform, cache, load, model, trainer, profile, measure"
+    groups = "dataset, extract, transform, cache, load, model, trainer, profile, logger, measure"
     assert message[:3] == [
         f"  datset: found an unknown group; expected one of the groups {groups}",
         "    -> did you mean `dataset`?",

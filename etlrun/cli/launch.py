@@ -33,7 +33,7 @@ from etlrun.run.interrupts import interrupts
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
 from etlrun.sweep.process import started
-from etlrun.system.errors import EtlrunError, describe
+from etlrun.system.errors import INTERRUPTED, EtlrunError, describe
 from etlrun.system.files import refuse_unwritable
 
 
@@ -109,7 +109,7 @@ def job(config: DictConfig) -> Any:
         process.join()
         run.settle(folder, process.exitcode or 0)
         report.conclude(collect(Path(settings.sweep.dir)))
-        raise SystemExit(run.INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
     run.settle(folder, process.exitcode or 0)
     return _objectives(outcome_of(folder), parse_sweep(resolved(config)["sweep"]))
 
