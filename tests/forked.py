@@ -21,7 +21,7 @@ class Forked:
     """A process that does `work` in `cwd`, with what tests use of `subprocess.Popen`."""
 
     def __init__(self, work: Callable[[], object], cwd: Path, largest_file_bytes: int | None = None) -> None:
-        self._output = Path(tempfile.mkdtemp(dir=cwd))
+        self._output = Path(tempfile.mkdtemp(dir=cwd.parent))  # `cwd` stays as it is
         arguments = (work, cwd, dict(os.environ), self._output, largest_file_bytes)
         self._process = _context().Process(target=_do, args=arguments)
         self._process.start()

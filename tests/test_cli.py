@@ -1,4 +1,4 @@
-import os
+import json
 import re
 import subprocess
 import sys
@@ -13,11 +13,12 @@ from etlrun.config.request import Request
 from etlrun.eject import program
 from etlrun.plan import render
 from etlrun.run import run
+from etlrun.run.why import keepers
 from etlrun.stages import STAGES
 from tests.configs import composed, plan_of
 from tests.disks import fill, mounted
 from tests.forked import forked
-from tests.runs import emulated, finish, summary_of
+from tests.runs import emulated, finish, small, summary_of
 
 FRAMEWORKS = {"tensorflow", "keras", "tensorflow_datasets"}
 IMPORTED = re.compile(r"^import time:[ \d]+\|[ \d]+\| +(\S+)$", re.MULTILINE)
@@ -29,52 +30,94 @@ etlrun: 2 faults
 """
 
 
-def etlrun(
-    *words: str, cwd: Path, options: tuple[str, ...] = (), **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """What `python -m etlrun` with `words` says in a fresh process in `cwd`."""
-    return subprocess.run(
-        [sys.executable, *options, "-m", "etlrun", *words],
-        cwd=cwd,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def etlrun(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What `etlrun` with `words` says in a process of its own in `cwd`."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        status, out, err = finish(forked([*words], cwd))
+    return subprocess.CompletedProcess(words, status, out, err)
 
 
-def without_import_times(stderr: str) -> str:
-    return "".join(line for line in stderr.splitlines(keepends=True) if not line.startswith("import time:"))
+ANSWERED = {
+    ("plan",): 0,
+    ("eject", "experiment=parallel"): 0,
+    ("plan", "experiment=cats_vs_dogs", "load.class_weights=balanced", "--format", "json"): 0,
+    ("--help",): 0,
+    ("--cfg", "job"): 0,
+    ("diff", "cache=disk", "cache=disk load.prefetch=1"): 0,
+    ("check",): 0,
+    ("schema",): 0,
+    ("runs", "gc", "."): 0,
+    ("report", "nowhere"): 1,
+    ("prepare", "nowhere", "--name", "own"): 1,
+    ("evaluate", "nowhere"): 1,
+    ("predict", "nowhere", "photos"): 1,
+    ("load.batch_size=0",): 2,
+    ("show", "load.batch_size=0"): 2,
+    ("--multirun", "load.batch_size=0,1"): 2,
+}
+"""Commands that are answered without a run, and the exit status of each."""
+ANSWER = """\
+import json, sys
+from etlrun.cli import main as cli
+known, found = set(), []
+for words in json.loads(sys.argv[1]):
+    status, sys.argv[1:] = 0, words
+    try:
+        cli.main(words)
+    except SystemExit as ended:
+        status = ended.code or 0
+    found.append([status, sorted({name.partition(".")[0] for name in sys.modules} - known)])
+    known.update(found[-1][1])
+sys.stderr.write(f"\\n{json.dumps(found)}")
+"""
 
 
-@pytest.mark.parametrize(
-    ("words", "status"),
-    [
-        (["plan"], 0),
-        (["eject", "experiment=parallel"], 0),
-        (["plan", "experiment=cats_vs_dogs", "load.class_weights=balanced", "--format", "json"], 0),
-        (["--help"], 0),
-        (["--cfg", "job"], 0),
-        (["diff", "cache=disk", "cache=disk load.prefetch=1"], 0),
-        (["check"], 0),
-        (["schema"], 0),
-        (["runs", "gc", "."], 0),
-        (["report", "nowhere"], 1),
-        (["prepare", "nowhere", "--name", "own"], 1),
-        (["evaluate", "nowhere"], 1),
-        (["predict", "nowhere", "photos"], 1),
-        (["load.batch_size=0"], 2),
-        (["show", "load.batch_size=0"], 2),
-        (["--multirun", "load.batch_size=0,1"], 2),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_no_framework_is_imported_to_answer(words: list[str], status: int, tmp_path: Path) -> None:
-    answer = etlrun(*words, cwd=tmp_path, options=("-X", "importtime"))
-    modules = {name.split(".")[0] for name in IMPORTED.findall(answer.stderr)}
-    assert answer.returncode == status, without_import_times(answer.stderr)
-    assert {"hydra", "pydantic"} <= modules
-    assert modules & FRAMEWORKS == set()
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], tuple[int, set[str]]]:
+    """The exit status of each command, and which packages it is the first to import, one after the other in a process.
+
+    The process is a fresh one: what they import, no test has imported.
+    """
+    command = [sys.executable, "-c", ANSWER, json.dumps([*ANSWERED])]
+    folder = tmp_path_factory.mktemp("answers")
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    found = json.loads(done.stderr.splitlines()[-1])
+    return {words: (status, set(packages)) for words, (status, packages) in zip(ANSWERED, found, strict=True)}
+
+
+@pytest.mark.parametrize("words", ANSWERED, ids=" ".join)
+def test_no_framework_is_imported_to_answer(
+    words: tuple[str, ...], answers: dict[tuple[str, ...], tuple[int, set[str]]]
+) -> None:
+    status, packages = answers[words]
+    assert status == ANSWERED[words]
+    assert packages & FRAMEWORKS == set()
+
+
+def test_to_answer_the_packages_of_configs_are_imported(
+    answers: dict[tuple[str, ...], tuple[int, set[str]]],
+) -> None:
+    assert {"hydra", "pydantic"} <= answers["plan",][1]
+
+
+def test_a_cache_is_explained_without_tensorflow(tiny: Path, folder: Path, tmp_path: Path) -> None:
+    """With the steps and the turbo decoding before it; of TFDS's datasets TFDS alone is imported."""
+    import tensorflow  # noqa: F401, ICN001
+
+    disk = ("model=emulated", "cache=disk", f"cache.dir={tmp_path / 'caches'}", "transform.decode.library=turbo")
+    for dataset, imported in (
+        (small(tiny), {"tensorflow_datasets"}),
+        (["dataset=folder", f"dataset.dir={folder}"], set()),
+    ):
+        words = [word for word in dataset if not word.startswith("model.trainable")]
+        command = [sys.executable, "-X", "importtime", "-m", "etlrun", "cache", "why", *words, *disk]
+        answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        modules = {name.split(".")[0] for name in IMPORTED.findall(answer.stderr)}
+        (key,) = (keeper.key for name, keeper in keepers(plan_of(*words, *disk)).items() if name == "train")
+        assert answer.stdout.startswith(f"train      miss  {key}  ")  # the key of this process, which has TensorFlow
+        assert modules & FRAMEWORKS == imported
 
 
 @pytest.mark.parametrize("command", [["plan"], ["eject"], [], ["--multirun"]], ids=["plan", "eject", "run", "multirun"])

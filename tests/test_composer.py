@@ -1,10 +1,11 @@
+import os
 from pathlib import Path
 
 import hydra
 import pytest
 
 from etlrun.config.composer import plain
-from etlrun.config.request import Request, composer, config_dir
+from etlrun.config.request import Request, composed, composer, config_dir
 from tests.configs import EXPERIMENTS, yaml_files
 
 OPTIONS = [path.removesuffix(".yaml").split("/") for path in yaml_files() if "/" in path]
@@ -44,6 +45,14 @@ def test_so_is_one_that_needs_the_config_of_hydra_itself(text: str, tmp_path: Pa
         assert files.values([]) == plain(hydra.compose("own"))
         assert files.layers([])[-1].path == tmp_path / "own.yaml"
         assert files.groups()[:2] == ["dataset", "extract"]
+
+
+def test_a_file_with_other_text_is_read_again_even_if_its_size_and_time_are_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    for rate in (0.1, 0.2):
+        file.write_text(f"rate: {rate}\n")
+        os.utime(file, (1, 1))
+        assert composed(Request(overrides=[], config_dir=str(tmp_path), config_name="own")) == {"rate": rate}
 
 
 def test_a_config_tells_its_files_in_the_order_in_which_they_count() -> None:

@@ -20,6 +20,7 @@ from etlrun.review.gains import BETTER, UNTOLD
 from etlrun.review.measured import compare_configs
 from etlrun.sweep.ledger import SWEEP, Ledger
 from tests.pastes import ETLRUN, Paste, commands, lacking, pastes
+from tests.quick import quick_probes, shallow
 from tests.readers import changed_configs, grey_package, ran, write_configs, write_photos
 from tests.test_installed import WORDS
 
@@ -38,7 +39,7 @@ ELSEWHERE = {
 }
 """Commands that are not run here, and why."""
 NO_OVERRIDES = re.compile(
-    rf"{ETLRUN} (plan (?!-m)|eject|diff|check|report|freeze|prepare|schema|runs|evaluate|predict|cache (?!why)"
+    rf"{ETLRUN} (plan (?!-m)|eject|diff|check|report|freeze|prepare|schema|runs|evaluate|predict|export|cache (?!why)"
     r"|-m sweep\.resume)"
 )
 """Commands to which no override is appended: they take none, or show what an override does."""
@@ -63,7 +64,7 @@ class Way:
     status: int = 0
 
 
-BUSY = ("model=emulated", "model.step_ms=400", "model.eval_step_ms=50", "load.shuffle_buffer=1")
+BUSY = ("model=emulated", "model.step_ms=800", "model.eval_step_ms=50", "trainer.epochs=3", "load.shuffle_buffer=1")
 """An accelerator that is slower than the pipeline of any machine."""
 BRIEF = ("model=emulated", "model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1")
 RUN = "model=emulated model.step_ms=12 cache=none load.shuffle_buffer=64 transform.num_parallel_calls=1"
@@ -89,11 +90,10 @@ SIX = (
 """Rules that leave six configs of the grid, two for each cycle length: the baseline and the pasted ones among them."""
 FEW = ("load.batch_size=4", f"sweep.exclude={list(SIX)}")
 LONG = f"dataset.split={'+'.join(6 * ['train'])}"
+TRAINED = ("model.trainable=false", "transform.resize.size=[32,32]", "load.batch_size=16")
+"""A model that trains in seconds."""
 WAYS = {
-    "": Way(
-        more=("model.trainable=false", "transform.resize.size=[32,32]", "load.batch_size=16"),
-        settled=BUSY,
-    ),
+    "": Way(more=TRAINED, settled=BUSY),
     RUN: Way(more=("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=8")),
     DISK: Way(again=("", "cache.at=decoded")),
     "trainer=drain cache=none": Way(more=(LONG,), settled=(LONG, "transform.num_parallel_calls=cores")),
@@ -101,7 +101,7 @@ WAYS = {
     "load.batch_size=64 'dataset.split=\"train[:50%]\"'": Way(more=BRIEF),
     "-m cache=none,memory,disk load.prefetch=0,autotune": Way(more=(*BRIEF, "dataset.eval_split=null")),
     "-m model=emulated model.step_ms=8 cache=none,memory load.prefetch=0,autotune sweep.repeats=5": Way(
-        more=("sweep.repeats=3",)
+        more=("sweep.repeats=3", "trainer.epochs=2")
     ),
     GRID: Way(more=FEW),
     "plan -m model=emulated …": Way(more=FEW, after=GRID),
@@ -109,7 +109,10 @@ WAYS = {
     "report SWEEP": Way(after=DIGESTS),
     "report RUN": Way(after=RUN),
     "trainer.schedule.name=cosine trainer.schedule.warmup_steps=50 trainer.ema_momentum=0.99": Way(
-        more=("trainer.schedule.warmup_steps=4",)
+        more=(*TRAINED, "trainer.epochs=2", "trainer.schedule.warmup_steps=4")
+    ),
+    "trainer.metrics=[accuracy,f1] trainer.checkpoint_best=val_f1 trainer.label_smoothing=0.1": Way(
+        more=(*TRAINED, "trainer.epochs=2")
     ),
     "freeze outputs/2026-11-22/18-01-11-817292": Way(after=RUN),
     "trainer.resume=RUN": Way(more=("trainer.epochs=9",), after=RUN),
@@ -121,13 +124,12 @@ WAYS = {
     "runs gc --keep 20 --older-than 30d --failed --yes": Way(after="extract=interleave cache=disk"),
     "runs rm RUN --yes": Way(after="extract=interleave cache=disk"),
     "cache gc --max-bytes N": Way(after="extract=interleave cache=disk"),
-    "trainer.epochs=8": Way(
-        more=("model.trainable=false", "transform.resize.size=[32,32]", "load.batch_size=16", "trainer.epochs=1")
-    ),
+    "trainer.epochs=8": Way(more=(*TRAINED, "trainer.epochs=1")),
     "evaluate RUN": Way(after="trainer.epochs=8"),
     "evaluate RUN 'dataset.split=\"train[:10%]\"'": Way(after="trainer.epochs=8"),
     "predict RUN photos": Way(after="trainer.epochs=8"),
     "predict RUN dataset.split=train --top 1 --format jsonl": Way(after="trainer.epochs=8"),
+    "export RUN --format saved_model": Way(after="trainer.epochs=8"),
     "experiment=naive": Way(more=BRIEF),
     "experiment=parallel": Way(more=BRIEF),
     "experiment=cats_vs_dogs": Way(more=BRIEF),
@@ -231,6 +233,8 @@ def docs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Docs]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TFDS_DATA_DIR", str(home / "tfds"))
         patch.setattr(sys, "argv", ["etlrun"])
+        quick_probes(patch)
+        shallow(patch)
         yield Docs(home, patch)
 
 

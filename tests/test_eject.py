@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import itertools
+import os
 import re
 import subprocess
 import sys
@@ -223,15 +224,13 @@ def test_its_losses_and_digests_are_those_of_the_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = (*RUNS[name], f"cache.dir={tmp_path / 'caches'}")
-    is_shallow = not name.startswith("in memory")  # its program is a process of its own
-    if is_shallow:
-        shallow(monkeypatch)
-    status, summary = run_here(tmp_path / "run", small(tiny, f"trainer.epochs={EPOCHS}", *words), is_shallow=is_shallow)
+    shallow(monkeypatch)
+    status, summary = run_here(tmp_path / "run", small(tiny, f"trainer.epochs={EPOCHS}", *words))
     assert status == 0
     measured = losses_of(summary)
     assert measured[0] != measured[1]
     _, module = of_tiny(tiny, tmp_path, *words)
-    if not is_shallow:
+    if name.startswith("in memory"):
         assert printed_losses(tmp_path, Path(module.__file__ or "")) == [
             [f"{value:.4f}" for value in epoch] for epoch in measured
         ]
@@ -252,9 +251,12 @@ MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
 
 
 def printed_losses(folder: Path, path: Path) -> list[list[str]]:
-    """What a process of its own prints of each epoch; a warning of Keras ends it."""
-    command = [sys.executable, "-W", "error::UserWarning", str(path)]
-    answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    """What a process of its own prints of each epoch, with a shallow network; a warning of Keras ends it."""
+    code = "import pytest, runpy, tests.quick; tests.quick.shallow(pytest.MonkeyPatch()); "
+    code += f"runpy.run_path({str(path)!r}, run_name='__main__')"
+    command = [sys.executable, "-W", "error::UserWarning", "-c", code]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    answer = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
     epochs = [dict(re.findall(r"(\w+): ([\d.]+)", line)) for line in answer.stdout.splitlines() if "loss" in line]
     return [[epoch[key] for key in MEASURES] for epoch in epochs]

@@ -18,6 +18,7 @@ import tensorflow_datasets as tfds
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.plan.plan import Plan
+from etlrun.sources.sample import builder
 from etlrun.sources.sample.builder import jpeg
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import SAMPLE_NAME
@@ -79,10 +80,21 @@ def batches_here(experiment: str, name: str, data_dir: Path) -> list[Batch]:
         return batches_of(pipeline.dataset)
 
 
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data_dir of the sample dataset with 160 images: five batches, in eight shards."""
+    data_dir = tmp_path_factory.mktemp("few")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(builder, "NUM_EXAMPLES", 160)
+        sample = builder.EtlrunSample(data_dir=data_dir)
+        sample.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=8))
+    return data_dir
+
+
 @pytest.fixture(params=[SAMPLE_NAME, "cats_vs_dogs"])
 def dataset(request: pytest.FixtureRequest) -> tuple[str, Path]:
     """Name and data_dir."""
-    return request.param, request.getfixturevalue("sample" if request.param == SAMPLE_NAME else "photos")
+    return request.param, request.getfixturevalue("few" if request.param == SAMPLE_NAME else "photos")
 
 
 def test_the_naive_pipeline_is_that_of_the_exercise(dataset: tuple[str, Path]) -> None:

@@ -159,7 +159,7 @@ def test_references_missing_values_and_sweeps_are_accepted(definition: str, text
     assert faults_of(text, definition) == []
 
 
-STAGES_OF = {
+STAGES_OF: dict[str, tuple[Any, Any]] = {
     **{f"dataset={name}": ("dataset", stage) for name, stage in {**SOURCES, "x": TfdsDataset}.items()},
     **{
         f"{group}={name}": (group, stage)

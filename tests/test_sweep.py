@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.disks import fill, mounted
+from tests.forked import Forked, forked
 from tests.readers import ran
 from tests.runs import emulated, events_of, finish, small, start, summary_of
 
@@ -28,7 +29,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, i
     return folder, *ran(["-m", *words], folder.parent)
 
 
-def wait_for(process: subprocess.Popen[str], is_there: Callable[[], bool]) -> None:
+def wait_for(process: subprocess.Popen[str] | Forked, is_there: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 240
     while time.monotonic() < deadline and process.poll() is None:
         if is_there():
@@ -125,15 +126,15 @@ def test_a_killed_sweep_goes_on_with_the_configs_that_it_began_with(tiny: Path, 
     option.write_text("# Mine.\ndefaults: [shuffled, _self_]\nprefetch: 1\n", encoding="utf-8")
     folder = tmp_path / "sweep"
     words = [*emulated(tiny, "trainer.seed=0,1,2", "load=mine", *QUICK), "--config-dir", str(tmp_path / "mine")]
-    process = start(["-m", *words, f"hydra.sweep.dir={folder}"], tmp_path)
+    process = forked(["-m", *words, f"hydra.sweep.dir={folder}"], tmp_path)
     wait_for(process, has_begun(folder / "1"))
     option.write_text("# Mine.\ndefaults: [shuffled, _self_]\nprefetch: 2\n", encoding="utf-8")
-    process.kill()
+    os.kill(process.pid, signal.SIGKILL)
     assert finish(process)[0] == -signal.SIGKILL
     kept = (folder / "0" / "events.jsonl").read_text()
     assert (folder / "0" / "hparams").is_dir() == (find_spec("tensorboard") is not None)
     half = pid_of(folder / "1")
-    status, out, err = finish(start(["-m", f"sweep.resume={folder}"], tmp_path))
+    status, out, err = finish(forked(["-m", f"sweep.resume={folder}"], tmp_path))
     assert status == 0, err
     assert out.splitlines()[0] == f"sweep     3 jobs of 3 configs, 2 to run, in {folder}"
     assert err.splitlines()[0] == ("config 0 has changed since: load.prefetch 1 -> 2; the sweep keeps its own values")
@@ -152,7 +153,7 @@ def test_ctrl_c_once_ends_after_the_running_job_and_twice_at_once(tiny: Path, tm
         *emulated(tiny, "load.prefetch=0,1,2", "model.step_ms=20", "trainer.epochs=2"),
         f"hydra.sweep.dir={folder}",
     ]
-    process = start(["-m", *words], tmp_path)
+    process = forked(["-m", *words], tmp_path)
     wait_for(process, has_begun(folder / "0"))
     os.killpg(process.pid, signal.SIGINT)
     status, out, err = finish(process)
@@ -176,7 +177,7 @@ def test_ctrl_c_once_ends_after_the_running_job_and_twice_at_once(tiny: Path, tm
     assert status == 130
     assert summary_of(folder / "1")["status"] == "interrupted"
 
-    status, out, _ = finish(start(["-m", f"sweep.resume={folder}"], tmp_path))
+    status, out, _ = finish(forked(["-m", f"sweep.resume={folder}"], tmp_path))
     assert status == 0
     assert out.splitlines()[0] == f"sweep     3 jobs of 3 configs, 2 to run, in {folder}"
     assert [summary_of(folder / str(job))["status"] for job in range(3)] == ["completed"] * 3
@@ -184,7 +185,7 @@ def test_ctrl_c_once_ends_after_the_running_job_and_twice_at_once(tiny: Path, tm
 
 def test_ctrl_c_is_heard_while_the_server_of_jobs_begins(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
-    process = start(["-m", *emulated(tiny, "load.prefetch=0,1", *QUICK), f"hydra.sweep.dir={folder}"], tmp_path)
+    process = forked(["-m", *emulated(tiny, "load.prefetch=0,1", *QUICK), f"hydra.sweep.dir={folder}"], tmp_path)
     wait_for(process, (folder / "0" / "summary.json").exists)
     os.killpg(process.pid, signal.SIGINT)
     status, _, err = finish(process)
@@ -195,7 +196,7 @@ def test_ctrl_c_is_heard_while_the_server_of_jobs_begins(tiny: Path, tmp_path: P
 def test_a_group_of_processes_that_is_told_to_end_leaves_an_interrupted_job(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     words = [*emulated(tiny, "model.step_ms=50", "trainer.epochs=200", "trainer.seed=0,1"), f"hydra.sweep.dir={folder}"]
-    process = start(["-m", *words], tmp_path)
+    process = forked(["-m", *words], tmp_path)
     wait_for(process, has_begun(folder / "0"))
     os.killpg(process.pid, signal.SIGTERM)
     status, _, err = finish(process)
@@ -207,7 +208,7 @@ def test_a_group_of_processes_that_is_told_to_end_leaves_an_interrupted_job(tiny
 def test_a_job_ends_with_the_server_that_has_started_it(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     words = [*emulated(tiny, "model.step_ms=50", "trainer.epochs=200", "trainer.seed=0,1"), f"hydra.sweep.dir={folder}"]
-    process = start(["-m", *words, "sweep.on_error=stop"], tmp_path)
+    process = forked(["-m", *words, "sweep.on_error=stop"], tmp_path)
     wait_for(process, has_begun(folder / "0"))
     job = pid_of(folder / "0")
     os.kill(psutil.Process(job).ppid(), signal.SIGKILL)
@@ -221,7 +222,7 @@ def test_a_job_ends_with_the_server_that_has_started_it(tiny: Path, tmp_path: Pa
 def test_a_job_that_is_killed_is_a_row_that_says_so(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     words = [*emulated(tiny, "model.step_ms=50", "trainer.epochs=200", "trainer.seed=0,1"), f"hydra.sweep.dir={folder}"]
-    process = start(["-m", *words, "sweep.on_error=stop"], tmp_path)
+    process = forked(["-m", *words, "sweep.on_error=stop"], tmp_path)
     wait_for(process, has_begun(folder / "0"))
     os.kill(pid_of(folder / "0"), signal.SIGKILL)
     status, out, _ = finish(process)
@@ -244,7 +245,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_in_the_middle_loses_nothing(small_disk: Path, tiny: Path, tmp_path: Path) -> None:
     folder = small_disk / "sweep"
     words = [*emulated(tiny, "load.prefetch=0,1,2", "model.step_ms=30"), f"hydra.sweep.dir={folder}"]
-    process = start(["-m", *words], tmp_path)
+    process = forked(["-m", *words], tmp_path)
     wait_for(process, has_begun(folder / "1"))
     filler = fill(small_disk)
     status, _, err = finish(process)
@@ -255,7 +256,7 @@ def test_a_full_disk_in_the_middle_loses_nothing(small_disk: Path, tiny: Path, t
     )
     kept = (folder / "0" / "summary.json").read_text()
     filler.unlink()
-    status, out, err = finish(start(["-m", f"sweep.resume={folder}"], tmp_path))
+    status, out, err = finish(forked(["-m", f"sweep.resume={folder}"], tmp_path))
     assert status == 0, err
     assert out.splitlines()[0] == f"sweep     3 jobs of 3 configs, 2 to run, in {folder}"
     assert (folder / "0" / "summary.json").read_text() == kept

@@ -7,27 +7,17 @@ import numpy as np
 import pytest
 
 from etlrun.graph.build import Pipeline
-from etlrun.run import run as runs
 from etlrun.run.session import contexts_of
 from etlrun.run.trained.load import trained
 from etlrun.run.trained.numbered import Pass, opened
 from etlrun.system.locks import alone
 from tests.configs import plan_of
 from tests.pictures import damaged, int_feature, with_feature
-from tests.runs import config_of, emulated, small
-from tests.trained import refused, with_summary
+from tests.runs import emulated, small
+from tests.trained import ended, refused, with_summary
 
 RIGHT = "expected the folder of a completed run"
 LEAVE = "    -> leave it out, or train a model with it"
-
-
-def ended(folder: Path, words: list[str], *, status: str = "completed", model: bytes | None = b"no model") -> Path:
-    """A run that has ended, which no process has run."""
-    runs.freeze(folder, config_of(words), words)
-    with_summary(folder, status=status)
-    if model is not None:
-        (folder / "model.keras").write_bytes(model)
-    return folder
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from typing import Any
 import hydra
 import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import CachingConfigRepository
 from hydra._internal.defaults_list import DefaultsList, create_defaults_list
 from hydra.core.default_element import ResultDefault
 from hydra.core.object_type import ObjectType
@@ -20,7 +19,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from etlrun.config.files import Readable
+from etlrun.config.files import Copying, Readable
 from etlrun.system.errors import ConfigError, Fault, one_line
 
 UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
@@ -49,9 +48,9 @@ class Composer:
 
     def __init__(self, loader: Any, config_name: str) -> None:
         self.loader: ConfigLoaderImpl = loader
-        self.loader.repository = Readable(loader.config_search_path)
+        self.loader.repository = Copying(loader.config_search_path)
         self._name = config_name
-        self._files = CachingConfigRepository(loader.repository)
+        self._files = Readable(loader.config_search_path)
         self._parser = OverridesParser.create()
         self._blocks: dict[str, dict[str, Any]] = {}
         self._lists: dict[tuple[str, ...], DefaultsList] = {}
@@ -142,7 +141,7 @@ class Composer:
         package = _package(default)
         key = f"{default.config_path} {package}"
         if key not in self._blocks:
-            loaded = self._files.load_config(default.config_path)
+            loaded: Any = self._files.load_config(default.config_path)
             values: Any = OmegaConf.to_container(loaded.config, resolve=False)
             for part in reversed(package.split(".") if package else []):
                 values = {part: values}
@@ -150,8 +149,8 @@ class Composer:
         return self._blocks[key]
 
     def _path(self, default: ResultDefault) -> Path:
-        source = self._files.load_config(default.config_path).path.removeprefix("file://")
-        return Path(source) / f"{default.config_path}.yaml"
+        loaded: Any = self._files.load_config(default.config_path)
+        return Path(loaded.path.removeprefix("file://")) / f"{default.config_path}.yaml"
 
 
 class _NotPlainError(Exception):

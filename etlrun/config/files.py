@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import copy
 import io
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -21,6 +23,9 @@ _FAST_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNLOADABLE = (OSError, RecursionError, ValueError, yaml.YAMLError, OmegaConfBaseException)
 _LARGEST_BYTES, _MOST_VALUES = 1_000_000, 100_000
 _MAPPING = "a mapping of keys to values"
+_MOST_LOADED = 1_000
+_loaded: dict[tuple[str, str, str, bytes], ConfigResult] = {}
+"""Loaded files by their provider, folder, path in it, and text."""
 
 
 def config_files(folder: Path, suffix: str = ".yaml", above: tuple[str, ...] = ()) -> Iterator[Path]:
@@ -47,7 +52,10 @@ def config_files(folder: Path, suffix: str = ".yaml", above: tuple[str, ...] = (
 
 
 class Readable(ConfigRepository):  # type: ignore[misc]
-    """Hydra's repository, with a precise error for files that cannot be loaded, and without hidden options."""
+    """Hydra's repository, with a precise error for files that cannot be loaded, and without hidden options.
+
+    A file is parsed again only if its text has changed. Results are shared: callers must not change them.
+    """
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         """Load a config as Hydra does; `ConfigError` if the file cannot be loaded."""
@@ -57,7 +65,11 @@ class Readable(ConfigRepository):  # type: ignore[misc]
         path = Path(source.path) / f"{config_path.removesuffix('.yaml')}.yaml"
         result, raised = None, None
         try:
-            result = None if _unfit(path.read_bytes(), str(path)) else super().load_config(config_path)
+            text = path.read_bytes()
+            key = (source.provider, source.path, config_path, text)
+            if key in _loaded:
+                return replace(_loaded[key])
+            result = None if _unfit(text, str(path)) else super().load_config(config_path)
         except _UNLOADABLE as error:
             raised = error
         if not isinstance(getattr(result, "config", None), DictConfig):
@@ -66,7 +78,12 @@ class Readable(ConfigRepository):  # type: ignore[misc]
                 raise ConfigError([fault]) from raised
         if raised is not None:
             raise raised
-        return result
+        if result is None:
+            return None
+        if len(_loaded) >= _MOST_LOADED:
+            _loaded.clear()
+        _loaded[key] = result
+        return replace(result)
 
     def get_group_options(self, group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG) -> list[str]:
         """Return the options as Hydra does, without hidden and unprintable ones; `ConfigError` if unreadable."""
@@ -75,6 +92,14 @@ class Readable(ConfigRepository):  # type: ignore[misc]
         except OSError as error:
             raise ConfigError([unreadable(str(error.filename), error)]) from error
         return [option for option in options if not option.startswith(".") and option.isprintable()]
+
+
+class Copying(Readable):
+    """`Readable` for Hydra's own composition, which changes the configs that it loads."""
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        """Load a config that the caller may change; `ConfigError` if the file cannot be loaded."""
+        return copy.deepcopy(super().load_config(config_path))
 
 
 def unreadable(file: str, error: OSError) -> Fault:

@@ -22,7 +22,6 @@ from omegaconf import DictConfig
 
 from etlrun.config.composer import UNCOMPOSABLE, Composer, refusal
 from etlrun.config.files import config_files, unreadable
-from etlrun.record.summary import read_summary
 from etlrun.stages.base import is_remote
 from etlrun.system.errors import ConfigError, Fault
 
@@ -81,7 +80,11 @@ class Request:
             word.lstrip("+").removeprefix(RESUME) for word in self.overrides if word.lstrip("+").startswith(RESUME)
         ]
         folders = [option.strip("'\"") for option in options if option != "null"]
-        summary = read_summary(Path(folders[-1])) if folders else None
+        if not folders:
+            return self
+        from etlrun.record.summary import read_summary  # whose models take a tenth of a second to define
+
+        summary = read_summary(Path(folders[-1]))
         if summary is None:
             return self
         return dataclasses.replace(

@@ -102,6 +102,11 @@ def accelerators() -> list[str]:
     """Return the names of the GPUs that Keras's backend can use; a model computes on the first."""
     import keras
 
+    if keras.backend.backend() == "torch":  # of which Keras lists no devices
+        import torch
+
+        is_cpu = os.environ.get("KERAS_TORCH_DEVICE", "").startswith("cpu")
+        return [] if is_cpu else [torch.cuda.get_device_name(of) for of in range(torch.cuda.device_count())]
     try:
         found = [str(device) for device in keras.distribution.list_devices("gpu")]
     except RuntimeError:  # raised by JAX if there is none

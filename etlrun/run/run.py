@@ -32,11 +32,11 @@ from etlrun.run.loggers.log import Log
 from etlrun.sources.on_disk import examples_by_class, read_bytes
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.balance import note_of_classes
-from etlrun.system.errors import EtlrunError, Fault, headline, of_system
+from etlrun.system.errors import INTERRUPTED, EtlrunError, Fault, headline, of_system
 from etlrun.system.files import write_atomically
 from etlrun.system.machine import rounded
 
-OK, FAILED, TOO_SLOW, INTERRUPTED = 0, 1, 3, 130
+OK, FAILED, TOO_SLOW = 0, 1, 3
 TRACEBACK = "traceback.txt"
 
 
