@@ -97,6 +97,7 @@ def test_a_job_is_logged_in_the_group_of_its_sweep(tiny: Path, tmp_path: Path, s
     else:
         (file,) = folder.glob("wandb/offline-run-*/run-*.wandb")
         content = file.read_bytes()
+        assert b"\x04pets" in content  # a string of four characters, the group
         for text in ("pets/3", "examples_per_s", "run/au", summary["plan_fingerprint"], "dataset/train"):
             assert text.encode() in content
 
