@@ -31,7 +31,7 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
 from etlrun.review.caches import REBUILT, VALID, caches
 from etlrun.review.difference import Comparison, compare
-from etlrun.run.caches import keepers_of
+from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES

@@ -33,8 +33,8 @@ from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Backbone
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.run import model as models
-from etlrun.run.caches import keepers_of
 from etlrun.run.fit import whole_model
+from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of, opened
 from etlrun.sources.base import Source
 from etlrun.stages import STAGES

@@ -97,7 +97,7 @@ STAGES_BY_KEY: list[tuple[str, type[Stage]]] = [
     *((f"transform.{name}", step) for name, step in STAGES["transform"].items()),
     *(
         (group, stage)
-        for group in ("extract", "cache", "model", "trainer", "profile")
+        for group in ("extract", "cache", "model", "trainer", "profile", "logger")
         for stage in STAGES[group].values()
     ),
     ("trainer.early_stopping", EarlyStopping),
@@ -159,7 +159,7 @@ OTHER_VALUES: dict[str, str] = {
     "load.mixup_alpha": "0.2",
     "load.cutmix_alpha": "1.0",
     "model.alpha": "0.5",
-    "model.application": "MobileNet",
+    "model.name": "MobileNet",
     "model.weights": "imagenet",
     "model.trainable": "false",
     "model.batch_norm_momentum": "null",
@@ -171,11 +171,15 @@ OTHER_VALUES: dict[str, str] = {
     "trainer.mixed_precision": "mixed_bfloat16",
     "trainer.jit_compile": "true",
     "trainer.device": "cpu",
-    "trainer.tensorboard": "true",
     "trainer.checkpoint_every_steps": "10",
     "trainer.checkpoint_keep": "3",
     "trainer.checkpoint_best": "val_loss",
     "trainer.resume": "outputs/some/run",
+    "logger.tracking_uri": "http://127.0.0.1:5000",
+    "logger.experiment_name": "pets",
+    "logger.project": "pets",
+    "logger.entity": "team",
+    "logger.mode": "offline",
     "measure.au_min": "0.9",
     "measure.digest": "true",
     "trainer.early_stopping.patience": "3",
@@ -226,6 +230,8 @@ def beside(parameter: str) -> tuple[str, ...]:
     others = {
         "dataset.features": "model=emulated",
         "transform.decode.scaled": "transform.decode.library=turbo",
-        "model.application": "model=keras_application",
+        "model.name": "model=keras_application",
+        **dict.fromkeys(("logger.tracking_uri", "logger.experiment_name"), "logger=mlflow"),
+        **dict.fromkeys(("logger.project", "logger.entity", "logger.mode"), "logger=wandb"),
     }
     return (others[parameter],) if parameter in others else ()

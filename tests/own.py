@@ -13,7 +13,7 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.plan.plan import Plan
-from etlrun.run.caches import keepers_of
+from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES

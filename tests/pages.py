@@ -142,18 +142,37 @@ def luminance(colour: tuple[int, ...]) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def hparams_of(folder: Path) -> tuple[str, dict[str, str | float], dict[str, float]]:
-    """The group, the values and the metrics of a run, as TensorBoard reads them; its usual reader wants TensorFlow."""
+def scalars_of(folder: Path) -> tuple[dict[tuple[str, int], float], dict[str, str]]:
+    """Scalars by tag and step, and texts by tag, as TensorBoard reads them."""
+    scalars: dict[tuple[str, int], float] = {}
+    texts: dict[str, str] = {}
+    for event in _events_in(folder):
+        for value in event.summary.value:
+            if value.HasField("tensor"):
+                texts[value.tag] = value.tensor.string_val[0].decode()
+            else:
+                scalars[value.tag, event.step] = value.simple_value
+    return scalars, texts
+
+
+def _events_in(folder: Path) -> Iterator[Event]:
     (file,) = folder.iterdir()
-    reader, group = PyRecordReader_New(str(file)), ""
-    values: dict[str, str | float] = {}
-    metrics: dict[str, float] = {}
+    reader = PyRecordReader_New(str(file))
     while True:
         try:
             reader.GetNext()
         except OutOfRangeError:
-            return group, values, metrics
-        for value in Event.FromString(reader.record()).summary.value:
+            return
+        yield Event.FromString(reader.record())
+
+
+def hparams_of(folder: Path) -> tuple[str, dict[str, str | float], dict[str, float]]:
+    """The group, the values and the metrics of a run, as TensorBoard reads them; its usual reader wants TensorFlow."""
+    group = ""
+    values: dict[str, str | float] = {}
+    metrics: dict[str, float] = {}
+    for event in _events_in(folder):
+        for value in event.summary.value:
             content = value.metadata.plugin_data.content
             if content:
                 info = parse_session_start_info_plugin_data(content)
@@ -161,3 +180,4 @@ def hparams_of(folder: Path) -> tuple[str, dict[str, str | float], dict[str, flo
                 values = {key: getattr(of, of.WhichOneof("kind")) for key, of in info.hparams.items()}
             else:
                 metrics[value.tag] = value.simple_value
+    return group, values, metrics

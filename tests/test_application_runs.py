@@ -98,5 +98,5 @@ def test_weights_of_another_model_are_refused(tiny: Path, weights: Path, tmp_pat
     assert summary["error"].startswith(f"model.weights: found incompatible weights in {weights}: ")
     assert summary["error"].endswith(
         "; expected weights of VGG16 without its top\n"
-        "    -> set model.application to that of the file, or model.weights=null for random initialization"
+        "    -> set model.name to the model of the file, or model.weights=null for random initialization"
     )

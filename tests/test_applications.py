@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 
 from benchmarks.applications import built, faults, module_of
+from etlrun.plan.spec import parse
+from etlrun.plan.unused import told
+from etlrun.review.difference import compare
+from etlrun.stages import STAGES
 from etlrun.stages.applications import APPLICATIONS
+from etlrun.stages.base import TRAINING
 from etlrun.stages.flow import Feature
 from etlrun.stages.model import KerasApplication
-from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import composed, plan_of, refusal_of_plan, refusal_of_spec, spec_of
 from tests.steps import step_of
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 5, 3), np.uint8)
@@ -27,7 +32,7 @@ def steps(*names: str) -> tuple[str, str]:
 
 
 def of(application: str, *overrides: str) -> tuple[str, ...]:
-    return "model=keras_application", f"model.application={application}", *overrides
+    return "model=keras_application", f"model.name={application}", *overrides
 
 
 def test_the_table_has_all_models_of_keras() -> None:
@@ -138,18 +143,43 @@ def test_images_that_do_not_fit_are_refused(application: str, words: tuple[str, 
     assert refusal_of_plan(*of(application, *words)) == message
 
 
-def test_an_unknown_application_is_refused() -> None:
-    assert refusal_of_spec(*of("EficientNetV2B0")) == (
-        f"model.application: found 'EficientNetV2B0'; expected one of {', '.join(APPLICATIONS)}\n"
-        "    -> did you mean `EfficientNetV2B0`?"
+@pytest.mark.parametrize(("name", "meant"), [("EficientNetV2B0", "EfficientNetV2B0"), ("resnet50v2", "ResNet50V2")])
+def test_an_unknown_application_is_refused(name: str, meant: str) -> None:
+    assert refusal_of_spec(*of(name)) == (
+        f"model.name: found '{name}'; expected one of mobilenet_v2, {', '.join(APPLICATIONS)}, emulated\n"
+        f"    -> did you mean `{meant}`?"
     )
 
 
-def test_an_application_as_the_name_of_a_stage_is_refused_with_its_key() -> None:
-    assert refusal_of_spec("model=keras_application", "model.name=EfficientNetV2B0") == (
-        "model.name: found 'EfficientNetV2B0'; expected one of mobilenet_v2, keras_application, emulated\n"
-        "    -> set model=keras_application and model.application=EfficientNetV2B0"
+def test_a_config_of_an_older_version_has_its_application() -> None:
+    config = composed(*of("VGG16"))
+    older = {**config, "model": {**config["model"], "name": "keras_application", "application": "VGG16"}}
+    assert parse(older, STAGES) == parse(config, STAGES)
+
+
+def test_another_model_by_its_name_leaves_values_that_it_does_not_have_unused() -> None:
+    spec = spec_of("model.name=EfficientNetV2B0")
+    assert spec.model == KerasApplication(
+        name="EfficientNetV2B0", weights=None, trainable=True, batch_norm_momentum=0.8
     )
+    assert [*told(spec.unused)] == [
+        "model.alpha is unused: model=mobilenet_v2 has it, model.keras_application does not"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told_as"),
+    [
+        ("VGG16", "VGG19", ("model.name", "VGG16", "VGG19")),
+        ("MobileNetV2", "", ("model", "MobileNetV2", "mobilenet_v2")),
+    ],
+)
+def test_another_application_is_another_training(old: str, new: str, told_as: tuple[str, str, str]) -> None:
+    plain = ("transform.steps=[decode,resize,zero_center_bgr]", "transform.eval_steps=[decode,resize,zero_center_bgr]")
+    before = plan_of(*of(old, *(plain if new else ())))
+    after = plan_of(*of(new, *plain)) if new else plan_of("model=mobilenet_v2")
+    (first, *_) = compare(before, after).differences
+    assert (first.path, first.old, first.new, first.kind) == (*told_as, TRAINING)
 
 
 @pytest.mark.parametrize("application", ["VGG16", "ConvNeXtBase"])

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +13,15 @@ from etlrun.config.request import Request
 from etlrun.eject import program
 from etlrun.plan import render
 from etlrun.run import run
+from etlrun.run.why import keepers
 from etlrun.stages import STAGES
 from tests.configs import composed, plan_of
 from tests.disks import fill, mounted
 from tests.forked import forked
-from tests.runs import emulated, finish, summary_of
+from tests.runs import emulated, finish, small, summary_of
 
 FRAMEWORKS = {"tensorflow", "keras", "tensorflow_datasets"}
+IMPORTED = re.compile(r"^import time:[ \d]+\|[ \d]+\| +(\S+)$", re.MULTILINE)
 REFUSED_CACHE = """\
 etlrun: 2 faults
   cache: found the unknown option 'disc'; expected one of disk, memory, none
@@ -97,6 +100,24 @@ def test_to_answer_the_packages_of_configs_are_imported(
     answers: dict[tuple[str, ...], tuple[int, set[str]]],
 ) -> None:
     assert {"hydra", "pydantic"} <= answers["plan",][1]
+
+
+def test_a_cache_is_explained_without_tensorflow(tiny: Path, folder: Path, tmp_path: Path) -> None:
+    """With the steps and the turbo decoding before it; of TFDS's datasets TFDS alone is imported."""
+    import tensorflow  # noqa: F401, ICN001
+
+    disk = ("model=emulated", "cache=disk", f"cache.dir={tmp_path / 'caches'}", "transform.decode.library=turbo")
+    for dataset, imported in (
+        (small(tiny), {"tensorflow_datasets"}),
+        (["dataset=folder", f"dataset.dir={folder}"], set()),
+    ):
+        words = [word for word in dataset if not word.startswith("model.trainable")]
+        command = [sys.executable, "-X", "importtime", "-m", "etlrun", "cache", "why", *words, *disk]
+        answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        modules = {name.split(".")[0] for name in IMPORTED.findall(answer.stderr)}
+        (key,) = (keeper.key for name, keeper in keepers(plan_of(*words, *disk)).items() if name == "train")
+        assert answer.stdout.startswith(f"train      miss  {key}  ")  # the key of this process, which has TensorFlow
+        assert modules & FRAMEWORKS == imported
 
 
 @pytest.mark.parametrize("command", [["plan"], ["eject"], [], ["--multirun"]], ids=["plan", "eject", "run", "multirun"])

@@ -59,7 +59,7 @@ def test_faults_of_groups_and_of_keys_are_told_together() -> None:
         "mobilenet_v2_small\n"
         "    -> did you mean model=mobilenet_v2?\n"
         "x: found an unknown key; expected one of the keys dataset, extract, transform, cache, load, model, trainer, "
-        "profile, measure\n"
+        "profile, logger, measure\n"
         "load.batch_size: found 0; expected a positive integer\n"
         f"trainer.epoch: found an unknown key; expected one of the keys {TRAINER_KEYS}\n"
         "    -> did you mean `trainer.epochs`?"

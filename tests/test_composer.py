@@ -70,7 +70,19 @@ def test_a_config_tells_its_files_in_the_order_in_which_they_count() -> None:
 def test_a_primary_config_tells_its_groups_and_their_options() -> None:
     with composer(Request(overrides=[])) as files:
         assert files.groups() == [
-            *("dataset", "extract", "transform", "cache", "load", "model", "trainer", "profile", "measure", "sweep"),
+            *(
+                "dataset",
+                "extract",
+                "transform",
+                "cache",
+                "load",
+                "model",
+                "trainer",
+                "profile",
+                "logger",
+                "measure",
+                "sweep",
+            ),
             "experiment",
         ]
         assert files.options("experiment") == list(EXPERIMENTS)

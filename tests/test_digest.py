@@ -37,12 +37,16 @@ SPEEDS: dict[str, tuple[str, ...]] = {
     "load.shuffle_at": ("cache=none", "load.shuffle_at=before_batch"),
     "model.step_ms": ("model.step_ms=1",),
     "model.eval_step_ms": ("model.eval_step_ms=1",),
-    "trainer.tensorboard": ("trainer.tensorboard=true",),
     "trainer.checkpoint_every_steps": (),
     "trainer.checkpoint_keep": ("trainer.checkpoint_keep=2",),
     "trainer.checkpoint_best": (),
     "trainer.resume": (),
     "profile.windows": ("profile=trace", "profile.windows=[[1,2]]"),
+    "logger.tracking_uri": (),
+    "logger.experiment_name": (),
+    "logger.project": (),
+    "logger.entity": (),
+    "logger.mode": (),
     "measure.au_min": ("measure.au_min=0",),
     "measure.digest": (),
 }
@@ -52,6 +56,10 @@ UNTRIED = {
     "trainer.resume": "test_a_resumed_run_has_the_digests_of_an_undisturbed_one",
     "trainer.checkpoint_every_steps": "test_a_run_killed_inside_an_epoch_ends_as_if_undisturbed",
     "trainer.checkpoint_best": "test_the_last_epochs_and_the_best_are_kept, since an emulated model has no best epoch",
+    **dict.fromkeys(
+        ("logger.tracking_uri", "logger.experiment_name", "logger.project", "logger.entity", "logger.mode"),
+        "where a process of its own sends figures; test_services has such runs",
+    ),
     "measure.digest": "without it there is no digest",
 }
 

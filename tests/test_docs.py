@@ -34,11 +34,12 @@ ELSEWHERE = {
     "python pipeline.py": "downloads photos and weights, and trains for minutes; test_eject runs such programs",
     "benchmarks.exercise": "takes most of an hour, and photos; its table is what it has printed",
     "dataset.dir=NEW_PHOTOS": "wants photos with the classes of a run; test_evaluate has some",
+    "logger=mlflow": "wants another package; test_services runs it where that is there",
     "hydra/sweeper=optuna": "wants another package; test_plugins runs it where that is there",
 }
 """Commands that are not run here, and why."""
 NO_OVERRIDES = re.compile(
-    rf"{ETLRUN} (plan (?!-m)|eject|diff|check|report|freeze|prepare|schema|runs|evaluate|predict|cache (?!why)"
+    rf"{ETLRUN} (plan (?!-m)|eject|diff|check|report|freeze|prepare|schema|runs|evaluate|predict|export|cache (?!why)"
     r"|-m sweep\.resume)"
 )
 """Commands to which no override is appended: they take none, or show what an override does."""
@@ -128,6 +129,7 @@ WAYS = {
     "evaluate RUN 'dataset.split=\"train[:10%]\"'": Way(after="trainer.epochs=8"),
     "predict RUN photos": Way(after="trainer.epochs=8"),
     "predict RUN dataset.split=train --top 1 --format jsonl": Way(after="trainer.epochs=8"),
+    "export RUN --format saved_model": Way(after="trainer.epochs=8"),
     "experiment=naive": Way(more=BRIEF),
     "experiment=parallel": Way(more=BRIEF),
     "experiment=cats_vs_dogs": Way(more=BRIEF),

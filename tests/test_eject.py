@@ -49,7 +49,7 @@ SAYS_NOTHING = {
 BASES = {
     "dataset.download": ("dataset=cats_vs_dogs",),
     "dataset.features": ("model=emulated",),
-    "model.application": ("model=keras_application",),
+    "model.name": ("model=keras_application",),
     "cache.dir": ("cache=disk",),
     "load.shuffle_at": ("cache=none",),
     "load.sample": ("extract=sequential", "cache=none", "load.shuffle=full"),
@@ -92,7 +92,7 @@ def of_tiny(data_dir: Path, folder: Path, *overrides: str) -> tuple[Plan, Module
         (),
         *((f"experiment={name}",) for name in EXPERIMENTS),
         ("trainer=drain", "trainer.seconds=1"),
-        ("cache=disk", "trainer.early_stopping.patience=2", "trainer.tensorboard=true", "trainer.device=gpu"),
+        ("cache=disk", "trainer.early_stopping.patience=2", "logger=tensorboard", "trainer.device=gpu"),
     ],
     ids=" ".join,
 )

@@ -30,7 +30,7 @@ PROGRAMS = {
         "trainer.schedule.name=cosine", "trainer.schedule.warmup_steps=2", "trainer.metrics=[accuracy,f1]",
         "load.class_weights=balanced", "trainer.label_smoothing=0.1", "load.drop_remainder=true",
     ),
-    "callbacks": ("trainer.early_stopping.patience=2", "trainer.tensorboard=true", "trainer.device=gpu"),
+    "callbacks": ("trainer.early_stopping.patience=2", "logger=tensorboard", "trainer.device=gpu"),
     "steps": ("trainer.steps_per_epoch=7", "dataset.eval_split=null", "load=plain", "trainer.jit_compile=auto"),
     "drained": ("trainer=drain", "trainer.seconds=3", "trainer.epochs=null", "dataset.on_corrupt=skip"),
     "by_class": ("load.shuffle=full", "load.sample=uniform_by_class", "extract=sequential", "cache=none"),

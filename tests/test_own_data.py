@@ -11,7 +11,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
 from etlrun.plan.plan import Plan
 from etlrun.record.record import Record
-from etlrun.run.caches import keepers_of
+from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of, prepared
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.sources.open import open_source

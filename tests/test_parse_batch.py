@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.eject.program import ejected, versions
-from etlrun.run.caches import keepers_of
+from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.system.errors import ConfigError

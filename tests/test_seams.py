@@ -12,6 +12,7 @@ import pytest
 from etlrun.record.locks import nobodys
 from etlrun.run import run
 from etlrun.run.checkpoint import checkpoint_path, newest_checkpoint
+from etlrun.system.errors import INTERRUPTED
 from tests.runs import config_of, emulated, events_of, run_here, summary_of
 from tests.seams import Seam, sent_at
 
@@ -68,7 +69,7 @@ def test_a_resume_that_ends_before_it_has_carried_all_over_names_the_run_to_resu
     second = frozen(tmp_path / "second", tiny, 3, f"trainer.resume={done}")
     status, said = sent_at(seam, number, second)
     if number == signal.SIGINT:
-        assert status == run.INTERRUPTED
+        assert status == INTERRUPTED
         assert said.endswith(f"etlrun: interrupted; resume with: etlrun trainer.resume={done}\n")
     else:
         assert status == -signal.SIGKILL

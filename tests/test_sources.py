@@ -197,7 +197,7 @@ def test_a_sweep_without_settings_is_refused(mine: Path) -> None:
 
 def test_a_key_that_can_not_be_printed_and_a_long_name_are_in_nobodys_way(mine: Path) -> None:
     write(mine / "experiment" / "wrong.yaml", f"{HEAD}\"a\\nb\": 1\n'': 2\ndataset: {{name: {'x' * 5000}}}\n")
-    keys = "dataset, extract, transform, cache, load, model, trainer, profile, measure"
+    keys = "dataset, extract, transform, cache, load, model, trainer, profile, logger, measure"
     assert faults() == [
         f"{name}, in experiment=wrong: found an unknown key; expected one of the keys {keys}"
         for name in ("a\\nb", "''")

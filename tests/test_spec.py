@@ -4,11 +4,13 @@ import pytest
 
 from etlrun.plan.spec import RunSpec, show
 from etlrun.stages import STAGES
+from etlrun.stages.applications import APPLICATIONS
 from etlrun.stages.cache import MemoryCache
 from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.extract import Interleave
 from etlrun.stages.image import Decode, Resize, ScaleMinusOneOne
 from etlrun.stages.load import Load
+from etlrun.stages.logger import NoLogger
 from etlrun.stages.measure import Measure, NoProfile
 from etlrun.stages.model import MobileNetV2
 from etlrun.stages.step import Map
@@ -28,7 +30,6 @@ TRAINER = Trainer(
     mixed_precision=None,
     jit_compile=False,
     device="auto",
-    tensorboard=False,
     resume=None,
     early_stopping=EarlyStopping(patience=None, monitor="val_loss", min_delta=0.0),
 )
@@ -62,6 +63,7 @@ def test_the_default_config_is_this_spec() -> None:
         model=MobileNetV2(alpha=0.35, weights=None, trainable=True, batch_norm_momentum=0.8),
         trainer=TRAINER,
         profile=NoProfile(),
+        logger=NoLogger(),
         measure=Measure(au_min=None, digest=False),
     )
 
@@ -81,7 +83,7 @@ def test_all_faults_are_told_at_once() -> None:
     assert refusal_of_config(config).splitlines() == [
         (
             "trainr: found an unknown key; expected one of the keys dataset, extract, transform, cache, load, model, "
-            "trainer, profile, measure"
+            "trainer, profile, logger, measure"
         ),
         "    -> did you mean `trainer`?",
         "cache: found nothing; expected one of none, memory, disk",
@@ -92,7 +94,7 @@ def test_all_faults_are_told_at_once() -> None:
         f"transform.eval_steps[1]: found 'rezise'; expected one of {STEPS}",
         "    -> did you mean `resize`?",
         "load.batch_size: found 0; expected a positive integer",
-        "model.name: found 'mobilenet'; expected one of mobilenet_v2, keras_application, emulated",
+        f"model.name: found 'mobilenet'; expected one of mobilenet_v2, {', '.join(APPLICATIONS)}, emulated",
         "    -> did you mean `mobilenet_v2`?",
         "trainer.seed: found nothing; expected an integer from 0 to 2**32 - 1",
         f"trainer.epoch: found an unknown key; expected one of the keys {TRAINER_KEYS}",

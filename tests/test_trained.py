@@ -7,27 +7,17 @@ import numpy as np
 import pytest
 
 from etlrun.graph.build import Pipeline
-from etlrun.run import run as runs
 from etlrun.run.session import contexts_of
 from etlrun.run.trained.load import trained
 from etlrun.run.trained.numbered import Pass, opened
 from etlrun.system.locks import alone
 from tests.configs import plan_of
 from tests.pictures import damaged, int_feature, with_feature
-from tests.runs import config_of, emulated, small
-from tests.trained import refused, with_summary
+from tests.runs import emulated, small
+from tests.trained import ended, refused, with_summary
 
 RIGHT = "expected the folder of a completed run"
 LEAVE = "    -> leave it out, or train a model with it"
-
-
-def ended(folder: Path, words: list[str], *, status: str = "completed", model: bytes | None = b"no model") -> Path:
-    """A run that has ended, which no process has run."""
-    runs.freeze(folder, config_of(words), words)
-    with_summary(folder, status=status)
-    if model is not None:
-        (folder / "model.keras").write_bytes(model)
-    return folder
 
 
 @pytest.fixture
@@ -211,7 +201,7 @@ def test_only_data_and_speed_may_differ(run: Path, capsys: pytest.CaptureFixture
 
 def test_unfit_overrides_are_refused_at_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     message = refused(capsys, "evaluate", run, "datset=folder", "cache=dsk", "load.prefetch=1,2", status=2)
-    groups = "dataset, extract, transform, cache, load, model, trainer, profile, measure"
+    groups = "dataset, extract, transform, cache, load, model, trainer, profile, logger, measure"
     assert message[:3] == [
         f"  datset: found an unknown group; expected one of the groups {groups}",
         "    -> did you mean `dataset`?",

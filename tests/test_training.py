@@ -25,7 +25,7 @@ from tests.runs import are_equal, events_of, losses_of, run_here, small, variabl
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("run")
-    status, summary = run_here(folder, small(tiny, "trainer.epochs=2", "trainer.tensorboard=true"))
+    status, summary = run_here(folder, small(tiny, "trainer.epochs=2", "logger=tensorboard"))
     assert status == 0
     return folder, summary
 

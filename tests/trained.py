@@ -14,10 +14,11 @@ from etlrun.graph.build import Pipeline
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
 from etlrun.record.record import read_config
+from etlrun.run import run as runs
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
-from tests.runs import run_here, small
+from tests.runs import config_of, run_here, small
 
 
 def trained_run(folder: Path, data_dir: Path, *overrides: str) -> Path:
@@ -61,3 +62,12 @@ def with_summary(folder: Path, **values: Any) -> None:
     path = folder / "summary.json"
     summary = json.loads(path.read_text()) | values
     path.write_text(json.dumps({key: value for key, value in summary.items() if value is not None}))
+
+
+def ended(folder: Path, words: list[str], *, status: str = "completed", model: bytes | None = b"no model") -> Path:
+    """A run that has ended, which no process has run."""
+    runs.freeze(folder, config_of(words), words)
+    with_summary(folder, status=status)
+    if model is not None:
+        (folder / "model.keras").write_bytes(model)
+    return folder

@@ -13,10 +13,11 @@ from rich.console import Console
 
 from etlrun.cache.entries import Entry, first_difference, nearest
 from etlrun.cache.folders import strangers, unusable
+from etlrun.cache.keeper import Keeper
 from etlrun.cache.store import Store
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.plan.plan import Plan
+from etlrun.run.why import keepers
 from etlrun.stages import STAGES
 from etlrun.stages.cache import DiskCache
 from etlrun.system.errors import ConfigError, Fault, WorldError, did_you_mean
@@ -167,21 +168,11 @@ def _why(overrides: list[str], config_dir: str | None) -> None:
         found = f"{plan.spec.cache.path}, which other runs can't read"
         remedy = "add cache=disk to explain a cache on disk"
         raise ConfigError([Fault(where="cache", found=found, expected=DiskCache.path, remedy=remedy)])
-    for name, keeper in _keepers(plan).items():
+    for name, keeper in keepers(plan).items():
         _explain(name, keeper)
 
 
-def _keepers(plan: Plan) -> dict[str, Any]:
-    """Return the keeper of each cache; this opens the dataset, but does not prepare it."""
-    from etlrun.run.backend import prepare  # imports TensorFlow, so not before the config is known to be valid
-
-    with prepare(plan.spec.fit):
-        from etlrun.run.fit import keepers
-
-        return keepers(plan)
-
-
-def _explain(name: str, keeper: Any) -> None:
+def _explain(name: str, keeper: Keeper) -> None:
     with _reported(keeper.store, "why"):
         entries = keeper.store.entries()
     same = next((entry for entry in entries if entry.key == keeper.key), None)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from etlrun.cli.launch import refuse_unwritable
 from etlrun.cli.show import write
 from etlrun.review import show
 from etlrun.review.folders import working_tree
@@ -18,6 +17,7 @@ from etlrun.review.review import Images, Review, Reviewed, review
 from etlrun.review.sides import of_folders, resolve
 from etlrun.stages.base import DATA
 from etlrun.system.errors import ConfigError, WorldError
+from etlrun.system.files import refuse_unwritable
 
 _DIFFERS, _REFUSED = 1, ConfigError.status
 _NOW = "the working tree"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etlrun.cli.launch import refuse_unwritable
 from etlrun.record import page
+from etlrun.system.files import refuse_unwritable
 from etlrun.system.terminal import number, print_table
 
 if TYPE_CHECKING:

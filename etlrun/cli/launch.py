@@ -7,7 +7,6 @@ Optuna's) calls `job`.
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,10 +33,8 @@ from etlrun.run.interrupts import interrupts
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
 from etlrun.sweep.process import started
-from etlrun.system.errors import EtlrunError, WorldError, describe
-
-_PROBE_BYTES = 4096
-"""Size of a block, which a full disk can't provide."""
+from etlrun.system.errors import INTERRUPTED, EtlrunError, describe
+from etlrun.system.files import refuse_unwritable
 
 
 def launch(arguments: Sequence[str]) -> None:
@@ -78,31 +75,6 @@ def _freeze(folder: Path, config: Mapping[str, Any]) -> None:
         raise SystemExit(describe(error)) from None
 
 
-def refuse_unwritable(folder: Path, key: str) -> None:
-    """Raise `WorldError` if `folder`, the value of `key`, can't be created or written to; nothing is left there."""
-    there = folder.absolute()
-    try:
-        while not _is_there(there):
-            there = there.parent
-        with tempfile.TemporaryDirectory(prefix=".etlrun", dir=there) as probe:
-            Path(probe, "probe").write_bytes(bytes(_PROBE_BYTES))  # a full disk still accepts folders
-    except OSError as error:
-        raise WorldError(
-            where=key,
-            found=f"{folder}: {error.strerror}",
-            expected="a folder that can be created and written to",
-            remedy=f"choose another {key}, or free disk space",
-        ) from error
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
-
-
 def by_launcher(ledger: Ledger, runs: Sequence[RunKey], request: Request) -> None:
     """Run the jobs of a sweep with the launcher of the command line, which calls `job` for each."""
     overrides = [*request.overrides, f"hydra.sweep.dir='{ledger.folder}'"]
@@ -137,7 +109,7 @@ def job(config: DictConfig) -> Any:
         process.join()
         run.settle(folder, process.exitcode or 0)
         report.conclude(collect(Path(settings.sweep.dir)))
-        raise SystemExit(run.INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
     run.settle(folder, process.exitcode or 0)
     return _objectives(outcome_of(folder), parse_sweep(resolved(config)["sweep"]))
 

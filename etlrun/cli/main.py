@@ -1,34 +1,23 @@
-"""Commands of the command line. Only a run imports TensorFlow."""
+"""Commands of the command line. Each imports what it needs, and only a run TensorFlow."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import itertools
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from etlrun.cli import check, diff, launch, multirun
-from etlrun.cli import doctor as doctors
-from etlrun.cli import show as shows
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.eject import program
-from etlrun.plan import render
-from etlrun.plan.schema import schema
-from etlrun.record import autotune, page, report
-from etlrun.record import record as records
-from etlrun.record.summary import read_summary
-from etlrun.results import report as sweep_report
-from etlrun.run import run
 from etlrun.stages import STAGES
-from etlrun.sweep import preview
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, describe, of_system
+from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Fault, describe, of_system
 
-MULTIRUN_FORMATS = {"text": preview.text, "json": preview.as_json}
+MULTIRUN_FORMATS = ("text", "json")
 HYDRA_ANSWERS = (
     "--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i",
     "--shell-completion", "-sc", "--experimental-rerun", "--config-path", "-cp", "--package", "-p",
@@ -50,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(error.status) from None
     except KeyboardInterrupt:
         print("etlrun: interrupted", file=sys.stderr)
-        raise SystemExit(run.INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:
         raise SystemExit(1) from None
     except OSError as error:
@@ -70,43 +59,18 @@ def _refuse_late_command(arguments: list[str]) -> None:
             raise ConfigError([Fault(where=argument, found=found, expected="the command first", remedy=remedy)])
 
 
-def _cache(arguments: list[str]) -> None:
-    from etlrun.cli import cache as caches  # imports the files of caches, which the other commands don't need
+def _module(name: str) -> Callable[[list[str]], None]:
+    """Return the command of the module of that name beside this one, which is imported when it is called."""
 
-    caches.main(arguments)
+    def command(arguments: list[str]) -> None:
+        importlib.import_module(f"etlrun.cli.{name}").main(arguments)
 
-
-def _prepare(arguments: list[str]) -> None:
-    from etlrun.cli import prepare  # imports readers and checks of images, which the other commands don't need
-
-    prepare.main(arguments)
-
-
-def _runs(arguments: list[str]) -> None:
-    from etlrun.cli import runs  # imports the results of runs, which most commands don't need
-
-    runs.main(arguments)
-
-
-def _evaluate(arguments: list[str]) -> None:
-    from etlrun.cli import evaluate  # imports what only the use of trained models needs
-
-    evaluate.main(arguments)
-
-
-def _predict(arguments: list[str]) -> None:
-    from etlrun.cli import predict  # imports what only the use of trained models needs
-
-    predict.main(arguments)
-
-
-def _watch(arguments: list[str]) -> None:
-    from etlrun.cli import watch  # imports a server, which the other commands don't need
-
-    watch.main(arguments)
+    return command
 
 
 def _run(arguments: list[str]) -> None:
+    from etlrun.cli import launch, multirun
+
     if any(argument.split("=")[0] in HYDRA_ANSWERS for argument in arguments):
         launch.launch(arguments)
         return
@@ -122,6 +86,9 @@ def _run(arguments: list[str]) -> None:
 
 
 def _plan(arguments: list[str]) -> None:
+    from etlrun.plan import render
+    from etlrun.run import run
+
     parser = argparse.ArgumentParser(prog="etlrun plan", description="Print the plan of a run, without running it.")
     parser.add_argument("--format", choices=sorted(render.FORMATS), default="text")
     parser.add_argument("--multirun", "-m", action="store_true", help="preview all combinations that `etlrun -m` runs")
@@ -130,12 +97,18 @@ def _plan(arguments: list[str]) -> None:
         plan = run.with_figures(grid.resolve(request, STAGES).plan)
         sys.stdout.write(run.text_of(plan) if known.format == "text" else render.FORMATS[known.format](plan))
     elif known.format in MULTIRUN_FORMATS:
-        sys.stdout.write(MULTIRUN_FORMATS[known.format](multirun.planned(request)))
+        from etlrun.cli import multirun
+        from etlrun.sweep import preview
+
+        formats = {"text": preview.text, "json": preview.as_json}
+        sys.stdout.write(formats[known.format](multirun.planned(request)))
     else:
         parser.error(f"--format {known.format} is for one config; with -m choose from {', '.join(MULTIRUN_FORMATS)}")
 
 
 def _eject(arguments: list[str]) -> None:
+    from etlrun.eject import program
+
     parser = argparse.ArgumentParser(
         prog="etlrun eject",
         description="Print a Python program equivalent to a run, which needs only tf.data, TFDS and Keras.",
@@ -146,19 +119,25 @@ def _eject(arguments: list[str]) -> None:
 
 
 def _doctor(arguments: list[str]) -> None:
-    known, request = _parsed(doctors.parser(), arguments)
-    doctors.doctor(grid.resolve(request, STAGES).plan, known, arguments)
+    from etlrun.cli import doctor
+
+    known, request = _parsed(doctor.parser(), arguments)
+    doctor.doctor(grid.resolve(request, STAGES).plan, known, arguments)
 
 
 def _stats(arguments: list[str]) -> None:
+    from etlrun.cli import doctor
+
     says = "Print the mean and the standard deviation of the training images, for the step `normalize`."
     _, request = _parsed(argparse.ArgumentParser(prog="etlrun stats", description=says), arguments)
-    doctors.stats(grid.resolve(request, STAGES).plan)
+    doctor.stats(grid.resolve(request, STAGES).plan)
 
 
 def _show(arguments: list[str]) -> None:
-    known, request = _parsed(shows.parser(), arguments)
-    shows.show(grid.resolve(request, STAGES).plan, known, arguments)
+    from etlrun.cli import show
+
+    known, request = _parsed(show.parser(), arguments)
+    show.show(grid.resolve(request, STAGES).plan, known, arguments)
 
 
 def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[argparse.Namespace, Request]:
@@ -173,6 +152,10 @@ def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[argp
 
 
 def _report(arguments: list[str]) -> None:
+    from etlrun.record import report
+    from etlrun.record.summary import read_summary
+    from etlrun.results import report as sweep_report
+
     parser = argparse.ArgumentParser(
         prog="etlrun report", description="Print the report of a run, or of a folder of runs."
     )
@@ -188,6 +171,9 @@ def _report(arguments: list[str]) -> None:
 
 def _write_page(folder: Path) -> None:
     """Write the page of a run again, and print its path; or why not, such as for the run of another user."""
+    from etlrun.record import page
+    from etlrun.record import record as records
+
     try:
         page.write(folder)
     except OSError as error:
@@ -197,6 +183,8 @@ def _write_page(folder: Path) -> None:
 
 
 def _freeze(arguments: list[str]) -> None:
+    from etlrun.record import autotune
+
     parser = argparse.ArgumentParser(
         prog="etlrun freeze", description="Print the values that AUTOTUNE chose in a run, as a YAML overlay."
     )
@@ -205,6 +193,8 @@ def _freeze(arguments: list[str]) -> None:
 
 
 def _schema(arguments: list[str]) -> None:
+    from etlrun.plan.schema import schema
+
     says = "Print the JSON schema of config files, for the language servers of editors."
     argparse.ArgumentParser(prog="etlrun schema", description=says).parse_args(arguments)
     print(json.dumps(schema(STAGES), indent=2))
@@ -217,14 +207,10 @@ COMMANDS = {
     "stats": _stats,
     "eject": _eject,
     "report": _report,
-    "watch": _watch,
     "freeze": _freeze,
-    "cache": _cache,
-    "diff": diff.main,
-    "check": check.main,
-    "prepare": _prepare,
     "schema": _schema,
-    "runs": _runs,
-    "evaluate": _evaluate,
-    "predict": _predict,
+    **{
+        name: _module(name)
+        for name in ("watch", "cache", "diff", "check", "prepare", "runs", "evaluate", "predict", "export")
+    },
 }

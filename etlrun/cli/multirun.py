@@ -15,7 +15,7 @@ from etlrun.record.locks import held, held_if_there
 from etlrun.record.outcome import outcome_of
 from etlrun.results import report
 from etlrun.results.collect import of_ledger
-from etlrun.run import run
+from etlrun.run.loggers.log import require
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.engine import new_ledger, run_all
@@ -24,7 +24,8 @@ from etlrun.sweep.outcomes import unfinished
 from etlrun.sweep.preview import Preview, preview
 from etlrun.sweep.progress import Progress
 from etlrun.sweep.unfit import describe, left_out
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.errors import INTERRUPTED, ConfigError, Fault
+from etlrun.system.files import refuse_unwritable
 
 SUBDIR = "${hydra.job.num}"
 LAUNCHERS_OWN = {"prune": False, "on_error": "continue", "retries": 0, "timeout_s": None, "max_jobs_in_flight": 1}
@@ -47,8 +48,10 @@ def multirun(arguments: Sequence[str]) -> None:
         return
     found = grid.of(request, STAGES)
     _refuse_unfit(found.sweep, found.multirun, request)
+    for logger in {job.plan.spec.logger for job in found.jobs}:
+        require(logger)
     if not found.multirun.is_grid:
-        launch.refuse_unwritable(Path(found.multirun.dir), "hydra.sweep.dir")
+        refuse_unwritable(Path(found.multirun.dir), "hydra.sweep.dir")
         launch.launch(arguments)
         return
     with held(Path(found.multirun.dir)):
@@ -135,7 +138,7 @@ def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
     status = report.conclude(of_ledger(ledger, outcomes))
     if not came_to_end:
         print(f"etlrun: interrupted; resume with: {ledger.resume_command}", file=sys.stderr)
-    raise SystemExit(status if came_to_end else run.INTERRUPTED)
+    raise SystemExit(status if came_to_end else INTERRUPTED)
 
 
 def _refuse_unfit(sweep: Sweep, config: grid.Multirun, request: Request) -> None:

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from etlrun.cli.launch import refuse_unwritable
 from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, printable
-from etlrun.system.files import replacing
+from etlrun.system.files import refuse_unwritable, replacing
 
 if TYPE_CHECKING:
     from etlrun.run.trained.load import Trained
@@ -125,8 +124,8 @@ def _faults(known: argparse.Namespace, paths: Sequence[str], words: Sequence[str
 
 
 def _unfit_for_files(run: Trained) -> Iterator[Fault]:
-    flow = run.then.spec.dataset.examples
-    if [flow.features[name].format for name in flow.inputs] != ["image"]:
+    if not run.takes_images:
+        flow = run.then.spec.dataset.examples
         expected = "a model of a single image, or dataset.split=SPLIT"
         yield Fault(where="PATH", found=f"images for a model of {', '.join(flow.inputs)}", expected=expected)
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etlrun.cli.launch import refuse_unwritable
 from etlrun.plan.plan import Plan
 from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.files import refuse_unwritable
 from etlrun.system.machine import rounded
 from etlrun.system.terminal import print_table
 

@@ -142,7 +142,7 @@ class Composer:
         package = _package(default)
         key = f"{default.config_path} {package}"
         if key not in self._blocks:
-            loaded = self._files.load_config(default.config_path)
+            loaded: Any = self._files.load_config(default.config_path)
             values: Any = OmegaConf.to_container(loaded.config, resolve=False)
             for part in reversed(package.split(".") if package else []):
                 values = {part: values}
@@ -150,8 +150,8 @@ class Composer:
         return self._blocks[key]
 
     def _path(self, default: ResultDefault) -> Path:
-        source = self._files.load_config(default.config_path).path.removeprefix("file://")
-        return Path(source) / f"{default.config_path}.yaml"
+        loaded: Any = self._files.load_config(default.config_path)
+        return Path(loaded.path.removeprefix("file://")) / f"{default.config_path}.yaml"
 
 
 class _NotPlainError(Exception):

@@ -22,12 +22,13 @@ from omegaconf import DictConfig
 
 from etlrun.config.composer import UNCOMPOSABLE, Composer, refusal
 from etlrun.config.files import config_files, unreadable
-from etlrun.record.summary import read_summary
 from etlrun.stages.base import is_remote
 from etlrun.system.errors import ConfigError, Fault
 
 VERSION_BASE = "1.3"
 RESUME = "trainer.resume="
+_OLDER = {"trainer.tensorboard=true": "logger=tensorboard", "trainer.tensorboard=false": ""}
+"""Overrides of runs of older versions, as they are written today; empty for those that are left out."""
 
 
 def config_dir() -> Path:
@@ -79,7 +80,11 @@ class Request:
             word.lstrip("+").removeprefix(RESUME) for word in self.overrides if word.lstrip("+").startswith(RESUME)
         ]
         folders = [option.strip("'\"") for option in options if option != "null"]
-        summary = read_summary(Path(folders[-1])) if folders else None
+        if not folders:
+            return self
+        from etlrun.record.summary import read_summary  # whose models take a tenth of a second to define
+
+        summary = read_summary(Path(folders[-1]))
         if summary is None:
             return self
         return dataclasses.replace(
@@ -178,7 +183,8 @@ def unfit_folder(key: str, folder: str) -> Iterator[Fault]:
 def merged(before: Iterable[str], now: Sequence[str]) -> list[str]:
     """Return the overrides of a previous command line and of the current one, which takes precedence."""
     given = {_key(word) for word in now}
-    return [*(word for word in before if _key(word) not in given), *now]
+    older = [_OLDER.get(word, word) for word in before]
+    return [*(word for word in older if word and _key(word) not in given), *now]
 
 
 def _key(word: str) -> str:

@@ -8,6 +8,7 @@ from etlrun.eject import optimizers
 from etlrun.eject.sources import reading
 from etlrun.eject.text import call, function, listed, quoted
 from etlrun.plan.plan import Plan, reads_features
+from etlrun.stages.logger import Logger
 from etlrun.stages.model import Emulated
 from etlrun.stages.trainer import Drain, EarlyStopping, Trainer
 
@@ -23,6 +24,11 @@ _HEAD = (
     "base = keras.Model(classifier.input, top.input)",
     "head = keras.Sequential([keras.Input(top.input.shape[1:]), top])",
 )
+_LOGGERS = {
+    "tensorboard": 'keras.callbacks.TensorBoard("tensorboard", write_graph=False)',
+    "csv": 'keras.callbacks.CSVLogger("epochs.csv")',
+}
+"""Keras's own loggers; a program has no others."""
 _QUIET = (
     "# Keras doesn't know the length of a validation pass, and warns at its end as if data had run out.",
     'warnings.filterwarnings("ignore", message="Your input ran out of data")',
@@ -60,7 +66,7 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
             "epochs=EPOCHS",
             f"steps_per_epoch={_steps(plan)}",
             *([f"validation_data=validation_dataset({base})"] if plan.evaluation else []),
-            *_callbacks(stage),
+            *_callbacks(stage, plan.spec.logger),
             "shuffle=False",
             "verbose=2",
         ),
@@ -77,11 +83,10 @@ def _seeded(plan: Plan) -> Lines:
     return ("tf.random.set_seed(SEED + 1)  # for shuffling; with 0, tf.data accepts no tensor as seed",)
 
 
-def _callbacks(stage: Trainer) -> Lines:
+def _callbacks(stage: Trainer, logger: Logger) -> Lines:
     callbacks = [] if stage.ema_momentum is None else ["keras.callbacks.SwapEMAWeights()"]
     callbacks += [] if stage.early_stopping.patience is None else [_stopping(stage.early_stopping)]
-    if stage.tensorboard:
-        callbacks.append('keras.callbacks.TensorBoard("tensorboard", write_graph=False)')
+    callbacks += [_LOGGERS[logger.name]] if logger.name in _LOGGERS else []
     return [f"callbacks={listed(*callbacks)}"] if callbacks else []
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from etlrun.eject.loops import drain, emulated, fit
 from etlrun.eject.text import call, function, mapping, path, quoted
 from etlrun.plan.plan import Plan, given_to_model
-from etlrun.stages.applications import undropped
+from etlrun.stages.applications import scaled_for_imagenet, undropped
 from etlrun.stages.flow import Feature
 from etlrun.stages.measure import NoProfile, Trace
 from etlrun.stages.model import Emulated, ImageModel, KerasApplication, MobileNetV2, Model
@@ -49,6 +49,7 @@ def image_model(stage: ImageModel, plan: Plan) -> Functions:
         *rescaled,
         base,
         *(cloned if stage.is_undropped else ()),
+        *(("base = scaled_for_imagenet(base)",) if stage.is_scaled_by_weights else ()),
         *(() if stage.trainable else ("base.trainable = False",)),
         *(() if stage.batch_norm_momentum is None else momentum),
         f"dense = keras.layers.Dense({_head(target)})",
@@ -56,7 +57,8 @@ def image_model(stage: ImageModel, plan: Plan) -> Functions:
     )
     what = "the probabilities of their classes" if target.is_class else flow.target
     made = function("model() -> keras.Model", f"Return a model from images to {what}.", *body)
-    return (*((inspect.getsource(undropped).rstrip(),) if stage.is_undropped else ()), made)
+    needed = ((undropped, stage.is_undropped), (scaled_for_imagenet, stage.is_scaled_by_weights))
+    return (*(inspect.getsource(used).rstrip() for used, is_used in needed if is_used), made)
 
 
 def _head(target: Feature) -> str:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import Losses
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import tf
 
 _SEED_STRIDE = 1_000_003
 """Larger than the number of passes of a run, so that runs with adjacent seeds share no pass."""
@@ -33,15 +37,28 @@ class Backbone:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Context:
-    """State of a pipeline.
+class Reading:
+    """What a pipeline reads, which together with its stages determines its examples.
 
     Attributes:
         source: The dataset.
         split: Examples to read.
         seed: Seed of the run.
-        losses: Examples lost to corrupt records.
         backbone: Frozen base for stages that need a model; None if there is none.
+    """
+
+    source: Source
+    split: Split
+    seed: int
+    backbone: Backbone | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context(Reading):
+    """State of a pipeline.
+
+    Attributes:
+        losses: Examples lost to corrupt records.
         pass_number: Number of this pass over the data, from 1: an integer or an int64 scalar. 0 outside of passes.
         skipped: Number of examples that an earlier process has read of this pass; None for a whole pass.
         passes_begun: The same for functions that outlive a pass; before a cache always 1, since it keeps the first.
@@ -49,10 +66,6 @@ class Context:
         traced: Functions of maps that have been traced, by stage.
     """
 
-    source: Source
-    split: Split
-    seed: int
-    backbone: Backbone | None = None
     pass_number: Any = 0
     skipped: Any = None
     losses: Losses = field(default_factory=Losses)

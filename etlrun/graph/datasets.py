@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
-
-import tensorflow as tf
-import tensorflow_datasets as tfds
+from typing import TYPE_CHECKING, Any, cast
 
 from etlrun.graph.context import Context
 from etlrun.graph.numbered import full_shuffle
@@ -26,6 +23,12 @@ from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, Step
 from etlrun.stages.turbo import Turbo, TurboAfterCache
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+else:
+    from etlrun.stages.lazy import tf, tfds
 
 
 def _decode(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor:

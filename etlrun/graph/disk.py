@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import tensorflow as tf
+from typing import TYPE_CHECKING, Any
 
 from etlrun.cache.keeper import READ, Keeper
 from etlrun.cache.parts import Column
 from etlrun.stages.flow import Flow
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import tf
 
 
 def decided(keeper: Keeper) -> tuple[tf.Tensor, tf.Tensor]:

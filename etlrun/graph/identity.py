@@ -6,30 +6,32 @@ The seed is a part if the shards are shuffled: nothing else that is random may c
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 from importlib import metadata
 from typing import Any
 
-import tensorflow as tf
-import tensorflow_datasets as tfds
+from packaging.version import Version
 
 from etlrun.cache.store import Identity
 from etlrun.graph.code import code_of
-from etlrun.graph.context import Context
+from etlrun.graph.context import Reading
 from etlrun.graph.datasets import DATASET_STAGES
 from etlrun.plan.plan import PlannedStage, values_of
 
 _FORMAT = 2
 """Version of the file format of caches."""
+_FRAMEWORKS = {"tensorflow": "tensorflow", "tensorflow-datasets": "tensorflow_datasets"}
+"""Modules of the packages that a run imports, but a key does not need to."""
 
 
-def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
+def identity(before: Sequence[PlannedStage], reading: Reading) -> Identity:
     """Return the identity of the output of the stages `before`: pairs of a name and a value.
 
     They describe dataset, files, stages, code and versions.
     """
-    source, dataset = context.source, context.source.dataset
+    source, dataset = reading.source, reading.source.dataset
     declared = dataset.examples.features
     pairs: Identity = [
         ["format", _FORMAT],
@@ -37,38 +39,49 @@ def identity(before: Sequence[PlannedStage], context: Context) -> Identity:
         *([f"dataset.features.{name}", [key, str(declared[name])]] for name, key in dataset.keys.items()),
         ["dataset.classes", source.num_classes],
     ]
-    values = values_of(before, shards=len(context.split.shards))
+    values = values_of(before, shards=len(reading.split.shards))
     pairs += [[name, _plain(value)] for name, value in values.items()]
-    if _is_shuffled(before, context):
-        pairs.append(["seed", context.seed])
+    if _is_shuffled(before, reading):
+        pairs.append(["seed", reading.seed])
     # A damaged record is skipped, although its checksum doesn't show the damage.
     whole = any(planned.stage.leaves_out for planned in before)
-    pairs += [[f"file {name}", held] for name, held in context.split.content.files(whole=whole)]
-    if context.backbone is not None:
-        pairs += context.backbone.identity
+    pairs += [[f"file {name}", held] for name, held in reading.split.content.files(whole=whole)]
+    if reading.backbone is not None:
+        pairs += reading.backbone.identity
     return [
         *pairs,
         ["kept", str(before[-1].gives)],
-        *_makers(before, context, is_random=_is_shuffled(before, context)),
+        *_makers(before, reading, is_random=_is_shuffled(before, reading)),
     ]
 
 
-def _is_shuffled(before: Sequence[PlannedStage], context: Context) -> bool:
-    return len(context.split.shards) > 1 and any(planned.is_random for planned in before)
+def _is_shuffled(before: Sequence[PlannedStage], reading: Reading) -> bool:
+    return len(reading.split.shards) > 1 and any(planned.is_random for planned in before)
 
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _makers(before: Sequence[PlannedStage], context: Context, *, is_random: bool) -> Identity:
+def _makers(before: Sequence[PlannedStage], reading: Reading, *, is_random: bool) -> Identity:
     """Return the code that makes the examples. TensorFlow is included only if it decodes, computes or shuffles."""
     stages = [inner.stage for outer in before for inner in (outer, *outer.steps)]
-    roots: list[Any] = [type(context.source).parser, *(context.backbone.makers if context.backbone is not None else ())]
+    roots: list[Any] = [type(reading.source).parser, *(reading.backbone.makers if reading.backbone is not None else ())]
     roots += [made for stage in stages for made in stage.makers]
     roots += [DATASET_STAGES[type(stage)] for stage in stages if stage.changes_data and type(stage) in DATASET_STAGES]
     code = [["python", "{}.{}".format(*sys.version_info)]]  # each compiles code differently
     code += [[f"code {module}", digest] for module, digest in code_of(roots).items()]
     packages = {package for stage in stages for package in stage.rests_on} | ({"tensorflow"} if is_random else set())
-    imported = {"tensorflow": tf.__version__, "tensorflow-datasets": tfds.__version__}
-    return [*code, *([package, imported.get(package) or metadata.version(package)] for package in sorted(packages))]
+    return [*code, *([package, _version(package)] for package in sorted(packages))]
+
+
+def _version(package: str) -> str:
+    """Return the version of a package; of an imported framework its own, since it may have been updated on disk."""
+    name = _FRAMEWORKS.get(package)
+    if name is None:
+        return metadata.version(package)
+    try:
+        found = sys.modules[name].__version__ if name in sys.modules else metadata.version(package)
+    except metadata.PackageNotFoundError:  # installed under another name, such as tensorflow-cpu
+        found = importlib.import_module(name).__version__
+    return Version(found).public  # as both spell it: 2.21.0-rc1 is 2.21.0rc1, and a vendor's 2.21.0+nv is 2.21.0

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
 from etlrun.graph.context import Context
 from etlrun.sources.base import Records
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.sources.labels import labels_of
 from etlrun.stages.load import AT_ONCE, FullShuffle
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import tf
 
 
 def in_random_order(count: Any, stage: FullShuffle, context: Context) -> tf.data.Dataset:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
-
-import tensorflow as tf
+from typing import TYPE_CHECKING, Any
 
 from etlrun.graph.context import Context
 from etlrun.graph.parallel import parallel_map
 from etlrun.stages.image import Decode
 from etlrun.stages.turbo import MODULES, Turbo
 from etlrun.system.errors import WorldError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import tf
 
 
 def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.Dataset:

@@ -69,6 +69,14 @@ class Loop:
         """Time spent neither in input wait nor in steps: callbacks, progress, Keras itself, digests."""
         return max(0.0, self.wall_s - self.start_s - self.fill_s - self.input_wait_s - sum(self.steps_s))
 
+    @property
+    def au(self) -> float | None:
+        """Accelerator utilization (AU), from 0 to 1: median step times steps, over `measured_s`; None if unknown."""
+        steps = self.warm_steps_s
+        if not steps or self.measured_s <= 0:
+            return None
+        return min(1.0, float(np.median(steps)) * len(steps) / self.measured_s)
+
     def split_fill(self, fill_s: float) -> None:
         """Count the part of the fill wait beyond `fill_s` as start-up."""
         self.start_s, self.fill_s = max(0.0, self.fill_s - fill_s), min(self.fill_s, fill_s)

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 
 from etlrun.stages import Stages
-from etlrun.stages.base import Stage, field_metadata
+from etlrun.stages.base import Stage, field_metadata, selected
 from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
-from etlrun.system.errors import did_you_mean
 
 _DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
+_MOVED = {"trainer.tensorboard": "choose logger=tensorboard to write TensorBoard logs"}
+"""Keys of older versions, with their remedies."""
 _ALIKE_HERE, _ALIKE_ELSEWHERE = 0.5, 0.7
 """Minimum similarity of a suggested name: in the block of the unknown key, and in other blocks."""
 
@@ -62,6 +62,8 @@ def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) ->
 
     A key with the same name is preferred to a similar one, and a key of the stages that `config` selects to others.
     """
+    if path in _MOVED:
+        return _MOVED[path]
     block, _, name = path.rpartition(".")
     if block != "transform" and isinstance(value, str) and value in stages.get(block, {}):
         return f"did you mean {block}={value}?"
@@ -75,17 +77,6 @@ def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) ->
         return f"choose {meant[0].needs}, which has it"
     texts = [f"`{key.path}`{f' with {key.needs}' if key.needs else ''}" for key in meant]
     return f"did you mean {' or '.join(dict.fromkeys(texts))}?"
-
-
-def hint_of_name(group: str, name: str, stages: Stages) -> str:
-    """Return a remedy for an option that `group` doesn't have: the field that takes `name`, or the closest option."""
-    for option, stage_type in stages[group].items():
-        for field, metadata in field_metadata(stage_type).items():
-            extras = [item.json_schema_extra for item in metadata if isinstance(item, FieldInfo)]
-            names = [extra.get("enum") for extra in extras if isinstance(extra, dict)]
-            if any(isinstance(listed, list) and name in listed for listed in names):
-                return f"set {group}={option} and {group}.{field}={name}"
-    return did_you_mean(name, stages[group])
 
 
 def _alike(name: str, block: str, value: object, known: Sequence[Known]) -> list[Known]:
@@ -113,7 +104,7 @@ def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
             yield from (dataclasses.replace(key, needs=f"dataset={option}") for key in _fields("dataset", other)[1:])
     for group in (group for group in stages if group != "transform"):
         block = config.get(group)
-        chosen = block.get("name") if isinstance(block, Mapping) else None
+        chosen = selected(stages[group], block.get("name")) if isinstance(block, Mapping) else None
         yield Known(group, None)
         for name, stage_type in stages[group].items():
             needs = "" if name == chosen else f"{group}={name}"

@@ -102,6 +102,7 @@ def sections(spec: RunSpec) -> Iterator[Stage]:
         yield spec.fit.early_stopping
         yield spec.fit.schedule
     yield spec.profile
+    yield spec.logger
     yield spec.measure
 
 

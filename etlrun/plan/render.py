@@ -93,6 +93,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         },
         "trainer": {"stage": trainer.path, "parameters": _values(trainer), **nested},
         "profile": {"stage": plan.spec.profile.path, "parameters": _values(plan.spec.profile)},
+        "logger": {"stage": plan.spec.logger.path, "parameters": _values(plan.spec.logger)},
         "measure": _values(plan.spec.measure),
         "remarks": list(plan.remarks),
     }

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from etlrun.plan.spec import GROUPS
 from etlrun.stages import UNUSABLE, Stages
-from etlrun.stages.base import Expected, Kind, Stage, field_metadata
+from etlrun.stages.base import Expected, Kind, Stage, field_metadata, names_of
 from etlrun.stages.cache import POINTS
 from etlrun.stages.dataset import SOURCES, TfdsDataset
 from etlrun.stages.load import Load
@@ -124,7 +124,7 @@ def _step(name: str) -> str:
 
 def _names(options: Mapping[str, type[Stage]]) -> Node:
     described = "\n".join(f"- {name}: {_summary(stage)}" for name, stage in options.items())
-    return {"description": described, **_open({"enum": [*options]})}
+    return {"description": described, **_open({"enum": names_of(options)})}
 
 
 def _chosen(options: Mapping[str, type[Stage]], name: Node) -> Node:
@@ -139,15 +139,15 @@ def _chosen(options: Mapping[str, type[Stage]], name: Node) -> Node:
         "properties": {**every, "name": name},
         "additionalProperties": False,
         "allOf": [
-            {"if": _has_name(option, [*options]), "then": {"properties": _only(stage, every)}}
+            {"if": _has_name(stage.names or (option,), [*options]), "then": {"properties": _only(stage, every)}}
             for option, stage in options.items()
         ],
     }
 
 
-def _has_name(option: str, options: Sequence[str]) -> Node:
+def _has_name(names: Sequence[str], options: Sequence[str]) -> Node:
     other: Node = {"not": {"anyOf": [{"enum": [*options]}, _ref(REFERENCE)]}}
-    return {"properties": {"name": {"const": option} if option else other}, "required": ["name"]}
+    return {"properties": {"name": other if names == ("",) else {"enum": [*names]}}, "required": ["name"]}
 
 
 def _only(stage: type[Stage], every: Mapping[str, Node]) -> dict[str, Any]:

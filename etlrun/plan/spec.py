@@ -16,14 +16,16 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from etlrun.plan.hints import hint, hint_of_name
+from etlrun.plan.hints import hint
+from etlrun.plan.older import of_today
 from etlrun.plan.unused import Unused, unused, without
 from etlrun.stages import UNUSABLE, Stages
-from etlrun.stages.base import Stage, expectation, field_metadata
+from etlrun.stages.base import Stage, expectation, field_metadata, names_of, selected
 from etlrun.stages.cache import Cache
 from etlrun.stages.dataset import Dataset, dataset_type
 from etlrun.stages.extract import Extract
 from etlrun.stages.load import Load
+from etlrun.stages.logger import Logger
 from etlrun.stages.measure import Measure, NoProfile, Trace
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.step import Map
@@ -34,8 +36,7 @@ from etlrun.system.errors import ConfigError, Fault, did_you_mean, printable
 StageT = TypeVar("StageT", bound=Stage)
 
 _ABSENT = object()
-
-GROUPS = ("dataset", "extract", "transform", "cache", "load", "model", "trainer", "profile", "measure")
+GROUPS = ("dataset", "extract", "transform", "cache", "load", "model", "trainer", "profile", "logger", "measure")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,7 @@ class RunSpec:
         model: The model to train.
         trainer: How the model is trained.
         profile: The steps to profile.
+        logger: Where the figures are written beside the run's folder.
         measure: Optional measurements.
         unused: Values for options that are not selected; they have no effect.
     """
@@ -65,6 +67,7 @@ class RunSpec:
     model: ImageModel | Emulated
     trainer: Trainer | Drain
     profile: NoProfile | Trace
+    logger: Logger
     measure: Measure
     unused: tuple[Unused, ...] = field(default=(), compare=False)
 
@@ -83,6 +86,7 @@ def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
     """Return the `RunSpec` of a composed config; raise `ConfigError` with all its faults."""
     if UNUSABLE:
         raise ConfigError(list(UNUSABLE))
+    config = of_today(config)
     idle = tuple(unused(config, stages))
     parser = _Parser(without(copy.deepcopy(dict(config)), idle) if idle else config, stages)
     spec = parser.run()
@@ -95,7 +99,7 @@ def parse_sweep(block: object) -> Sweep:
     """Return the `sweep` group of a composed config, which no run contains; raise `ConfigError` with its faults."""
     parser = _Parser({"sweep": block}, {})
     sweep = parser.stage("sweep", parser.group("sweep"), Sweep)
-    if parser.faults or sweep is None:
+    if sweep is None or parser.faults:
         raise ConfigError(parser.faults)
     return sweep
 
@@ -116,15 +120,12 @@ class _Parser:
         train, evaluation = self.transform(groups["transform"])
         cache = self.named("cache", groups["cache"])
         load = self.stage("load", groups["load"], Load)
-        model = self.named("model", groups["model"])
-        trainer = self.named("trainer", groups["trainer"])
-        profile = self.named("profile", groups["profile"])
-        measure = self.stage("measure", groups["measure"], Measure)
-        parts = (dataset, extract, train, evaluation, cache, load, model, trainer, profile, measure)
+        others = [self.named(name, groups[name]) for name in ("model", "trainer", "profile", "logger")]
+        others.append(self.stage("measure", groups["measure"], Measure))
+        parts = (dataset, extract, train, evaluation, cache, load, *others)
         if self.faults or any(part is None for part in parts):
             return None
-        fields = (field.name for field in dataclasses.fields(RunSpec) if field.name != "unused")
-        return RunSpec(**dict(zip(fields, parts, strict=True)))
+        return RunSpec(**dict(zip([field.name for field in dataclasses.fields(RunSpec)][:-1], parts, strict=True)))
 
     def add(self, where: str, found: object, expected: str, remedy: str = "", *, is_rule: bool = False) -> None:
         self.faults.append(Fault(where=where, found=str(found), expected=expected, remedy=remedy, is_rule=is_rule))
@@ -151,14 +152,14 @@ class _Parser:
         """Return the stage that the `name` of a group selects; None if there is a fault."""
         if block is None:
             return None
-        name, known = block.pop("name", None), self.stages[group]
-        stage_type = known.get(name) if isinstance(name, str) else None
-        if stage_type is None:
-            self.add(
-                f"{group}.name", show(name), f"one of {', '.join(known)}", hint_of_name(group, str(name), self.stages)
-            )
+        name, options = block.get("name"), self.stages[group]
+        chosen, known = selected(options, name), names_of(options)
+        if chosen is None:
+            self.add(f"{group}.name", show(name), f"one of {', '.join(known)}", did_you_mean(str(name), known))
             return None
-        return self.stage(group, block, stage_type)
+        if not options[chosen].names:
+            del block["name"]
+        return self.stage(group, block, options[chosen])
 
     def stage(self, path: str, block: Mapping[str, Any] | None, stage_type: type[StageT]) -> StageT | None:
         if block is None:
@@ -235,13 +236,12 @@ class _Parser:
         return [name for name in listed if isinstance(name, str) and name in known]
 
     def step(self, name: str, block: object, step_type: type[Stage]) -> Any:
-        if block is not None and not isinstance(block, Mapping):
-            self.add(f"transform.{name}", show(block), "a mapping of the step's parameters")
-            return None
-        return self.stage(f"transform.{name}", block or {}, step_type)
+        if block is None or isinstance(block, Mapping):
+            return self.stage(f"transform.{name}", block or {}, step_type)
+        return self.add(f"transform.{name}", show(block), "a mapping of the step's parameters")
 
 
-@cache  # to make one takes longer than to use it
+@cache  # making one takes longer than using it
 def _adapter(stage_type: Any) -> TypeAdapter[Any]:
     return TypeAdapter(stage_type)
 
@@ -256,7 +256,7 @@ def _has_half_a_character(value: object) -> bool:
 
 
 def _nothing(value: object) -> dict[str, None]:
-    """Return a value that no parameter accepts, in place of one that only YAML has, such as bytes."""
+    """Return a value that no parameter accepts, for one that only YAML has, such as bytes."""
     return {type(value).__name__: None}
 
 

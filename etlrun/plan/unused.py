@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from etlrun.stages import Stages
-from etlrun.stages.base import Stage, field_metadata
+from etlrun.stages.base import Stage, field_metadata, selected
 from etlrun.system.errors import Fault
 
 TRANSFORM = "transform"
@@ -78,9 +78,10 @@ def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _of_options(group: str, block: Mapping[str, Any], options: Mapping[str, type[Stage]]) -> Iterator[Unused]:
-    chosen = options.get(str(block.get("name")))
-    if chosen is None:
+    option = selected(options, block.get("name"))
+    if option is None:
         return
+    chosen = options[option]
     known = tuple(field_metadata(chosen))
     for name, item in block.items():
         for key, value in leaves(str(name), item) if name != "name" and name not in known else ():

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,16 @@ from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
 
 EVENTS, CONFIG, REPORT, PAGE, PLAN = "events.jsonl", "config.yaml", "report.md", "report.html", "plan.json"
+LOG = "log.json"
 MODEL = "model.keras"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Read the composed config of a run; `OSError` if there is none."""
     config: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
+    trainer = config.get("trainer") if isinstance(config, dict) else None
+    if isinstance(trainer, dict) and trainer.get("tensorboard") is True:  # of a version without the group `logger`
+        config |= {"trainer": {**trainer, "tensorboard": False}, "logger": {"name": "tensorboard"}}
     return config
 
 
@@ -47,6 +51,7 @@ def unwritable(folder: Path, error: OSError) -> UnwritableError:
     )
 
 
+_EPOCH = "epoch"
 _BLOCK = 512
 """Unit of `st_blocks`, in bytes."""
 
@@ -58,12 +63,14 @@ class Record:
         folder: Folder of the run.
         summary: Content of `summary.json`.
         refusal: Last error of the system on writing into the folder; None without one.
+        listeners: Called with the kind of each event, after the summary has what belongs to it.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.summary = read_summary(folder) or Summary(status=RUNNING, overrides=[])
         self.refusal: OSError | None = None
+        self.listeners: list[Callable[[str], None]] = []
         self._start = time.perf_counter()
         self._lock = threading.RLock()  # TensorFlow's threads write, too
 
@@ -100,6 +107,8 @@ class Record:
         line = {"event": kind, "elapsed_s": round(self.elapsed_s(), 3), **finite(details)}
         with self._lock, self.writing(), (self.folder / EVENTS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+        for listener in self.listeners if kind != _EPOCH else ():
+            listener(kind)
 
     def update(self, **values: Any) -> None:
         """Set values of the summary and write it."""
@@ -143,7 +152,7 @@ class Record:
 
         `values` of the summary are set with them.
         """
-        self.event("epoch", **epoch.written)
+        self.event(_EPOCH, **epoch.written)
         epochs = [*self.summary.epochs, epoch if epoch.ended_s else epoch.with_values(ended_s=time.time())]
         self.update(
             epochs=epochs,
@@ -152,3 +161,5 @@ class Record:
             wall_s=self.elapsed_s(),
             **values,
         )
+        for listener in self.listeners:
+            listener(_EPOCH)

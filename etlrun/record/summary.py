@@ -56,6 +56,11 @@ class Epoch(Part):
     """95th percentile of the input wait per step, in milliseconds."""
     digest_s: float = 0.0
     """Seconds that hashing for `measure.digest` delayed the steps."""
+    au: float | None = None
+    """Accelerator utilization (AU) of the training: steps at their median duration over the time of the epoch, without
+    those that may compile; null if unknown."""
+    learning_rate: float | None = None
+    """Learning rate after the last step of the epoch."""
     validation_s: float | None = None
     """Seconds of the validation."""
     validation_startup_s: float | None = None

@@ -10,7 +10,7 @@ from typing import Literal
 
 from etlrun.record.locks import LOCK
 from etlrun.record.page import EVALUATIONS, THUMBNAILS
-from etlrun.record.record import CONFIG, EVENTS, MODEL, PAGE, PLAN, REPORT
+from etlrun.record.record import CONFIG, EVENTS, LOG, MODEL, PAGE, PLAN, REPORT
 from etlrun.record.summary import SUMMARY
 from etlrun.run.checkpoint import CHECKPOINTS
 from etlrun.sweep.hparams import FOLDER
@@ -22,7 +22,7 @@ Kind = Literal["run", "sweep", "removed"]
 _OWN = {
     "run": (
         CONFIG, "plan.txt", PLAN, EVENTS, SUMMARY, REPORT, PAGE, THUMBNAILS, MODEL, CHECKPOINTS, LOCK, FOLDER,
-        "output.txt", "traceback.txt", "tensorboard", "profile", ".hydra", EVALUATIONS,
+        "output.txt", "traceback.txt", "tensorboard", "csv", "wandb", LOG, "profile", ".hydra", EVALUATIONS,
     ),
     "sweep": (
         SWEEP, CONFIGS, LOCK, ATTEMPTS, "results.json", "results.csv", PAGE, REPORT, ".submitit",

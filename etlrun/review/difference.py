@@ -16,7 +16,7 @@ from etlrun.stages.extract import Shards
 from etlrun.stages.load import Batch, Load, Shuffle
 
 PIPELINES = ("train", "validation")
-_BY_NAME = (("extract", ORDER), ("cache", SPEED), ("model", TRAINING), ("trainer", TRAINING), ("profile", SPEED))
+_BY_NAME = {"extract": ORDER, "cache": SPEED, "model": TRAINING, "trainer": TRAINING, "profile": SPEED, "logger": SPEED}
 """Groups that select a stage by name, with the kind of change that another selection makes."""
 _ABSENT, _CACHE = object(), "the cache"
 _SINCE_OF_TRAINING_ALONE = {
@@ -123,9 +123,10 @@ def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
         was = before.get(path, (_ABSENT, kind))[0]
         if was is not _ABSENT and was != value:
             yield _difference(path, was, value, kind)
-    for group, kind in _BY_NAME:
-        names = [getattr(spec, group).path.split(".")[1] for spec in (old, new)]
-        if names[0] != names[1]:
+    for group, kind in _BY_NAME.items():
+        stages = [getattr(spec, group) for spec in (old, new)]
+        if stages[0].path != stages[1].path:
+            names = [stage.name if stage.names else stage.path.split(".")[1] for stage in stages]
             is_lossy = group == "cache" and old.cache.quality != new.cache.quality
             is_order = group == "cache" and keeps_file_order(old) != keeps_file_order(new)
             changes = DATA if is_lossy else ORDER if is_order else kind
@@ -163,7 +164,7 @@ def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, Kind]]:
     blocks += [("cache", spec.cache)] if spec.cache.keeps else []
     blocks += [("load", spec.load), ("model", spec.model), ("trainer", spec.trainer)]
     blocks += [(of.path, of) for of in (spec.fit.early_stopping, spec.fit.schedule)] if spec.fit is not None else []
-    blocks += [("profile", spec.profile), ("measure", spec.measure)]
+    blocks += [(name, getattr(spec, name)) for name in ("profile", "logger", "measure")]
     return {
         f"{path}.{parameter.name}": (parameter.value, parameter.kind)
         for path, stage in blocks
@@ -232,7 +233,7 @@ def _reported_otherwise(old: RunSpec, new: RunSpec) -> set[str]:
     """Return the keys whose differences are reported as other stages."""
     names = ["steps"] if None in (old.dataset.eval_split, new.dataset.eval_split) else ["steps", "eval_steps"]
     lists = {f"{new.transform.block}.{name}" for name in names}
-    return {f"{group}.name" for group, _ in _BY_NAME} | lists
+    return {f"{group}.name" for group in _BY_NAME} | lists
 
 
 def _uncounted(old: Mapping[str, Any], new: Mapping[str, Any], reported: set[str]) -> Iterator[Difference]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import os
 import platform
 import sys
@@ -51,7 +50,7 @@ def prepare(fit: Trainer | None) -> Iterator[Backend]:
     """Import the backend and set the device and the precision of `fit`; None uses the CPU only.
 
     Raises:
-        WorldError: A GPU or TensorBoard logs are requested, and there is no GPU or no package for it.
+        WorldError: A GPU is requested, and there is none.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # otherwise TensorFlow allocates all memory of a GPU
@@ -71,13 +70,6 @@ def prepare(fit: Trainer | None) -> Iterator[Backend]:
     if device == "gpu" and not found:
         raise _no_gpu(name, listed)
     unseen = _unseen(name, listed) if device == "auto" and not found else ""
-    if fit and fit.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise WorldError(
-            where=fit.key("tensorboard"),
-            found="no package tensorboard",
-            expected="the package that writes the logs, since trainer.tensorboard=true",
-            remedy="pip install 'etlrun[tensorboard]', or set trainer.tensorboard=false",
-        )
     policy = keras.config.dtype_policy()
     if fit and fit.mixed_precision is not None:
         keras.config.set_dtype_policy(fit.mixed_precision)
@@ -110,6 +102,11 @@ def accelerators() -> list[str]:
     """Return the names of the GPUs that Keras's backend can use; a model computes on the first."""
     import keras
 
+    if keras.backend.backend() == "torch":  # of which Keras lists no devices
+        import torch
+
+        is_cpu = os.environ.get("KERAS_TORCH_DEVICE", "").startswith("cpu")
+        return [] if is_cpu else [torch.cuda.get_device_name(of) for of in range(torch.cuda.device_count())]
     try:
         found = [str(device) for device in keras.distribution.list_devices("gpu")]
     except RuntimeError:  # raised by JAX if there is none

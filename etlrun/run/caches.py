@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from rich.console import Console
 
-from etlrun.cache.keeper import Keeper, Kept
-from etlrun.cache.store import Store, folder_of
+from etlrun.cache.store import folder_of
 from etlrun.graph.build import Pipeline
-from etlrun.graph.context import Context
-from etlrun.graph.disk import columns
 from etlrun.graph.forecast import fits
-from etlrun.graph.identity import identity
-from etlrun.plan.plan import Plan, at_cache
+from etlrun.plan.plan import Plan
 from etlrun.record.record import Record
 
 
@@ -23,32 +18,6 @@ def note(record: Record, text: str) -> None:
     Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
     record.event("cache", text=text)
     record.remark(f"{text[0].upper()}{text[1:]}.")
-
-
-def keepers_of(
-    plan: Plan, contexts: Mapping[str, Context], made_by: dict[str, Any], say: Callable[[str], None]
-) -> dict[str, Keeper]:
-    """Return the keepers of the disk caches, by pipeline; they are neither opened nor claimed."""
-    cache, keepers = plan.spec.cache, {}
-    if not cache.outlives_run:
-        return {}
-    for name, context in contexts.items():
-        before, _, _ = at_cache(plan.pipelines[name])
-        kept = Kept(
-            identity=identity(before, context),
-            columns=columns(before[-1].gives),
-            made_by={**made_by, "dataset": context.source.full_name, "split": context.split.name},
-        )
-        count = None if plan.spec.dataset.on_corrupt == "skip" else context.split.num_examples
-        keepers[name] = Keeper(
-            Store(cache.dir),
-            kept,
-            count=count,
-            changed=context.split.content.changed,
-            waits=cache.when_busy == "wait",
-            say=say,
-        )
-    return keepers
 
 
 def open_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline]) -> None:

@@ -184,6 +184,8 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             Epoch(
                 epoch=epoch + 1,
                 **described,
+                au=loop.au,
+                **self._learning_rate(),
                 resumed_steps=self.train.resumed_batches,
                 validation_s=validation.wall_s,
                 validation_startup_s=validation.startup_s,
@@ -202,6 +204,11 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         ]
         self.console.print("  ".join(parts), highlight=False, soft_wrap=True)
         self.train.resumed_batches = 0
+
+    def _learning_rate(self) -> dict[str, float]:
+        if not self.assessment.work.plan.spec.model.learns:
+            return {}
+        return {"learning_rate": float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))}
 
     def _digests(self) -> dict[str, str]:
         found = {"digest": self.train.digest, "validation_digest": self.validation.digest if self.validation else None}

@@ -5,14 +5,13 @@ plan --pipelines--> batches --Model.fit--> epochs --Assessment--> events.jsonl, 
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from etlrun.cache.keeper import Keeper
+from etlrun.graph.context import Backbone
 from etlrun.measure.assessment import Assessment
 from etlrun.measure.watched import Watched
 from etlrun.measure.work import Work
@@ -23,13 +22,12 @@ from etlrun.record.record import MODEL, Record
 from etlrun.record.summary import Epoch, read_summary
 from etlrun.run import model as models
 from etlrun.run.backend import peak_gpu_bytes
-from etlrun.run.caches import keepers_of
 from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, copy, save
 from etlrun.run.checkpoint import BEST, CHECKPOINTS, PreviousRun
 from etlrun.run.floor import floor, without_end_warnings
 from etlrun.run.objective import objective
 from etlrun.run.optimizer import finish
-from etlrun.run.session import at_work, batches_in_pass, contexts_of, opened, prepared, steps_of_run
+from etlrun.run.session import at_work, batches_in_pass, opened, prepared, steps_of_run
 from etlrun.run.state import State
 from etlrun.run.steps import Continuation, StepCheckpoint
 from etlrun.sources.base import Source
@@ -62,16 +60,10 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
         assessment.conclude(floor(model, work, assessment))
 
 
-def keepers(plan: Plan) -> dict[str, Keeper]:
-    """Return the keepers of the disk caches that a run of `plan` would use; creates neither data nor caches."""
-    spec = plan.spec
-    as_it_is = spec.dataset.as_it_is()
-    source = opened(dataclasses.replace(plan, spec=dataclasses.replace(spec, dataset=as_it_is)))
-    backbone = None
-    if reads_features(plan) and spec.fit is not None:
-        backbone = models.backbone(whole_model(plan, source, None, spec.fit))
-    contexts = contexts_of(plan, source, with_validation=spec.fit is not None, backbone=backbone)
-    return keepers_of(plan, contexts, {}, lambda _: None)
+def opened_with_base(plan: Plan, trainer: Trainer) -> tuple[Source, Backbone]:
+    """Open the dataset, and return it with the frozen base of the model that a run of `plan` would start with."""
+    source = opened(plan)
+    return source, models.backbone(whole_model(plan, source, None, trainer))
 
 
 def _profile_fits(work: Work, trainer: Trainer) -> None:
@@ -231,8 +223,6 @@ def _callbacks(
         callbacks.append(keras.callbacks.SwapEMAWeights())
     if trainer.early_stopping.patience is not None:
         callbacks.append(EarlyStopping(trainer.early_stopping, done))
-    if trainer.tensorboard:
-        callbacks.append(keras.callbacks.TensorBoard(record.folder / "tensorboard", write_graph=False))
     if windows:
         callbacks.append(Profiler(windows, str(record.folder / "profile"), sum(epoch.steps for epoch in done)))
     if trainer.checkpoint_every_steps is not None:

@@ -22,7 +22,7 @@ from etlrun.graph.context import Backbone
 from etlrun.run.backend import accelerators
 from etlrun.run.objective import objective
 from etlrun.run.optimizer import optimizer
-from etlrun.stages.applications import undropped
+from etlrun.stages.applications import scaled_for_imagenet, undropped
 from etlrun.stages.flow import Flow
 from etlrun.stages.model import Backbone as BackboneStage
 from etlrun.stages.model import Emulated, ImageModel
@@ -61,6 +61,8 @@ def build(
         weights = base.get_weights()
         base = keras.models.clone_model(base, clone_function=undropped)
         base.set_weights(weights)
+    if stage.is_scaled_by_weights:
+        base = scaled_for_imagenet(base)
     base.trainable = stage.trainable
     if stage.batch_norm_momentum is not None:
         for layer in base.layers:

@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,14 +28,15 @@ from etlrun.record.record import Record
 from etlrun.run import checkpoint
 from etlrun.run.backend import Backend
 from etlrun.run.interrupts import interrupts
+from etlrun.run.loggers.log import Log
 from etlrun.sources.on_disk import examples_by_class, read_bytes
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.balance import note_of_classes
-from etlrun.system.errors import EtlrunError, Fault, headline, of_system
+from etlrun.system.errors import INTERRUPTED, EtlrunError, Fault, headline, of_system
 from etlrun.system.files import write_atomically
 from etlrun.system.machine import rounded
 
-OK, FAILED, TOO_SLOW, INTERRUPTED = 0, 1, 3, 130
+OK, FAILED, TOO_SLOW = 0, 1, 3
 TRACEBACK = "traceback.txt"
 
 
@@ -71,9 +72,14 @@ def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> i
 
 
 def _run(record: Record, stages: Stages, planned: Plan | None) -> int:
+    with closing(Log(record)) as log:
+        return _reported_run(record, stages, planned, log)
+
+
+def _reported_run(record: Record, stages: Stages, planned: Plan | None, log: Log) -> int:
     try:
         with interrupts():
-            _work(record, stages, planned or plan(parse(records.read_config(record.folder), stages)))
+            _work(record, stages, planned or plan(parse(records.read_config(record.folder), stages)), log)
     except KeyboardInterrupt:
         _end_early(record, statuses.INTERRUPTED, _fault("the run", "an interrupt", "the end of the training"))
         _say_interrupted(record)
@@ -121,7 +127,7 @@ def settle(folder: Path, status: int) -> None:
     page.write(folder)
 
 
-def _work(record: Record, stages: Stages, planned: Plan) -> None:
+def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
     spec = planned.spec
     record.update(au_min=spec.measure.au_min)
     record.event("planned", fingerprint=planned.fingerprint)
@@ -133,6 +139,7 @@ def _work(record: Record, stages: Stages, planned: Plan) -> None:
     previous = checkpoint.previous_run(planned, stages)
     if previous is not None:
         record.update(resumed_from=str(previous.folder))
+    log.open(planned, previous.folder if previous is not None else None)
 
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 

@@ -18,8 +18,9 @@ from etlrun.measure.work import Work
 from etlrun.plan.plan import Plan, stage_of
 from etlrun.record.record import Record
 from etlrun.run.backend import seed_all
-from etlrun.run.caches import describe_caches, keepers_of, note, open_caches
+from etlrun.run.caches import describe_caches, note, open_caches
 from etlrun.run.checkpoint import PreviousRun, has_read_the_same
+from etlrun.run.keepers import keepers_of, readings_of
 from etlrun.sources.base import Source
 from etlrun.sources.corrupt import corrupt_records, raise_cause
 from etlrun.sources.labels import counts_of
@@ -73,8 +74,8 @@ def prepared(
     keepers = keepers_of(plan, contexts, made_by, partial(note, record))
     pipelines = {name: Pipeline(plan.pipelines[name], context, keepers.get(name)) for name, context in contexts.items()}
     open_caches(plan, record, pipelines)
-    record.event("dataset", **data)
     record.update(dataset={**data, "digest": digests, "classes": source.class_names and list(source.class_names)})
+    record.event("dataset", **data)
     watches = {name: Watch(with_digest=plan.spec.measure.digest) for name in pipelines}
     return Work(plan=plan, record=record, pipelines=pipelines, watches=watches)
 
@@ -83,13 +84,8 @@ def contexts_of(
     plan: Plan, source: Source, *, with_validation: bool = True, backbone: Backbone | None = None
 ) -> dict[str, Context]:
     """Return the context of each pipeline: `train` and, if there is validation, `validation`."""
-    dataset = plan.spec.dataset
-    names = ["train", "validation"] if with_validation and dataset.eval_split is not None else ["train"]
-    splits = {name: source.split(dataset.split_of(name) or "", dataset.key_of(name)) for name in names}
-    return {
-        name: Context(source=source, split=split, seed=plan.spec.trainer.seed, backbone=backbone)
-        for name, split in splits.items()
-    }
+    readings = readings_of(plan, source, with_validation=with_validation, backbone=backbone)
+    return {name: Context(**vars(reading)) for name, reading in readings.items()}
 
 
 def _described(source: Source, contexts: Mapping[str, Context]) -> dict[str, Any]:

@@ -9,18 +9,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from etlrun.sources.content import Content, Shard
 from etlrun.sources.numbered import Numbered
 from etlrun.stages.dataset import Dataset, Declared
 from etlrun.system.errors import WorldError, did_you_mean
 
-Example = dict[str, tf.Tensor]
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import tf
+
+Example: TypeAlias = "dict[str, tf.Tensor]"
 _AT_ONCE = 1024
 """Records that are parsed at once."""
 

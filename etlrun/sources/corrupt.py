@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import tensorflow as tf
+from typing import TYPE_CHECKING
 
 from etlrun.sources.base import Source, Split
 from etlrun.sources.content import Shard
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.image import Decode
 from etlrun.system.errors import WorldError, headline, printable
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import tf
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow_datasets as tfds
 
 from etlrun.stages.dataset import IMAGE, LABEL, TfdsDataset
 from etlrun.stages.flow import ITEM_BYTES, Feature
 from etlrun.system.errors import WorldError, did_you_mean
+
+if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
+else:
+    from etlrun.stages.lazy import tfds
 
 _KEYS = {IMAGE: TfdsDataset.key("image_key"), LABEL: TfdsDataset.key("label_key")}
 """Config keys of the features with default names."""

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
@@ -25,6 +24,11 @@ from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL, Folder
 from etlrun.system.errors import WorldError, printable
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import tf
 
 _LONGEST = 1 << 20
 _NAMED = 5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
 
@@ -32,13 +34,17 @@ def files_of(dataset: TFRecords) -> dict[str, dict[str, int]]:
                 )
             )
             continue
-        found[split] = {}
-        for path in paths:
-            count = _count(path, faults)
-            found[split][path] = count
+        found[split] = _counts(paths, faults)
     if faults:
         raise EtlrunError(faults)
     return found
+
+
+def _counts(paths: Sequence[str], faults: list[Fault]) -> dict[str, int]:
+    """Return the number of records of each file; those of files that were read before are looked up at once."""
+    with contextlib.suppress(OSError):  # of which file, `_count` finds out
+        known({path: stamp_of(path) for path in paths}, framing)
+    return {path: _count(path, faults) for path in paths}
 
 
 def _count(path: str, faults: list[Fault]) -> int:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import corrupt_records
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import tf
 
 
 def labels_of(source: Source, split: Split, *, by_number: bool) -> npt.NDArray[np.int64]:

@@ -64,7 +64,7 @@ def examples_by_class(_dataset: Dataset, _split: str) -> dict[str, int] | None:
 
 @examples_by_class.register
 def _(dataset: TfdsDataset, split: str) -> dict[str, int] | None:
-    home = _home(dataset)
+    home = home_of(dataset)
     if home is None or dataset.keys[dataset.examples.target] != LABEL:
         return None
     known, sizes = _read(home / "metadata.json").get(CLASSES, {}), _sizes(dataset)
@@ -93,7 +93,7 @@ def _sizes(dataset: Dataset) -> dict[str, tuple[int, int]]:
 
 @_sizes.register
 def _(dataset: TfdsDataset) -> dict[str, tuple[int, int]]:
-    home = _home(dataset)
+    home = home_of(dataset)
     entries = [] if home is None else _read(home / "dataset_info.json").get("splits", [])
     return {
         entry["name"]: (sum(map(int, entry.get("shardLengths", []))), int(entry.get("numBytes", 0)))
@@ -125,7 +125,7 @@ def _bytes_of(paths: Iterable[str]) -> int:
     return sum(os.stat(path).st_size for path in paths)  # noqa: PTH116 - of many files
 
 
-def _home(dataset: TfdsDataset) -> Path | None:
+def home_of(dataset: TfdsDataset) -> Path | None:
     """Return the folder of the newest version that matches; None if there is none."""
     home = dataset.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     folder = Path(home).expanduser() / dataset.name

@@ -8,10 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import requests
-import tensorflow_datasets as tfds
 from rich.console import Console
-from tensorflow_datasets.core.download.util import DownloadError
 
 from etlrun.stages.dataset import SAMPLE_NAME, TfdsDataset
 from etlrun.system.errors import WorldError
@@ -56,6 +53,10 @@ def is_prepared(builder: Any) -> bool:
 
 
 def _write(builder: Any, dataset: TfdsDataset) -> None:
+    import requests  # imported here, since few runs prepare a dataset
+    import tensorflow_datasets as tfds
+    from tensorflow_datasets.core.download.util import DownloadError
+
     settings: dict[str, Any] = {"num_shards": SAMPLE_SHARDS} if dataset.name == SAMPLE_NAME else {}
     Console(stderr=True).print(f"preparing {builder.info.full_name} in {builder.data_dir}", highlight=False)
     try:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import tensorflow as tf
-import tensorflow_datasets as tfds
+from typing import TYPE_CHECKING, Any
 
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
 from etlrun.sources.content import Shard
 from etlrun.sources.features import checked
+from etlrun.sources.on_disk import home_of
 from etlrun.sources.prepare import is_prepared, prepare
 from etlrun.stages.base import is_remote
 from etlrun.stages.dataset import SAMPLE_NAME, TfdsDataset
 from etlrun.system.errors import WorldError, did_you_mean, headline
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+else:
+    from etlrun.stages.lazy import tf, tfds
 
 
 class TfdsSource(Source):
@@ -74,8 +78,6 @@ class TfdsSource(Source):
 
 def open_builder(dataset: TfdsDataset) -> Any:
     """Return TFDS's builder of `dataset`; raise `WorldError` if there is none."""
-    if dataset.name == SAMPLE_NAME:
-        import etlrun.sources.sample.builder  # noqa: F401 - registers the dataset with TFDS
     name = f"{dataset.name}:{dataset.version}" if dataset.version else dataset.name
     data_dir = str(Path(dataset.data_dir).expanduser()) if dataset.data_dir else None
     if data_dir is None and is_remote(str(tfds.core.constants.DATA_DIR)):
@@ -86,7 +88,7 @@ def open_builder(dataset: TfdsDataset) -> Any:
             remedy="mount it or copy it here, and set dataset.data_dir to the folder",
         )
     try:
-        return tfds.builder(name, data_dir=data_dir)
+        return _found(dataset, name, data_dir)
     except (tfds.core.DatasetNotFoundError, AssertionError, ValueError) as error:
         known, check = (
             tfds.list_builders(with_community_datasets=False),
@@ -98,3 +100,18 @@ def open_builder(dataset: TfdsDataset) -> Any:
             expected="a dataset known to TFDS, or its files in dataset.data_dir",
             remedy=did_you_mean(dataset.name, known, "{}", otherwise=f"check {check}"),
         ) from error
+
+
+def _found(dataset: TfdsDataset, name: str, data_dir: str | None) -> Any:
+    """Return what `tfds.builder` returns, without importing the code of all datasets where it isn't needed.
+
+    If a config names a version, TFDS prefers files to code, too: those of the newest version that matches.
+    """
+    home = home_of(dataset) if dataset.version not in (None, "experimental_latest") else None
+    if home is not None and (home / "features.json").is_file():
+        return tfds.builder_from_directory(home)
+    if dataset.name == SAMPLE_NAME:
+        from etlrun.sources.sample.builder import EtlrunSample  # derived from a class of TFDS
+
+        return EtlrunSample(data_dir=data_dir, version=dataset.version)
+    return tfds.builder(name, data_dir=data_dir)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import tensorflow as tf
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
 from etlrun.sources.content import Shard
 from etlrun.sources.globbed import files_of
+from etlrun.sources.numbered import Numbered
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import TFRecords
 from etlrun.system.errors import WorldError, did_you_mean, printable
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import tf
 
 _KINDS = {"bytes_list": "a string", "int64_list": "int64", "float_list": "float32"}
 _NAMED = 5
@@ -32,7 +38,7 @@ class TFRecordSource(Source):
         self.full_name, self.identity = dataset.title, "tfrecord"
         self.num_classes = dataset.num_classes
         for counts in self.files.values():
-            _checked(dataset, [path for path, count in counts.items() if count])
+            _checked(dataset, {path: count for path, count in counts.items() if count})
 
     @property
     def counts(self) -> dict[str, int]:
@@ -74,9 +80,9 @@ class TFRecordSource(Source):
         return parser_of(self.dataset)
 
 
-def _checked(dataset: TFRecords, paths: Sequence[str]) -> None:
+def _checked(dataset: TFRecords, counts: Mapping[str, int]) -> None:
     """Raise `WorldError` if the first example of these files has other features than the config declares."""
-    for path, number, held in _first(paths):
+    for path, number, held in _first(counts):
         known = {name: _KINDS.get(feature.WhichOneof("kind") or "", "nothing") for name, feature in held.items()}
         for name, key in dataset.keys.items():
             stored = dataset.examples.features[name].stored
@@ -93,14 +99,18 @@ def _checked(dataset: TFRecords, paths: Sequence[str]) -> None:
                 )
 
 
-def _first(paths: Sequence[str]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
+def _first(counts: Mapping[str, int]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
     """Yield the features of the first record that is an example, with its file and its number there, if there is one.
 
     Records before it are corrupt.
     """
-    for path in paths:
-        for number, record in enumerate(tf.data.TFRecordDataset(path).as_numpy_iterator()):
-            with contextlib.suppress(DecodeError):
-                if held := tf.train.Example.FromString(record).features.feature:
+    from tensorflow_datasets.proto import tf_example_pb2  # that of TensorFlow, which is not imported for it
+
+    for path, count in counts.items():
+        records = Numbered([Shard(path=path, skip=0, take=count)])
+        for number in range(count):
+            with contextlib.suppress(DecodeError, ValueError):
+                (record,) = records.read(np.array([number]))
+                if held := tf_example_pb2.Example.FromString(record).features.feature:
                     yield path, number, held
                     return

@@ -27,6 +27,7 @@ from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.geometry import RandomFlipUpDown, RandomRotation, RandomTranslation, RandomZoom
 from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Rescale, Resize, ScaleMinusOneOne, ScaleZeroOne
 from etlrun.stages.installed import with_installed
+from etlrun.stages.logger import Csv, Mlflow, NoLogger, TensorBoard, Wandb
 from etlrun.stages.measure import NoProfile, Trace
 from etlrun.stages.model import Emulated, KerasApplication, MobileNetV2
 from etlrun.stages.rand_augment import RandAugment
@@ -66,6 +67,7 @@ _OWN: Stages = {
     "model": {"mobilenet_v2": MobileNetV2, "keras_application": KerasApplication, "emulated": Emulated},
     "trainer": {"fit": Trainer, "drain": Drain},
     "profile": {"none": NoProfile, "trace": Trace},
+    "logger": {"none": NoLogger, "tensorboard": TensorBoard, "csv": Csv, "mlflow": Mlflow, "wandb": Wandb},
 }
 STAGES, UNUSABLE = with_installed(_OWN)
 """The registry, and the faults of installed packages whose stages can't be used, which make every config invalid."""

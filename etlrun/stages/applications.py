@@ -157,6 +157,21 @@ APPLICATIONS: Mapping[str, Application] = {
 """All image models of `keras.applications`, by their names there."""
 
 
+def scaled_for_imagenet(base: keras.Model) -> keras.Model:
+    """Return `base`, whose pixels are divided by ImageNet's deviations if its weights are those of Keras for ImageNet.
+
+    Their variances are deviations. Keras makes up for it with one more layer, but not if the weights are in a file.
+    """
+    deviations, scales = [0.229, 0.224, 0.225], [of for of in base.layers if isinstance(of, keras.layers.Rescaling)]
+    for layer in base.layers:
+        if isinstance(layer, keras.layers.Normalization):
+            mean, variance, count = layer.get_weights()
+            if len(scales) == 1 and [round(float(of), 3) for of in variance] == deviations:
+                layer.set_weights([mean, variance * deviations, count])
+            layer.finalize_state()  # uses the weights, which `set_weights` only stores
+    return base
+
+
 def undropped(layer: keras.Layer) -> keras.Layer:
     """Return a new layer like `layer` that drops nothing: Keras lets even frozen layers drop in training."""
     config = layer.get_config()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -135,6 +136,7 @@ class Stage:
         path: Group and name in configs and plans, such as `extract.interleave`.
         block: Block of a config that holds its fields, if that is not `path`.
         told_as: Path in messages about a config, if that does not name `path`.
+        names: Values of its field `name` that select it in a config; empty if its key in the registry does.
         changes_data: Whether its mere presence changes the results of a run.
         keeps: Whether later passes read what it has stored instead of its input.
         scope: Its lifetime in a graph.
@@ -149,6 +151,7 @@ class Stage:
     path: ClassVar[str]
     block: ClassVar[str] = ""
     told_as: ClassVar[str] = ""
+    names: ClassVar[tuple[str, ...]] = ()
     changes_data: ClassVar[bool] = True
     keeps: ClassVar[bool] = False
     scope: ClassVar[Scope] = Scope.ONCE
@@ -211,6 +214,16 @@ class Stage:
     def rules(self) -> typing.Iterator[tuple[str, str, str, str]]:
         """Yield faults between valid fields: (field, found, expected, remedy)."""
         yield from ()
+
+
+def selected(options: Mapping[str, type[Stage]], name: object) -> str | None:
+    """Return the key of the option of a group that `name` selects in a config; None if there is none."""
+    return next((option for option, stage in options.items() if name in (stage.names or (option,))), None)
+
+
+def names_of(options: Mapping[str, type[Stage]]) -> list[str]:
+    """Return all names that select an option of a group."""
+    return [name for option, stage in options.items() for name in stage.names or (option,)]
 
 
 @dataclasses.dataclass(frozen=True)

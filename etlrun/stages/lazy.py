@@ -1,4 +1,4 @@
-"""Lazy imports of TensorFlow, Keras, NumPy and decoders, so that configs and plans don't wait for them."""
+"""Lazy imports of TensorFlow, TFDS, Keras, NumPy and decoders, so that configs and plans don't wait for them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class _Lazy(ModuleType):
 
 
 tf: Any = _Lazy("tensorflow")
+tfds: Any = _Lazy("tensorflow_datasets")
 keras: Any = _Lazy("keras")
 simplejpeg: Any = _Lazy("simplejpeg")
 cv2: Any = _Lazy("cv2")

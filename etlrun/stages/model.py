@@ -13,7 +13,6 @@ from etlrun.stages.applications import APPLICATIONS, Application
 from etlrun.stages.base import BATCHES, SPEED, TRAINING, Expected, Flag, Nodes, OptionalPath, Stage
 from etlrun.stages.flow import SERIALISED, Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
-from etlrun.system.errors import did_you_mean
 
 _USUAL_SIDE = 64
 """Side in pixels that a remedy suggests for images that are too small."""
@@ -101,6 +100,11 @@ class ImageModel(Model):
         return APPLICATIONS[self.application].has_dropout
 
     @property
+    def is_scaled_by_weights(self) -> bool:
+        """Whether the weights decide how its first layers scale the pixels."""
+        return APPLICATIONS[self.application].scales_for_imagenet and self.weights is not None
+
+    @property
     def is_undropped(self) -> bool:
         """Whether dropout is taken out of the base, so that the features of an image stay the same."""
         return self.has_dropout and not self.trainable
@@ -184,7 +188,7 @@ class KerasApplication(ImageModel):
     """Any image model of `keras.applications` without its top, global average pooling, and a dense layer.
 
     Attributes:
-        application: Its name in `keras.applications`.
+        name: Its name in `keras.applications`.
         weights: `imagenet`, the path of a weights file, or null for a random start.
         trainable: Whether the base is trained, too; if not, only the dense layer is, and the base drops nothing.
         batch_norm_momentum: Momentum of the base's moving averages; null keeps Keras's.
@@ -192,15 +196,20 @@ class KerasApplication(ImageModel):
 
     path: ClassVar[str] = "model.keras_application"
     block: ClassVar[str] = "model"
+    names: ClassVar[tuple[str, ...]] = tuple(APPLICATIONS)
 
-    application: Annotated[Name, TRAINING]
+    name: Annotated[Name, TRAINING]
     weights: Annotated[OptionalPath, TRAINING]
     trainable: Annotated[Flag, TRAINING]
     batch_norm_momentum: Annotated[Momentum, TRAINING]
 
     @property
+    def application(self) -> str:  # type: ignore[override] # read only
+        return self.name
+
+    @property
     def _known(self) -> Application:
-        return APPLICATIONS[self.application]
+        return APPLICATIONS[self.name]
 
     @property
     def features(self) -> int:
@@ -209,21 +218,15 @@ class KerasApplication(ImageModel):
 
     @property
     def of_same_weights(self) -> tuple[str, str]:
-        return f"{self.application} without its top", "set model.application to that of the file"
+        return f"{self.name} without its top", "set model.name to the model of the file"
 
     @property
     def restored(self) -> Self:
-        return self if self._known.scales_for_imagenet and self.weights == "imagenet" else super().restored
-
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
-        if self.application not in APPLICATIONS:
-            expected = f"one of {', '.join(APPLICATIONS)}"
-            yield "application", repr(self.application), expected, did_you_mean(self.application, APPLICATIONS)
+        return self if self.is_scaled_by_weights else super().restored
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
-        known = APPLICATIONS.get(self.application)
-        if known is not None and not known.has_batch_norms and self.batch_norm_momentum is not None:
-            expected = f"null with {self.application}, which has no batch norms"
+        if not self._known.has_batch_norms and self.batch_norm_momentum is not None:
+            expected = f"null with {self.name}, which has no batch norms"
             yield "batch_norm_momentum", str(self.batch_norm_momentum), expected, "set model.batch_norm_momentum=null"
 
     def require_preprocessed(self, image: Feature) -> None:
@@ -234,7 +237,7 @@ class KerasApplication(ImageModel):
         wanted = self._known.preprocessing
         is_free = self.weights != "imagenet" and wanted.mode != "none"
         if not wanted.fits(image) and not (is_free and (_is_scaled(image) or image.is_normalized)):
-            raise UnfitError(expected=f"{wanted.expected} for {self.application}", remedy=wanted.remedy)
+            raise UnfitError(expected=f"{wanted.expected} for {self.name}", remedy=wanted.remedy)
 
 
 @dataclass(frozen=True, kw_only=True)

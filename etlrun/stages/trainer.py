@@ -14,7 +14,6 @@ from etlrun.stages.base import (
     TRAINING,
     Expected,
     Factor,
-    Flag,
     Natural,
     Number,
     OptionalPath,
@@ -131,7 +130,6 @@ class Trainer(Stage):
         mixed_precision: Keras's dtype policy for the layers; null for float32.
         jit_compile: Whether XLA compiles the steps; `auto` leaves it to Keras.
         device: `auto` uses an accelerator if there is one, `gpu` fails if there is none.
-        tensorboard: Whether to write TensorBoard logs into the run's folder.
         resume: Folder of an interrupted run of the same config, to resume from its last epoch.
         early_stopping: When to end before the last epoch.
         checkpoint_every_steps: Steps of an epoch after which the state of the training is saved, so that a run resumes
@@ -171,7 +169,6 @@ class Trainer(Stage):
     ]
     jit_compile: Annotated[bool | Literal["auto"], Expected("true, false or auto"), TRAINING]
     device: Annotated[Literal["auto", "cpu", "gpu"], Expected("auto, cpu or gpu"), TRAINING]
-    tensorboard: Annotated[Flag, SPEED]
     resume: Annotated[OptionalPath, SPEED]
     early_stopping: Annotated[EarlyStopping, Expected("a mapping")]
     checkpoint_every_steps: Annotated[OptionalPositive, SPEED] = None

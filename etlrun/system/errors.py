@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+INTERRUPTED = 130
+"""Exit status of a command that was interrupted, as shells have it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:

@@ -1,11 +1,17 @@
-"""Files that appear whole: atomic replacement and flushing to disk."""
+"""Files that appear whole: atomic replacement, flushing to disk, and whether a folder can be written to."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from etlrun.system.errors import WorldError
+
+_PROBE_BYTES = 4096
+"""Size of a block, which a full disk can't provide."""
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -33,3 +39,31 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def refuse_unwritable(folder: Path, key: str, size_bytes: int = _PROBE_BYTES) -> None:
+    """Raise `WorldError` if `folder`, the value of `key`, can't be created, or take a file of that size.
+
+    Nothing is left there.
+    """
+    there = folder.absolute()
+    try:
+        while not _is_there(there):
+            there = there.parent
+        with tempfile.TemporaryDirectory(prefix=".etlrun", dir=there) as probe:
+            Path(probe, "probe").write_bytes(bytes(size_bytes))  # a full disk still accepts folders
+    except OSError as error:
+        raise WorldError(
+            where=key,
+            found=f"{folder}: {error.strerror}",
+            expected="a folder that can be created and written to",
+            remedy=f"choose another {key}, or free disk space",
+        ) from error
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True

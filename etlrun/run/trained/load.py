@@ -75,6 +75,12 @@ class Trained:
         names = self.summary.dataset.classes
         return None if names is None else tuple(names)
 
+    @property
+    def takes_images(self) -> bool:
+        """Whether the only input of its model is an encoded image."""
+        flow = self.then.spec.dataset.examples
+        return [flow.features[name].format for name in flow.inputs] == ["image"]
+
 
 def trained(folder: Path, words: Sequence[str] = (), stages: Stages = STAGES, *, reads_split: bool = True) -> Trained:
     """Return the run in `folder`, its config with the overrides `words`.

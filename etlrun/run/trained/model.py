@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib.util
 import os
 import sys
@@ -54,7 +53,7 @@ def ready(run: Trained) -> Iterator[Any]:
         )
     if name and "keras" not in sys.modules:
         os.environ.setdefault(_VARIABLE, name)
-    with prepare(dataclasses.replace(run.trainer, tensorboard=False)) as backend:
+    with prepare(run.trainer) as backend:
         if name and backend.name != name:
             note(f"Trained with {name}, and used with {backend.name}: outputs differ by rounding.")
         if backend.unseen:

@@ -21,14 +21,11 @@ from etlrun.graph.build import as_written
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import staged
 from etlrun.plan.plan import Plan, PlannedStage
-from etlrun.plan.planner import plan
+from etlrun.run.trained.steps import of_validation
 from etlrun.sources.base import Example, Source, Split
 from etlrun.sources.corrupt import in_shard
 from etlrun.sources.open import open_source
-from etlrun.stages.cache import NoCache
-from etlrun.stages.extract import Sequential
 from etlrun.stages.flow import Flow
-from etlrun.stages.image import Decode
 from etlrun.system.errors import WorldError, headline
 
 _DIGITS = 20
@@ -83,7 +80,7 @@ class Pass:
         self.seen = np.zeros(split.num_examples, bool)
         for at, shard in enumerate(split.shards):  # the same shard again has the numbers of the first
             self.seen[self._firsts[at] : self._firsts[at + 1]] = shard in split.shards[:at]
-        self._dataset = _built(_stages(planned), _Numbered(source), _NumberedSplit.of(split), planned)
+        self._dataset = _built(of_validation(planned), _Numbered(source), _NumberedSplit.of(split), planned)
 
     @property
     def inputs_spec(self) -> Any:
@@ -159,27 +156,6 @@ def opened(planned: Plan, key: str) -> tuple[Source, Split]:
     """Return the dataset of a plan and the split that its validation reads; `key` names that split in messages."""
     source = open_source(planned.spec.dataset)
     return source, source.split(planned.spec.dataset.eval_split or "", key)
-
-
-def _stages(planned: Plan) -> list[PlannedStage]:
-    """Return the stages of the validation without a cache: the base of a model is part of the whole model.
-
-    What only the training does is left out, since it may not fit together with records that are skipped.
-    """
-    spec = planned.spec
-    changes: dict[str, Any] = {"load": dataclasses.replace(spec.load, shuffle="buffer", sample="all")}
-    if spec.cache.quality is None:  # a codec changes images, which are then in one with the steps
-        changes["cache"] = NoCache(at="transformed", dtype="auto", dir=None, when_busy="uncached")
-    if spec.fit is not None:
-        changes["trainer"] = dataclasses.replace(spec.fit, steps_per_epoch=None)
-    is_of_tfds = spec.extract.parses
-    if is_of_tfds:
-        changes["extract"] = Sequential(shuffle_files=False)
-    for name, steps in (("transform", spec.transform), ("eval_transform", spec.eval_transform)):
-        first = (Decode(),) if is_of_tfds and spec.extract.decodes else ()
-        parse_batch = None if spec.dataset.on_corrupt == "skip" else steps.parse_batch
-        changes[name] = dataclasses.replace(steps, steps=(*first, *steps.steps), parse_batch=parse_batch)
-    return [of for of in plan(dataclasses.replace(spec, **changes)).evaluation if not of.stage.keeps]
 
 
 def _built(stages: Sequence[PlannedStage], source: Source, split: Split, planned: Plan) -> tf.data.Dataset:

@@ -1,0 +1,51 @@
+"""`etlrun export`: the model of a run for other runtimes, with its steps and a model card."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from etlrun.system.errors import ConfigError, EtlrunError
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Export the model of a run into a new folder.
+
+    Raises:
+        EtlrunError: The run, the format or the folder is unfit, or predictions of the export differ from the model's.
+    """
+    from etlrun.run.trained import export as exports
+    from etlrun.run.trained.formats import FORMATS, named, unfit
+    from etlrun.run.trained.load import trained
+
+    parser = argparse.ArgumentParser(
+        prog="etlrun export",
+        description="Export the model of a run for another runtime, with the steps of the run's validation inside that "
+        "the format can hold, a description (export.json) and a model card.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a completed run")
+    parser.add_argument("--format", required=True, metavar="FORMAT", help=f"one of {', '.join(FORMATS)}")
+    parser.add_argument(
+        exports.OUTPUT, type=Path, metavar="FOLDER", help=f"new folder; default: RUN/{exports.EXPORTS}/FORMAT"
+    )
+    known = parser.parse_args(arguments)
+    name, output = known.format, known.output or known.run / exports.EXPORTS / known.format
+    faults, run, is_config = list(named(name)), None, name not in FORMATS
+    try:
+        run = trained(known.run, reads_split=False)
+        faults += unfit(run, name) if name in FORMATS else ()
+    except EtlrunError as error:
+        faults += error.faults
+        is_config = False
+    if name in FORMATS:
+        faults += exports.taken(output)
+    if faults or run is None:
+        raise ConfigError(faults) if is_config else EtlrunError(faults)
+    check = exports.export(run, name, output)
+    print(f"format    {name}: {'image files' if FORMATS[name].takes_files else 'arrays'} to predictions")
+    differs = f"{check.largest_difference:.1e}, of {check.tolerance:g} allowed"
+    print(f"check     {check.images} images, predictions differ from the model's by up to {differs}")
+    print(f"folder    {output}")
+    print(f"card      {output / exports.CARD}, whose licences are to be filled in")

@@ -1,0 +1,53 @@
+"""Keepers of the disk caches of a plan; imports neither TensorFlow nor Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from etlrun.cache.keeper import Keeper, Kept
+from etlrun.cache.store import Store
+from etlrun.graph.context import Backbone, Reading
+from etlrun.graph.disk import columns
+from etlrun.graph.identity import identity
+from etlrun.plan.plan import Plan, at_cache
+from etlrun.sources.base import Source
+
+
+def readings_of(
+    plan: Plan, source: Source, *, with_validation: bool = True, backbone: Backbone | None = None
+) -> dict[str, Reading]:
+    """Return what each pipeline reads: `train` and, if there is validation, `validation`."""
+    dataset = plan.spec.dataset
+    names = ["train", "validation"] if with_validation and dataset.eval_split is not None else ["train"]
+    splits = {name: source.split(dataset.split_of(name) or "", dataset.key_of(name)) for name in names}
+    return {
+        name: Reading(source=source, split=split, seed=plan.spec.trainer.seed, backbone=backbone)
+        for name, split in splits.items()
+    }
+
+
+def keepers_of(
+    plan: Plan, readings: Mapping[str, Reading], made_by: dict[str, Any], say: Callable[[str], None]
+) -> dict[str, Keeper]:
+    """Return the keepers of the disk caches, by pipeline; they are neither opened nor claimed."""
+    cache, keepers = plan.spec.cache, {}
+    if not cache.outlives_run:
+        return {}
+    for name, reading in readings.items():
+        before, _, _ = at_cache(plan.pipelines[name])
+        kept = Kept(
+            identity=identity(before, reading),
+            columns=columns(before[-1].gives),
+            made_by={**made_by, "dataset": reading.source.full_name, "split": reading.split.name},
+        )
+        count = None if plan.spec.dataset.on_corrupt == "skip" else reading.split.num_examples
+        keepers[name] = Keeper(
+            Store(cache.dir),
+            kept,
+            count=count,
+            changed=reading.split.content.changed,
+            waits=cache.when_busy == "wait",
+            say=say,
+        )
+    return keepers

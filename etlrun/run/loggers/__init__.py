@@ -1,0 +1,1 @@
+"""Logs of a run beside its folder: TensorBoard, CSV, MLflow, Weights & Biases."""

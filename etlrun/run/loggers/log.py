@@ -1,0 +1,167 @@
+"""Log of a run, from the events of its record: whatever happens to it, the run goes on."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from rich.console import Console
+
+from etlrun.plan.plan import Plan
+from etlrun.plan.unused import leaves
+from etlrun.record.findings import Findings
+from etlrun.record.record import LOG, Record, read_config
+from etlrun.record.summary import SUMMARY, Epoch, from_summary
+from etlrun.run.loggers.apart import Apart
+from etlrun.run.loggers.files import CsvWriter, TensorBoardWriter
+from etlrun.run.loggers.writer import Opening, Writer
+from etlrun.stages.logger import Logger
+from etlrun.system.errors import WorldError, headline
+
+_IN_RUN: Mapping[str, Callable[[], Writer]] = {"tensorboard": TensorBoardWriter, "csv": CsvWriter}
+"""Loggers that write into the folder of the run; the others have a process of their own."""
+_OF_COURSE = ("parameters", "examples", "examples_per_s", "wall_s", "best_epoch")
+"""Figures of the whole run beside its findings."""
+_LONGEST = 200
+"""Characters of a reason."""
+_NOT_FIGURES = ("epoch", "ended_s")
+
+
+def require(stage: Logger) -> None:
+    """Raise `WorldError` if the package of a logger is not installed."""
+    if stage.package and importlib.util.find_spec(stage.package) is None:
+        raise WorldError(
+            where=f"{stage.block}.name",
+            found=f"no package {stage.package}",
+            expected=f"the package that writes the log, since logger={stage.name}",
+            remedy=f"pip install 'etlrun[{stage.extra}]', or set logger=none",
+        )
+
+
+class Log:
+    """Listener of a run's record. An error is noted once, with the remedy, and ends the log alone."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._stage: Logger | None = None
+        self._writer: Writer | None = None
+
+    def open(self, planned: Plan, previous: Path | None) -> None:
+        """Begin the log, or continue that of the run in the folder `previous`; WorldError without its package."""
+        self._stage = stage = planned.spec.logger
+        require(stage)
+        if not (stage.is_apart or stage.name in _IN_RUN):
+            return
+        self._writer = Apart() if stage.is_apart else _IN_RUN[stage.name]()
+        self._record.listeners.append(self)
+        self._safely(lambda writer: writer.open(self._opening(stage, planned, previous)))
+
+    def __call__(self, kind: str) -> None:
+        """Log what has happened to the record."""
+        summary = self._record.summary
+        if kind == "dataset":
+            self._safely(lambda writer: writer.texts(_dataset(self._record)))
+        elif kind == "epoch":
+            last = summary.epochs[-1]
+            self._safely(lambda writer: writer.epoch(last.epoch, last.ended_s, figures_of(last)))
+        elif kind == "ended":
+            with suppress(KeyboardInterrupt):  # which ends the wait, since the run is over
+                self._safely(self._end)
+            self.close()
+
+    def close(self) -> None:
+        """Stop the process of the log, if it still runs."""
+        if isinstance(self._writer, Apart):
+            self._writer.close()
+        self._writer = None
+
+    def _end(self, writer: Writer) -> None:
+        summary = self._record.summary
+        verdict = asdict(summary.verdict) if summary.verdict is not None else {}
+        texts = {f"verdict/{key}": value for key, value in verdict.items() if isinstance(value, str)}
+        writer.end(summary.status, texts, dict(_figures_at_end(self._record)))
+
+    def _opening(self, stage: Logger, planned: Plan, previous: Path | None) -> Opening:
+        folder, summary = self._record.folder.absolute(), self._record.summary
+        options = asdict(stage)  # type: ignore[call-overload] # each logger is a dataclass
+        before = _logged(previous, stage.name, options) if previous is not None else {}
+        return Opening(
+            logger=stage.name,
+            options=options,
+            folder=str(folder),
+            name="/".join(folder.parts[-2:]),
+            group=None if summary.in_flight is None else folder.parent.name,
+            parameters=dict(leaves("", read_config(self._record.folder))),
+            texts={"overrides": " ".join(summary.overrides), "fingerprint": planned.fingerprint},
+            began_s=summary.created_s or 0.0,
+            continues=before.get("run"),
+            done=before.get("epochs", 0),
+        )
+
+    def _safely(self, work: Callable[[Writer], object]) -> None:
+        if self._writer is None or self._stage is None:
+            return
+        try:
+            work(self._writer)
+        except KeyboardInterrupt:
+            self._fail("it was interrupted")
+            raise
+        except Exception as error:  # noqa: BLE001 - of any package, server or disk
+            self._fail(headline(error))
+
+    def _fail(self, why: str) -> None:
+        stage = self._stage
+        self.close()
+        if stage is not None:
+            short = shorten(why, _LONGEST, placeholder="…").rstrip(".")
+            note = (
+                f"logger={stage.name} has stopped, and its log is incomplete: {short}. To repair it: {stage.remedy}. "
+                f"{SUMMARY} in the run's folder has all figures."
+            )
+            Console(stderr=True, soft_wrap=True).print(f"note  {note}", markup=False, highlight=False)
+            with suppress(OSError):  # the run itself reports that its folder can't be written to
+                self._record.remark(note)
+
+
+def _logged(folder: Path, logger: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the log of a run that is resumed; empty if there is none, or if it is elsewhere."""
+    try:
+        known: dict[str, Any] = json.loads((folder / LOG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if (known.get("logger"), known.get("options")) == (logger, dict(options)) else {}
+
+
+def _dataset(record: Record) -> dict[str, str]:
+    """Return the name of the dataset, and the digests of the records that the run reads."""
+    dataset = record.summary.dataset
+    return {"dataset/name": dataset.name} | {f"dataset/{name}": digest or "" for name, digest in dataset.digest.items()}
+
+
+def figures_of(epoch: Epoch) -> dict[str, float]:
+    """Return the figures of an epoch by their names in `summary.json`, the further metrics by those in Keras."""
+    written = epoch.written
+    return dict(_numbers({**written.pop("metrics", {}), **written}, without=_NOT_FIGURES))
+
+
+def _figures_at_end(record: Record) -> Iterator[tuple[str, float]]:
+    """Yield the findings of the whole run, with those of its verdict and its resources."""
+    written = record.summary.written
+    for group in ("verdict", "resources"):
+        yield from ((f"run/{group}/{key}", value) for key, value in _numbers(written.get(group) or {}))
+    of_run = {key: value for key, value in written.items() if key in Findings.model_fields or key in _OF_COURSE}
+    yield from ((f"run/{key}", value) for key, value in _numbers(of_run))
+
+
+def _numbers(values: Mapping[str, Any], without: tuple[str, ...] = ()) -> Iterator[tuple[str, float]]:
+    for key, value in values.items():
+        if isinstance(value, int | float) and key not in without:
+            yield key, value
+        elif value in ("NaN", "Infinity", "-Infinity"):
+            yield key, from_summary(value) or 0.0

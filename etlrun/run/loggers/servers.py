@@ -1,0 +1,106 @@
+"""Logs of services: MLflow, and Weights & Biases."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from etlrun.record.summary import COMPLETED, FAILED
+from etlrun.run.loggers.writer import Opening
+
+_MOST_PARAMETERS = 100
+"""Parameters in one of MLflow's requests."""
+_MOST_CHARACTERS = 5000
+"""Characters of one of MLflow's tags or parameters."""
+_INIT_S = 20
+"""Longest wait for an answer of Weights & Biases at the start."""
+
+
+class MlflowWriter:
+    """A run of MLflow. Its parameters are those of the config, and can't be changed by a run that continues it."""
+
+    def open(self, opening: Opening) -> str:
+        """Begin a run in the experiment, which is created if there is none, or continue one."""
+        from mlflow import MlflowClient, set_experiment, set_tracking_uri
+
+        if opening.options["tracking_uri"] is not None:
+            set_tracking_uri(opening.options["tracking_uri"])
+        experiment = set_experiment(opening.options["experiment_name"])
+        self._client = MlflowClient()
+        if opening.continues is not None:
+            self._run = opening.continues
+            self._client.update_run(self._run, status="RUNNING")
+        else:
+            began_ms = round(1000 * opening.began_s)
+            made = self._client.create_run(experiment.experiment_id, start_time=began_ms, run_name=opening.name)
+            self._run = made.info.run_id
+            self._parameters(opening.parameters)
+        group = {} if opening.group is None else {"sweep": opening.group}
+        self.texts({**opening.texts, **group, "folder": opening.folder})
+        return self._run
+
+    def texts(self, texts: Mapping[str, str]) -> None:
+        """Set tags."""
+        for name, text in texts.items():
+            self._client.set_tag(self._run, name, text[:_MOST_CHARACTERS])
+
+    def epoch(self, number: int, at_s: float, figures: Mapping[str, float]) -> None:
+        """Log metrics with the epoch as the step."""
+        from mlflow.entities import Metric
+
+        self._last = number
+        metrics = [Metric(name, value, round(1000 * at_s), number) for name, value in figures.items()]
+        self._client.log_batch(self._run, metrics=metrics)
+
+    def end(self, status: str, texts: Mapping[str, str], figures: Mapping[str, float]) -> None:
+        """Log the figures of the whole run, and end it with MLflow's word for the status."""
+        self.texts({"status": status, **texts})
+        self.epoch(getattr(self, "_last", 0), time.time(), figures)
+        words = {COMPLETED: "FINISHED", FAILED: "FAILED"}
+        self._client.set_terminated(self._run, words.get(status, "KILLED"))
+
+    def _parameters(self, parameters: Mapping[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        made = [Param(name, str(value)[:_MOST_CHARACTERS]) for name, value in parameters.items()]
+        for first in range(0, len(made), _MOST_PARAMETERS):
+            self._client.log_batch(self._run, params=made[first : first + _MOST_PARAMETERS])
+
+
+class WandbWriter:
+    """A run of Weights & Biases: its config is that of the run, its group the sweep."""
+
+    def open(self, opening: Opening) -> str:
+        """Begin a run, or continue one. Its files are in the run's folder."""
+        import wandb
+
+        Path(opening.folder, "wandb").mkdir(exist_ok=True)
+        self._run = wandb.init(
+            **opening.options,
+            dir=opening.folder,
+            name=opening.name,
+            group=opening.group,
+            id=opening.continues,
+            resume=None if opening.continues is None else "allow",
+            config={**opening.parameters},
+            settings=wandb.Settings(
+                init_timeout=_INIT_S, silent=True, console="off", disable_git=True, x_disable_stats=True
+            ),
+        )
+        self.texts({**opening.texts, "folder": opening.folder})
+        return str(self._run.id)
+
+    def texts(self, texts: Mapping[str, str]) -> None:
+        """Add values to the config."""
+        self._run.config.update({**texts}, allow_val_change=True)
+
+    def epoch(self, number: int, at_s: float, figures: Mapping[str, float]) -> None:
+        """Log the figures with the epoch as the step."""
+        self._run.log({**figures}, step=number)
+
+    def end(self, status: str, texts: Mapping[str, str], figures: Mapping[str, float]) -> None:
+        """Write the summary of the run, and end it."""
+        self._run.summary.update({"status": status, **texts, **figures})
+        self._run.finish(exit_code=0 if status == COMPLETED else 1)

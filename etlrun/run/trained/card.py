@@ -1,0 +1,174 @@
+"""Model card of an export: model, data, metrics with intervals, plan, licences to fill in, and how to make it again."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from etlrun.config import grid
+from etlrun.config.request import Request
+from etlrun.plan import render
+from etlrun.record import record as records
+from etlrun.record.page import EVALUATIONS
+from etlrun.record.summary import from_summary
+from etlrun.run.trained.load import Trained
+from etlrun.run.trained.scores import Share, wilson
+from etlrun.stages import STAGES
+from etlrun.stages.image import Decode
+from etlrun.system.errors import EtlrunError
+
+_TODO = "**to be filled in**"
+_MOST_CLASSES = 50
+Row = tuple[str, str]
+
+
+def text(run: Trained, described: Mapping[str, Any]) -> str:
+    """Return the card of an export, which `described` tells as its `export.json`, as Markdown."""
+    spec = run.then.spec
+    parts = [
+        [f"# {spec.model.path.partition('.')[2]} on {run.summary.dataset.name or spec.dataset.title}"],
+        ["## Model", "", *_table(_model(run, described))],
+        ["## Use", "", *_use(described)],
+        ["## Data", "", *_table(_data(run))],
+        ["## Metrics", "", *_metrics(run)],
+        ["## Licences", "", *_table(_licences(run))],
+        ["## Training", "", *_again(run)],
+        ["## Plan", "", "```", *render.text(run.then).splitlines(), "```"],
+    ]
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def _table(rows: list[Row], header: Row = ("", "")) -> list[str]:
+    lines = [header, ("---", "---"), *rows]
+    return [f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
+
+
+def _model(run: Trained, described: Mapping[str, Any]) -> list[Row]:
+    spec, classes, check = run.then.spec, described["classes"], described["check"]
+    more = f" and {len(classes) - _MOST_CLASSES} more" if classes and len(classes) > _MOST_CLASSES else ""
+    versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
+    size = run.summary.parameters
+    differs = f"{check['largest_difference']:.1e}, of {check['tolerance']:g} allowed"
+    return [
+        ("network", f"{spec.model.path}{f', {size:,} parameters' if size else ''}"),
+        ("format", f"{described['format']}, written with {versions}"),
+        ("classes", "none" if classes is None else f"{len(classes)}: {', '.join(classes[:_MOST_CLASSES])}{more}"),
+        ("precision", spec.fit.mixed_precision or "float32" if spec.fit else "float32"),
+        ("check", f"{check['images']} drawn images: predictions differ from the model's by up to {differs}"),
+    ]
+
+
+def _use(described: Mapping[str, Any]) -> Iterator[str]:
+    given, output = described["input"], described["output"]
+    ends = "" if given["range"] is None else f" in [{given['range'][0]:g}, {given['range'][1]:g}]"
+    shape = ", ".join("batch" if side is None else str(side) for side in given["shape"])
+    yield from _table(
+        [
+            ("input", f"{given['content']}: {given['dtype']} ({shape}){ends}{_called(given['name'])}"),
+            ("inside", ", ".join(described["inside"]) or "no step"),
+            ("output", f"{output['content']}, {output['dtype']}{_called(output['name'])}"),
+        ]
+    )
+    if described["before"]:
+        yield from ("", "The input is made by these steps, in this order:", "")
+        for number, step in enumerate(described["before"], 1):
+            values = ", ".join(f"{name}={json.dumps(value)}" for name, value in step["parameters"].items())
+            yield f"{number}. `{step['step']}`: {step['does']}{f' ({values})' if values else ''}"
+
+
+def _called(name: str) -> str:
+    return f", named `{name}`" if name else ""
+
+
+def _data(run: Trained) -> list[Row]:
+    data, spec = run.summary.dataset, run.then.spec.dataset
+    splits = {"train": spec.split, "validation": spec.eval_split}
+    rows = [("dataset", data.name or spec.title), ("files", f"{data.shards:,}, {data.bytes / 1e6:,.1f} MB")]
+    for pipeline, split in splits.items():
+        if split is not None:
+            count, digest = data.examples.get(pipeline), data.digest.get(pipeline)
+            counted = "unknown number of examples" if count is None else f"{count:,} examples"
+            skipped = run.summary.skipped.get(pipeline, 0)
+            left_out = f", {skipped:,} of them skipped as corrupt" if skipped else ""
+            rows.append((pipeline, f"`{split}`, {counted}{left_out}{f', digest {digest}' if digest else ''}"))
+    return rows
+
+
+def _metrics(run: Trained) -> Iterator[str]:
+    """Yield the last epoch and the evaluations of the run; shares with Wilson's interval."""
+    rows = list[Row]()
+    if run.summary.epochs:
+        last, of = run.summary.epochs[-1], run.summary.dataset.examples.get("validation", 0)
+        of -= run.summary.skipped.get("validation", 0)
+        for name in ("loss", "accuracy", "val_loss", "val_accuracy"):
+            value = from_summary(last.measure(name))
+            if value is not None:
+                is_share = name == "val_accuracy" and of > 0 and math.isfinite(value)
+                share = wilson(round(value * of), of) if is_share else Share(value)
+                rows.append((f"{name}, epoch {last.epoch}", _shown(share)))
+        others = {name: from_summary(value) for name, value in last.metrics.items()}
+        rows += [(f"{name}, epoch {last.epoch}", _shown(Share(value))) for name, value in others.items()]
+    for path in sorted((run.folder / EVALUATIONS).glob("*.json")):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            rows += _evaluated(json.loads(path.read_text(encoding="utf-8")))
+    yield from _table(rows, ("metric", "value (95 % interval)"))
+    yield from ("", "Intervals: Wilson's score interval of shares, percentiles of 2,000 bootstrap samples of F1.")
+    if not (run.folder / EVALUATIONS).is_dir():
+        yield f"`{shlex.join(['etlrun', 'evaluate', str(run.folder)])}` adds precision, recall and F1 of each class."
+
+
+def _evaluated(of: Mapping[str, Any]) -> list[Row]:
+    place = f"{of['dataset']} {of['split']}, {of['examples']:,} examples"
+    rows = [(f"loss on {place}", _shown(Share(of["loss"])))]
+    if of["accuracy"] is None:
+        return [*rows, (f"mean absolute error on {place}", _shown(Share(of["absolute_error"])))]
+    rows.append((f"accuracy on {place}", _shown(Share(**of["accuracy"]))))
+    for each in of["classes"][:_MOST_CLASSES]:
+        rows += [(f"{name} of {each['name']}", _shown(Share(**each[name]))) for name in ("precision", "recall", "f1")]
+    return rows
+
+
+def _shown(of: Share) -> str:
+    if of.value is None:
+        return "not defined"
+    return f"{of.value:.4f}" if of.low is None else f"{of.value:.4f} ({of.low:.4f} to {of.high:.4f})"
+
+
+def _licences(run: Trained) -> list[Row]:
+    weights = run.then.spec.model.weights
+    begun = [("initial weights", f"{weights}: {_TODO}")] if weights else []
+    fields = ("this model", f"dataset {run.summary.dataset.name or run.then.spec.dataset.title}")
+    more = ("intended use", "limits, and known biases of the data", "contact")
+    return [*((name, _TODO) for name in fields), *begun, *((name, _TODO) for name in more)]
+
+
+def _again(run: Trained) -> Iterator[str]:
+    """Yield the command that makes the run again, and whether the configs still say the same."""
+    summary = run.summary
+    options = ["--config-dir", summary.config_dir] if summary.config_dir else []
+    yield from ("```", shlex.join(["python", "-m", "etlrun", *summary.overrides, *options]), "```", "")
+    yield f"The plan has the fingerprint {run.then.fingerprint}, and `{run.folder / records.CONFIG}` all of its values."
+    if _fingerprint(run) != run.then.fingerprint:
+        yield "The config files have changed since, or another config was named: today the command makes another plan."
+    if summary.resumed_from:
+        yield f"The run resumed {summary.resumed_from}."
+    versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
+    yield f"Trained on {summary.host.device} with {versions}; decoded by {_decoder(run)}."
+
+
+def _fingerprint(run: Trained) -> str | None:
+    """Return the fingerprint of the plan that the overrides of the run make today; None if they make none."""
+    try:
+        request = Request(overrides=list(run.summary.overrides), config_dir=run.summary.config_dir)
+        return grid.resolve(request, STAGES).plan.fingerprint
+    except EtlrunError:
+        return None
+
+
+def _decoder(run: Trained) -> str:
+    steps = [step for step in run.then.spec.eval_transform.steps if isinstance(step, Decode)]
+    return steps[0].library if steps else "its source"

@@ -1,0 +1,205 @@
+"""Exports of a run's model: written beside their place, checked with their own runtime, and then put there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etlrun.plan.plan import PlannedStage
+from etlrun.record import record as records
+from etlrun.run.backend import native_messages_kept
+from etlrun.run.trained import card
+from etlrun.run.trained.formats import FORMATS, OPTION, Exported, begin
+from etlrun.run.trained.load import Trained
+from etlrun.run.trained.model import note, ready
+from etlrun.run.trained.steps import Split, split
+from etlrun.stages.base import DATA, parameters
+from etlrun.system.errors import Fault, WorldError, headline
+from etlrun.system.files import refuse_unwritable, sync
+
+OUTPUT = "--output"
+EXPORTS, DESCRIPTION, CARD = "exports", "export.json", "model_card.md"
+_FILES = "JPEG, PNG, BMP or GIF files"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """Comparison of an export with the model.
+
+    Attributes:
+        images: Number of drawn images.
+        largest_difference: Largest difference of a prediction, of values above 1 in relation to them.
+        tolerance: Largest difference that is allowed.
+        spread: Largest difference between predictions of two images, below which the comparison says little.
+    """
+
+    images: int
+    largest_difference: float
+    tolerance: float
+    spread: float
+
+
+def taken(output: Path) -> Iterator[Fault]:
+    """Yield that something is at the place of an export."""
+    if os.path.lexists(output):
+        expected, remedy = "a new folder, so that nothing is overwritten", f"choose another {OUTPUT}, or remove it"
+        yield Fault(where=OUTPUT, found=f"{output}, which exists", expected=expected, remedy=remedy)
+
+
+def export(run: Trained, name: str, output: Path) -> Check:
+    """Write the model of a run in the format of that name into the new folder `output`, which appears complete.
+
+    Raises:
+        EtlrunError: The model can't be loaded or written in that format, or its predictions differ.
+    """
+    of = FORMATS[name]
+    size_bytes = (run.folder / records.MODEL).stat().st_size
+    with _model(run, name) as model, _appearing(output, size_bytes) as folder, tempfile.TemporaryDirectory() as images:
+        from etlrun.run.trained.predict import names  # imports TensorFlow
+        from etlrun.run.trained.serving import Serving
+
+        classes = names(run, model)
+        steps = split(run.plan, takes_files=of.takes_files)
+        serving = Serving(run=run, model=model, steps=steps, output="value" if classes is None else "probabilities")
+        inputs, expected = serving.drawn(Path(images))
+        if not np.isfinite(expected).all():
+            found, remedy = (
+                "a model whose predictions are not finite",
+                "train again with a lower learning rate",
+            )
+            raise WorldError(where=str(run.folder), found=found, expected="finite predictions", remedy=remedy)
+        written, found = _written(name, serving, folder, inputs)
+        check = _checked(found, expected, name)
+        described = _described(run, name, steps, written, check) | {"classes": None if classes is None else [*classes]}
+        (folder / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+        (folder / CARD).write_text(card.text(run, described), encoding="utf-8")
+    return check
+
+
+@contextmanager
+def _model(run: Trained, name: str) -> Iterator[Any]:
+    """Yield the model of a run on the backend of a format, on the CPU."""
+    if "keras" not in sys.modules:
+        begin(name)
+    with ready(dataclasses.replace(run, trainer=dataclasses.replace(run.trainer, device="cpu"))) as model:
+        import keras
+
+        if keras.backend.backend() != FORMATS[name].backend:
+            raise WorldError(
+                where=OPTION,
+                found=f"{name} in a process whose Keras runs on {keras.backend.backend()}",
+                expected=f"the backend {FORMATS[name].backend}, which writes it",
+                remedy="export in a process of its own: etlrun export",
+            )
+        yield model
+
+
+@contextmanager
+def _appearing(output: Path, size_bytes: int) -> Iterator[Path]:
+    """Yield a folder beside `output` that is renamed to it after the block, when all of it is on the disk.
+
+    `size_bytes` is about what it takes: an error on a disk without that space is one of the disk, whatever a library
+    made of it.
+    """
+    refuse_unwritable(output.parent, OUTPUT)
+    folder = output.with_name(f".{os.getpid()}.{output.name}")
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+        for path in folder.rglob("*"):
+            if path.is_file():
+                sync(path)
+        folder.rename(output)
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, Exception):
+            refuse_unwritable(output.parent, OUTPUT, size_bytes)
+        raise
+
+
+def _written(name: str, serving: Any, folder: Path, inputs: Any) -> tuple[Exported, Any]:
+    """Write a model into `folder`; return it as the runtime of the format loads it, and its predictions."""
+    of = FORMATS[name]
+    try:
+        with native_messages_kept(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of converters, for those who write them
+            of.write(serving, folder / of.file)
+            written = of.load(folder / of.file)
+            return written, written.compute(inputs)
+    except Exception as error:  # converters may raise anything
+        raise WorldError(
+            where=OPTION,
+            found=f"{name}, which can't hold the model: {type(error).__name__}: {headline(error)}",
+            expected="a model whose layers the format has",
+            remedy=_other(name),
+        ) from error
+
+
+def _checked(found: Any, expected: Any, name: str) -> Check:
+    """Return the comparison of an export's predictions with the model's; raise `WorldError` if they differ."""
+    tolerance = FORMATS[name].tolerance
+    difference = float(np.max(np.abs(found - expected) / np.maximum(1, np.abs(expected))))
+    if not difference <= tolerance:  # also if it is not a number
+        raise WorldError(
+            where=OPTION,
+            found=f"{name}, whose predictions differ from the model's by {difference:.2g}",
+            expected=f"at most {tolerance:g}",
+            remedy=_other(name),
+        )
+    spread = float(np.ptp(expected, axis=0).max())
+    if spread <= tolerance:
+        note("The model predicts the same for all drawn images, which says little about its export: compare your own.")
+    return Check(images=len(expected), largest_difference=difference, tolerance=tolerance, spread=spread)
+
+
+def _other(name: str) -> str:
+    return f"choose another format: {', '.join(other for other in FORMATS if other != name)}"
+
+
+def _described(run: Trained, name: str, steps: Split, written: Exported, check: Check) -> dict[str, Any]:
+    """Return the content of `export.json`, without the classes."""
+    of, given, flow = FORMATS[name], steps.given, run.then.spec.dataset.examples
+    is_file = given.dtype == "string"
+    is_class = flow.features[flow.target].is_class
+    return {
+        "format": name,
+        "file": of.file or ".",
+        "run": str(run.folder.absolute()),
+        "fingerprint": run.then.fingerprint,
+        "input": {
+            "name": written.inputs,
+            "dtype": given.dtype,
+            "shape": [None, *given.shape],
+            "range": None if given.low is None else [given.low, given.high],
+            "content": _FILES if is_file else "images of red, green and blue" if run.takes_images else "arrays",
+        },
+        "before": [_told(step) for step in steps.caller],
+        "inside": [step.stage.path for step in (*steps.inside, *run.plan.by_model)],
+        "output": {
+            "name": written.output,
+            "dtype": "float32",
+            "content": "a probability of each class" if is_class else "values of the target",
+        },
+        "check": dataclasses.asdict(check),
+        "versions": {package: metadata.version(package) for package in of.runtime},
+    }
+
+
+def _told(step: PlannedStage) -> dict[str, Any]:
+    """Return a step that is left to whoever uses the export, as plain values."""
+    values = {each.name: each.value for each in parameters(step.stage) if each.kind == DATA}
+    first = (type(step.stage).__doc__ or "").splitlines()[0]
+    return {"step": step.stage.path, "does": first, "parameters": values}

@@ -1,0 +1,240 @@
+"""Formats of exports: each is written by Keras, and run by its own runtime. Without TensorFlow until one is used."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etlrun.run.trained.load import Trained
+from etlrun.run.trained.steps import split
+from etlrun.stages.trainer import Trainer
+from etlrun.stages.turbo import Turbo
+from etlrun.system.errors import Fault, did_you_mean
+
+if TYPE_CHECKING:
+    from etlrun.run.trained.serving import Serving  # imports TensorFlow
+
+OPTION = "--format"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """An export as its runtime loads it.
+
+    Attributes:
+        inputs: Name of its input, empty where inputs have none. `output` is that of its output.
+        compute: Function from a batch of inputs, arrays or bytes of files, to predictions (batch, outputs).
+    """
+
+    inputs: str
+    output: str
+    compute: Callable[[Any], npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A format of exports.
+
+    Attributes:
+        file: Name of the file in the folder of an export; empty if the folder is the model.
+        runtime: Packages that run it, whose versions an export names.
+        modules: Modules that write and run it, which the extra of the format's name installs.
+        backend: Keras backend that writes it.
+        takes_files: Whether it decodes and resizes images; others take arrays.
+        takes_mixed: Whether it holds layers of mixed precision.
+        tolerance: Largest difference of a prediction from the model's, of values above 1 in relation to them.
+        write: Writes it to a path.
+        load: Loads it with its runtime.
+    """
+
+    file: str
+    runtime: tuple[str, ...]
+    modules: tuple[str, ...] = ()
+    backend: str = "tensorflow"
+    takes_files: bool = False
+    takes_mixed: bool = False
+    tolerance: float = 1e-5
+    write: Callable[[Serving, Path], None]
+    load: Callable[[Path], Exported]
+
+
+def _write_saved_model(of: Serving, path: Path) -> None:
+    import keras
+    import tensorflow as tf
+
+    archive = keras.export.ExportArchive()
+    archive.track(of.model)
+    archive.add_endpoint("serve", of.of_files, input_signature=[tf.TensorSpec([None], tf.string, name=of.steps.name)])
+    archive.write_out(str(path), verbose=False)
+
+
+def _load_saved_model(path: Path) -> Exported:
+    import tensorflow as tf
+
+    reloaded = tf.saved_model.load(str(path))
+    serve = reloaded.signatures["serving_default"]
+    ((name, _),), ((output, _),) = serve.structured_input_signature[1].items(), serve.structured_outputs.items()
+
+    def compute(files: Any, _kept: Any = reloaded) -> npt.NDArray[np.float32]:  # a signature alone loses its variables
+        found: npt.NDArray[np.float32] = serve(**{name: tf.constant(files)})[output].numpy()
+        return found
+
+    return Exported(inputs=name, output=output, compute=compute)
+
+
+def _write_keras(of: Serving, path: Path) -> None:
+    of.of_arrays.save(path)
+
+
+def _load_keras(path: Path) -> Exported:
+    import keras
+
+    model = keras.saving.load_model(path, compile=False)
+    return Exported(inputs=model.input.name, output=model.layers[-1].name, compute=_predicts(model))
+
+
+def _predicts(model: Any) -> Callable[[Any], npt.NDArray[np.float32]]:
+    return lambda arrays: np.asarray(model.predict_on_batch(arrays))
+
+
+def _write_onnx(of: Serving, path: Path) -> None:
+    of.written(path, "onnx")
+
+
+def _load_onnx(path: Path) -> Exported:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    name, output = session.get_inputs()[0].name, session.get_outputs()[0].name
+    return Exported(inputs=name, output=output, compute=lambda arrays: session.run([output], {name: arrays})[0])
+
+
+def _write_litert(of: Serving, path: Path) -> None:
+    import tensorflow as tf
+
+    builtins = {"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS]}  # which every interpreter runs
+    of.written(path, "litert", target_spec=builtins)
+
+
+def _load_litert(path: Path) -> Exported:
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(str(path))
+    runner = interpreter.get_signature_runner()
+    (name,), (output,) = runner.get_input_details(), runner.get_output_details()
+
+    def compute(arrays: Any, _kept: Any = interpreter) -> npt.NDArray[np.float32]:
+        found: npt.NDArray[np.float32] = runner(**{name: arrays})[output]
+        return found
+
+    return Exported(inputs=name, output=output, compute=compute)
+
+
+def _write_torch(of: Serving, path: Path) -> None:
+    import torch
+
+    batch = torch.export.Dim("batch", min=1)
+    of.written(path, "torch", dynamic_shapes={0: batch})
+
+
+def _load_torch(path: Path) -> Exported:
+    import torch
+
+    module = torch.export.load(path).module()
+
+    def compute(arrays: Any) -> npt.NDArray[np.float32]:
+        with torch.no_grad():
+            found: npt.NDArray[np.float32] = module(torch.from_numpy(arrays)).numpy()
+        return found
+
+    return Exported(inputs="", output="", compute=compute)
+
+
+FORMATS: Mapping[str, Format] = {
+    "saved_model": Format(
+        file="",
+        runtime=("tensorflow",),
+        takes_files=True,
+        takes_mixed=True,
+        tolerance=1e-6,
+        write=_write_saved_model,
+        load=_load_saved_model,
+    ),
+    "onnx": Format(
+        file="model.onnx",
+        runtime=("onnx", "onnxruntime"),
+        modules=("tf2onnx", "onnx", "onnxruntime"),
+        write=_write_onnx,
+        load=_load_onnx,
+    ),
+    "litert": Format(
+        file="model.tflite",
+        runtime=("ai-edge-litert",),
+        modules=("ai_edge_litert",),
+        write=_write_litert,
+        load=_load_litert,
+    ),
+    "keras": Format(
+        file="model.keras",
+        runtime=("keras", "tensorflow"),
+        takes_mixed=True,
+        write=_write_keras,
+        load=_load_keras,
+    ),
+    "torch": Format(
+        file="model.pt2",
+        runtime=("torch",),
+        modules=("torch",),
+        backend="torch",
+        write=_write_torch,
+        load=_load_torch,
+    ),
+}
+"""Formats by name."""
+
+
+def named(name: str) -> Iterator[Fault]:
+    """Yield why there is no format of that name, or why it can't be used here."""
+    if name not in FORMATS:
+        remedy = did_you_mean(name, FORMATS)
+        yield Fault(where=OPTION, found=name, expected=f"one of {', '.join(FORMATS)}", remedy=remedy)
+        return
+    missing = [module for module in FORMATS[name].modules if importlib.util.find_spec(module) is None]
+    if missing:
+        found = f"{name}, without the module{'s' * (len(missing) > 1)} {', '.join(missing)}"
+        expected, remedy = "what writes and runs the format", f"pip install 'etlrun[{name}]'"
+        yield Fault(where=OPTION, found=found, expected=expected, remedy=remedy)
+
+
+def unfit(run: Trained, name: str) -> Iterator[Fault]:
+    """Yield what of a run the format of that name can't hold."""
+    of, planned = FORMATS[name], run.plan
+    whole = ", ".join(other for other in FORMATS if FORMATS[other].takes_mixed)
+    if run.trainer.mixed_precision is not None and not of.takes_mixed:
+        found = f"{run.trainer.mixed_precision}, which {name} can't hold"
+        remedy = f"train in float32, or choose another format: {whole}"
+        yield Fault(where=Trainer.key("mixed_precision"), found=found, expected="null, for float32", remedy=remedy)
+    arrays = ", ".join(other for other in FORMATS if not FORMATS[other].takes_files)
+    if of.takes_files and not run.takes_images:
+        names = ", ".join(planned.spec.dataset.examples.inputs)
+        found, remedy = f"a model of {names}, which is no encoded image", f"choose a format that takes arrays: {arrays}"
+        yield Fault(where=str(run.folder), found=found, expected="a model of a single image", remedy=remedy)
+    for step in split(planned, takes_files=of.takes_files).inside:
+        if isinstance(step.stage, Turbo):
+            found = f"libjpeg-turbo and OpenCV, which {name} can't hold"
+            remedy = f"train with tensorflow, or choose a format that takes arrays: {arrays}"
+            expected = "steps of TensorFlow"
+            yield Fault(where=f"{Turbo.told_as}.library", found=found, expected=expected, remedy=remedy)
+
+
+def begin(name: str) -> None:
+    """Choose the Keras backend of a format, and the CPU, before Keras is imported."""
+    os.environ["KERAS_BACKEND"] = FORMATS[name].backend
+    os.environ["KERAS_TORCH_DEVICE"] = "cpu"

@@ -1,0 +1,120 @@
+"""A run's model as others take it: from files of images, or from arrays, with the steps of the validation inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from PIL import Image
+
+from etlrun.run.trained.load import Trained
+from etlrun.run.trained.model import predictor
+from etlrun.run.trained.predict import SKIP_WITH, of_files
+from etlrun.run.trained.steps import Split
+from etlrun.stages.colour import Normalize, ZeroCenterBgr
+
+_SIZES = ((48, 64), (97, 31), (33, 33), (224, 160))
+"""Heights and widths of drawn image files."""
+_BGR_MEANS = (103.939, 116.779, 123.68)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """A model with the steps of its run's validation.
+
+    Attributes:
+        run: The run.
+        model: Its model.
+        steps: Its steps, and who does them.
+        output: Name of the output.
+    """
+
+    run: Trained
+    model: Any
+    steps: Split
+    output: str
+
+    def of_files(self, files: Any) -> dict[str, Any]:
+        """Return predictions (batch, outputs) by name, of image files; string (batch,)."""
+        spec = tf.TensorSpec(self.model.input_shape[1:], self.model.input.dtype)
+        images = tf.map_fn(self._stepped, files, fn_output_signature=spec)
+        return {self.output: self.model(images, training=False)}
+
+    def _stepped(self, value: Any) -> Any:
+        """Return one input after the steps that are inside, as the pipeline of the run computes them."""
+        for step in self.steps.inside:
+            value = step.stage.op(value, **step.stage.values)  # type: ignore[attr-defined] # all are steps
+        return value
+
+    @cached_property
+    def of_arrays(self) -> Any:
+        """The model with layers for the steps that are inside; without its optimizer."""
+        given = self.steps.given
+        inputs = keras.Input(given.shape, dtype=given.dtype, name=self.steps.name)
+        pixels = inputs
+        for step in self.steps.inside:
+            pixels = _as_layer(step.stage, pixels)
+        return keras.Model(inputs, self.model(pixels), name=self.model.name)
+
+    def written(self, path: Path, form: str, **options: Any) -> None:
+        """Have Keras export `of_arrays` to `path` in one of its own formats, for batches of any size."""
+        given = self.steps.given
+        signature = [keras.InputSpec(dtype=given.dtype, shape=(None, *given.shape), name=self.steps.name)]
+        self.of_arrays.export(path, format=form, verbose=False, input_signature=signature, **options)
+
+    def drawn(self, folder: Path) -> tuple[Any, npt.NDArray[np.float32]]:
+        """Return a few drawn inputs of the export, and what the model itself predicts for them.
+
+        Files are written into `folder`, and predicted as `etlrun predict` does.
+        """
+        if self.steps.given.dtype == "string":
+            paths = _drawn_files(folder)
+            reading = of_files(self.run, [str(path) for path in paths])
+            compute = predictor(self.model, reading.inputs_spec)
+            found = np.concatenate([compute(batch.inputs) for batch in reading.batches(SKIP_WITH)])
+            return [path.read_bytes() for path in paths], found
+        arrays = _drawn_arrays(self.steps)
+        spec = tf.TensorSpec(self.model.input_shape, self.model.input.dtype)
+        return arrays, predictor(self.model, spec)(tf.stack([self._stepped(of) for of in tf.constant(arrays)]))
+
+
+def _as_layer(stage: Any, pixels: Any) -> Any:
+    """Return pixels after layers that scale them as `stage` does."""
+    if isinstance(stage, Normalize):
+        scale = [1 / 255 / of for of in stage.std]
+        offset = [-mean / of for mean, of in zip(stage.mean, stage.std, strict=True)]
+    elif isinstance(stage, ZeroCenterBgr):
+        pixels, scale, offset = keras.ops.flip(pixels, axis=-1), [1.0, 1.0, 1.0], [-mean for mean in _BGR_MEANS]
+    else:
+        scale, offset = stage.factors
+    return keras.layers.Rescaling(scale, offset, dtype="float32")(pixels)
+
+
+def _drawn_arrays(steps: Split) -> npt.NDArray[Any]:
+    """Return a dark, a light and two noisy images, in the range of the input."""
+    low, high = (0.0, 1.0) if steps.given.low is None else (steps.given.low, steps.given.high or 0.0)
+    shares = _shares([tuple(side or 1 for side in steps.given.shape)] * len(_SIZES))
+    values = low + np.stack(shares) * (high - low)
+    return (np.rint(values) if steps.given.dtype.startswith(("int", "uint")) else values).astype(steps.given.dtype)
+
+
+def _shares(shapes: Sequence[tuple[int, ...]]) -> list[npt.NDArray[np.float64]]:
+    noise = np.random.default_rng(0)
+    ends = ((0.0, 0.2), (0.7, 1.0), (0.0, 1.0), (0.3, 0.6))
+    return [noise.uniform(*end, shape) for end, shape in zip(ends, shapes, strict=True)]
+
+
+def _drawn_files(folder: Path) -> list[Path]:
+    """Write images of several sizes, the last one as PNG; return their paths."""
+    paths = []
+    for number, share in enumerate(_shares([(*size, 3) for size in _SIZES])):
+        paths.append(folder / f"{number}.{'png' if number == len(_SIZES) - 1 else 'jpg'}")
+        Image.fromarray(np.rint(255 * share).astype(np.uint8)).save(paths[-1])
+    return paths

@@ -1,0 +1,98 @@
+"""Loggers: where the figures of a run are written beside its folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from etlrun.stages.base import SPEED, Expected, OptionalText, Stage, Text
+
+
+class Logger(Stage):
+    """A place that the figures of each epoch, and those at the end of a run, are written to.
+
+    Attributes:
+        package: Package that has to be installed; empty for none.
+        extra: Extra of etlrun that installs it.
+        is_apart: Whether a process of its own writes the log, so that no server can block or end a run.
+        remedy: What to do if it fails.
+    """
+
+    block: ClassVar[str] = "logger"
+    package: ClassVar[str] = ""
+    extra: ClassVar[str] = ""
+    is_apart: ClassVar[bool] = False
+    remedy: ClassVar[str] = "free disk space, and check the permissions of the folder"
+
+    @property
+    def name(self) -> str:
+        """Its name in a config."""
+        return self.path.rpartition(".")[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoLogger(Logger):
+    """No log beside the run's folder."""
+
+    path: ClassVar[str] = "logger.none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorBoard(Logger):
+    """Writes event files for TensorBoard into `tensorboard/` in the run's folder."""
+
+    path: ClassVar[str] = "logger.tensorboard"
+    package: ClassVar[str] = "tensorboard"
+    extra: ClassVar[str] = "tensorboard"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Csv(Logger):
+    """Writes `csv/epochs.csv`, with a row for each epoch, and `csv/run.csv` into the run's folder."""
+
+    path: ClassVar[str] = "logger.csv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mlflow(Logger):
+    """Logs to MLflow: a server, a database or a folder.
+
+    Attributes:
+        tracking_uri: URI of the store, such as `http://HOST:5000` or `sqlite:///mlflow.db`; null for MLflow's own
+            choice, which the environment variable MLFLOW_TRACKING_URI sets.
+        experiment_name: Name of the experiment; it is created if there is none.
+    """
+
+    path: ClassVar[str] = "logger.mlflow"
+    package: ClassVar[str] = "mlflow"
+    extra: ClassVar[str] = "mlflow"
+    is_apart: ClassVar[bool] = True
+    remedy: ClassVar[str] = (
+        "check that the server of logger.tracking_uri runs and can be reached, and MLflow's credentials"
+    )
+
+    tracking_uri: Annotated[OptionalText, SPEED]
+    experiment_name: Annotated[Text, SPEED]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wandb(Logger):
+    """Logs to Weights & Biases, or into `wandb/` in the run's folder, from where `wandb sync` uploads it.
+
+    Attributes:
+        project: Name of the project.
+        entity: Name of the user or the team; null for the default of the account.
+        mode: `online` uploads during the run, `offline` writes files only.
+    """
+
+    path: ClassVar[str] = "logger.wandb"
+    package: ClassVar[str] = "wandb"
+    extra: ClassVar[str] = "wandb"
+    is_apart: ClassVar[bool] = True
+    remedy: ClassVar[str] = (
+        "run `wandb login` or set WANDB_API_KEY, check the network, or set logger.mode=offline and `wandb sync` later"
+    )
+
+    project: Annotated[Text, SPEED]
+    entity: Annotated[OptionalText, SPEED]
+    mode: Annotated[Literal["online", "offline"], Expected("online or offline"), SPEED]

@@ -1,0 +1,364 @@
+"""Exports: each format predicts what `predict` does, and appears complete and checked, or not at all."""
+
+import csv
+import dataclasses
+import importlib.util
+import io
+import json
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+
+from etlrun.cli import main as cli
+from etlrun.config import grid
+from etlrun.config.request import Request
+from etlrun.run.trained import card
+from etlrun.run.trained.formats import FORMATS, Exported
+from etlrun.run.trained.load import trained
+from etlrun.run.trained.scores import wilson
+from etlrun.run.trained.serving import Serving
+from etlrun.run.trained.steps import split
+from etlrun.stages import STAGES
+from etlrun.system.locks import alone
+from tests.configs import plan_of
+from tests.disks import mounted
+from tests.pictures import jpeg
+from tests.runs import emulated, finish, small, start
+from tests.trained import ended, refused, said, trained_run, with_summary
+
+Images = npt.NDArray[Any]
+RIGHT = "expected the folder of a completed run"
+ARRAYS = "onnx, litert, keras, torch"
+
+
+@pytest.fixture(scope="module")
+def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = trained_run(tmp_path_factory.mktemp("trained") / "run", tiny, "cache=none")
+    scale_kernels(folder, 3)
+    return folder
+
+
+def scale_kernels(folder: Path, factor: float) -> None:
+    """Scale the weights of a model: with 3, it tells images apart, which training for so short a time does not."""
+    model = keras.models.load_model(folder / "model.keras")
+    for weight in model.weights:
+        if "kernel" in weight.path:
+            weight.assign(weight * factor)
+    model.save(folder / "model.keras")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Three JPEGs and a PNG of another size."""
+    folder = tmp_path_factory.mktemp("files")
+    paths = [folder / name for name in ("a.jpg", "b.jpg", "c.jpg", "d.png")]
+    for number, path in enumerate(paths[:-1]):
+        path.write_bytes(jpeg(number))
+    pixels = np.random.default_rng(9).integers(0, 256, (91, 35, 3))
+    paths[-1].write_bytes(tf.io.encode_png(pixels.astype(np.uint8)).numpy())
+    return paths
+
+
+@pytest.fixture
+def predicted(run: Path, files: list[Path], capsys: pytest.CaptureFixture[str]) -> Images:
+    """What `predict` says of the files; (files, classes)."""
+    rows = csv.DictReader(io.StringIO(said(capsys, "predict", run, *files)))
+    found = np.array([[np.float32(row[f"probability_{name}"]) for name in ("dark", "bright")] for row in rows])
+    assert np.ptp(found, axis=0).min() > 0.01
+    return found
+
+
+def described(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "export.json").read_text())
+    return found
+
+
+def given(folder: Path, files: list[Path]) -> Images:
+    """The files after the steps that the export leaves to its user."""
+    decode, resize = described(folder)["before"]
+    assert [decode["step"], resize["step"]] == ["transform.decode", "transform.resize"]
+    values = resize["parameters"]
+    images = [tf.io.decode_image(path.read_bytes(), channels=3, expand_animations=False) for path in files]
+    resized = [
+        tf.image.resize(image, values["size"], method=values["method"], antialias=values["antialias"])
+        for image in images
+    ]
+    return np.stack([np.rint(image).astype(values["dtype"]) for image in resized])
+
+
+def needs(name: str) -> None:
+    """Skip the test where what runs a format is not installed."""
+    missing = [module for module in FORMATS[name].modules if importlib.util.find_spec(module) is None]
+    if missing:
+        pytest.skip(f"no {' and no '.join(missing)}: pip install 'etlrun[{name}]'")
+
+
+def test_a_saved_model_takes_image_files(
+    run: Path, files: list[Path], predicted: Images, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "new" / "saved"
+    told = said(capsys, "export", run, "--format", "saved_model", "--output", folder).splitlines()
+    assert told[0] == "format    saved_model: image files to predictions"
+    assert told[2:] == [
+        f"folder    {folder}",
+        f"card      {folder}/model_card.md, whose licences are to be filled in",
+    ]
+    reloaded = tf.saved_model.load(folder)
+    for some in (files, files[3:]):
+        found = reloaded.signatures["serving_default"](image=tf.constant([path.read_bytes() for path in some]))
+        np.testing.assert_allclose(found["probabilities"], predicted[-len(some) :], rtol=0, atol=1e-6)
+    assert [path.name for path in folder.parent.iterdir()] == ["saved"]
+    of = described(folder)
+    assert of["input"] == {
+        "name": "image",
+        "dtype": "string",
+        "shape": [None],
+        "range": None,
+        "content": "JPEG, PNG, BMP or GIF files",
+    }
+    assert (of["before"], of["output"]["name"], of["classes"]) == ([], "probabilities", ["dark", "bright"])
+    assert of["inside"] == ["transform.decode", "transform.resize", "transform.scale_minus_one_one"]
+    assert of["check"]["images"] == 4
+    assert of["check"]["largest_difference"] <= of["check"]["tolerance"] == 1e-6
+    assert of["check"]["spread"] > 0.01
+    assert f"| output | a probability of each class, float32, named `{of['output']['name']}` |" in card_in(folder)
+
+
+def card_in(folder: Path) -> list[str]:
+    return (folder / "model_card.md").read_text().splitlines()
+
+
+@pytest.mark.parametrize("name", ["keras", "onnx", "litert"])
+def test_other_formats_take_arrays(
+    name: str, run: Path, files: list[Path], predicted: Images, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needs(name)
+    folder = tmp_path / name
+    said(capsys, "export", run, "--format", name, "--output", folder)
+    of = described(folder)
+    assert of["input"] | {"name": ""} == {
+        "name": "",
+        "dtype": "uint8",
+        "shape": [None, 32, 32, 3],
+        "range": [0.0, 255.0],
+        "content": "images of red, green and blue",
+    }
+    assert of["inside"] == ["transform.scale_minus_one_one"]
+    exported, arrays = FORMATS[name].load(folder / of["file"]), given(folder, files)
+    for number in (4, 1):
+        found = exported.compute(arrays[:number])
+        np.testing.assert_allclose(found, predicted[:number], rtol=0, atol=1e-5)
+    assert "2. `transform.resize`: Resizes to one size" in "\n".join(card_in(folder))
+
+
+def test_a_program_of_pytorch_takes_arrays(run: Path, files: list[Path], predicted: Images, tmp_path: Path) -> None:
+    needs("torch")
+    words = ["export", str(run), "--format", "torch", "--output", str(tmp_path / "torch")]
+    assert finish(start(words, tmp_path))[0] == 0
+    found = FORMATS["torch"].load(tmp_path / "torch" / "model.pt2").compute(given(tmp_path / "torch", files))
+    np.testing.assert_allclose(found, predicted, rtol=0, atol=1e-5)
+
+
+SCALED = {
+    "normalize": ["normalize.mean=[0.5,0.4,0.3]", "normalize.std=[0.2,0.3,0.4]"],
+    "zero_center_bgr": [],
+    "rescale": ["rescale.scale=0.005", "rescale.offset=-0.5"],
+    "scale_zero_one": [],
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_layers_scale_as_the_steps_do(name: str, dtype: str) -> None:
+    steps = f"[decode,resize,{name}]"
+    words = [f"transform.steps={steps}", f"transform.eval_steps={steps}", f"transform.resize.dtype={dtype}"]
+    network = ["model=keras_application", "model.application=ResNet50"] if name == "zero_center_bgr" else []
+    planned = plan_of(*words, *network, *(f"+transform.{value}" for value in SCALED[name]))
+    parts = split(planned, takes_files=False)
+    assert [step.stage.path for step in parts.caller] == ["transform.decode", "transform.resize"]
+    assert (parts.given.dtype, parts.given.low, parts.given.high) == (dtype, 0, 255)
+    if not parts.inside:  # the model itself scales
+        assert [step.stage.path for step in planned.by_model] == [f"transform.{name}"]
+        return
+    pixels = keras.Input((*parts.given.shape[:2], 3))
+    serving = Serving(run=None, model=keras.Model(pixels, pixels), steps=parts, output="")  # type: ignore[arg-type]
+    arrays = np.random.default_rng(0).uniform(0, 255, (2, *parts.given.shape)).astype(dtype)  # type: ignore[arg-type]
+    found = serving.of_arrays.predict(arrays, verbose=0)
+    np.testing.assert_allclose(found, np.stack([serving._stepped(of) for of in arrays]), rtol=1e-5, atol=1e-5)
+
+
+def wrong(of: Serving, path: Path) -> None:
+    """Write the model with other weights."""
+    keras.models.clone_model(of.of_arrays).save(path)
+
+
+def interrupted(_: Path) -> Exported:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("way", ["wrong", "interrupted"])
+def test_what_is_not_checked_does_not_appear(
+    way: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change: dict[str, Any] = {"write": wrong} if way == "wrong" else {"load": interrupted}
+    monkeypatch.setitem(FORMATS, "keras", dataclasses.replace(FORMATS["keras"], **change))
+    output = tmp_path / "export"
+    words: list[str | Path] = ["export", run, "--format", "keras", "--output", output]
+    if way == "wrong":
+        difference, remedy = refused(capsys, *words)
+        assert difference.startswith("  --format: found keras, whose predictions differ from the model's by ")
+        assert difference.endswith("; expected at most 1e-05")
+        assert remedy == "    -> choose another format: saved_model, onnx, litert, torch"
+    else:
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(word) for word in words])
+        assert end.value.code == 130
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_check_that_says_little_is_noted(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    scale_kernels(tmp_path / "run", 0)
+    capsys.readouterr()
+    cli.main(["export", str(tmp_path / "run"), "--format", "keras"])
+    same = "The model predicts the same for all drawn images, which says little about its export: compare your own."
+    assert capsys.readouterr().err == f"note  {same}\n"
+    assert described(tmp_path / "run" / "exports" / "keras")["check"]["spread"] == 0
+
+
+@pytest.mark.parametrize("name", ["saved_model", "keras"])
+def test_a_full_disk_is_told_and_left_empty(
+    name: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with mounted(tmp_path / "disk", "64K") as disk:
+        assert refused(capsys, "export", run, "--format", name, "--output", disk / "export") == [
+            f"  --output: found {disk}: No space left on device; expected a folder that can be created and written to",
+            "    -> choose another --output, or free disk space",
+        ]
+        assert [*disk.iterdir()] == []
+
+
+def test_all_faults_are_told_at_once_and_nothing_is_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").write_text("mine")
+    listed = "one of saved_model, onnx, litert, keras, torch"
+    assert refused(capsys, "export", tmp_path / "no", "--format", "onx") == [
+        f"  --format: found onx; expected {listed}",
+        "    -> did you mean `onnx`?",
+        f"  {tmp_path}/no: found no such folder; {RIGHT}",
+        "    -> check the path",
+    ]
+    assert refused(capsys, "export", tmp_path, "--format", "keras", "--output", tmp_path / "mine") == [
+        f"  {tmp_path}: found no run: there is no summary.json; {RIGHT}",
+        "    -> check the path",
+        f"  --output: found {tmp_path}/mine, which exists; expected a new folder, so that nothing is overwritten",
+        "    -> choose another --output, or remove it",
+    ]
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_only_a_completed_run_of_a_model_is_exported(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `evaluate` and `predict` refuse it: see `test_trained`."""
+    words = ("export", tmp_path / "run", "--format", "keras")
+    folder = ended(tmp_path / "run", small(tiny), status="failed")
+    assert refused(capsys, *words)[0] == f"  {folder}: found a run that failed; {RIGHT}"
+    with_summary(folder, status="running")
+    with alone(folder / "lock"):
+        assert refused(capsys, *words)[0] == f"  {folder}: found a run that is still running; {RIGHT}"
+    (folder / "summary.json").write_text(json.dumps({"status": "over"}))
+    older = "found a summary.json that this version can't read"
+    assert refused(capsys, *words)[0] == f"  {folder}: {older}; {RIGHT}"
+    lost = ended(tmp_path / "sweep" / "0", small(tiny), model=None)
+    missing = refused(capsys, "export", lost, "--format", "keras")
+    assert missing[0] == f"  {lost}/model.keras: found no such file; expected the trained model"
+    sweep = refused(capsys, "export", lost.parent, "--format", "keras")
+    assert sweep[1] == f"    -> name one of the runs in it, such as {lost}"
+    learns = "expected a run of trainer=fit with a model that learns"
+    drained = ended(tmp_path / "drained", small(tiny, "trainer=drain", "trainer.epochs=1"), model=None)
+    assert refused(capsys, "export", drained, "--format", "keras") == [
+        f"  {drained}: found a run of trainer=drain, which trains no model; {learns}"
+    ]
+    slept = ended(tmp_path / "emulated", emulated(tiny))
+    assert refused(capsys, "export", slept, "--format", "keras") == [
+        f"  {slept}: found a run of model.emulated, which learns nothing; {learns}"
+    ]
+
+
+def test_what_a_format_cannot_hold_is_named(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("onnx", "litert"):
+        monkeypatch.setitem(FORMATS, name, dataclasses.replace(FORMATS[name], modules=()))
+    half = ended(tmp_path / "half", small(tiny, "trainer.mixed_precision=mixed_float16"))
+    for name in ("onnx", "litert"):
+        assert refused(capsys, "export", half, "--format", name) == [
+            f"  trainer.mixed_precision: found mixed_float16, which {name} can't hold; expected null, for float32",
+            "    -> train in float32, or choose another format: saved_model, keras",
+        ]
+    library = "transform.decode.library: found libjpeg-turbo and OpenCV"
+    turbo = ended(tmp_path / "turbo", small(tiny, "transform.decode.library=turbo"))
+    assert refused(capsys, "export", turbo, "--format", "saved_model") == [
+        f"  {library}, which saved_model can't hold; expected steps of TensorFlow",
+        f"    -> train with tensorflow, or choose a format that takes arrays: {ARRAYS}",
+    ]
+    assert [step.stage.path for step in split(trained(turbo).plan, takes_files=False).caller] == ["transform.turbo"]
+    monkeypatch.setitem(FORMATS, "onnx", dataclasses.replace(FORMATS["onnx"], modules=("not_there", "json")))
+    assert refused(capsys, "export", half, "--format", "onnx")[:2] == [
+        "  --format: found onnx, without the module not_there; expected what writes and runs the format",
+        "    -> pip install 'etlrun[onnx]'",
+    ]
+
+
+def test_a_card_names_data_metrics_and_the_command(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said(capsys, "evaluate", run)
+    said(capsys, "export", run, "--format", "keras", "--output", tmp_path / "export")
+    lines = card_in(tmp_path / "export")
+    assert lines[0] == "# mobilenet_v2 on tiny_pictures/1.2.0"
+    assert "| classes | 2: dark, bright |" in lines
+    counted = [line.split(", digest ")[0] for line in lines if line.startswith(("| train |", "| validation |"))]
+    assert counted == ["| train | `train[:80%]`, 38 examples", "| validation | `train[80%:]`, 10 examples"]
+    (evaluation,) = (run / "evaluations").glob("*.json")
+    share = json.loads(evaluation.read_text())["accuracy"]
+    figures = f"{share['value']:.4f} ({share['low']:.4f} to {share['high']:.4f})"
+    assert f"| accuracy on tiny_pictures/1.2.0 train[80%:], 10 examples | {figures} |" in lines
+    (last,) = trained(run).summary.epochs
+    of_run = wilson(round(float(last.val_accuracy or 0) * 10), 10)
+    assert f"| val_accuracy, epoch 1 | {of_run.value:.4f} ({of_run.low:.4f} to {of_run.high:.4f}) |" in lines
+    assert any(line.startswith("| f1 of bright | ") for line in lines)
+    assert "| dataset tiny_pictures/1.2.0 | **to be filled in** |" in lines
+    (command,) = [shlex.split(line) for line in lines if line.startswith("python -m etlrun ")]
+    again = grid.resolve(Request(overrides=command[3:]), STAGES).plan.fingerprint
+    assert again == trained(run).then.fingerprint
+    assert lines[-2:] == [f"fingerprint {again}", "```"]
+
+
+def test_a_card_says_that_the_configs_have_changed(run: Path) -> None:
+    changed = "The config files have changed since, or another config was named: today the command makes another plan."
+    loaded = trained(run)
+    of: dict[str, Any] = {
+        "format": "keras",
+        "classes": None,
+        "check": {"images": 4, "largest_difference": 0.0, "tolerance": 1e-5},
+        "versions": {},
+        "input": {"content": "arrays", "dtype": "uint8", "shape": [None, 2], "range": [0, 255], "name": "x"},
+        "inside": [],
+        "before": [],
+        "output": {"content": "values of the target", "dtype": "float32", "name": ""},
+    }
+    assert changed not in card.text(loaded, of).splitlines()
+    other = dataclasses.replace(
+        loaded, summary=loaded.summary.with_values(overrides=[*loaded.summary.overrides, "load.batch_size=2"])
+    )
+    assert changed in card.text(other, of).splitlines()

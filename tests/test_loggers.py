@@ -1,0 +1,172 @@
+"""Logs in the folder of a run, and what no logger may do to a run; `test_services` has the others."""
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun.config.request import merged
+from etlrun.plan.spec import parse
+from etlrun.record.record import Record, read_config
+from etlrun.run import run
+from etlrun.stages import STAGES
+from etlrun.stages.logger import NoLogger, TensorBoard
+from tests.configs import TRAINER_KEYS, composed, plan_of, refusal_of_config, refusal_of_spec, spec_of
+from tests.pages import scalars_of
+from tests.runs import config_of, emulated, run_here, summary_of
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return [*csv.DictReader(file)]
+
+
+def by_name(folder: Path) -> dict[str, str]:
+    return {row["name"]: row["value"] for row in rows(folder / "csv" / "run.csv")}
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, dict[str, Any]]:
+    """A run of two epochs that resumes one of one epoch, both with `logger=csv`."""
+    first, then = (tmp_path_factory.mktemp(name) for name in ("first", "then"))
+    assert run_here(first, emulated(tiny, "logger=csv"))[0] == 0
+    assert [row["epoch"] for row in rows(first / "csv" / "epochs.csv")] == ["1"]
+    words = emulated(tiny, "logger=csv", "trainer.epochs=2", f"trainer.resume={first}")
+    status, summary = run_here(then, words)
+    assert status == 0
+    return then, summary
+
+
+def test_a_resumed_run_logs_all_epochs_as_its_summary_has_them(resumed: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = resumed
+    for row, epoch in zip(rows(folder / "csv" / "epochs.csv"), summary["epochs"], strict=True):
+        assert {name: float(value) for name, value in row.items()} == {
+            name: pytest.approx(value) for name, value in epoch.items()
+        }
+    assert {"examples_per_s", "input_wait_s", "au"} <= rows(folder / "csv" / "epochs.csv")[0].keys()
+
+
+def test_a_log_ends_with_the_verdict_the_config_and_the_data(resumed: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = resumed
+    found = by_name(folder)
+    assert found["status"] == "completed"
+    assert found["fingerprint"] == summary["plan_fingerprint"]
+    assert found["overrides"] == " ".join(summary["overrides"])
+    assert found["config/model.step_ms"] == "5"
+    assert found["dataset/name"] == "tiny_pictures/1.2.0"
+    assert found["dataset/train"] == summary["dataset"]["digest"]["train"]
+    assert found["verdict/kind"] == summary["verdict"]["kind"]
+    assert float(found["run/au"]) == summary["au"]
+    assert float(found["run/resources/peak_rss_bytes"]) == summary["resources"]["peak_rss_bytes"]
+    assert float(found["run/examples_per_s"]) == summary["examples_per_s"]
+
+
+def test_a_pipeline_alone_is_logged_with_what_it_has(tiny: Path, tmp_path: Path) -> None:
+    words = [word for word in emulated(tiny, "trainer=drain", "logger=tensorboard") if "step_ms" not in word]
+    status, summary = run_here(tmp_path, [word for word in words if not word.startswith("model=")])
+    assert status == 0
+    scalars, texts = scalars_of(tmp_path / "tensorboard")
+    assert scalars["examples_per_s", 1] == pytest.approx(summary["epochs"][0]["examples_per_s"])
+    assert ("au", 1) not in scalars
+    assert texts["status"] == "completed"
+
+
+def test_a_log_that_fails_is_noted_once_and_the_run_completes(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "csv").write_text("in the way")
+    status, summary = run_here(tmp_path, emulated(tiny, "logger=csv"))
+    assert (status, summary["status"]) == (0, "completed")
+    note = (
+        f"logger=csv has stopped, and its log is incomplete: [Errno 17] File exists: '{tmp_path / 'csv'}'. "
+        "To repair it: free disk space, and check the permissions of the folder. "
+        "summary.json in the run's folder has all figures."
+    )
+    assert [remark for remark in summary["remarks"] if "logger" in remark] == [note]
+    assert capsys.readouterr().err.count(note) == 1
+
+
+def test_a_run_that_fails_ends_its_log(tmp_path: Path) -> None:
+    run.freeze(tmp_path, config_of(words := ["dataset=mnist", "dataset.download=false", "logger=csv"]), words)
+    assert run.run(tmp_path) == 1
+    assert by_name(tmp_path)["status"] == "failed"
+
+
+def test_a_logger_changes_no_result() -> None:
+    for logger in STAGES["logger"]:
+        assert plan_of(f"logger={logger}").fingerprint == plan_of().fingerprint
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["logger=wandb", "logger.mode=disabled"],
+            "logger.mode: found 'disabled'; expected online or offline",
+        ),
+        (
+            ["logger=wandb", "+logger.projet=mine"],
+            (
+                "logger.projet: found an unknown key; expected one of the keys project, entity, mode\n"
+                "    -> did you mean `logger.project`?"
+            ),
+        ),
+        (
+            ["+trainer.tensorboard=true"],
+            (
+                f"trainer.tensorboard: found an unknown key; expected one of the keys {TRAINER_KEYS}\n"
+                "    -> choose logger=tensorboard to write TensorBoard logs"
+            ),
+        ),
+    ],
+)
+def test_an_invalid_logger_is_refused(overrides: list[str], message: str) -> None:
+    assert refusal_of_spec(*overrides) == message
+
+
+def test_a_config_of_an_older_version_has_its_logger(tmp_path: Path) -> None:
+    config = composed()
+    del config["logger"]
+    config["trainer"]["tensorboard"] = False
+    assert parse(config, STAGES) == spec_of()
+    assert spec_of().logger == NoLogger()
+    config["trainer"]["tensorboard"] = True
+    assert refusal_of_config(config).endswith("    -> choose logger=tensorboard to write TensorBoard logs")
+    Record.create(tmp_path, config, [])
+    assert parse(read_config(tmp_path), STAGES).logger == TensorBoard()
+    before = ["trainer.tensorboard=true", "trainer.epochs=3"]
+    assert merged(before, ["trainer.resume=RUN"]) == ["logger=tensorboard", "trainer.epochs=3", "trainer.resume=RUN"]
+    assert merged(["trainer.tensorboard=false"], ["trainer.resume=RUN"]) == ["trainer.resume=RUN"]
+
+
+_WITHOUT = """
+import sys
+sys.modules["mlflow"] = None
+from etlrun.cli.main import main
+try:
+    main({words!r})
+except SystemExit as end:
+    print(end.code, "tensorflow" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("multirun", [False, True])
+def test_a_logger_without_its_package_is_refused_before_tensorflow_is_imported(
+    *, multirun: bool, tmp_path: Path
+) -> None:
+    words = ["logger=mlflow", f"hydra.run.dir={tmp_path / 'run'}"]
+    if multirun:
+        words = ["-m", "logger=mlflow,none", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
+    script = _WITHOUT.format(words=words)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert ended.stdout == "1 False\n"
+    assert (
+        "logger.name: found no package mlflow; expected the package that writes the log, since logger=mlflow\n"
+        "    -> pip install 'etlrun[mlflow]', or set logger=none\n"
+    ) in ended.stderr
+    if not multirun:
+        assert summary_of(tmp_path / "run")["status"] == "failed"
+    assert not (tmp_path / "sweep").exists()
