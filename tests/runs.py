@@ -57,13 +57,12 @@ def config_of(overrides: list[str]) -> dict[str, Any]:
     return compose.composed(Request(overrides=overrides))
 
 
-def run_here(folder: Path, overrides: list[str], *, is_shallow: bool = True) -> tuple[int, dict[str, Any]]:
+def run_here(folder: Path, overrides: list[str]) -> tuple[int, dict[str, Any]]:
     """Run in this process, with a shallow MobileNetV2; the exit status and the summary."""
     run.freeze(folder, config_of(overrides), overrides)
     with pytest.MonkeyPatch.context() as patch:
         quick_probes(patch)
-        if is_shallow:
-            shallow(patch)
+        shallow(patch)
         status = run.run(folder)
     return status, summary_of(folder)
 

@@ -163,17 +163,17 @@ def test_ctrl_c_once_ends_after_the_running_job_and_twice_at_once(tiny: Path, tm
     assert summary_of(folder / "0")["status"] == "completed"
     assert not (folder / "1").exists()
 
-    process = start(["-m", f"sweep.resume={folder}"], tmp_path)
+    resumed = start(["-m", f"sweep.resume={folder}"], tmp_path)
     wait_for(
-        process,
+        resumed,
         lambda: (folder / "1" / "output.txt").exists() and "epoch 1" in (folder / "1" / "output.txt").read_text(),
     )
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.stdout is not None
-    while "stopping after the running jobs" not in process.stdout.readline():
+    os.killpg(resumed.pid, signal.SIGINT)
+    assert resumed.stdout is not None
+    while "stopping after the running jobs" not in resumed.stdout.readline():
         pass
-    os.killpg(process.pid, signal.SIGINT)
-    status, _, _ = finish(process)
+    os.killpg(resumed.pid, signal.SIGINT)
+    status, _, _ = finish(resumed)
     assert status == 130
     assert summary_of(folder / "1")["status"] == "interrupted"
 

@@ -11,6 +11,7 @@ from typing import Any
 import hydra
 import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.defaults_list import DefaultsList, create_defaults_list
 from hydra.core.default_element import ResultDefault
 from hydra.core.object_type import ObjectType
@@ -50,7 +51,7 @@ class Composer:
         self.loader: ConfigLoaderImpl = loader
         self.loader.repository = Copying(loader.config_search_path)
         self._name = config_name
-        self._files = Readable(loader.config_search_path)
+        self._files: ConfigRepository = Readable(loader.config_search_path)
         self._parser = OverridesParser.create()
         self._blocks: dict[str, dict[str, Any]] = {}
         self._lists: dict[tuple[str, ...], DefaultsList] = {}

@@ -78,7 +78,7 @@ class Readable(ConfigRepository):  # type: ignore[misc]
                 raise ConfigError([fault]) from raised
         if raised is not None:
             raise raised
-        if result is None:
+        if result is None:  # the file has changed meanwhile
             return None
         if len(_loaded) >= _MOST_LOADED:
             _loaded.clear()
