@@ -135,3 +135,19 @@ def test_a_program_reaches_the_losses(
         for epoch in range(2)
     ]
     np.testing.assert_allclose(found, losses_of(summary_of(whole(overrides))), atol=tolerance, rtol=0)
+
+
+def test_a_run_of_images_goes_on_from_one_phase_to_the_next(
+    whole: Callable[[tuple[str, ...]], Path], tiny: Path, tmp_path: Path
+) -> None:
+    def stops(self: EpochRecorder, *_: Any) -> None:
+        if len(self.record.summary.epochs) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EpochRecorder, "on_test_begin", stops)
+        assert run_here(tmp_path / "stopped", words(tiny, *NONE))[0] == 130
+    given = [*words(tiny, *NONE), f"trainer.resume={tmp_path / 'stopped'}"]
+    assert run_here(tmp_path / "resumed", given)[0] == 0
+    assert losses_of(summary_of(tmp_path / "resumed")) == losses_of(summary_of(whole(NONE)))
+    assert are_equal(variables_of(tmp_path / "resumed"), variables_of(whole(NONE)))
