@@ -42,6 +42,10 @@ SAYS_NOTHING = {
     "trainer.checkpoint_every_steps": "a program starts at its first epoch",
     "trainer.checkpoint_keep": "a program keeps the last model alone",
     "trainer.checkpoint_best": "a program keeps the last model alone",
+    **{
+        f"logger.{name}": "a program logs to TensorBoard and CSV alone"
+        for name in ("tracking_uri", "experiment_name", "project", "entity", "mode")
+    },
     "measure.au_min": "nothing is measured",
     "measure.digest": "nothing is measured",
 }
