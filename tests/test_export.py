@@ -179,7 +179,7 @@ SCALED = {
 def test_layers_scale_as_the_steps_do(name: str, dtype: str) -> None:
     steps = f"[decode,resize,{name}]"
     words = [f"transform.steps={steps}", f"transform.eval_steps={steps}", f"transform.resize.dtype={dtype}"]
-    network = ["model=keras_application", "model.application=ResNet50"] if name == "zero_center_bgr" else []
+    network = ["model=keras_application", "model.name=ResNet50"] if name == "zero_center_bgr" else []
     planned = plan_of(*words, *network, *(f"+transform.{value}" for value in SCALED[name]))
     parts = split(planned, takes_files=False)
     assert [step.stage.path for step in parts.caller] == ["transform.decode", "transform.resize"]
