@@ -127,12 +127,17 @@ PLANTS: dict[str, Plant] = {
         always_ms={Decode: 3.0},
     ),
     "prefetch 0": _plant(
-        "input", "load.prefetch", planted={"load.prefetch": "0"}, mended={"load.prefetch": "2"}, always_ms={Decode: 2.5}
+        "input",
+        "load.prefetch",
+        config={"load.num_parallel_calls": "null"},  # batches that are put together in parallel are prefetched, too
+        planted={"load.prefetch": "0"},
+        mended={"load.prefetch": "2"},
+        always_ms={Decode: 2.5},
     ),
     "prefetch 0 and a serial map": _plant(
         "input",
         "load.prefetch",
-        config={"transform.num_parallel_calls": "null"},
+        config={"transform.num_parallel_calls": "null", "load.num_parallel_calls": "null"},
         planted={"load.prefetch": "0"},
         mended={"load.prefetch": "2"},
         always_ms={Decode: 0.8},
@@ -140,6 +145,7 @@ PLANTS: dict[str, Plant] = {
     "a shuffle buffer larger than its source": _plant(
         "input",
         "load.shuffle",
+        config={"load.shuffle_at": "before_batch"},  # a buffer of records is filled at once
         planted={"load.shuffle_buffer": "1024"},
         mended={"load.shuffle_buffer": "16"},
         always_ms={Decode: 2.5},
