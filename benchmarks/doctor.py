@@ -32,6 +32,7 @@ from etlrun.datasets.examine.doctor_image import look_at
 from etlrun.datasets.examine.doctor_pairs import near
 from etlrun.datasets.examine.doctor_scan import LOOKED
 from etlrun.stages import STAGES
+from etlrun.system.machine import cores
 
 
 def jpeg(image: Image.Image, quality: int = 90) -> bytes:
@@ -129,7 +130,7 @@ def main() -> None:
     text = "\n".join(lines) + "\n"
     print(text)
     if known.output:
-        head = f"`python -m benchmarks.doctor --data-dir DIR --photos {known.photos}` on 2 cores, beside other work"
+        head = f"`python -m benchmarks.doctor --data-dir DIR --photos {known.photos}` on {cores()} cores"
         known.output.write_text(f"{head}\n\n{text}")
 
 
