@@ -7,6 +7,7 @@ import copy
 import io
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,9 +81,11 @@ class Readable(ConfigRepository):  # type: ignore[misc]
             raise raised
         if result is None:  # the file has changed meanwhile
             return None
-        if len(_loaded) >= _MOST_LOADED:
-            _loaded.clear()
-        _loaded[key] = result
+        with suppress(OSError):
+            if path.read_bytes() == text:  # Hydra has read the file again
+                if len(_loaded) >= _MOST_LOADED:
+                    _loaded.clear()
+                _loaded[key] = result
         return replace(result)
 
     def get_group_options(self, group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG) -> list[str]:

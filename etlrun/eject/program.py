@@ -10,7 +10,7 @@ from importlib import metadata
 from etlrun import __version__
 from etlrun.eject.parts import PART_TEXTS, model
 from etlrun.eject.pipeline import pipeline
-from etlrun.eject.sources import functions_of, source_of
+from etlrun.eject.sources import functions_of, text_for
 from etlrun.eject.text import COLUMNS, constant, literal, path, quoted
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.stages.model import ImageModel
@@ -132,7 +132,7 @@ def _constants(plan: Plan) -> dict[str, str]:
         **_of_calls(plan),
         "TRAIN_SPLIT": quoted(spec.dataset.split),
         "VALIDATION_SPLIT": quoted(spec.dataset.eval_split or ""),
-        **source_of(spec.dataset).constants,
+        **text_for(spec.dataset).constants,
         "CACHE_DIR": path(spec.cache.dir or ""),
     }
 

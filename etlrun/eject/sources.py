@@ -116,7 +116,7 @@ def reading(dataset: Dataset, split: str = "split") -> Reading:
 
 def functions_of(dataset: Dataset) -> tuple[str, ...]:
     """Return the functions of a dataset that a program needs, with the one of the number of classes."""
-    flow, of = dataset.examples, source_of(dataset)
+    flow, of = dataset.examples, text_for(dataset)
     classes = function(
         "num_classes() -> int",
         "Return the number of classes; labels are integers from 0 to below it.",
@@ -141,12 +141,12 @@ class SourceText:
 
 
 @singledispatch
-def source_of(dataset: Dataset) -> SourceText:
+def text_for(dataset: Dataset) -> SourceText:
     """Return the text for a dataset, by its type."""
     raise NotImplementedError(type(dataset))
 
 
-@source_of.register
+@text_for.register
 def _(dataset: TfdsDataset) -> SourceText:
     target = quoted(dataset.keys[dataset.examples.target])
     return SourceText(
@@ -156,7 +156,7 @@ def _(dataset: TfdsDataset) -> SourceText:
     )
 
 
-@source_of.register
+@text_for.register
 def _(dataset: TFRecords) -> SourceText:
     return SourceText(
         constants={"FILES": mapping("", {quoted(name): path(pattern) for name, pattern in dataset.patterns.items()})},
@@ -165,7 +165,7 @@ def _(dataset: TFRecords) -> SourceText:
     )
 
 
-@source_of.register
+@text_for.register
 def _(dataset: Folder) -> SourceText:
     return SourceText(
         constants={"DIR": path(dataset.dir)},

@@ -20,6 +20,7 @@ from etlrun.run.trained.scores import Share, wilson
 from etlrun.stages import STAGES
 from etlrun.stages.image import Decode
 from etlrun.system.errors import EtlrunError
+from etlrun.system.terminal import as_markdown
 
 _TODO = "**to be filled in**"
 _MOST_CLASSES = 50
@@ -43,8 +44,7 @@ def text(run: Trained, described: Mapping[str, Any]) -> str:
 
 
 def _table(rows: list[Row], header: Row = ("", "")) -> list[str]:
-    lines = [header, ("---", "---"), *rows]
-    return [f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
+    return as_markdown(header, [tuple(" ".join(cell.split()) for cell in row) for row in rows]).splitlines()
 
 
 def _model(run: Trained, described: Mapping[str, Any]) -> list[Row]:
