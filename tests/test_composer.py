@@ -82,6 +82,7 @@ def test_a_primary_config_tells_its_groups_and_their_options() -> None:
                 "logger",
                 "measure",
                 "sweep",
+                "tune",
             ),
             "experiment",
         ]
