@@ -100,11 +100,8 @@ class Axis:
             return Fault(where=self.key, found=found, expected=f"at most {_MOST_VALUES:,}")
         if self.command and len(self.values) > 1:
             found = f"{len(self.values)} values"
-            return Fault(
-                where=self.key,
-                found=found,
-                expected=f"one value: it configures the {COMMANDS[self.command]}, not a job",
-            )
+            expected = f"one value: it configures the {COMMANDS[self.command]}, not a job"
+            return Fault(where=self.key, found=found, expected=expected)
         for value in self.values if self.is_group and not self.override.is_delete() else ():
             if value.plain not in options and not isinstance(value.plain, list):
                 word = value.plain if isinstance(value.plain, str) else value.text

@@ -267,6 +267,8 @@ class Drain(Stage):
         seconds: Seconds after which to end; null for no such limit.
         epochs: Passes after which to end; null for no such limit.
         seed: Seed of shuffling and augmentation.
+        step_ms: Milliseconds for which each batch is held, as by a training step; 0 for none.
+        step_cores: Cores that compute in that time, as a model on a CPU does; 0 waits as for an accelerator.
     """
 
     path: ClassVar[str] = "trainer.drain"
@@ -286,6 +288,8 @@ class Drain(Stage):
     ]
     epochs: Annotated[OptionalPositive, TRAINING]
     seed: Annotated[Seed, TRAINING]
+    step_ms: Annotated[Factor, Expected("a non-negative number of milliseconds"), SPEED] = 0.0
+    step_cores: Annotated[Factor, Expected("a non-negative number of cores"), SPEED] = 0.0
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         if self.seconds is None and self.epochs is None:
