@@ -53,10 +53,8 @@ def proofs(found: Found) -> list[str]:
     """Return the noise, the data and the space, a sentence each."""
     lines = []
     if found.noise is not None and found.noise.median is not None:
-        most = f"{found.noise.largest:.1%} at most"
-        lines.append(
-            f"Two equal runs differ by {found.noise.median:.1%} in the median, {most} ({found.noise.pairs} pairs)."
-        )
+        apart = f"{found.noise.median:.1%} in the median, {found.noise.largest:.1%} at most"
+        lines.append(f"Two equal runs differ by {apart} ({found.noise.pairs} pairs).")
     if found.digests is not None:
         lines.append(data(found))
     if found.cache_bytes is not None and found.winner is not None:
@@ -68,10 +66,9 @@ def proofs(found: Found) -> list[str]:
 def data(found: Found) -> str:
     """Return whether baseline and winner see the same data."""
     assert found.winner is not None  # noqa: S101 - for mypy
-    if found.winner.plan.fingerprint == found.baseline.plan.fingerprint:
-        says = "Same fingerprint as the baseline"
-        return f"{says}, and the same examples by their digests." if found.digests else f"{says}, but OTHER digests."
-    return f"Another fingerprint than the baseline, and {'the same' if found.digests else 'other'} examples by their digests."
+    is_same = found.winner.plan.fingerprint == found.baseline.plan.fingerprint
+    plan, digests = "The same" if is_same else "Another", "the same" if found.digests else "OTHER"
+    return f"{plan} fingerprint as the baseline, and {digests} examples by their digests."
 
 
 def again(found: Found, overrides: list[str]) -> str:
