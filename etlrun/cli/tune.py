@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> None:
     else:
         with composer(request):
             folder = Path(str(with_hydra(request).hydra.run.dir))
-        own = [word for word in request.overrides if not word.lstrip("+").startswith(f"{Tune.path}.")]
+        own = [word for word in request.overrides if not word.lstrip("+").startswith((f"{Tune.path}.", "hydra"))]
         asked = Asked(overrides=own, config=job.config, tune=tune)
         _refuse_used(folder)
     with held(folder):

@@ -43,8 +43,8 @@ def lines(found: Found, overrides: list[str], folder: Path) -> Iterator[str]:
         yield f"never ran {number:,} config{'s' * (number != 1)}: {reason}"
     if found.end == FOUND:
         yield f"again     {again(found, overrides)}"
-    elif remedy := _remedy(found):
-        yield f"advice    {remedy}"
+    elif found.advice:
+        yield f"advice    {found.advice}"
     yield f"report    {folder / PAGE}"
 
 
@@ -54,14 +54,6 @@ def over_autotune(found: Found) -> str:
     _, gain = found.autotune
     interval = "" if gain.low is None else f" ({gain.low:.2f} to {gain.high:.2f})"
     return f"{gain.ratio:.2f}{interval} times as fast as all left to AUTOTUNE: {gain.call}"
-
-
-def _remedy(found: Found) -> str:
-    if found.end in (MODEL, KEEP):
-        return ""
-    if found.noise is None and not any(race.logs for race in found.races):
-        return f"Set tune.budget_s={2 * found.spent_s + 60:.0f} or more."
-    return "Run it on an idle machine, or with a larger tune.budget_s."
 
 
 def as_json(found: Found, overrides: list[str]) -> str:

@@ -28,6 +28,8 @@ NOISY = 0.10
 """Median difference of equal runs above which a search can't tell."""
 _RACED, _NEIGHBOURS, _HILLS = 9, 6, 4
 _OF_ONE_CACHE = 4
+_RESERVED = 4 * race.CONFIRMATIONS + 2
+"""Windows of the confirmation: baseline twice, winner, AUTOTUNE; and two with digests."""
 _SAME = 0.005
 """Relative difference of predictions of configs that are taken for alike."""
 
@@ -39,6 +41,7 @@ class Found:
     Attributes:
         end: `model`, `found`, `keep` or `untold`.
         why: The reason for that end, a clause.
+        advice: What to do if nothing can be told; empty otherwise.
         headspace: Time of the baseline over that with an ideal input pipeline; None without a model.
         scene: What all windows have in common.
         baseline: The config that the search started from.
@@ -58,6 +61,7 @@ class Found:
 
     end: str = UNTOLD
     why: str = ""
+    advice: str = ""
     headspace: float | None = None
     scene: Scene | None = None
     baseline: Candidate
@@ -84,6 +88,7 @@ class Search:
         self.space = Space(job, tune, self.cores)
         self.found = Found(baseline=self.space.baseline, size=len(self.space))
         self._shuffle = random.Random(tune.seed)  # noqa: S311 - an order, no secret
+        self._measured_s, self._measured = 0.0, 0
 
     def run(self) -> Found:
         """Search, and return what was found."""
@@ -130,7 +135,9 @@ class Search:
         if candidate.error:
             return None
         name = str(candidate.number) + (f".{len(candidate.times_s)}" if candidate.times_s else "")
+        before_s = self.windows.spent_s
         window = self.windows.run(name, self._scene.config(candidate.config, self.windows.caches))
+        self._measured_s, self._measured = self._measured_s + self.windows.spent_s - before_s, self._measured + 1
         self._last, time_s = window, self._scene.seconds(window)
         self.found.candidates[candidate.number] = candidate
         if time_s is None:
@@ -205,18 +212,21 @@ class Search:
 
     def _has_time(self) -> bool:
         """Return whether there is time for more than the confirmation."""
-        ended = len(self.windows.ended) or 1
-        reserve_s = self.windows.spent_s / ended * (race.CONFIRMATIONS * 4 + 2)
-        return self.windows.spent_s + reserve_s < self.tune.budget_s
+        return self.windows.spent_s + _RESERVED * self._window_s() < self.tune.budget_s
+
+    def _window_s(self) -> float:
+        """Return the mean seconds of a window of the race."""
+        return self._measured_s / max(self._measured, 1)
 
     def _confirm(self, best: Candidate, auto: Candidate | None) -> None:
         """Confirm the winner in fresh pairs, against the baseline and against AUTOTUNE."""
         found, base = self.found, self.space.baseline
         found.winner = best
         if not any(of.logs for of in found.races):
-            found.why = (
-                f"the budget of {self.tune.budget_s:g} s is spent: calibration took {self.windows.spent_s:.0f} s"
-            )
+            needed_s = self.windows.spent_s + (_RESERVED + 3 * _RACED) * self._window_s()
+            taken = f"calibration took {self.windows.spent_s:.0f} s"
+            found.why = f"the budget of {self.tune.budget_s:g} s is too small: {taken}"
+            found.advice = f"Set tune.budget_s={needed_s:.0f} or more."
             return
         if best is base:
             self._keep("no config was faster in the race")
@@ -237,7 +247,10 @@ class Search:
     def _keep(self, why: str) -> None:
         noise = self.found.noise.median if self.found.noise is not None else None
         apart = noise if noise is not None else max((of.noise * race.OF_PAIRS for of in self.found.races), default=0.0)
-        self.found.end, self.found.why = (UNTOLD, _too_noisy(apart)) if apart > NOISY else (KEEP, why)
+        self.found.end, self.found.why = KEEP, why
+        if apart > NOISY:
+            self.found.end, self.found.why = UNTOLD, f"two equal runs differ by {apart:.0%} in the median"
+            self.found.advice = "Run it on an idle machine, or with a larger tune.budget_s."
 
     def _see_the_same(self, one: Candidate, other: Candidate) -> bool:
         """Return whether two configs see the same examples in each pass, by their digests."""
@@ -247,10 +260,6 @@ class Search:
             window: Summary = self.windows.run(name, bare.config(candidate.config, self.windows.caches, digest=True))
             digests.append([epoch.digest for epoch in window.epochs])
         return digests[0] == digests[1] and bool(digests[0]) and all(digests[0])
-
-
-def _too_noisy(apart: float) -> str:
-    return f"two equal runs differ by {apart:.0%} in the median"
 
 
 def _kind(candidate: Candidate) -> str:
