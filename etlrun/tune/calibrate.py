@@ -24,9 +24,11 @@ _STEPS = 24
 """Training steps of a real model that are measured."""
 _WINDOWS = 150
 """The budget, in windows."""
-_SHORTEST_S, _LONGEST_S = 0.7, 3.0
+_SHORTEST_S, _LONGEST_S = 0.4, 3.0
 """Duration of a pass in a window."""
-_MOST_PASSES = 5
+_MOST_PASSES = 4
+_PROBE_S = 1.2
+"""Duration of a window that measures costs."""
 _PARTS = 32
 """Places of the training split that a window reads."""
 
@@ -90,7 +92,7 @@ def costs(space: Space, scene: Scene, windows: Windows, cores: int) -> Costs:
     found = []
     for name, changes, values in (("one", alone, 1), ("many", many, "autotune")):
         own = changed(config, {**changes, **dict.fromkeys(calls, values)})
-        found.append(completed(windows.run(name, _limited(bare, windows, own, 2 * _SHORTEST_S))))
+        found.append(completed(windows.run(name, _limited(bare, windows, own, _PROBE_S))))
     return costs_of(space.baseline.plan, *found, _cached(space, bare, scene.epochs, windows))
 
 

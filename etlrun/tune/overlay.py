@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from etlrun.review.evidence import MARK, Evidence, here
+from etlrun.review.evidence import Evidence
 from etlrun.system.machine import megabytes
 from etlrun.tune.search import Found
 from etlrun.tune.space import changed, value_of
@@ -25,7 +24,7 @@ def overlay(found: Found, overrides: list[str], name: str) -> str:
     """Return the text of `experiment/NAME.yaml` for a search that found something."""
     assert found.winner is not None  # noqa: S101 - for mypy
     assert found.gain is not None  # noqa: S101 - for mypy
-    evidence = Evidence(fingerprint=found.winner.plan.fingerprint, overrides=_others(found, overrides), **here())
+    evidence = Evidence.here(found.winner.plan.fingerprint, _others(found, overrides))
     values: dict[str, Any] = changed({}, found.winner.changes)
     base = [word.removeprefix(EXPERIMENT) for word in overrides if word.startswith(EXPERIMENT)]
     defaults = {"defaults": [*base[-1:], "_self_"]} if base else {}
@@ -35,7 +34,7 @@ def overlay(found: Found, overrides: list[str], name: str) -> str:
         f"#   {shlex.join(['etlrun', *evidence.overrides, f'{EXPERIMENT}{name}'])}",
         *(f"# {line}" for line in proofs(found)),
         f"# Check it again: {again(found, overrides)}",
-        f"{MARK}{json.dumps(vars(evidence))}",
+        evidence.comment,
     ]
     return "\n".join([*lines, yaml.safe_dump(defaults | values, sort_keys=False)])
 

@@ -116,7 +116,7 @@ class Search:
         if not rivals:
             self.found.end, self.found.why = KEEP, "no other config is predicted to be faster"
             return
-        best = self._raced(self.space.baseline, rivals)
+        best = self._raced(self.space.baseline, rivals[: self._affordable()])
         for _ in range(_HILLS):
             near = self._near(best)
             better = self._raced(best, near, rounds=2) if near and self._has_time() else best
@@ -213,6 +213,11 @@ class Search:
     def _has_time(self) -> bool:
         """Return whether there is time for more than the confirmation."""
         return self.windows.spent_s + _RESERVED * self._window_s() < self.tune.budget_s
+
+    def _affordable(self) -> int:
+        """Return the number of configs for which there is time in a round, with the windows between them."""
+        left_s = self.tune.budget_s - self.windows.spent_s - _RESERVED * self._window_s()
+        return max(0, int(left_s / self._window_s() * 2 / 3))
 
     def _window_s(self) -> float:
         """Return the mean seconds of a window of the race."""
