@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import shlex
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -83,6 +84,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     resume = f"etlrun tune {shlex.quote(f'{RESUME}{folder}')}"
     search = Search(asked.job, asked.tune, Windows(folder / WINDOWS, asked.overrides, _say), _say)
     _say(f"tune    {len(search.space):,} configs, {asked.tune.budget_s:g} s of measuring, in {folder}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that it says how to resume
     try:
         found = search.run()
     except KeyboardInterrupt:

@@ -139,8 +139,11 @@ def tuned(request: Request, stages: Stages) -> tuple[Tune, Job]:
     """
     with composer(request) as files, _Command(request, stages, files) as command:
         command.refuse_settings("sweep")
-        job = command.only_job()
-        return parse_tune(command.block("tune")), job
+        try:
+            tune = parse_tune(command.block("tune"))
+        except ConfigError as error:
+            command.add(error.faults)
+        return tune, command.only_job()
 
 
 class _Command:

@@ -17,7 +17,7 @@ from etlrun.run.epochs import record_epoch
 from etlrun.run.hold import Hold
 from etlrun.run.interrupts import raise_if_interrupted
 from etlrun.run.session import at_work, opened, prepared
-from etlrun.stages.trainer import Drain
+from etlrun.stages.trainer import Drain, Trainer
 
 
 def drain(plan: Plan, record: Record) -> None:
@@ -31,7 +31,7 @@ def drain(plan: Plan, record: Record) -> None:
         assessment.conclude(None)
 
 
-def _passes(work: Work, assessment: Assessment, limits: Drain, hold: Hold) -> None:
+def _passes(work: Work, assessment: Assessment, limits: Trainer | Drain, hold: Hold) -> None:
     until_s = None if limits.seconds is None else time.perf_counter() + limits.seconds
     watch, epoch, is_late = work.watches["train"], 0, False
     batches = Watched(work.train.dataset, watch)

@@ -153,6 +153,9 @@ class Trainer(Stage):
     block: ClassVar[str] = "trainer"
     seconds: ClassVar[None] = None
     """None, because it ends only with an epoch."""
+    step_ms: ClassVar[float] = 0.0
+    step_cores: ClassVar[float] = 0.0
+    """0, because the steps are those of a model."""
 
     epochs: Annotated[Annotated[int, Field(ge=1, le=2**63 - 1)] | None, Expected("a positive integer"), TRAINING]
     steps_per_epoch: Annotated[OptionalPositive, TRAINING]

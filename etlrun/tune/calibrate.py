@@ -66,7 +66,7 @@ def scene_of(job: Job, tune: Tune, windows: Windows) -> Scene:
         split=thinned(plan.spec.dataset, plan.spec.dataset.split, wanted, min(_PARTS, look.dataset.shards)),
         examples=number,
         epochs=epochs,
-        passes=min(epochs, _MOST_PASSES, 1 + math.ceil(wanted / min(number, wanted))),
+        passes=min(epochs, _MOST_PASSES, 1 + round(wanted / min(number, wanted))),
         step_ms=step_ms,
         step_cores=step_cores,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
@@ -123,7 +123,7 @@ class Space:
             try:
                 made = plan(parse(config, STAGES))
             except ConfigError as error:
-                return str(error.faults[0])
+                return str(replace(error.faults[0], remedy=""))
             number = 1 + len(self._others)
             self._others[known] = Candidate(number=number, changes=changes, config=config, plan=made)
         return self._others[known]
