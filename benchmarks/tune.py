@@ -78,8 +78,8 @@ def one(name: str, budget_s: float, repeats: int) -> dict[str, Any]:
     plant = PLANTS[name]
     if plant.free_bytes is not None:
         free = plant.free_bytes
-        machine.free_memory_bytes = lambda *_: free  # type: ignore[assignment]
-        machine.free_disk_bytes = lambda *_: free  # type: ignore[assignment]
+        machine.free_memory_bytes = lambda *_: free
+        machine.free_disk_bytes = lambda *_: free
     process._PRELOADED.append("benchmarks.tune_plants")  # noqa: SLF001 - the server of forks gets the plant
     tune, job = job_of(plant, f"tune.budget_s={budget_s}")
     with tempfile.TemporaryDirectory() as folder:
@@ -159,8 +159,8 @@ def main() -> None:
     )
     print(lines[-1])
     if known.output:
-        command = f"python -m benchmarks.tune --budget {known.budget:g} --repeats {known.repeats}"
-        title = f"`{command}` on {machine.cores()} cores"
+        how = f"python -m benchmarks.tune --budget {known.budget:g} --repeats {known.repeats}"
+        title = f"`{how}` on {machine.cores()} cores"
         before = f"{known.output.read_text()}\n" if known.output.exists() else ""
         known.output.write_text(f"{before}{title}\n\n" + "\n".join(lines) + "\n")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 PLANT = "ETLRUN_BENCHMARK_PLANT"
 READ = "read"
+_Grid = dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,13 +30,13 @@ class Plant:
     sleeps_ms: dict[str, float] = field(default_factory=dict)
     is_locked: bool = False
     free_bytes: int | None = None
-    grid: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    grid: _Grid = field(default_factory=dict)
 
 
-_THREADS = {"transform.num_parallel_calls": ("1", "2", "8", "autotune")}
-_CACHES = {"cache.name": ("none", "memory", "disk")}
-_PREFETCH = {"load.prefetch": ("0", "autotune")}
-_READERS = {"extract.num_parallel_calls": ("1", "4", "autotune")}
+_THREADS: _Grid = {"transform.num_parallel_calls": ("1", "2", "8", "autotune")}
+_CACHES: _Grid = {"cache.name": ("none", "memory", "disk")}
+_PREFETCH: _Grid = {"load.prefetch": ("0", "autotune")}
+_READERS: _Grid = {"extract.num_parallel_calls": ("1", "4", "autotune")}
 _UNCACHED = "cache=none"
 PLANTS: dict[str, Plant] = {
     "slow storage": Plant(
@@ -95,7 +96,7 @@ def plant(of: Plant) -> None:
 
     lock = threading.Lock()
     if of.is_locked:
-        planted.time = _Locked(lock)  # type: ignore[attr-defined] # its sleeps alone
+        vars(planted)["time"] = _Locked(lock)  # for its sleeps
     kinds: dict[str, Any] = {kind.__name__: kind for kind in planted.STEPS}
     planted.planted({kinds.get(name, name): ms for name, ms in of.sleeps_ms.items()}).__enter__()
 

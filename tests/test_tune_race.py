@@ -67,7 +67,7 @@ def test_what_can_not_win_is_dropped_early(space: Space) -> None:
 
 def test_a_race_of_equals_ends_after_two_rounds_with_the_incumbent(space: Space) -> None:
     base, others = space.baseline, candidates(space)
-    times_s = dict.fromkeys([0, *(of.number for of in others)], 5.0)
+    times_s: dict[int, float | None] = dict.fromkeys([0, *(of.number for of in others)], 5.0)
     ran = race.raced(base, others, machine(times_s, 0.002), dice(0), always)
     assert {len(logs) for logs in ran.logs.values()} == {2}
     assert race.winner(ran, [base, *others]) is base

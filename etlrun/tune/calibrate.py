@@ -6,13 +6,14 @@ import copy
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from etlrun.config.jobs import Job
 from etlrun.plan.plan import Plan
 from etlrun.record.summary import COMPLETED, Summary
 from etlrun.sources.on_disk import thinned
 from etlrun.stages.load import Load
+from etlrun.stages.model import Emulated
 from etlrun.stages.tune import Tune
 from etlrun.system.errors import ConfigError, Fault, WorldError
 from etlrun.tune.predict import Costs, costs_of, pace_ms
@@ -84,16 +85,15 @@ def completed(window: Summary) -> Summary:
 def costs(space: Space, scene: Scene, windows: Windows, cores: int) -> Costs:
     """Measure the pipeline with one thread for each stage, with many, and behind a cache, each without a model."""
     config, bare = space.baseline.config, dataclasses.replace(scene, step_ms=0.0, step_cores=0.0, passes=1)
-    calls = {"extract.num_parallel_calls"} & space.options.keys() or (
-        {"extract.num_parallel_calls"} if "num_parallel_calls" in config["extract"] else set()
-    )
+    calls = ["extract.num_parallel_calls"] if "num_parallel_calls" in config["extract"] else []
     alone = {CACHE: "none", "transform.num_parallel_calls": 1, "load.num_parallel_calls": None, "load.prefetch": 0}
     many = {CACHE: "none", "transform.num_parallel_calls": 4 * cores, "load.num_parallel_calls": "autotune"}
-    found = []
+    found = {}
     for name, changes, values in (("one", alone, 1), ("many", many, "autotune")):
         own = changed(config, {**changes, **dict.fromkeys(calls, values)})
-        found.append(completed(windows.run(name, _limited(bare, windows, own, _PROBE_S))))
-    return costs_of(space.baseline.plan, *found, _cached(space, bare, scene.epochs, windows))
+        found[name] = completed(windows.run(name, _limited(bare, windows, own, _PROBE_S)))
+    cached = _cached(space, bare, scene.epochs, windows)
+    return costs_of(space.baseline.plan, found["one"], found["many"], cached)
 
 
 def _cached(space: Space, bare: Scene, epochs: int, windows: Windows) -> Summary | None:
@@ -119,11 +119,12 @@ def _step(job: Job, windows: Windows, number: int) -> tuple[float, float]:
     if spec.fit is None:
         return spec.trainer.step_ms, spec.trainer.step_cores
     if not spec.model.learns:
-        return spec.model.step_ms, 0.0
+        return cast("Emulated", spec.model).step_ms, 0.0
     window = completed(windows.run("model", _with_model(job, windows, spec.load, number)))
     if window.step_floor_ms is None:
         expected = "the time of a training step, from at least two batches"
-        raise WorldError(where="the model", found="no step that could be measured", expected=expected)
+        found, remedy = "no step that could be measured", "set a smaller load.batch_size"
+        raise WorldError(where="the model", found=found, expected=expected, remedy=remedy)
     is_accelerated = bool(window.host.accelerators)
     return window.step_floor_ms, 0.0 if is_accelerated else window.step_floor_cores or 1.0
 

@@ -107,7 +107,7 @@ class Predictor:
         before, cache, _ = at_cache(plan.train)
         if cache is None:
             return None
-        each = before[-1].gives.example_bytes
+        each: float | None = before[-1].gives.example_bytes
         if each is None:
             each = self.costs.source_bytes if self._value(changes, POINT) == "source" else self.costs.cached_bytes
         dataset = plan.spec.dataset
@@ -118,7 +118,9 @@ class Predictor:
     def unfit(self, changes: Mapping[str, Any], plan: Plan, free_disk_bytes: int) -> str:
         """Return why the caches of a config don't fit; empty if they do, or if their size is not known."""
         size, target = self.cache_bytes(changes, plan), self._value(changes, CACHE)
-        free, share = (free_disk_bytes, DISK_SHARE) if target == "disk" else (machine.free_memory_bytes(), MEMORY_SHARE)
+        free, share = machine.free_memory_bytes(), MEMORY_SHARE
+        if target == "disk":
+            free, share = free_disk_bytes, DISK_SHARE
         if size is None or size <= share * free:
             return ""
         return f"its cache takes {megabytes(size)}, with {megabytes(free)} free in {target}"
