@@ -123,7 +123,8 @@ def _judge_evidence(checked: Checked, files: Composer, folders: Folders, own: li
     """Collect what is out of date in the evidence of experiments that were tuned."""
     for name in own:
         experiment = Path(name).stem
-        if Path(name).parent.name != "experiment" or checked.configs[(f"experiment={experiment}",)].plan is None:
+        variant = checked.configs.get((f"experiment={experiment}",))
+        if Path(name).parent.name != "experiment" or variant is None or variant.plan is None:
             continue
         try:
             found = evidence_in(folders.files[name].decode(errors="replace"), name)
