@@ -27,6 +27,7 @@ from etlrun.stages.phases import Phase, PlannedPhase
 from etlrun.stages.schedule import Schedule, shown
 
 _CONSTANT = Schedule()
+_NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Norm = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 
 
@@ -234,8 +235,8 @@ class Drain(Stage):
     ]
     epochs: Annotated[OptionalPositive, TRAINING]
     seed: Annotated[Seed, TRAINING]
-    step_ms: Annotated[Factor, Expected("a non-negative number of milliseconds"), SPEED] = 0.0
-    step_cores: Annotated[Factor, Expected("a non-negative number of cores"), SPEED] = 0.0
+    step_ms: Annotated[_NotNegative, Expected("a non-negative number of milliseconds"), SPEED] = 0.0
+    step_cores: Annotated[_NotNegative, Expected("a non-negative number of cores"), SPEED] = 0.0
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         if self.seconds is None and self.epochs is None:
