@@ -163,7 +163,8 @@ _map_of = defaults_list._create_interpolation_map  # noqa: SLF001 - Hydra's own
 def _map_where_needed(overrides: Any, defaults: Sequence[InputDefault], self_added: bool) -> DictConfig:  # noqa: FBT001
     """Return the choices to which references in a defaults list resolve; empty if it has no reference."""
     if any(not default.is_self() and default.is_interpolation() for default in defaults):
-        return _map_of(overrides, defaults, self_added)
+        choices: DictConfig = _map_of(overrides, defaults, self_added)
+        return choices
     return DictConfig({})
 
 
