@@ -60,6 +60,30 @@ class Model(Stage):
         """Features per example that its base outputs; None if it has no base."""
         return None
 
+    @property
+    def title(self) -> str:
+        """Its name in texts."""
+        return type(self).__name__
+
+    @property
+    def layers(self) -> int:
+        """Layers of the base, as Keras counts them: with its input and its pooling; 0 if it has no base."""
+        return 0
+
+    def last_layers(self, unfreeze: Unfrozen) -> int:
+        """Return the number of last layers of the base that a phase trains."""
+        return 0
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether Keras's network drops at random in training."""
+        return False
+
+    @property
+    def restored(self) -> Self:
+        """The same network without loading weights, for a state that has all of them."""
+        return self
+
     def flow(self, incoming: Flow) -> Flow:
         require_one_size(incoming)
         return incoming
@@ -96,8 +120,11 @@ class ImageModel(Model):
         raise NotImplementedError
 
     @property
+    def title(self) -> str:
+        return self.application
+
+    @property
     def has_dropout(self) -> bool:
-        """Whether Keras's network drops at random in training."""
         return APPLICATIONS[self.application].has_dropout
 
     @property
@@ -112,18 +139,15 @@ class ImageModel(Model):
 
     @property
     def layers(self) -> int:
-        """Layers of the base, as Keras counts them: with its input and its pooling."""
         return APPLICATIONS[self.application].layers
 
     def last_layers(self, unfreeze: Unfrozen) -> int:
-        """Return the number of last layers of the base that a phase trains."""
         if isinstance(unfreeze, int):
             return unfreeze
         return self.layers if unfreeze == "all" else APPLICATIONS[self.application].last_block
 
     @property
     def restored(self) -> Self:
-        """The same network without loading weights, for a state that has all of them."""
         return dataclasses.replace(self, weights=None)  # type: ignore[type-var] # each image model is a dataclass
 
     def require_preprocessed(self, image: Feature) -> None:
