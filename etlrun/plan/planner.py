@@ -12,13 +12,13 @@ from etlrun.plan.rules import remarks, rules
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.training import validates
 from etlrun.stages import STAGES
+from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg
 from etlrun.stages.load import Batch, FullShuffle, Prefetch, SampleByClass, Shuffle
 from etlrun.stages.mix import Mix
-from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, ParseBatch, Step
 from etlrun.stages.turbo import turbo_of, turbo_steps

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field
 
 from etlrun.stages.applications import APPLICATIONS, Application
-from etlrun.stages.base import BATCHES, SPEED, TRAINING, Expected, Flag, Nodes, OptionalPath, Stage
+from etlrun.stages.base import SPEED, TRAINING, Expected, Flag, OptionalPath, Stage
 from etlrun.stages.flow import SERIALISED, Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.phases import Unfrozen
@@ -274,28 +274,6 @@ class KerasApplication(ImageModel):
         is_free = self.weights != "imagenet" and wanted.mode != "none"
         if not wanted.fits(image) and not (is_free and (_is_scaled(image) or image.is_normalized)):
             raise UnfitError(expected=f"{wanted.expected} for {self.name}", remedy=wanted.remedy)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Backbone(Stage):
-    """The frozen base of a model, applied to each example; a plan puts it before a cache of features.
-
-    Attributes:
-        features: Features per example.
-    """
-
-    path: ClassVar[str] = "model.backbone"
-    pictures_at_once: ClassVar[int] = 64
-    nodes: ClassVar[tuple[Nodes, ...]] = (
-        Nodes(("Unbatch",), is_single=True),
-        Nodes(examples=pictures_at_once),
-        Nodes(BATCHES, examples=pictures_at_once),
-    )
-
-    features: int
-
-    def flow(self, incoming: Flow) -> Flow:
-        return incoming.with_feature(incoming.inputs[0], Feature(dtype="float32", shape=(self.features,)))
 
 
 @dataclass(frozen=True, kw_only=True)
