@@ -5,7 +5,8 @@ python -m benchmarks.run_kills [--kills N] [--output FILE] [OVERRIDE...]
 A run is first undisturbed. The same run is then killed again and again, each time resumed in a new folder, until it
 ends by itself; and so on until there have been N kills. Its weights, its optimizer, and the loss, the metrics and the
 digests of each epoch have to be those of the undisturbed run, to the bit. The time that the training waits for
-checkpoints inside an epoch is from the events of the undisturbed run.
+checkpoints inside an epoch is from the events of the undisturbed run. The table is written anew whenever a training
+ends, so what was found so far is kept when the program is cut short.
 """
 
 from __future__ import annotations
@@ -117,19 +118,24 @@ def main() -> None:
         resumed_inside += sum(epoch.get("resumed_steps", 0) > 0 for epoch in summary_of(folder)["epochs"])
         wrong += [f"run {number}: {difference}"] if difference else []
         left = None
-    rows = [
-        ("kills", len(places)),
-        *((f"{place}", places.count(place)) for place in ("before the training", "in the training")),
-        ("trainings that ended", ended),
-        ("epochs that were resumed inside, of these trainings", resumed_inside),
-        ("trainings that ended otherwise than the undisturbed one", len(wrong)),
-        *waits(whole),
-    ]
+        rows = [
+            ("kills", len(places)),
+            *((f"{place}", places.count(place)) for place in ("before the training", "in the training")),
+            ("trainings that ended", ended),
+            ("epochs that were resumed inside, of these trainings", resumed_inside),
+            ("trainings that ended otherwise than the undisturbed one", len(wrong)),
+            *waits(whole),
+        ]
+        report(rows, wrong, given.output)
+
+
+def report(rows: list[tuple[str, object]], wrong: list[str], output: Path | None) -> None:
+    """Print the table of what was found so far, and write it to `output`."""
     text = "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
     text = f"`python -m benchmarks.run_kills {' '.join(sys.argv[1:])}`\n\n{text}\n"
-    print(text, *wrong, sep="\n")
-    if given.output:
-        given.output.write_text(text, encoding="utf-8")
+    print(text, *wrong, sep="\n", flush=True)
+    if output:
+        output.write_text(text, encoding="utf-8")
 
 
 def waits(whole: Path) -> list[tuple[str, object]]:

@@ -22,8 +22,9 @@ from etlrun.stages.base import Kind, Stage, field_metadata
 from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
+from etlrun.stages.schedule import Schedule
 from etlrun.stages.step import Map
-from etlrun.stages.trainer import EarlyStopping, Schedule, Trainer
+from etlrun.stages.trainer import EarlyStopping, Trainer
 from etlrun.system.errors import ConfigError
 from tests import steps
 
@@ -198,6 +199,8 @@ OTHER_VALUES: dict[str, str] = {
     "trainer.gradient_accumulation_steps": "2",
     "trainer.weight_decay": "0.1",
     "trainer.ema_momentum": "0.9",
+    "trainer.loss": "focal_crossentropy",
+    "trainer.focal_gamma": "1.0",
     "trainer.label_smoothing": "0.1",
     "trainer.metrics": "[accuracy, f1]",
 }
@@ -229,6 +232,7 @@ def beside(parameter: str) -> tuple[str, ...]:
         return steps.words_with(step)
     others = {
         "dataset.features": "model=emulated",
+        "trainer.focal_gamma": "trainer.loss=focal_crossentropy",
         "transform.decode.scaled": "transform.decode.library=turbo",
         "model.name": "model=keras_application",
         **dict.fromkeys(("logger.tracking_uri", "logger.experiment_name"), "logger=mlflow"),

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -112,3 +114,15 @@ def finish(process: subprocess.Popen[str] | Forked) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=300)
     assert process.returncode is not None
     return process.returncode, out, err
+
+
+def kill_after_state(process: subprocess.Popen[str] | Forked, folder: Path, epochs: int) -> None:
+    """Kill a run, with its process group, as soon as it has saved a state after that many epochs."""
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline and process.poll() is None:
+        if list((folder / "checkpoints").glob(f"epoch_{epochs:04}_step_*.npz")):
+            os.killpg(process.pid, signal.SIGKILL)
+            assert finish(process)[0] == -signal.SIGKILL
+            return
+        time.sleep(0.001)
+    pytest.fail(f"there is no state after {epochs} epochs: {process.communicate()}")

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs import events_of, finish, small, start, summary_of
+from tests.runs import events_of, finish, kill_after_state, losses_of, small, start, summary_of
 
 needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="the extra `jax` is not installed")
 
@@ -32,11 +32,15 @@ def test_the_same_config_trains_on_jax(tiny: Path, tmp_path: Path) -> None:
     assert 0 < summary["au"] <= 1
     assert [event["backend"] for event in events_of(folder) if event["event"] == "started"] == ["jax"]
 
-    resumed = tmp_path / "resumed"
-    more = [f"trainer.resume={folder}", "trainer.epochs=3", f"hydra.run.dir={resumed}"]
+    killed, resumed = tmp_path / "killed", tmp_path / "resumed"
+    inside = [*words[:-1], "trainer.checkpoint_every_steps=2", f"hydra.run.dir={killed}"]
+    kill_after_state(start(inside, tmp_path, **jax), killed, 1)
+    more = [f"trainer.resume={killed}", "trainer.epochs=3", f"hydra.run.dir={resumed}"]
     status, _, err = finish(start(more, tmp_path, **jax))
     assert status == 0, err
-    assert [epoch["epoch"] for epoch in summary_of(resumed)["epochs"]] == [1, 2, 3]
+    assert [epoch["resumed_steps"] > 0 for epoch in summary_of(resumed)["epochs"]] == [False, True, False]
+    assert losses_of(summary_of(resumed))[:2] == losses_of(summary)
+    assert [epoch["digest"] for epoch in summary_of(resumed)["epochs"]] == [first] * 3
 
 
 @needs_jax

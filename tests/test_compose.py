@@ -44,6 +44,22 @@ def own_configs(tmp_path: Path) -> Path:
             ),
         ),
         ("cache=xyz", "cache: found the unknown option 'xyz'; expected one of disk, memory, none"),
+        (
+            "model=EfficientNetV2B0",
+            (
+                "model: found the unknown option 'EfficientNetV2B0'; expected one of emulated, keras_application, "
+                "mobilenet_v2, mobilenet_v2_small\n"
+                "    -> did you mean model=keras_application model.name=EfficientNetV2B0?"
+            ),
+        ),
+        (
+            "model=resnet_50",
+            (
+                "model: found the unknown option 'resnet_50'; expected one of emulated, keras_application, "
+                "mobilenet_v2, mobilenet_v2_small\n"
+                "    -> did you mean model=keras_application model.name=ResNet50?"
+            ),
+        ),
         ("hydra/output=xyz", "hydra/output: found the unknown option 'xyz'; expected one of default"),
     ],
 )

@@ -5,8 +5,9 @@ from etlrun.stages.base import Stage, field_metadata, selected
 from etlrun.stages.dataset import dataset_type
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
+from etlrun.stages.schedule import Schedule
 from etlrun.stages.step import Map
-from etlrun.stages.trainer import EarlyStopping, Schedule
+from etlrun.stages.trainer import EarlyStopping
 from tests.configs import CONF, EXPERIMENTS, composed, yaml_files
 
 OPTIONS = [tuple(path.removesuffix(".yaml").split("/")) for path in yaml_files() if "/" in path]

@@ -111,7 +111,7 @@ WAYS = {
     "trainer.schedule.name=cosine trainer.schedule.warmup_steps=50 trainer.ema_momentum=0.99": Way(
         more=(*TRAINED, "trainer.epochs=2", "trainer.schedule.warmup_steps=4")
     ),
-    "trainer.metrics=[accuracy,f1] trainer.checkpoint_best=val_f1 trainer.label_smoothing=0.1": Way(
+    "trainer.metrics=[accuracy,f1,recall_of_cross] trainer.checkpoint_best=val_f1 trainer.loss=focal_crossentropy": Way(
         more=(*TRAINED, "trainer.epochs=2")
     ),
     "freeze outputs/2026-11-22/18-01-11-817292": Way(after=RUN),

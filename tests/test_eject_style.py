@@ -27,7 +27,8 @@ PROGRAMS = {
         "trainer.label_smoothing=0.1", "trainer.metrics=[accuracy,top_1_accuracy]",
     ),
     "scored": (
-        "trainer.schedule.name=cosine", "trainer.schedule.warmup_steps=2", "trainer.metrics=[accuracy,f1]",
+        "trainer.schedule.name=cosine", "trainer.schedule.warmup_steps=2",
+        "trainer.metrics=[accuracy,f1,recall_of_a,precision]", "trainer.loss=focal_crossentropy",
         "load.class_weights=balanced", "trainer.label_smoothing=0.1", "load.drop_remainder=true",
     ),
     "phases": (

@@ -25,6 +25,7 @@ from etlrun.run.trained.load import trained
 from etlrun.run.trained.scores import wilson
 from etlrun.run.trained.serving import Serving
 from etlrun.stages import STAGES
+from etlrun.system.locks import locked
 from tests.disks import mounted
 from tests.pictures import jpeg
 from tests.runs import finish, start
@@ -188,6 +189,36 @@ def test_what_is_not_checked_does_not_appear(
             cli.main([str(word) for word in words])
         assert end.value.code == 130
     assert [*tmp_path.iterdir()] == []
+
+
+def test_what_a_killed_export_has_left_is_removed_by_the_next_one(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {name: tmp_path / name for name in (".1.export", ".2.export", ".3.other", ".export", ".4.export")}
+    for folder in [*names.values()][:-1]:
+        folder.mkdir()
+        (folder / "part").touch()
+    names[".4.export"].touch()
+    with locked(names[".2.export"], waits=False):  # of an export that is at work
+        said(capsys, "export", run, "--format", "keras", "--output", tmp_path / "export")
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == [".2.export", ".3.other", ".4.export", ".export", "export"]
+
+
+def test_exports_to_one_place_do_not_remove_each_others_work(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_work: list[bool] = []
+
+    def load(path: Path) -> Exported:
+        with locked(path.parent, waits=False) as is_nobodys:
+            at_work.append(is_nobodys)
+        return of_keras(path)
+
+    of_keras = FORMATS["keras"].load
+    monkeypatch.setitem(FORMATS, "keras", dataclasses.replace(FORMATS["keras"], load=load))
+    said(capsys, "export", run, "--format", "keras", "--output", tmp_path / "export")
+    assert at_work == [False]
 
 
 def test_a_check_that_says_little_is_noted(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

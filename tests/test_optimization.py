@@ -16,7 +16,7 @@ from etlrun.record.summary import Epoch
 from etlrun.run.balanced import BalancedCrossentropy
 from etlrun.run.callbacks import EpochRecorder, best_epoch
 from etlrun.run.checkpoint import previous_run
-from etlrun.run.objective import SmoothedCrossentropy, metrics
+from etlrun.run.objective import SmoothedCrossentropy, metrics, objective
 from etlrun.run.optimizer import learning_rate, optimizer
 from etlrun.stages import STAGES
 from etlrun.stages.mix import mixed_top_accuracy
@@ -90,26 +90,55 @@ def test_smoothed_labels_are_mixed_with_the_even_distribution() -> None:
     assert float(loss(targets, OUTPUTS)) == pytest.approx(mixed.mean(), rel=1e-5)
 
 
-def f1_by_its_definition(labels: Any, predicted: Any) -> float:
-    scores = []
+def test_focal_losses_are_those_of_their_definition() -> None:
+    """A share of 0.25 of (1 - p)**gamma times the crossentropy, as Keras has it: Lin et al., ICCV 2017."""
+    target = 0.7 * np.eye(3)[LABELS] + 0.3 / 3
+    losses = 0.25 * ((1 - OUTPUTS) ** 1.5 * -target * np.log(OUTPUTS)).sum(1)
+    loss = objective(trainer("loss=focal_crossentropy", "focal_gamma=1.5", "label_smoothing=0.3"), classes="abc")[
+        "loss"
+    ]
+    loss = SmoothedCrossentropy.from_config(loss.get_config())
+    assert float(loss(LABELS, OUTPUTS)) == pytest.approx(losses.mean(), rel=1e-5)
+    weights = [0.5, 2.0, 3.0]
+    focal = trainer("loss=focal_crossentropy", "focal_gamma=1.5", "label_smoothing=0.3")
+    weighted = objective(focal, classes="abc", class_weights=weights)["loss"]
+    weighted = BalancedCrossentropy.from_config(weighted.get_config())
+    assert float(weighted(LABELS, OUTPUTS)) == pytest.approx((np.take(weights, LABELS) * losses).mean(), rel=1e-5)
+    targets = np.stack([LABELS, LABELS, np.full(6, 0.25)], 1).astype("float32")
+    assert float(loss(targets, OUTPUTS)) == pytest.approx(losses.mean(), rel=1e-5)
+
+
+def scores_by_their_definitions(labels: Any, predicted: Any) -> dict[str, dict[int, float]]:
+    """Precision, recall and F1 of each class that occurs."""
+    found: dict[str, dict[int, float]] = {"precision": {}, "recall": {}, "f1": {}}
     for of in np.union1d(labels, predicted):
-        right = int(((labels == of) & (predicted == of)).sum())
-        wrong = int((labels == of).sum() + (predicted == of).sum()) - 2 * right
-        scores.append(2 * right / (2 * right + wrong) if right else 0.0)
-    return float(np.mean(scores))
+        right, wrongly, missed = (
+            int(((labels == of) == one).__and__((predicted == of) == other).sum())
+            for one, other in ((True, True), (False, True), (True, False))
+        )
+        found["precision"][of] = right / (right + wrongly) if right else 0.0
+        found["recall"][of] = right / (right + missed) if right else 0.0
+        found["f1"][of] = 2 * right / (2 * right + wrongly + missed)
+    return found
 
 
-def test_f1_and_top_n_agree_with_their_definitions_over_batches() -> None:
+def test_scores_and_top_n_agree_with_their_definitions_over_batches() -> None:
     draws = np.random.default_rng(1)
     labels, outputs = draws.integers(0, 5, 60), draws.dirichlet([1, 1, 1, 1, 1, 1, 1e-9], 60).astype("float32")
     outputs[:3] = 1 / 7  # the last class is never predicted; the first of equal ones is the prediction
-    f1, top = metrics(trainer("metrics=[f1,top_3_accuracy]"))
-    f1 = type(f1).from_config(f1.get_config())
+    names = ("f1", "precision", "recall", "f1_of_d", "precision_of_d", "recall_of_d", "recall_of_g", "top_3_accuracy")
+    made = metrics(trainer(f"metrics=[{','.join(names)}]"), "abcdefg")
+    made = [type(metric).from_config(metric.get_config()) for metric in made]
     for start in range(0, 60, 20):
-        for metric in (f1, top):
+        for metric in made:
             metric.update_state(labels[start : start + 20], outputs[start : start + 20])
-    assert (f1.name, top.name) == ("f1", "top_3_accuracy")
-    assert float(f1.result()) == pytest.approx(f1_by_its_definition(labels, outputs.argmax(1)), abs=1e-5)
+    assert tuple(metric.name for metric in made) == names
+    scores = scores_by_their_definitions(labels, outputs.argmax(1))
+    wanted = [float(np.mean([*scores[name].values()])) for name in names[:3]] + [
+        *(scores[name][3] for name in ("f1", "precision", "recall")),
+        0.0,
+    ]
+    assert [float(metric.result()) for metric in made[:-1]] == pytest.approx(wanted, abs=1e-5)
     ranks = (outputs[3:] > outputs[np.arange(3, 60), labels[3:], None]).sum(1)
     of_rest = keras.metrics.SparseTopKCategoricalAccuracy(3)(labels[3:], outputs[3:])
     assert float(of_rest) == pytest.approx((ranks < 3).mean())
@@ -126,7 +155,8 @@ MANY = (
     "trainer.epochs=2", "trainer.schedule.name=exponential", "trainer.schedule.decay_rate=0.5",
     "trainer.schedule.warmup_steps=2", "trainer.ema_momentum=0.8", "trainer.gradient_accumulation_steps=2",
     "trainer.global_clipnorm=1", "trainer.weight_decay=0.01", "trainer.label_smoothing=0.1",
-    "trainer.learning_rate=0.1", "trainer.metrics=[accuracy,f1,top_1_accuracy]",
+    "trainer.learning_rate=0.1", "trainer.metrics=[accuracy,recall_of_bright,f1,top_1_accuracy]",
+    "trainer.loss=focal_crossentropy",
 )  # fmt: skip
 
 
@@ -140,7 +170,8 @@ def test_a_run_and_its_program_come_to_the_same_numbers(
     scores = [epoch["metrics"] for epoch in summary["epochs"]]
     told = capsys.readouterr().err
     assert all(f"  {name} {value:.4f}" in told for epoch in scores for name, value in epoch.items())
-    assert sorted(scores[0]) == ["f1", "top_1_accuracy", "val_f1", "val_top_1_accuracy"]
+    names = ["f1", "recall_of_bright", "top_1_accuracy"]
+    assert sorted(scores[0]) == [*names, *(f"val_{name}" for name in names)]
     assert [of["top_1_accuracy"] for of in scores] == [epoch["accuracy"] for epoch in summary["epochs"]]
     monkeypatch.chdir(tmp_path)
     plan = resolve(Request(overrides=words), STAGES).plan
@@ -200,9 +231,11 @@ def test_a_schedule_over_the_run_is_resumed_with_as_many_epochs(undisturbed: Pat
     assert str(caught.value).startswith(f"trainer.fit.epochs: found 5; expected 3, as in {undisturbed}")
 
 
-def test_the_best_epoch_is_that_of_the_largest_f1() -> None:
+def test_the_best_epoch_is_that_of_the_largest_f1_even_of_a_class_named_loss() -> None:
     epochs = [Epoch(epoch=number, metrics={"val_f1": value}) for number, value in enumerate((0.5, 0.75, 0.6), 1)]
     assert best_epoch(epochs, "val_f1") == 2
+    epochs = [Epoch(epoch=number, metrics={"f1_of_loss": value}) for number, value in enumerate((0.5, 0.75, 0.6), 1)]
+    assert best_epoch(epochs, "f1_of_loss") == 2
 
 
 COSINE = "trainer.schedule.name=cosine"
@@ -236,9 +269,14 @@ FAULTS = {
         "trainer.metrics: found ['f1', 'f1']; expected each metric once\n    -> name it once"
     ),
     ("trainer.metrics=[top_0_accuracy]",): (
-        "trainer.metrics: found ['top_0_accuracy']; expected a list of accuracy, f1 and top_N_accuracy, such as "
-        "top_5_accuracy"
+        "trainer.metrics: found ['top_0_accuracy']; expected a list of accuracy, top_N_accuracy, precision, recall, f1 "
+        "and one of the last three of a class, such as recall_of_CLASS"
     ),
+    ("trainer.focal_gamma=1",): (
+        "trainer.focal_gamma: found 1.0; expected 2.0 with trainer.loss=crossentropy\n"
+        "    -> set trainer.loss=focal_crossentropy"
+    ),
+    ("trainer.loss=focal",): "trainer.loss: found 'focal'; expected crossentropy or focal_crossentropy",
 }
 
 
@@ -252,9 +290,9 @@ RULES = {
         "trainer.checkpoint_best: found 'val_f1'; expected a metric of the run: loss, accuracy, val_loss, "
         "val_accuracy\n    -> choose one, or add f1 to trainer.metrics"
     ),
-    ("trainer.metrics=[f1]", "load.mixup_alpha=0.2"): (
-        "trainer.metrics: found ['f1']; expected no f1 with mixed images, which have two classes\n"
-        "    -> remove f1, or set load.mixup_alpha=0 and load.cutmix_alpha=0"
+    ("trainer.metrics=[accuracy,f1,recall_of_a]", "load.mixup_alpha=0.2"): (
+        "trainer.metrics: found ['accuracy', 'f1', 'recall_of_a']; expected no f1 or recall_of_a with mixed images, "
+        "which have two classes\n    -> remove f1 and recall_of_a, or set load.mixup_alpha=0 and load.cutmix_alpha=0"
     ),
     (COSINE, "dataset.on_corrupt=skip"): (
         "trainer.schedule.decay_steps: found null; expected a number with dataset.on_corrupt=skip, since the length of "
@@ -270,13 +308,18 @@ RULES = {
 
 @pytest.mark.parametrize("words", RULES, ids=" ".join)
 def test_what_does_not_fit_the_data_is_refused(words: tuple[str, ...]) -> None:
-    assert refusal_of_plan(*words).replace("[f1]", "['f1']") == RULES[words]
+    assert refusal_of_plan(*words) == RULES[words]
 
 
 def test_what_only_open_data_tell_is_refused() -> None:
-    assert not [*past_classes(trainer("metrics=[top_2_accuracy]"), 3)]
-    (fault,) = past_classes(trainer("metrics=[top_3_accuracy]"), 3)
-    assert fault.expected == "at most top_2_accuracy, since there are 3 classes"
+    assert not [*past_classes(trainer("metrics=[top_2_accuracy,recall_of_cat,f1]"), ("ant", "bee", "cat"))]
+    faults = [*past_classes(trainer("metrics=[top_3_accuracy,recall_of_cats,f1_of_x]"), ("ant", "bee", "cat"))]
+    assert [str(fault).partition("; ")[2] for fault in faults] == [
+        "expected at most top_2_accuracy, since there are 3 classes\n    -> name a smaller number",
+        "expected one of ant, bee, cat\n    -> did you mean `cat`?",
+        "expected one of ant, bee, cat",
+    ]
+    assert str(faults[1]).startswith("trainer.metrics: found the class cats; ")
     assert not [*warmup_past(trainer("schedule.name=cosine", "schedule.warmup_steps=9"), 10)]
 
 

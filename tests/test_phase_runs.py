@@ -15,7 +15,9 @@ from etlrun.config.request import Request
 from etlrun.eject.program import ejected, versions
 from etlrun.record import page as pages
 from etlrun.run.callbacks import EpochRecorder
+from etlrun.run.checkpoint import previous_run
 from etlrun.stages import STAGES
+from etlrun.system.errors import EtlrunError
 from tests.quick import shallow
 from tests.runs import are_equal, events_of, losses_of, run_here, small, summary_of, variables_of
 from tests.test_eject import loaded
@@ -77,6 +79,45 @@ def test_a_run_that_is_stopped_again_and_again_ends_to_the_bit(
     assert are_equal(variables_of(tmp_path / "end"), variables_of(whole(FEATURES)))
     assert found["phases"] == wanted["phases"]
     assert [epoch["phase"] for epoch in found["epochs"]] == [1, 1, 2, 2]
+
+
+def test_the_last_phase_goes_on_with_more_epochs(
+    whole: Callable[[tuple[str, ...]], Path], tiny: Path, tmp_path: Path
+) -> None:
+    constant = ("cache=none", "trainer.ema_momentum=0.8")
+    long, short = words(tiny, *constant), [word for word in words(tiny, *constant) if word != PHASES]
+    short = [*short, PHASES.replace("{epochs: 2, unfreeze", "{epochs: 1, unfreeze")]
+    assert run_here(tmp_path / "short", short)[0] == 0
+    assert run_here(tmp_path / "long", [*long, f"trainer.resume={tmp_path / 'short'}"])[0] == 0
+    assert losses_of(summary_of(tmp_path / "long")) == losses_of(summary_of(whole(constant)))
+    assert are_equal(variables_of(tmp_path / "long"), variables_of(whole(constant)))
+    assert summary_of(tmp_path / "long")["phases"] == summary_of(whole(constant))["phases"]
+    assert refused([*short, f"trainer.resume={tmp_path / 'long'}"]) == (
+        f"trainer.phases[1].epochs: found 1; expected at least 2, the epochs that {tmp_path / 'long'} has completed in "
+        "this phase\n    -> give the phase 2 epochs or more"
+    )
+
+
+def test_earlier_phases_and_those_of_a_schedule_over_them_stay_as_long(
+    whole: Callable[[tuple[str, ...]], Path], tiny: Path
+) -> None:
+    folder = whole(NONE)
+    for given, where, found in (
+        (PHASES.replace("{epochs: 2}", "{epochs: 3}"), "trainer.phases[0].epochs", "3"),
+        (PHASES.replace("{epochs: 2, un", "{epochs: 3, un"), "trainer.phases[1].epochs", "3"),
+    ):
+        resumed = [*(word for word in words(tiny, *NONE) if word != PHASES), given, f"trainer.resume={folder}"]
+        assert refused(resumed) == (
+            f"{where}: found {found}; expected 2, as in {folder}\n"
+            "    -> resume with the same values, or start a new run without trainer.resume"
+        )
+
+
+def refused(given: list[str]) -> str:
+    """The whole message with which a run is not resumed."""
+    with pytest.raises(EtlrunError) as caught:
+        previous_run(resolve(Request(overrides=given), STAGES).plan, STAGES)
+    return str(caught.value)
 
 
 def test_the_record_has_the_phases(whole: Callable[[tuple[str, ...]], Path]) -> None:

@@ -44,7 +44,13 @@ FAULTS = {
         "trainer.phases[1].learning_rate: found -0.1; expected a positive number, or null"
     ),
     (*FROZEN, "trainer.phases=[{epochs: 1}, {epochs: 1, unfreez: all}]"): (
-        "trainer.phases[1].unfreez: found an unknown key; expected one of the keys epochs, unfreeze, learning_rate"
+        "trainer.phases[1].unfreez: found an unknown key; expected one of the keys epochs, unfreeze, learning_rate\n"
+        "    -> did you mean `unfreeze`?"
+    ),
+    (*FROZEN, "trainer.phases=[{epochs: 1, lerning_rate: 0.1, x: 3}]"): (
+        "trainer.phases[0].lerning_rate: found an unknown key; expected one of the keys epochs, unfreeze, "
+        "learning_rate\n    -> did you mean `learning_rate`?\n"
+        "trainer.phases[0].x: found an unknown key; expected one of the keys epochs, unfreeze, learning_rate"
     ),
     (*FROZEN, "trainer.phases=[{epochs: 1, unfreeze: 3}]"): (
         "trainer.phases[0].unfreeze: found 3; expected null in the first phase, which trains the head on the frozen "

@@ -1,7 +1,4 @@
-import os
 import shutil
-import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,24 +16,11 @@ from etlrun.run.state import State
 from tests.configs import refusal_of_plan
 from tests.forked import forked
 from tests.quick import shallow
-from tests.runs import are_equal, finish, run_here, small, summary_of, variables_of
+from tests.runs import are_equal, finish, kill_after_state, run_here, small, summary_of, variables_of
 
 EPOCHS = ("trainer.epochs=2", "load.batch_size=2", "model.batch_norm_momentum=0.9", "measure.digest=true")
 EVERY = "trainer.checkpoint_every_steps=3"
 NO_DIGEST = "measure.digest=false"
-
-
-def kill_after_state(words: list[str], folder: Path, epochs: int) -> None:
-    """Run in a process of its own, and kill it as soon as it has saved a state after that many epochs."""
-    process = forked([*words, f"hydra.run.dir={folder}"], folder.parent)
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline and process.poll() is None:
-        if list((folder / "checkpoints").glob(f"epoch_{epochs:04}_step_*.npz")):
-            os.killpg(process.pid, signal.SIGKILL)
-            assert finish(process)[0] == -signal.SIGKILL
-            return
-        time.sleep(0.001)
-    pytest.fail(f"there is no state after {epochs} epochs: {process.communicate()}")
 
 
 def results(folder: Path) -> list[list[Any]]:
@@ -62,7 +46,7 @@ def test_a_run_killed_inside_an_epoch_ends_as_if_undisturbed(
     words = [word for word in words if not (word.startswith("load.shuffle_buffer") and "load=plain" in words)]
     undisturbed, killed, resumed = (tmp_path / name for name in ("undisturbed", "killed", "resumed"))
     assert run_here(undisturbed, words)[0] == 0
-    kill_after_state(words, killed, epochs)
+    kill_after_state(forked([*words, f"hydra.run.dir={killed}"], killed.parent), killed, epochs)
     assert is_nobodys(killed)
     status, _, err = finish(forked([f"trainer.resume={killed}", f"hydra.run.dir={resumed}"], tmp_path))
     assert status == 0, err

@@ -224,6 +224,20 @@ def test_files_that_a_killed_process_has_left_are_those_of_a_run(tmp_path: Path)
     assert names(tmp_path) == []
 
 
+def test_a_run_with_exports_is_kept_but_not_for_what_a_killed_one_has_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, export in (("with", "exports/keras"), ("without", "exports/.12.keras")):
+        (made(tmp_path / name) / export).mkdir(parents=True)
+    assert refused(capsys, "rm", tmp_path / "with", "--yes") == (
+        f"{tmp_path}/with: found a run that has files that no run writes: exports/keras; expected files of a run "
+        "alone\n"
+        "    -> move them elsewhere\n"
+    )
+    said(capsys, "rm", "without", "--yes")
+    assert names(tmp_path) == ["with"]
+
+
 def test_a_hidden_folder_of_a_person_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / ".photos.removed").mkdir()
     (tmp_path / ".photos.removed" / "photo.jpg").touch()

@@ -19,8 +19,8 @@ from tests.configs import TRAINER_KEYS, composed, refusal_of_config, refusal_of_
 
 STEPS = ", ".join(STAGES["transform"])
 EXTRACTS = "tfds, sequential, interleave"
+MONITORED = "loss, accuracy, top_N_accuracy, precision, recall, f1 or recall_of_CLASS, or one of them after val_"
 TRANSFORM_KEYS = f"steps, eval_steps, num_parallel_calls, deterministic, parse_batch, {STEPS}"
-MONITORED = "loss, accuracy, f1 or top_N_accuracy, or one of them after val_"
 TRAINER = Trainer(
     epochs=4,
     steps_per_epoch=None,

@@ -12,9 +12,10 @@ from etlrun.stages.flow import Feature, Flow, UnfitError
 from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Rescale, Resize, ScaleMinusOneOne, ScaleZeroOne
 from etlrun.stages.load import Batch, Load, Prefetch, Shuffle
 from etlrun.stages.model import MobileNetV2
+from etlrun.stages.schedule import Schedule
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import Map, Parse, Step
-from etlrun.stages.trainer import EarlyStopping, Schedule
+from etlrun.stages.trainer import EarlyStopping
 
 REGISTERED = [(group, name, stage) for group, names in STAGES.items() for name, stage in names.items()]
 IMPLICIT = (TfdsDataset, Load, Shuffle, Batch, Prefetch, Map, EarlyStopping, Schedule, Parse, SkipCorrupt)

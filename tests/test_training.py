@@ -15,6 +15,7 @@ from etlrun.record.outcome import outcome
 from etlrun.record.summary import Epoch, Summary, as_json
 from etlrun.run import model as models
 from etlrun.run.callbacks import EarlyStopping
+from etlrun.run.objective import objective
 from etlrun.stages import STAGES
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
@@ -220,7 +221,7 @@ def test_a_step_is_traced_once() -> None:
     spec = resolve(Request(overrides=[]), STAGES).plan.spec
     assert isinstance(spec.trainer, Trainer)
     model = Traced([keras.Input((2,)), keras.layers.Dense(3, activation="softmax")])
-    models.compile_for(model, spec.model, spec.trainer)
+    models.compile_for(model, spec.model, spec.trainer, loss_and_metrics=objective(spec.trainer, classes="abc"))
     models.read_from_python(model, spec.model, (tf.TensorSpec((None, 2)), tf.TensorSpec((None,), tf.int64)))
     models.build_loops(model, spec.model, spec.load.batch_size)
     before = model.get_weights()

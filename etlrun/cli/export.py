@@ -15,6 +15,7 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         EtlrunError: The run, the format or the folder is unfit, or predictions of the export differ from the model's.
     """
+    from etlrun.record.record import EXPORTS
     from etlrun.run.trained import export as exports
     from etlrun.run.trained.formats import FORMATS, named, unfit
     from etlrun.run.trained.load import trained
@@ -27,11 +28,9 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a completed run")
     parser.add_argument("--format", required=True, metavar="FORMAT", help=f"one of {', '.join(FORMATS)}")
-    parser.add_argument(
-        exports.OUTPUT, type=Path, metavar="FOLDER", help=f"new folder; default: RUN/{exports.EXPORTS}/FORMAT"
-    )
+    parser.add_argument(exports.OUTPUT, type=Path, metavar="FOLDER", help=f"new folder; default: RUN/{EXPORTS}/FORMAT")
     known = parser.parse_args(arguments)
-    name, output = known.format, known.output or known.run / exports.EXPORTS / known.format
+    name, output = known.format, known.output or known.run / EXPORTS / known.format
     faults, run, is_config = list(named(name)), None, name not in FORMATS
     try:
         run = trained(known.run, reads_split=False)

@@ -216,7 +216,8 @@ class _Command:
         for override in overrides:
             options = self.files.options(override.key_or_group)
             axis = Axis.of(override, options)
-            fault = axis.fault(options)
+            stages = self.stages.get(override.key_or_group, {})
+            fault = axis.fault(options, {name: option for option, stage in stages.items() for name in stage.names})
             self.add([fault] if fault else [])
             axes += [] if fault else [axis]
         return axes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
@@ -87,8 +87,11 @@ class Axis:
             remedy = "list the values, or search: hydra/sweeper=optuna"
             yield Fault(where=self.key, found="an interval", expected="values for a grid", remedy=remedy)
 
-    def fault(self, options: Sequence[str]) -> Fault | None:
-        """Return the fault of an axis without values or with an unknown option; lists are left to Hydra."""
+    def fault(self, options: Sequence[str], named: Mapping[str, str]) -> Fault | None:
+        """Return the fault of an axis without values or with an unknown option; lists are left to Hydra.
+
+        `named` has the options whose key `name` selects one of several things, by these names.
+        """
         if not self.values:
             remedy = f"give {self.key} a value, or leave it out"
             return Fault(where=self.key, found="no value", expected="a value for each job", remedy=remedy)
@@ -101,12 +104,14 @@ class Axis:
         for value in self.values if self.is_group and not self.override.is_delete() else ():
             if value.plain not in options and not isinstance(value.plain, list):
                 word = value.plain if isinstance(value.plain, str) else value.text
-                meant = word if word in options else likeliest(word, options)
+                known = [*options, *named]
+                meant, group = word if word in known else likeliest(word, known), self.override.key_or_group
+                chosen = typed(group, named.get(meant, meant)) if meant else ""
                 return Fault(
-                    where=self.override.key_or_group,
-                    found=f"the unknown option '{word}'" if meant != word else f"{word}, which is not a string",
+                    where=group,
+                    found=f"{word}, which is not a string" if word in options else f"the unknown option '{word}'",
                     expected=f"one of {', '.join(options)}",
-                    remedy=f"did you mean {typed(self.override.key_or_group, meant)}?" if meant else "",
+                    remedy=f"did you mean {chosen}{f' {group}.name={meant}' if meant in named else ''}?" * bool(meant),
                 )
         return None
 

@@ -12,6 +12,7 @@ from etlrun.eject.text import call, function, listed, quoted
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.stages.applications import unfreeze
 from etlrun.stages.logger import Logger
+from etlrun.stages.metrics import is_loss
 from etlrun.stages.model import Emulated
 from etlrun.stages.phases import PlannedPhase
 from etlrun.stages.trainer import Drain, EarlyStopping, Trainer
@@ -133,7 +134,7 @@ def _stopping(rule: EarlyStopping) -> str:
         f"monitor={quoted(rule.monitor)}",
         f"patience={rule.patience}",
         f"min_delta={rule.min_delta}",
-        f"mode={quoted('min' if rule.monitor.endswith('loss') else 'max')}",
+        f"mode={quoted('min' if is_loss(rule.monitor) else 'max')}",
     )
 
 

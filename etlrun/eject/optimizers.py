@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.eject.numbered import labels_of
+from etlrun.eject.sources import text_for
 from etlrun.eject.text import call, function, listed, quoted
 from etlrun.plan.plan import Plan
 from etlrun.stages.balance import balanced, weighted_crossentropy
+from etlrun.stages.metrics import is_score, score_and_class
 from etlrun.stages.mix import mixed_accuracy, mixed_crossentropy, mixed_top_accuracy
 from etlrun.stages.smooth import smoothed_crossentropy
 from etlrun.stages.trainer import Trainer
@@ -61,9 +63,9 @@ def objective(plan: Plan, trainer: Trainer, *, is_class: bool) -> tuple[Lines, L
         return ('loss="mean_squared_error"',), ()
     mixes = plan.spec.load.mixes
     loss, functions = _loss(plan, trainer)
-    metrics = [_metric(name, mixes=mixes) for name in trainer.metrics]
-    if "f1" in trainer.metrics:
-        functions = [*functions, _class("macro_f1", "MacroF1")]
+    metrics = [_metric(name, text_for(plan.spec.dataset).class_names, mixes=mixes) for name in trainer.metrics]
+    if any(map(is_score, trainer.metrics)):
+        functions = [*functions, _class("class_score", "ClassScore")]
     if mixes:
         is_top = [name.startswith("top_") for name in trainer.metrics]
         functions = [*functions, *_sources(*[mixed_top_accuracy] * any(is_top))]
@@ -74,7 +76,7 @@ def objective(plan: Plan, trainer: Trainer, *, is_class: bool) -> tuple[Lines, L
 
 def _loss(plan: Plan, trainer: Trainer) -> tuple[str, Lines]:
     """Return the name of the loss and the functions that it needs."""
-    smoothing = f", {trainer.label_smoothing}" if trainer.label_smoothing else ""
+    given = "".join(f", {name}={value}" for name, value in trainer.loss_arguments.items())
     targets = "labels: tf.Tensor, probabilities: tf.Tensor"
     if plan.spec.load.class_weights == "balanced":
         weights = function(
@@ -86,25 +88,28 @@ def _loss(plan: Plan, trainer: Trainer) -> tuple[str, Lines]:
         weighted = function(
             f"balanced_crossentropy({targets}) -> tf.Tensor",
             "Return the loss of each example, weighted by its class.",
-            f"return weighted_crossentropy(labels, probabilities, class_weights(){smoothing})",
+            f"return weighted_crossentropy(labels, probabilities, class_weights(){given})",
         )
         own = _sources(balanced, smoothed_crossentropy, weighted_crossentropy)
         return "balanced_crossentropy", [labels_of(plan.spec.dataset), *own, weights, weighted]
     mixed = _sources(smoothed_crossentropy, mixed_crossentropy)
-    if smoothing:
+    if given:
+        smoothed = ", whose target is smoothed" if trainer.label_smoothing else ""
         called = "mixed" if plan.spec.load.mixes else "smoothed"
         loss = function(
             f"crossentropy({targets}) -> tf.Tensor",
-            "Return the loss of each example, whose target is smoothed.",
-            f"return {called}_crossentropy(labels, probabilities{smoothing})",
+            f"Return the {'focal ' * ('focal_gamma' in trainer.loss_arguments)}loss of each example{smoothed}.",
+            f"return {called}_crossentropy(labels, probabilities{given})",
         )
         return "crossentropy", [*(mixed if plan.spec.load.mixes else _sources(smoothed_crossentropy)), loss]
     return ("mixed_crossentropy", mixed) if plan.spec.load.mixes else ('"sparse_categorical_crossentropy"', ())
 
 
-def _metric(name: str, *, mixes: bool) -> str:
-    if name == "f1":
-        return 'MacroF1(average="macro", name="f1")'
+def _metric(name: str, classes: str, *, mixes: bool) -> str:
+    if is_score(name):
+        score, of = score_and_class(name)
+        index = [] if of is None else [f"{classes}.index({quoted(of)})"]
+        return f"ClassScore({', '.join([quoted(score), *index, f'name={quoted(name)}'])})"
     if name == "accuracy":
         return 'keras.metrics.MeanMetricWrapper(mixed_accuracy, name="accuracy")' if mixes else '"accuracy"'
     k, named = name.split("_")[1], f"name={quoted(name)}"

@@ -133,11 +133,13 @@ class SourceText:
         constants: Its constants, by name.
         functions: Its functions.
         num_classes: Expression of the number of classes.
+        class_names: Expression of the list of their names.
     """
 
     constants: dict[str, str]
     functions: tuple[str, ...]
     num_classes: str
+    class_names: str
 
 
 @singledispatch
@@ -153,6 +155,7 @@ def _(dataset: TfdsDataset) -> SourceText:
         constants={"DATA_DIR": path(dataset.data_dir or "")},
         functions=(_builder(dataset),),
         num_classes=f"int(builder().info.features[{target}].num_classes)",
+        class_names=f"builder().info.features[{target}].names",
     )
 
 
@@ -162,6 +165,7 @@ def _(dataset: TFRecords) -> SourceText:
         constants={"FILES": mapping("", {quoted(name): path(pattern) for name, pattern in dataset.patterns.items()})},
         functions=(_COUNT, _SLICES, _PARTS_OF_FILES),
         num_classes=str(dataset.num_classes),
+        class_names=f"[str(number) for number in range({dataset.num_classes})]",
     )
 
 
@@ -171,6 +175,7 @@ def _(dataset: Folder) -> SourceText:
         constants={"DIR": path(dataset.dir)},
         functions=(_SLICES, _IMAGES, _CLASSES, _RECORDS, _PARTS_OF_IMAGES),
         num_classes="len(classes())",
+        class_names="classes()",
     )
 
 

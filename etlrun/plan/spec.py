@@ -137,7 +137,10 @@ class _Parser:
 
     def unknown_key(self, where: str, value: object, known: tuple[str, ...]) -> None:
         listing = f"one of the keys {', '.join(known)}" if known else "no key here"
-        self.add(where, "an unknown key", listing, hint(where, value, self.config, self.stages))
+        block, _, name = where.rpartition(".")
+        is_in_list = block.endswith("]")
+        remedy = did_you_mean(name, known) if is_in_list else hint(where, value, self.config, self.stages)
+        self.add(where, "an unknown key", listing, remedy)
 
     def group(self, name: str) -> dict[str, Any] | None:
         block = self.config.get(name)

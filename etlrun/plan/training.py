@@ -6,8 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from etlrun.plan.spec import RunSpec, show
 from etlrun.stages.measure import Trace, Window
+from etlrun.stages.metrics import classes_of, is_loss, is_score
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import Fault
+from etlrun.system.errors import Fault, did_you_mean
+
+_MOST_CLASSES = 20
 
 
 def validates(spec: RunSpec) -> bool:
@@ -68,7 +71,7 @@ def _phases(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
 def _monitored(spec: RunSpec, key: str, metric: str) -> Iterator[Fault]:
     """Yield the faults of a metric that a run does not have."""
     flow, trainer = spec.dataset.examples, spec.fit
-    if not metric.endswith("loss") and not flow.features[flow.target].is_class:
+    if not is_loss(metric) and not flow.features[flow.target].is_class:
         needed = f"loss or val_loss, since the target {flow.target} is not a class"
         yield fault(key, show(metric), needed, f"set {key}=val_loss")
     elif trainer is not None and metric.removeprefix("val_") not in ("loss", *trainer.metrics):
@@ -86,14 +89,14 @@ def _objective(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     """Yield the faults of losses and metrics that the target does not have."""
     flow = spec.dataset.examples
     if not flow.features[flow.target].is_class:
-        for name, default in (("label_smoothing", 0.0), ("metrics", ("accuracy",))):
+        for name, default in (("loss", "crossentropy"), ("label_smoothing", 0.0), ("metrics", ("accuracy",))):
             if getattr(trainer, name) != default:
                 expected = f"{show(default)} with the target {flow.target}, which is not a class"
                 remedy = f"leave out {trainer.key(name)}"
                 yield fault(trainer.key(name), show(getattr(trainer, name)), expected, remedy)
-    elif spec.load.mixes and "f1" in trainer.metrics:
-        expected = "no f1 with mixed images, which have two classes"
-        remedy = "remove f1, or set load.mixup_alpha=0 and load.cutmix_alpha=0"
+    elif spec.load.mixes and (scores := [name for name in trainer.metrics if is_score(name)]):
+        expected = f"no {' or '.join(scores)} with mixed images, which have two classes"
+        remedy = f"remove {' and '.join(scores)}, or set load.mixup_alpha=0 and load.cutmix_alpha=0"
         yield fault(trainer.key("metrics"), show(trainer.metrics), expected, remedy)
 
 
@@ -123,12 +126,16 @@ def warmup_past(trainer: Trainer, steps: int) -> Iterator[Fault]:
         )
 
 
-def past_classes(trainer: Trainer, num_classes: int) -> Iterator[Fault]:
-    """Yield the fault of metrics over more classes than the dataset has, which would always be 1."""
+def past_classes(trainer: Trainer, classes: Sequence[str]) -> Iterator[Fault]:
+    """Yield the faults of metrics of classes that the dataset does not have, or over more than it has: always 1."""
     places = [int(name.split("_")[1]) for name in trainer.metrics if name.startswith("top_")]
-    if max(places, default=0) >= num_classes:
-        expected = f"at most top_{num_classes - 1}_accuracy, since there are {num_classes} classes"
+    if max(places, default=0) >= len(classes):
+        expected = f"at most top_{len(classes) - 1}_accuracy, since there are {len(classes)} classes"
         yield fault(trainer.key("metrics"), show(trainer.metrics), expected, "name a smaller number")
+    for name in dict.fromkeys(classes_of(trainer.metrics)):
+        if name not in classes:
+            listed = ", ".join(classes[:_MOST_CLASSES]) + (", …" if len(classes) > _MOST_CLASSES else "")
+            yield fault(trainer.key("metrics"), f"the class {name}", f"one of {listed}", did_you_mean(name, classes))
 
 
 def _checkpoints(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:

@@ -25,7 +25,7 @@ from etlrun.system.files import write_atomically
 
 EVENTS, CONFIG, REPORT, PAGE, PLAN = "events.jsonl", "config.yaml", "report.md", "report.html", "plan.json"
 LOG = "log.json"
-MODEL = "model.keras"
+MODEL, EXPORTS = "model.keras", "exports"
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from etlrun.record.locks import LOCK
 from etlrun.record.page import EVALUATIONS, THUMBNAILS
-from etlrun.record.record import CONFIG, EVENTS, LOG, MODEL, PAGE, PLAN, REPORT
+from etlrun.record.record import CONFIG, EVENTS, EXPORTS, LOG, MODEL, PAGE, PLAN, REPORT
 from etlrun.record.summary import SUMMARY
 from etlrun.run.checkpoint import CHECKPOINTS
 from etlrun.sweep.hparams import FOLDER
@@ -91,7 +91,10 @@ def strangers(folder: Path, kind: Kind) -> list[str]:
     found = []
     for name in sorted(path.name for path in folder.iterdir()):
         inside = folder / name
-        if not _is_own(name, kind):
+        if kind == "run" and name == EXPORTS and inside.is_dir() and not inside.is_symlink():
+            exports = sorted(path.name for path in inside.iterdir())
+            found += [f"{name}/{export}" for export in exports if not _TEMPORARY.fullmatch(export)]
+        elif not _is_own(name, kind):
             found.append(name)
         elif kind == "sweep" and inside.is_dir() and not inside.is_symlink():
             found += [f"{name}/{other}" for other in _in_part(inside)]

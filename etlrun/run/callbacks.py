@@ -22,6 +22,7 @@ from etlrun.run.epochs import record_epoch
 from etlrun.run.interrupts import raise_if_interrupted
 from etlrun.run.optimizer import averaged
 from etlrun.stages.measure import Window
+from etlrun.stages.metrics import is_loss
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
 from etlrun.system.files import replacing, sync
@@ -84,7 +85,7 @@ def best_epoch(epochs: Sequence[Epoch], metric: str | None) -> int | None:
 
 def is_better_if_larger(metric: str) -> bool:
     """Return whether larger values of `metric` are better."""
-    return not metric.endswith("loss")
+    return not is_loss(metric)
 
 
 def copy(path: Path, target: Path, record: Record) -> None:

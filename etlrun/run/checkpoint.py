@@ -26,8 +26,6 @@ BEST = "best.keras"
 _CHECKPOINT = re.compile(r"epoch_(\d{4,})\.keras")
 _STATE = re.compile(r"epoch_(\d{4,})_step_(\d{6,})\.npz")
 _START_NEW = "start a new run without trainer.resume"
-_FREE = f"{Trainer.path}.epochs"
-"""The only parameter that may differ from the resumed run, unless its learning rate depends on the number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,16 +84,23 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     if trainer is None or trainer.resume is None:
         return None
     left = _left_in(Path(trainer.resume))
-    done = len(left.epochs)
-    if done > trainer.all_epochs and trainer.phases is None:
-        raise WorldError(
-            where=trainer.key("epochs"),
-            found=str(trainer.epochs),
-            expected=f"at least {done}, the epochs that {left.folder} has completed",
-            remedy=f"set trainer.epochs={done} or more",
-        )
     _same_config(planned, plan(parse(_config_in(left.folder), stages)), left.folder)
+    done, last = len(left.epochs), trainer.planned_phases[-1]
+    if done > last.end:
+        key, least = _epochs(trainer).replace(Trainer.path, Trainer.block), done - last.done
+        of_phase = trainer.phases is not None
+        raise WorldError(
+            where=key,
+            found=str(last.epochs),
+            expected=f"at least {least}, the epochs that {left.folder} has completed{' in this phase' * of_phase}",
+            remedy=f"give the phase {least} epochs or more" if of_phase else f"set {key}={least} or more",
+        )
     return left
+
+
+def _epochs(trainer: Trainer) -> str:
+    """Return the key of the only parameter that may differ from the resumed run: the epochs, or of the last phase."""
+    return f"{Trainer.path if trainer.phases is None else trainer.planned_phases[-1].path}.epochs"
 
 
 def _left_in(folder: Path) -> PreviousRun:
@@ -145,7 +150,8 @@ def _config_in(folder: Path) -> dict[str, Any]:
 
 
 def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
-    now, then = planned.decisive, before.decisive
+    now, then, fit = planned.decisive, before.decisive, planned.spec.fit
+    free = None if fit is None or fit.schedule.needs_run else _epochs(fit)  # the rate depends on the number
     faults = [
         Fault(
             where=key,
@@ -154,15 +160,10 @@ def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
             remedy=f"resume with the same values, or {_START_NEW}",
         )
         for key in sorted(now.keys() | then.keys())
-        if now.get(key) != then.get(key) and (key != _FREE or _needs_run(planned))
+        if now.get(key) != then.get(key) and key != free
     ]
     if faults:
         raise ConfigError(faults)
-
-
-def _needs_run(planned: Plan) -> bool:
-    """Return whether the learning rate depends on the number of epochs."""
-    return planned.spec.fit is not None and planned.spec.fit.schedule.needs_run
 
 
 def has_read_the_same(previous: PreviousRun, digests: Mapping[str, str | None]) -> bool:

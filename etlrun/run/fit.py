@@ -80,14 +80,15 @@ def _fit_phases(
     A model is `whole` or, on cached features, its dense layer.
     """
     done, from_features = len(work.record.summary.epochs), reads_features(work.plan)
+    classes = work.train.context.source.names_of_classes
     phases = trainer.frozen_phases if from_features else trainer.planned_phases
     left = [phase for phase in phases if phase.end > done]
     if not left:
         finish(whole)
-        return models.head(whole, trainer) if from_features else whole
+        return models.head(whole, trainer, classes) if from_features else whole
     for phase in left:
         begin(whole, work, phase, trainer)
-        model = models.head(whole, trainer) if from_features else whole
+        model = models.head(whole, trainer, classes) if from_features else whole
         recorder = EpochRecorder(assessment, trainer, phase.number if trainer.phases is not None else None)
         _fit(model, whole, phase, recorder, state, skipped=done if phase is left[0] else 0)
         state = None

@@ -138,14 +138,14 @@ def _version() -> str:
     return str(sys.modules[keras.backend.backend()].__version__)
 
 
-def head(model: keras.Model, trainer: Trainer) -> keras.Model:
+def head(model: keras.Model, trainer: Trainer, classes: Sequence[str] | None) -> keras.Model:
     """Return the dense layer of `model` with its optimizer: from features (batch, features) to probabilities."""
     dense = model.layers[-1]
     inputs = keras.Input(dense.input.shape[1:], dtype="float32", name="features")
     top = keras.Model(inputs, dense(inputs), name="head")
     top.compile(
         optimizer=model.optimizer,
-        **{**objective(trainer, is_class=dense.name == _PROBABILITIES), "loss": model.loss},
+        **{**objective(trainer, classes=classes), "loss": model.loss},
         jit_compile=model.jit_compile,
         auto_scale_loss=False,  # the optimizer of the whole model does it already
     )
@@ -202,19 +202,19 @@ def compile_for(
     stage: ImageModel | Emulated,
     trainer: Trainer,
     *,
-    loss_and_metrics: Mapping[str, Any] | None = None,
+    loss_and_metrics: Mapping[str, Any],
     steps: int | None = None,
 ) -> None:
     """Compile `model` with its optimizer, loss and metrics; an emulated model has none.
 
-    Without `loss_and_metrics` they are those of classes. `steps` are those of the run, which a schedule may need.
+    `steps` are those of the run, which a schedule may need.
     """
     if not stage.learns:
         model.compile()
         return
     model.compile(
         optimizer=optimizer(trainer, steps),
-        **(loss_and_metrics or objective(trainer, is_class=True)),
+        **loss_and_metrics,
         jit_compile=trainer.jit_compile,
     )
 

@@ -101,7 +101,8 @@ class Continuation(keras.callbacks.Callback):  # type: ignore[misc]
 
     def pass_over(self, model: keras.Model) -> None:
         """Make the first steps of `model` return at once, without reading a batch."""
-        step: Callable[..., Any] = model.make_train_function()
+        model.make_train_function()  # returns it on TensorFlow alone
+        step: Callable[..., Any] = model.train_function
 
         def function(*arguments: Any) -> Any:  # (iterator) on TensorFlow, (state, iterator) on JAX
             if not self.left:

@@ -38,7 +38,7 @@ def compile_phase(model: keras.Model, plan: Plan, source: Source, trainer: Train
     """Compile `model` for a training in one phase."""
     loss_and_metrics = objective(
         trainer,
-        is_class=source.num_classes is not None,
+        classes=source.names_of_classes,
         class_weights=class_weights(plan, source),
         mixes=plan.spec.load.mixes,
     )
@@ -48,7 +48,7 @@ def compile_phase(model: keras.Model, plan: Plan, source: Source, trainer: Train
 
 def _fits(plan: Plan, source: Source, trainer: Trainer) -> None:
     """Raise `ConfigError` where the data don't fit a value."""
-    faults = [] if source.num_classes is None else [*past_classes(trainer, source.num_classes)]
+    faults = [] if source.names_of_classes is None else [*past_classes(trainer, source.names_of_classes)]
     if trainer.schedule.needs_run:
         for one in map(trainer.in_phase, trainer.planned_phases):
             faults += [fault for fault in warmup_past(one, steps_of_run(plan, source, one)) if fault not in faults]

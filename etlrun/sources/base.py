@@ -152,6 +152,11 @@ class Source:
     """Remedy for a record that can't be used."""
 
     @property
+    def names_of_classes(self) -> tuple[str, ...] | None:
+        """Names of the classes, their numbers if they are unknown; None if the target is no class."""
+        return self.class_names or (None if self.num_classes is None else tuple(map(str, range(self.num_classes))))
+
+    @property
     def counts(self) -> dict[str, int]:
         """Number of examples of each whole split."""
         raise NotImplementedError

@@ -40,7 +40,7 @@ def counts_of(source: Source, split: Split, *, by_number: bool) -> dict[str, int
     """Return the number of examples of each class by its name, in the order of the classes; see `labels_of`."""
     classes = source.num_classes or 0
     counts = np.bincount(labels_of(source, split, by_number=by_number), minlength=classes)
-    return dict(zip(source.class_names or map(str, range(classes)), map(int, counts), strict=True))
+    return dict(zip(source.names_of_classes or (), map(int, counts), strict=True))
 
 
 def _diagnose(source: Source, split: Split, error: Exception | None, *, by_number: bool) -> None:

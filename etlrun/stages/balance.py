@@ -51,9 +51,13 @@ def note_of_classes(load: Load, split: str, count: Callable[[], Mapping[str, int
 
 
 def weighted_crossentropy(
-    labels: tf.Tensor, probabilities: tf.Tensor, class_weights: list[float], label_smoothing: float = 0.0
+    labels: tf.Tensor,
+    probabilities: tf.Tensor,
+    class_weights: list[float],
+    label_smoothing: float = 0.0,
+    focal_gamma: float | None = None,
 ) -> tf.Tensor:
     """Return the crossentropy of each example, weighted by the class of its label."""
-    losses = smoothed_crossentropy(labels, probabilities, label_smoothing)
+    losses = smoothed_crossentropy(labels, probabilities, label_smoothing, focal_gamma)
     weights = keras.ops.convert_to_tensor(class_weights, "float32")
     return losses * keras.ops.take(weights, keras.ops.cast(keras.ops.reshape(labels, (-1,)), "int32"))

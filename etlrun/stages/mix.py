@@ -53,12 +53,14 @@ def cut_mixed(
     return tf.where(within(sides, start, end), partners, images), stays
 
 
-def mixed_crossentropy(targets: tf.Tensor, probabilities: tf.Tensor, label_smoothing: float = 0.0) -> tf.Tensor:
+def mixed_crossentropy(
+    targets: tf.Tensor, probabilities: tf.Tensor, label_smoothing: float = 0.0, focal_gamma: float | None = None
+) -> tf.Tensor:
     """Return the crossentropy of each example: of labels (batch,), or of the targets (batch, 3) of mixed images."""
     if tuple(targets.shape)[1:] != (3,):
-        return smoothed_crossentropy(targets, probabilities, label_smoothing)
+        return smoothed_crossentropy(targets, probabilities, label_smoothing, focal_gamma)
     one, other, share = keras.ops.unstack(targets, 3, axis=-1)
-    of_one, of_other = (smoothed_crossentropy(of, probabilities, label_smoothing) for of in (one, other))
+    of_one, of_other = (smoothed_crossentropy(of, probabilities, label_smoothing, focal_gamma) for of in (one, other))
     return share * of_one + (1.0 - share) * of_other
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from itertools import pairwise, takewhile
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -14,7 +14,6 @@ from etlrun.stages.base import (
     TRAINING,
     Expected,
     Factor,
-    Natural,
     Number,
     OptionalPath,
     OptionalPositive,
@@ -23,14 +22,12 @@ from etlrun.stages.base import (
     Seed,
     Stage,
 )
+from etlrun.stages.metrics import METRICS, MONITORED, Metric, Monitored
 from etlrun.stages.phases import Phase, PlannedPhase
+from etlrun.stages.schedule import Schedule, shown
 
-_METRIC = "accuracy|f1|top_[1-9][0-9]{0,5}_accuracy"
-Metric = Annotated[str, Field(pattern=f"^({_METRIC})$")]
-Monitored = Annotated[str, Field(pattern=f"^(val_)?(loss|{_METRIC})$")]
-_MONITORED = "loss, accuracy, f1 or top_N_accuracy, or one of them after val_"
+_CONSTANT = Schedule()
 _Norm = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
-_Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,76 +43,8 @@ class EarlyStopping(Stage):
     path: ClassVar[str] = "trainer.early_stopping"
 
     patience: Annotated[OptionalPositive, TRAINING]
-    monitor: Annotated[Monitored, Expected(_MONITORED), TRAINING]
+    monitor: Annotated[Monitored, Expected(MONITORED), TRAINING]
     min_delta: Annotated[Number, TRAINING]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Schedule(Stage):
-    """Changes the learning rate with the training steps, from 0: each step of a run is one.
-
-    Attributes:
-        name: Keras's `CosineDecay`, `ExponentialDecay` or `PiecewiseConstantDecay`, or a constant rate.
-        warmup_steps: First steps, in which the rate rises linearly from 0 to `learning_rate`.
-        decay_steps: Steps after the warm-up until the cosine ends, or in which the rate is multiplied by `decay_rate`;
-            null for all steps of the run.
-        alpha: Rate at the end of the cosine, relative to `learning_rate`.
-        decay_rate: Factor of the exponential decay.
-        boundaries: Last steps of a rate, in increasing order.
-        factors: Rates after the boundaries, relative to `learning_rate`.
-    """
-
-    path: ClassVar[str] = "trainer.schedule"
-
-    name: Annotated[
-        Literal["constant", "cosine", "exponential", "piecewise"],
-        Expected("constant, cosine, exponential or piecewise"),
-        TRAINING,
-    ] = "constant"
-    warmup_steps: Annotated[Natural, TRAINING] = 0
-    decay_steps: Annotated[OptionalPositive, TRAINING] = None
-    alpha: Annotated[_Share, Expected("a number from 0 to 1"), TRAINING] = 0.0
-    decay_rate: Annotated[
-        Annotated[float, Field(gt=0, le=1)] | None, Expected("a number above 0, at most 1, or null"), TRAINING
-    ] = None
-    boundaries: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), TRAINING] = ()
-    factors: Annotated[tuple[Factor, ...], Expected("a list of non-negative numbers"), TRAINING] = ()
-
-    @property
-    def needs_run(self) -> bool:
-        """Whether it depends on the number of steps of the whole run."""
-        return self.name in ("cosine", "exponential") and self.decay_steps is None
-
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
-        used = {
-            "constant": (),
-            "cosine": ("decay_steps", "alpha"),
-            "exponential": ("decay_steps", "decay_rate"),
-            "piecewise": ("boundaries", "factors"),
-        }[self.name]
-        for field in fields(self)[2:]:
-            value = getattr(self, field.name)
-            if field.name not in used and value != field.default:
-                nothing = "null" if field.default is None else _shown(field.default)
-                remedy = f"set {self.key(field.name)}={nothing}"
-                yield field.name, _shown(value), f"{nothing} with {self.key('name')}={self.name}", remedy
-        if self.name == "exponential" and self.decay_rate is None:
-            yield "decay_rate", "null", "the factor of the decay", f"set {self.key('decay_rate')}=0.1, or another one"
-        if self.name == "piecewise":
-            yield from self._pieces()
-
-    def _pieces(self) -> Iterator[tuple[str, str, str, str]]:
-        steps = (self.warmup_steps, *self.boundaries)
-        if not self.boundaries or any(one >= other for one, other in pairwise(steps)):
-            expected = f"steps after the {self.warmup_steps} of the warm-up, in increasing order"
-            yield "boundaries", _shown(self.boundaries), expected, f"list the steps in {self.key('boundaries')}"
-        if len(self.factors) != len(self.boundaries):
-            expected = f"{len(self.boundaries)} factors, one after each boundary"
-            yield "factors", _shown(self.factors), expected, f"list the factors in {self.key('factors')}"
-
-
-def _shown(value: object) -> str:
-    return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,9 +73,12 @@ class Trainer(Stage):
         gradient_accumulation_steps: Steps whose mean gradient changes the weights once; null for each step.
         weight_decay: Keras's decay of the weights; null for that of the optimizer, which is 0.004 for adamw.
         ema_momentum: Momentum of averages of the weights, which the validation and the saved model use; null for none.
+        loss: Crossentropy, or Keras's focal one, in which examples count less the surer their class is.
+        focal_gamma: Exponent of the focal crossentropy.
         label_smoothing: Share of the target that is spread evenly over all classes.
-        metrics: Metrics beside the loss: `accuracy`; `f1`, the mean of the F1 scores of all classes; `top_N_accuracy`,
-            the share of examples whose class is among the N most probable ones.
+        metrics: Metrics beside the loss: `accuracy`; `top_N_accuracy`, the share of examples whose class is among the
+            N most probable ones; `precision`, `recall` and `f1`, the means over the classes, or with a class, such as
+            `recall_of_cat`, that of the class.
     """
 
     path: ClassVar[str] = "trainer.fit"
@@ -174,8 +106,8 @@ class Trainer(Stage):
     early_stopping: Annotated[EarlyStopping, Expected("a mapping")]
     checkpoint_every_steps: Annotated[OptionalPositive, SPEED] = None
     checkpoint_keep: Annotated[Positive, SPEED] = 1
-    checkpoint_best: Annotated[Monitored | None, Expected(f"{_MONITORED}, or null"), SPEED] = None
-    schedule: Annotated[Schedule, Expected("a mapping")] = Schedule()
+    checkpoint_best: Annotated[Monitored | None, Expected(f"{MONITORED}, or null"), SPEED] = None
+    schedule: Annotated[Schedule, Expected("a mapping")] = _CONSTANT
     clipnorm: Annotated[_Norm, Expected("a positive number, or null"), TRAINING] = None
     global_clipnorm: Annotated[_Norm, Expected("a positive number, or null"), TRAINING] = None
     clipvalue: Annotated[_Norm, Expected("a positive number, or null"), TRAINING] = None
@@ -190,10 +122,12 @@ class Trainer(Stage):
     ema_momentum: Annotated[
         Annotated[float, Field(ge=0, lt=1)] | None, Expected("a number in [0, 1), or null"), TRAINING
     ] = None
+    loss: Annotated[
+        Literal["crossentropy", "focal_crossentropy"], Expected("crossentropy or focal_crossentropy"), TRAINING
+    ] = "crossentropy"
+    focal_gamma: Annotated[Factor, TRAINING] = 2.0
     label_smoothing: Annotated[Annotated[float, Field(ge=0, lt=1)], Expected("a number in [0, 1)"), TRAINING] = 0.0
-    metrics: Annotated[
-        tuple[Metric, ...], Expected("a list of accuracy, f1 and top_N_accuracy, such as top_5_accuracy"), TRAINING
-    ] = ("accuracy",)
+    metrics: Annotated[tuple[Metric, ...], Expected(f"a list of {METRICS}"), TRAINING] = ("accuracy",)
     phases: Annotated[
         Annotated[tuple[Phase, ...], Field(min_length=1)] | None,
         Expected("a list of phases, such as [{epochs: 3}, {epochs: 5, unfreeze: last_block}], or null"),
@@ -225,6 +159,12 @@ class Trainer(Stage):
         return replace(self, epochs=phase.epochs, learning_rate=phase.learning_rate or self.learning_rate, phases=None)
 
     @property
+    def loss_arguments(self) -> dict[str, Any]:
+        """What makes the loss another one than the crossentropy, by the names of `smoothed_crossentropy`."""
+        smoothing = {"label_smoothing": self.label_smoothing} if self.label_smoothing else {}
+        return smoothing | ({"focal_gamma": self.focal_gamma} if self.loss == "focal_crossentropy" else {})
+
+    @property
     def clipping(self) -> dict[str, float]:
         """The values that limit gradients, by Keras's names: at most one."""
         names = ("clipnorm", "global_clipnorm", "clipvalue")
@@ -244,7 +184,10 @@ class Trainer(Stage):
             expected = f"null with {self.key(first)}, since gradients are clipped in one way"
             yield name, str(self.clipping[name]), expected, f"set {self.key(name)}=null or {self.key(first)}=null"
         if len(set(self.metrics)) < len(self.metrics):
-            yield "metrics", _shown(self.metrics), "each metric once", "name it once"
+            yield "metrics", shown(self.metrics), "each metric once", "name it once"
+        if self.loss == "crossentropy" and self.focal_gamma != Trainer.focal_gamma:
+            expected, remedy = f"{Trainer.focal_gamma} with {self.key('loss')}=crossentropy", "focal_crossentropy"
+            yield "focal_gamma", str(self.focal_gamma), expected, f"set {self.key('loss')}={remedy}"
         yield from self._epochs()
 
     def _epochs(self) -> Iterator[tuple[str, str, str, str]]:

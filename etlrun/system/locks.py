@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import math
 import os
 import sys
@@ -60,3 +61,21 @@ def alone(path: Path, *, longest_s: float | None = None, waiting: str | None = N
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def locked(folder: Path, *, waits: bool) -> Iterator[bool]:
+    """Lock a folder itself, without a file in it; yield whether it is locked, which it is not if another process has.
+
+    `waits` waits for that process. A file system without such locks locks nothing.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        except OSError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -29,9 +30,10 @@ from etlrun.run.trained.steps import Split, split
 from etlrun.stages.base import DATA, parameters
 from etlrun.system.errors import Fault, WorldError, headline
 from etlrun.system.files import refuse_unwritable, sync
+from etlrun.system.locks import locked
 
 OUTPUT = "--output"
-EXPORTS, DESCRIPTION, CARD = "exports", "export.json", "model_card.md"
+DESCRIPTION, CARD = "export.json", "model_card.md"
 _FILES = "JPEG, PNG, BMP or GIF files"
 
 
@@ -115,19 +117,33 @@ def _appearing(output: Path, size_bytes: int) -> Iterator[Path]:
     made of it.
     """
     refuse_unwritable(output.parent, OUTPUT)
-    folder = output.with_name(f".{os.getpid()}.{output.name}")
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-        for path in folder.rglob("*"):
-            if path.is_file():
-                sync(path)
-        folder.rename(output)
-    except BaseException as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, Exception):
-            refuse_unwritable(output.parent, OUTPUT, size_bytes)
-        raise
+    with ExitStack() as lock:
+        folder = _begun(output, lock)
+        try:
+            yield folder
+            for path in folder.rglob("*"):
+                if path.is_file():
+                    sync(path)
+            folder.rename(output)
+        except BaseException as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, Exception):
+                refuse_unwritable(output.parent, OUTPUT, size_bytes)
+            raise
+
+
+def _begun(output: Path, lock: ExitStack) -> Path:
+    """Return a new hidden folder beside `output`, locked; those that killed exports to it have left are removed."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with locked(output.parent, waits=True):  # so that no other export sees the new folder before its lock
+        for left in output.parent.iterdir():
+            if left.is_dir() and re.fullmatch(rf"\.\d+\.{re.escape(output.name)}", left.name):
+                with locked(left, waits=False) as is_nobodys:
+                    shutil.rmtree(left, ignore_errors=True) if is_nobodys else None
+        folder = output.with_name(f".{os.getpid()}.{output.name}")
+        folder.mkdir()
+        lock.enter_context(locked(folder, waits=False))
+    return folder
 
 
 def _written(name: str, serving: Any, folder: Path, inputs: Any) -> tuple[Exported, Any]:

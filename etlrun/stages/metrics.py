@@ -1,0 +1,38 @@
+"""Names of what a training measures."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+_OF = "_of_"
+_NAME = f"accuracy|top_[1-9][0-9]{{0,5}}_accuracy|(precision|recall|f1)({_OF}.+)?"
+METRICS = (
+    "accuracy, top_N_accuracy, precision, recall, f1 and one of the last three of a class, such as recall_of_CLASS"
+)
+MONITORED = "loss, accuracy, top_N_accuracy, precision, recall, f1 or recall_of_CLASS, or one of them after val_"
+
+Metric = Annotated[str, Field(pattern=f"^({_NAME})$")]
+Monitored = Annotated[str, Field(pattern=f"^(val_)?(loss|{_NAME})$")]
+
+
+def is_loss(name: str) -> bool:
+    """Return whether a measure is the loss of the training or of the validation, of which smaller values are better."""
+    return name.removeprefix("val_") == "loss"
+
+
+def is_score(name: str) -> bool:
+    """Return whether a metric is the precision, the recall or the F1 of a class, or their mean over classes."""
+    return name.startswith(("precision", "recall", "f1"))
+
+
+def score_and_class(name: str) -> tuple[str, str | None]:
+    """Return which of the three scores a metric is, and the class that it is of; None for the mean over classes."""
+    score, _, of = name.partition(_OF)
+    return score, of or None
+
+
+def classes_of(names: tuple[str, ...]) -> list[str]:
+    """Return the classes that metrics are named by."""
+    return [of for name in names if is_score(name) and (of := score_and_class(name)[1]) is not None]
