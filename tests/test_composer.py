@@ -59,8 +59,8 @@ def test_a_config_tells_its_files_in_the_order_in_which_they_count() -> None:
     with composer(Request(overrides=[])) as files:
         layers = files.layers(["experiment=parallel"])
     assert [(layer.path.relative_to(config_dir()).as_posix(), layer.package) for layer in layers][-5:] == [
-        ("measure/standard.yaml", "measure"),
         ("sweep/standard.yaml", "sweep"),
+        ("tune/standard.yaml", "tune"),
         ("experiment/cats_vs_dogs.yaml", ""),
         ("experiment/parallel.yaml", ""),
         ("config.yaml", ""),
@@ -82,6 +82,7 @@ def test_a_primary_config_tells_its_groups_and_their_options() -> None:
                 "logger",
                 "measure",
                 "sweep",
+                "tune",
             ),
             "experiment",
         ]

@@ -25,7 +25,7 @@ from etlrun.system.errors import ConfigError, Fault, one_line
 
 UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
 """Exceptions that Hydra and OmegaConf raise for invalid files and for cycles."""
-NOT_OF_A_RUN = {"hydra", "sweep"}
+NOT_OF_A_RUN = {"hydra", "sweep", "tune"}
 """Config keys that are not part of a plan."""
 MISSING = "???"
 """Placeholder for a mandatory value in a config."""
@@ -64,10 +64,10 @@ class Composer:
         except UNCOMPOSABLE as error:
             raise ConfigError([refusal(error)]) from error
 
-    def sweep(self, overrides: Sequence[str]) -> Any:
-        """Return the values of the group `sweep`, which is not part of a run; None if the config has none."""
+    def block(self, name: str, overrides: Sequence[str]) -> Any:
+        """Return the values of a group that is not part of a run; None if the config has none of that name."""
         try:
-            block = self.config(overrides).get("sweep")
+            block = self.config(overrides).get(name)
             return None if block is None else OmegaConf.to_container(block, resolve=True)
         except UNCOMPOSABLE as error:
             raise ConfigError([refusal(error)]) from error
@@ -183,7 +183,7 @@ def refusal(error: Exception) -> Fault:
 def plain(config: DictConfig) -> dict[str, Any]:
     """Return a job's config as plain values with references resolved and missing values (`???`) removed.
 
-    Settings of the sweep are not part of it.
+    Settings of sweeps and of `tune` are not part of it.
     """
     return {key: value for key, value in resolved(config).items() if key not in NOT_OF_A_RUN}
 

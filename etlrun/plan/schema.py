@@ -24,6 +24,7 @@ from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
+from etlrun.stages.tune import Tune
 from etlrun.system.errors import ConfigError
 
 Node = dict[str, Any]
@@ -72,11 +73,12 @@ def schema(stages: Stages) -> Node:
         "load": _object(Load),
         "measure": _object(Measure),
         "sweep": _object(Sweep),
+        "tune": _object(Tune),
     }
     for group in stages.keys() - groups.keys():
         groups[group] = _chosen(stages[group], _names(stages[group]))
     groups["cache"]["properties"]["at"] |= _open({"enum": [*dict.fromkeys([*POINTS, *stages["transform"]])]})
-    definitions = {name: _with_defaults(groups[name]) for name in (*GROUPS, "sweep")}
+    definitions = {name: _with_defaults(groups[name]) for name in (*GROUPS, "sweep", "tune")}
     steps = {_step(name): _object(step) for name, step in stages["transform"].items()}
     return {
         "$schema": DRAFT,
