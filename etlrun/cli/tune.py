@@ -20,12 +20,12 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse, parse_tune
 from etlrun.record.locks import held
 from etlrun.record.record import unwritable
+from etlrun.results.folders import RESULTS, SEARCH, WINDOWS
 from etlrun.stages import STAGES
 from etlrun.stages.tune import Tune
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError
 from etlrun.system.files import refuse_unwritable, write_atomically
 
-ASKED, WINDOWS = "tune.json", "windows"
 RESUME = f"{Tune.path}.resume="
 
 
@@ -78,7 +78,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     from etlrun.tune.windows import Windows
 
     try:
-        write_atomically(folder / ASKED, json.dumps(asdict(asked), indent=2, default=str) + "\n")
+        write_atomically(folder / SEARCH, json.dumps(asdict(asked), indent=2, default=str) + "\n")
     except OSError as error:
         raise unwritable(folder, error) from error
     resume = f"etlrun tune {shlex.quote(f'{RESUME}{folder}')}"
@@ -91,7 +91,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
         _say(f"etlrun: interrupted; resume with: {resume}")
         raise SystemExit(INTERRUPTED) from None
     try:
-        write_atomically(folder / report.RESULT, report.as_json(found, asked.overrides))
+        write_atomically(folder / RESULTS, report.as_json(found, asked.overrides))
         write_atomically(folder / report.PAGE, page.html(found, asked.overrides))
     except OSError as error:
         raise unwritable(folder, error) from error
@@ -125,7 +125,7 @@ def _target(path: Path) -> Path:
 
 
 def _refuse_used(folder: Path) -> None:
-    if (folder / ASKED).exists():
+    if (folder / SEARCH).exists():
         remedy = f"resume it with: etlrun tune {RESUME}{folder}, or choose another hydra.run.dir"
         raise WorldError(where=str(folder), found="a search", expected="a new folder for each search", remedy=remedy)
 
@@ -142,7 +142,7 @@ def _resumed(folder: Path, now: Tune, request: Request) -> Asked:
         expected = "settings of `tune` alone: a search keeps the config that it started with"
         raise ConfigError([Fault(where="overrides", found=" ".join(given), expected=expected, remedy="leave them out")])
     try:
-        before: Mapping[str, Any] = json.loads((folder / ASKED).read_text(encoding="utf-8"))
+        before: Mapping[str, Any] = json.loads((folder / SEARCH).read_text(encoding="utf-8"))
         tune = parse_tune({**before["tune"], "allow": list(before["tune"]["allow"]), "resume": None})
         keys = {word.lstrip("+").partition("=")[0].removeprefix(f"{Tune.path}.") for word in request.overrides}
         values = {key: getattr(now, key) for key in keys - {"resume"}}
@@ -152,7 +152,7 @@ def _resumed(folder: Path, now: Tune, request: Request) -> Asked:
         raise WorldError(
             where=str(folder),
             found=f"no search ({type(error).__name__}: {error})",
-            expected=f"the folder of a search, with its {ASKED}",
+            expected=f"the folder of a search, with its {SEARCH}",
             remedy="pass the folder that `etlrun tune` printed",
         ) from error
 

@@ -143,6 +143,8 @@ def tuned(request: Request, stages: Stages) -> tuple[Tune, Job]:
             tune = parse_tune(command.block("tune"))
         except ConfigError as error:
             command.add(error.faults)
+            command.only_job()  # for its faults
+            raise
         return tune, command.only_job()
 
 

@@ -12,7 +12,7 @@ from etlrun.tune.overlay import again, gain_words, proofs
 from etlrun.tune.search import FOUND, KEEP, MODEL, Found
 from etlrun.tune.space import Candidate
 
-RESULT, PAGE = "results.json", "report.html"
+PAGE = "report.html"
 FORMAT_VERSION = 1
 _MOST_REASONS = 6
 

@@ -19,13 +19,13 @@ from etlrun.record import record as records
 from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, Epoch, Summary, read_summary
+from etlrun.results.folders import CACHES
 from etlrun.run import run as runs
+from etlrun.sweep.ledger import ATTEMPTS
 from etlrun.sweep.process import started
 
-ATTEMPTS = "attempts"
 _LONGEST_S = 600.0
 """Seconds after which a window is ended, which is a fault of its config."""
-_CACHES = "caches"
 _START_S = 0.3
 """Seconds that a process takes to start and to end, which its run does not count."""
 
@@ -99,7 +99,7 @@ class Windows:
     @property
     def caches(self) -> Path:
         """Folder of caches on disk, which each window fills anew."""
-        return self.folder / _CACHES
+        return self.folder / CACHES
 
     def run(self, name: str, config: Mapping[str, Any]) -> Summary:
         """Return the summary of the window of that name, which runs unless it has."""
