@@ -83,6 +83,8 @@ def _plant(kind: str, stage: str | None = None, **parts: Any) -> Plant:
 
 
 READ = "read"
+STEPS = (CenterCrop, Decode, Parse, RandomFlip, Resize)
+"""Steps that can be planted to sleep."""
 EVAL_STEPS = "[decode,center_crop,resize,scale_minus_one_one]"
 PLANTS: dict[str, Plant] = {
     "slow storage": _plant("input", "extract.interleave", sleeps_ms={READ: 6.5}),

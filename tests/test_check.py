@@ -172,7 +172,7 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             "sweep/many.yaml",
             "# Many.\ndefaults: [standard, _self_]\nrepeats: lots\n",
             (
-                "mine/sweep/many.yaml:3: sweep.repeats, in sweep=many and 1 more: found 'lots'; "
+                "mine/sweep/many.yaml:3: sweep.repeats, in sweep=many and 2 more: found 'lots'; "
                 "expected an integer from 1 to 1,000"
             ),
         ),

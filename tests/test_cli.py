@@ -234,6 +234,7 @@ def test_hydra_prints_the_composed_config(tmp_path: Path) -> None:
     assert (answer.returncode, answer.stderr) == (0, "")
     printed = yaml.safe_load(answer.stdout)
     assert printed.pop("sweep")["repeats"] == 1
+    assert printed.pop("tune")["budget_s"] == 600
     assert printed == composed("cache=none")
     assert list(tmp_path.iterdir()) == []
 

@@ -29,7 +29,7 @@ from tests.configs import refusal_of_request, refusal_of_spec
         ("load.prefech=3", "did you mean `load.prefetch`?"),
         ("transform.size=[96,96]", "did you mean `transform.resize.size`?"),
         ("transform.resise.size=[96,96]", "did you mean `transform.resize`?"),
-        ("step_ms=5", "did you mean `model.step_ms` with model=emulated?"),
+        ("step_ms=5", "did you mean `model.step_ms` with model=emulated or `trainer.step_ms` with trainer=drain?"),
         ("model.step_ms=5", "choose model=emulated, which has it"),
         ("repeats=3", "did you mean `sweep.repeats` with -m?"),
     ],

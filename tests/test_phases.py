@@ -66,7 +66,7 @@ def test_what_is_no_list_of_phases_is_refused(words: tuple[str, ...]) -> None:
 
 def test_a_pipeline_alone_has_no_phases() -> None:
     assert refusal_of_request("trainer=drain", "trainer.phases=[{epochs: 1}]") == (
-        "trainer.phases: found an unknown key; expected one of the keys seconds, epochs, seed\n"
+        "trainer.phases: found an unknown key; expected one of the keys seconds, epochs, seed, step_ms, step_cores\n"
         "    -> choose trainer=fit, which has it"
     )
 

@@ -13,6 +13,8 @@ from tests.test_grid import grid_of, jobs_of
 FIT = "trainer=fit has it, trainer.drain does not"
 INTERLEAVE = "extract=interleave has it, extract.sequential does not"
 
+KEYS_OF_DRAIN = "seconds, epochs, seed, step_ms, step_cores"
+
 
 def test_an_option_chosen_over_that_of_an_experiment_leaves_a_note() -> None:
     spec = spec_of("trainer=drain", "experiment=cats_vs_dogs")
@@ -46,12 +48,12 @@ def test_what_goes_unused_for_one_reason_is_one_note() -> None:
     [
         (
             "++trainer.learning_rat=3",
-            "trainer.learning_rat: found an unknown key; expected one of the keys seconds, epochs, seed",
+            f"trainer.learning_rat: found an unknown key; expected one of the keys {KEYS_OF_DRAIN}",
         ),
         (
             "++trainer.early_stopping={patient: 3, monitor: loss}",
             (
-                "trainer.early_stopping: found an unknown key; expected one of the keys seconds, epochs, seed\n"
+                f"trainer.early_stopping: found an unknown key; expected one of the keys {KEYS_OF_DRAIN}\n"
                 "    -> choose trainer=fit, which has it"
             ),
         ),
@@ -74,7 +76,7 @@ def test_what_no_option_has_stays_a_fault(override: str, message: str) -> None:
         (
             ["trainer=drain", "trainer.learning_rate=0.1"],
             (
-                "trainer.learning_rate: found an unknown key; expected one of the keys seconds, epochs, seed\n"
+                f"trainer.learning_rate: found an unknown key; expected one of the keys {KEYS_OF_DRAIN}\n"
                 "    -> choose trainer=fit, which has it"
             ),
         ),

@@ -61,6 +61,8 @@ def _lines(checked: Checked) -> Iterator[tuple[str, str]]:
             advice.setdefault(item, []).append(name)
     for item, names in advice.items():
         yield f"{', '.join(names)}: {item}", "dim" if item.reason else "yellow"
+    for name, machine in checked.tuned.items():
+        yield f"{name}: tuned on another machine ({machine}): its speed here is not known", "yellow"
 
 
 def _count(things: Sized, name: str) -> str:

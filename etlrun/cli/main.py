@@ -211,6 +211,6 @@ COMMANDS = {
     "schema": _schema,
     **{
         name: _module(name)
-        for name in ("watch", "cache", "diff", "check", "prepare", "runs", "evaluate", "predict", "export")
+        for name in ("watch", "cache", "diff", "check", "tune", "prepare", "runs", "evaluate", "predict", "export")
     },
 }

@@ -96,8 +96,9 @@ def _row(one: Entry) -> Sequence[str]:
 
 
 def _counted(found: Sequence[Entry]) -> str:
-    counts = [(kind, sum(one.kind == kind for one in found)) for kind in ("run", "sweep")]
-    return " and ".join(f"{count} {kind}{'s' * (count != 1)}" for kind, count in counts)
+    counts = {kind: sum(one.kind == kind for one in found) for kind in ("run", "sweep", "search")}
+    told = [(kind, count) for kind, count in counts.items() if count or kind != "search"]
+    return " and ".join(f"{count} {kind}{('e' * (kind == 'search') + 's') * (count != 1)}" for kind, count in told)
 
 
 def _remove(known: argparse.Namespace) -> None:
@@ -161,7 +162,7 @@ def _described(one: Entry) -> str:
     if one.kind == "removed":
         return "what a killed removal has left"
     jobs = "" if one.jobs is None else f" of {one.jobs} jobs, {one.completed} completed"
-    return f"a {one.kind}{jobs}" if jobs else f"a run, {one.status}"
+    return f"a {one.kind}{jobs or f', {one.status}'}"
 
 
 def _confirm(total: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -14,12 +14,16 @@ from omegaconf.errors import OmegaConfBaseException
 
 from etlrun.config.composer import UNCOMPOSABLE, Composer, plain, refusal
 from etlrun.config.jobs import Job, Judge, Unfit
-from etlrun.config.overrides import Axis, Chosen, Combinations, covered, one_by_one, parsed, set_last
+from etlrun.config.overrides import COMMANDS, Axis, Chosen, Combinations, covered, one_by_one, parsed, set_last
 from etlrun.config.request import Request, by_hydra, composer, unfit_folder
-from etlrun.plan.spec import parse_sweep, show
+from etlrun.config.unlisted import unlisted
+from etlrun.plan.spec import parse_sweep, parse_tune, show
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep
+from etlrun.stages.tune import Tune
 from etlrun.system.errors import ConfigError, Fault
+
+_ELSEWHERE = {"sweep": "add -m", "tune": "run etlrun tune"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +80,8 @@ def of(request: Request, stages: Stages) -> Grid:
     with composer(request) as files, _Command(request, stages, files) as command:
         sweep, multirun, params = command.settings()
         axes = [*command.axes_of([f"{key}={value}" for key, value in params.items()]), *command.axes]
-        axes = [axis for axis in axes if not axis.is_of_sweep]
+        command.refuse_settings("tune")
+        axes = [axis for axis in axes if not axis.command]
         swept = {axis.key: [value.text for value in axis.values] for axis in axes if len(axis.values) > 1}
         command.add(covered(axes))
         if not multirun.is_grid:
@@ -122,17 +127,25 @@ def changed(sweep: Sweep, words: Sequence[str]) -> Sweep:
 def resolve(request: Request, stages: Stages) -> Job:
     """Return the single config of `request` and its plan; `ConfigError` with all of its faults."""
     with composer(request) as files, _Command(request, stages, files) as command:
-        for axis in command.axes:
-            if axis.is_of_sweep:
-                remedy = "add -m, or leave it out"
-                command.add(
-                    [Fault(where=axis.key, found="a sweep setting", expected="settings of a run", remedy=remedy)]
-                )
-            if len(axis.values) > 1:
-                remedy = "give each key one value, or run the sweep with -m"
-                command.add([Fault(where="overrides", found="a sweep", expected="one config", remedy=remedy)])
-        judge = command.judged(one_by_one(command.axes), Judge(stages))
-    return judge.jobs[0]
+        command.refuse_settings("sweep", "tune")
+        return command.only_job()
+
+
+def tuned(request: Request, stages: Stages) -> tuple[Tune, Job]:
+    """Return the settings of a search for the fastest config, and the config of `request` that it starts from.
+
+    Raises:
+        ConfigError: With all faults of both.
+    """
+    with composer(request) as files, _Command(request, stages, files) as command:
+        command.refuse_settings("sweep")
+        try:
+            tune = parse_tune(command.block("tune"))
+        except ConfigError as error:
+            command.add(error.faults)
+            command.only_job()  # for its faults
+            raise
+        return tune, command.only_job()
 
 
 class _Command:
@@ -178,9 +191,12 @@ class _Command:
             sweeper=own.sweeper["_target_"],
             launcher=own.launcher["_target_"],
         )
-        block = self._config(first).get("sweep")
-        sweep = None if block is None else OmegaConf.to_container(block, resolve=True)
-        return parse_sweep(sweep), multirun, own.sweeper.get("params") or {}
+        return parse_sweep(self.block("sweep")), multirun, own.sweeper.get("params") or {}
+
+    def block(self, name: str) -> Any:
+        """Return the values of a group of the first config; None if it has none of that name."""
+        block = self._config({axis: axis.values[0] for axis in self.axes}).get(name)
+        return None if block is None else OmegaConf.to_container(block, resolve=True)
 
     def judged(self, combinations: Iterable[Chosen], judge: Judge) -> Judge:
         """Judge all combinations, and return `judge`."""
@@ -194,8 +210,26 @@ class _Command:
                 self.add([refusal(error)])
         self.add(judge.faults())
         if chosen is not None and not self.faults:
-            self.add(_unlisted(self.files.config(_words(chosen)), set_last(chosen), judge.idle))
+            self.add(unlisted(self.files.config(_words(chosen)), set_last(chosen), judge.idle))
         return judge
+
+    def only_job(self) -> Job:
+        """Return the job of a command line with one config."""
+        for axis in self.axes:
+            if len(axis.values) > 1:
+                remedy = "give each key one value, or run the sweep with -m"
+                self.add([Fault(where="overrides", found="a sweep", expected="one config", remedy=remedy)])
+        judge = self.judged(one_by_one([axis for axis in self.axes if not axis.command]), Judge(self.stages))
+        if not judge.jobs:
+            raise ConfigError([])  # with the faults that have been added
+        return judge.jobs[0]
+
+    def refuse_settings(self, *groups: str) -> None:
+        """Add a fault for each setting of these commands."""
+        for axis in self.axes:
+            if axis.command in groups:
+                found, remedy = f"a {COMMANDS[axis.command]} setting", f"{_ELSEWHERE[axis.command]}, or leave it out"
+                self.add([Fault(where=axis.key, found=found, expected="settings of a run", remedy=remedy)])
 
     def add(self, faults: Iterable[Fault]) -> None:
         self.faults |= {str(fault): fault for fault in faults}
@@ -247,34 +281,3 @@ def _words(chosen: Chosen) -> tuple[str, ...]:
     """Return all overrides except the values that are set last."""
     left = {id(axis) for axis in set_last(chosen)}
     return tuple(axis.word(value) for axis, value in chosen.items() if id(axis) not in left)
-
-
-def _unlisted(base: DictConfig, axes: Sequence[Axis], idle: Container[str]) -> Iterator[Fault]:
-    """Yield the faults of valid keys that need a `+`, since no file of this config sets them.
-
-    Keys that are `idle` in a combination belong to another option, and need not be in the files of this one.
-    """
-    config = OmegaConf.to_container(base)
-    for axis in axes:
-        for value in axis.values:
-            nested = value.plain
-            for part in reversed(axis.key.split(".")):
-                nested = {part: nested}
-            for key in _absent(config, nested):
-                if key not in idle:
-                    yield Fault(
-                        where=key,
-                        found="a key that no file of this config sets",
-                        expected="an existing key",
-                        remedy=f"write +{axis.override.input_line} to add it",
-                    )
-
-
-def _absent(block: Any, values: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of `values` that are missing in a composed `block`."""
-    if isinstance(block, dict) and isinstance(values, dict):
-        for key, value in values.items():
-            if key in block:
-                yield from _absent(block[key], value, f"{prefix}{key}.")
-            else:
-                yield f"{prefix}{key}"

@@ -16,6 +16,8 @@ from hydra.errors import HydraException
 
 from etlrun.system.errors import Fault, did_you_mean, likeliest, one_line
 
+COMMANDS = {"sweep": "sweep", "tune": "search"}
+"""Groups that configure a command, each with what that does."""
 _MOST_VALUES = 100_000
 """Maximum number of values of a key: `range` may yield more than memory holds."""
 
@@ -73,9 +75,10 @@ class Axis:
         return f"{other.override.key_or_group}.".startswith(f"{self.override.key_or_group}.")
 
     @property
-    def is_of_sweep(self) -> bool:
-        """Whether it configures the sweep, not a job."""
-        return f"{self.key.lstrip('+')}.".startswith("sweep.")
+    def command(self) -> str:
+        """The command that it configures, `sweep` or `tune`; empty if it configures a run."""
+        group = self.key.lstrip("+").partition(".")[0]
+        return group if group in COMMANDS else ""
 
     def word(self, value: Value) -> str:
         """Return the override with one of its values."""
@@ -98,9 +101,10 @@ class Axis:
         if len(self.values) > _MOST_VALUES:
             found = f"more than {_MOST_VALUES:,} values"
             return Fault(where=self.key, found=found, expected=f"at most {_MOST_VALUES:,}")
-        if self.is_of_sweep and len(self.values) > 1:
+        if self.command and len(self.values) > 1:
             found = f"{len(self.values)} values"
-            return Fault(where=self.key, found=found, expected="one value: it configures the sweep, not a job")
+            expected = f"one value: it configures the {COMMANDS[self.command]}, not a job"
+            return Fault(where=self.key, found=found, expected=expected)
         for value in self.values if self.is_group and not self.override.is_delete() else ():
             if value.plain not in options and not isinstance(value.plain, list):
                 word = value.plain if isinstance(value.plain, str) else value.text

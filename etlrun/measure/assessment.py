@@ -141,7 +141,7 @@ class Assessment:
         sides = [self._side(name, floor if name == "train" else None) for name in self.work.pipelines]
         ceiling = self._ceiling_per_s()
         if self._is_drained:
-            verdict = judge_alone(sides[0], ceiling)
+            verdict = judge_alone(sides[0], ceiling, self.work.plan.spec.trainer.step_ms)
         else:
             verdict = judge(sides, ceiling, self._step_costs_ms, cores())
         train, rows = sides[0], self._rows(verdict.pipeline or "train")
@@ -152,6 +152,7 @@ class Assessment:
         self.work.record.update(
             verdict=dataclasses.replace(verdict, advice=verdict.advice or advised),
             step_floor_ms=None if train.floor_s is None else 1000 * train.floor_s,
+            step_floor_cores=None if floor is None else floor.cores,
             pipeline_examples_per_s=ceiling,
             au=utilisation(sides),
             input_wait_s=sum(epoch.input_wait_s for epoch in epochs),

@@ -25,6 +25,7 @@ class Loop:
         tail_s: Wait for the end of a pass.
         digest_s: Wait for the digests of earlier batches.
         wall_s: Duration of the loop.
+        cores: Mean number of cores in use; None if it was not measured.
     """
 
     waits_s: list[float] = field(default_factory=list)
@@ -36,6 +37,7 @@ class Loop:
     tail_s: float = 0.0
     digest_s: float = 0.0
     wall_s: float = 0.0
+    cores: float | None = None
 
     @property
     def input_wait_s(self) -> float:

@@ -154,8 +154,11 @@ def _waited(sides: Sequence[Side], total_s: float) -> str:
     return text
 
 
-def judge_alone(side: Side, rate_per_s: float | None) -> Verdict:
-    """Return the verdict on a drained pipeline: the stage that limits its throughput; without a model, no gain."""
+def judge_alone(side: Side, rate_per_s: float | None, step_ms: float = 0.0) -> Verdict:
+    """Return the verdict on a drained pipeline: the stage that limits its throughput; without a model, no gain.
+
+    `rate_per_s` is that of the pipeline with a step of `step_ms` for each batch.
+    """
     if why := _held_up([side]):
         return _unknown(why, "with measure.digest=false")
     paces: dict[str, float] = {}
@@ -166,7 +169,8 @@ def judge_alone(side: Side, rate_per_s: float | None) -> Verdict:
     if not paces or rate_per_s is None:
         return _unknown("the passes were too short to profile", "with more examples")
     stage = max(paces, key=lambda name: paces[name])
-    because = f"the pipeline alone delivers {rate_per_s:,.0f} examples/s, limited by {stage}"
+    with_what = f"with steps of {step_ms:g} ms" if step_ms else "alone"
+    because = f"the pipeline {with_what} delivers {rate_per_s:,.0f} examples/s, limited by {stage}"
     return Verdict(kind="input", stage=stage, pipeline=side.name, because=because)
 
 

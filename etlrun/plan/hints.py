@@ -19,6 +19,7 @@ from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
+from etlrun.stages.tune import Tune
 
 _DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
 _MOVED = {"trainer.tensorboard": "choose logger=tensorboard to write TensorBoard logs"}
@@ -96,7 +97,7 @@ def _alike(name: str, block: str, value: object, known: Sequence[Known]) -> list
 
 
 def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
-    """Yield all keys in the order of the groups; those of a sweep need `-m`."""
+    """Yield all keys in the order of the groups; those of a sweep or of `tune` need that command."""
     for group, fixed in (("dataset", _dataset(config)), ("load", Load), ("measure", Measure)):
         yield from _fields(group, fixed)
     for option, other in _DATASETS.items():
@@ -117,8 +118,9 @@ def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
     if "transform" in stages:
         yield from (key for key in _fields("transform", Map) if key.name != "steps")
         yield from (Known(f"transform.{name}", list[str]) for name in ("steps", "eval_steps"))
-    needs = "" if "sweep" in config else "-m"
-    yield from (dataclasses.replace(key, needs=needs) for key in _fields("sweep", Sweep))
+    for group, stage_type, command in (("sweep", Sweep, "-m"), ("tune", Tune, "the command tune")):
+        needs = "" if group in config else command
+        yield from (dataclasses.replace(key, needs=needs) for key in _fields(group, stage_type))
 
 
 def _dataset(config: Mapping[str, Any]) -> type[Stage]:

@@ -31,6 +31,7 @@ from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.trainer import Drain, Trainer
+from etlrun.stages.tune import Tune
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, printable
 
 StageT = TypeVar("StageT", bound=Stage)
@@ -95,12 +96,22 @@ def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
 
 
 def parse_sweep(block: object) -> Sweep:
-    """Return the `sweep` group of a composed config, which no run contains; raise `ConfigError` with its faults."""
-    parser = _Parser({"sweep": block}, {})
-    sweep = parser.stage("sweep", parser.group("sweep"), Sweep)
-    if sweep is None or parser.faults:
+    """Return the `sweep` group of a composed config; raise `ConfigError` with its faults."""
+    return _of_command(block, Sweep)
+
+
+def parse_tune(block: object) -> Tune:
+    """Return the `tune` group of a composed config; raise `ConfigError` with its faults."""
+    return _of_command(block, Tune)
+
+
+def _of_command(block: object, stage_type: type[StageT]) -> StageT:
+    """Return a group that configures a command, which no run contains."""
+    parser = _Parser({stage_type.path: block}, {})
+    found = parser.stage(stage_type.path, parser.group(stage_type.path), stage_type)
+    if found is None or parser.faults:
         raise ConfigError(parser.faults)
-    return sweep
+    return found
 
 
 class _Parser:

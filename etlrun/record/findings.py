@@ -140,6 +140,8 @@ class Findings(Part):
     """Bottleneck of the run."""
     step_floor_ms: float | None = None
     """Milliseconds of a step whose batch is ready."""
+    step_floor_cores: float | None = None
+    """Mean number of cores in use while such steps were measured; null if they were not."""
     pipeline_examples_per_s: float | None = None
     """Throughput of the input pipeline alone, in examples/s."""
     au: float | None = None

@@ -16,7 +16,11 @@ from etlrun.run.checkpoint import CHECKPOINTS
 from etlrun.sweep.hparams import FOLDER
 from etlrun.sweep.ledger import ATTEMPTS, CONFIGS, SWEEP
 
-Kind = Literal["run", "sweep", "removed"]
+RESULTS = "results.json"
+SEARCH, WINDOWS, CACHES = "tune.json", "windows", "caches"
+"""What `etlrun tune` was asked for, the folder of its runs, and in it the caches of the one that is running."""
+
+Kind = Literal["run", "sweep", "search", "removed"]
 """`removed` is what a killed removal has left."""
 
 _OWN = {
@@ -25,9 +29,10 @@ _OWN = {
         "output.txt", "traceback.txt", "tensorboard", "csv", "wandb", LOG, "profile", ".hydra", EVALUATIONS,
     ),
     "sweep": (
-        SWEEP, CONFIGS, LOCK, ATTEMPTS, "results.json", "results.csv", PAGE, REPORT, ".submitit",
+        SWEEP, CONFIGS, LOCK, ATTEMPTS, RESULTS, "results.csv", PAGE, REPORT, ".submitit",
         "multirun.yaml",
     ),
+    "search": (SEARCH, WINDOWS, LOCK, RESULTS, PAGE),
 }  # fmt: skip
 _TEMPORARY = re.compile(r"\.\d+\..+|\.hparams\.\d+|.+\.log")
 """What a killed process has left, and Hydra's log."""
@@ -42,10 +47,11 @@ def kind_of(folder: Path) -> Kind | None:
     """Return what `folder` holds by the names of its files; None for anything else, and for a symbolic link."""
     if folder.is_symlink() or not folder.is_dir():
         return None
-    has_sweep, has_run = is_file(folder / SWEEP), is_file(folder / SUMMARY)
+    marks: dict[str, Kind] = {SWEEP: "sweep", SEARCH: "search", SUMMARY: "run"}
+    kind = next((kind for mark, kind in marks.items() if is_file(folder / mark)), None)
     if _LEFT.fullmatch(folder.name):
-        return "removed" if has_sweep or has_run or not any(folder.iterdir()) else None
-    return "sweep" if has_sweep else "run" if has_run else None
+        return "removed" if kind is not None or not any(folder.iterdir()) else None
+    return kind
 
 
 def left_of(folder: Path) -> Path:
@@ -98,6 +104,8 @@ def strangers(folder: Path, kind: Kind) -> list[str]:
             found.append(name)
         elif kind == "sweep" and inside.is_dir() and not inside.is_symlink():
             found += [f"{name}/{other}" for other in _in_part(inside)]
+        elif kind == "search" and name == WINDOWS:
+            found += [f"{name}/{other}" for other in _in_windows(inside)]
     return found
 
 
@@ -110,6 +118,17 @@ def _in_part(folder: Path) -> list[str]:
         is_run = _ATTEMPT.fullmatch(attempt.name) is not None and attempt.is_dir()
         found += [f"{attempt.name}/{other}" for other in strangers(attempt, "run")] if is_run else [attempt.name]
     return found
+
+
+def _in_windows(folder: Path) -> Iterator[str]:
+    """Yield the strangers in the folder of a search's runs."""
+    for window in sorted(folder.iterdir()):
+        if kind_of(window) == "run":
+            yield from (f"{window.name}/{other}" for other in strangers(window, "run"))
+        elif window.name == ATTEMPTS:
+            yield from (f"{window.name}/{other}" for other in _in_windows(window))
+        elif window.name != CACHES:
+            yield window.name
 
 
 def _is_own(name: str, kind: Kind) -> bool:

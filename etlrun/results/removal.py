@@ -14,14 +14,14 @@ import yaml
 from etlrun.record import record as records
 from etlrun.record.locks import ended
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, RUNNING, SUMMARY, read_summary
-from etlrun.results.folders import disk_bytes, is_file, kind_of, left_of, strangers, sweep_of
+from etlrun.results.folders import SEARCH, disk_bytes, is_file, kind_of, left_of, strangers, sweep_of
 from etlrun.results.results import KILLED, TOO_SLOW
 from etlrun.results.runs import REMOVED, UNFINISHED, UNREADABLE, Entry, entry
 from etlrun.run.checkpoint import CHECKPOINTS, checkpoints, newest_checkpoint
 from etlrun.sweep.ledger import SWEEP, Ledger, resume_command
 from etlrun.system.errors import Fault
 
-_MARKS = (SUMMARY, SWEEP)
+_MARKS = (SUMMARY, SWEEP, SEARCH)
 """Files by which a folder is known as a run or a sweep, which are removed last."""
 _LISTED = 3
 Needs = Sequence[tuple[str, Path]]
@@ -129,8 +129,9 @@ def _refusals(one: Entry, needs: Needs, *, is_asked: bool) -> Iterator[Fault]:
         found = f"has a {name} that is not etlrun's, or of a version that this one can't read"
         yield _fault(one, found, "a run or a sweep", "look at it, and remove the folder yourself")
     if one.status == UNFINISHED and not is_asked:
-        found = f"has completed {one.completed} of {one.jobs} jobs"
-        yield _fault(one, found, "a completed sweep", f"resume it with: {resume_command(one.folder)}")
+        found = "has not ended" if one.jobs is None else f"has completed {one.completed} of {one.jobs} jobs"
+        resume = f"etlrun tune tune.resume={one.folder}" if one.kind == "search" else resume_command(one.folder)
+        yield _fault(one, found, f"a completed {one.kind}", f"resume it with: {resume}")
     sweep = sweep_of(one.folder)
     if sweep is not None and (not is_asked or entry(sweep, "sweep").status != COMPLETED):
         found = f"is a job of {sweep}, which needs it"
@@ -152,7 +153,7 @@ def _jobs(one: Entry) -> list[Path]:
     """Return the folders of the runs of an entry that can be read."""
     if one.kind == "run":
         return [one.folder]
-    if one.kind == "removed" or one.status == UNREADABLE:
+    if one.kind != "sweep" or one.status == UNREADABLE:
         return []
     ledger = Ledger.open(one.folder)
     return [ledger.folder_of(key) for key in ledger.runs]

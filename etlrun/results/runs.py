@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from etlrun.record.locks import LOCK, is_nobodys
 from etlrun.record.outcome import outcome
 from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Summary, from_summary, read_summary
-from etlrun.results.folders import Kind, disk_bytes, is_file, walked
+from etlrun.results.folders import RESULTS, SEARCH, Kind, disk_bytes, is_file, walked
 from etlrun.results.results import KILLED, TOO_SLOW
 from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
 from etlrun.sweep.outcomes import unfinished
@@ -36,7 +37,7 @@ class Entry:
 
     Attributes:
         folder: Its folder.
-        kind: What it is.
+        kind: What it is; a search is one of `etlrun tune`.
         status: Status in the summary, or one of the states that no summary has.
         created_s: Start of the run, or of the newest job, in seconds since 1970.
         bytes: Disk space of the folder, as `du` counts it.
@@ -88,6 +89,8 @@ def entry(folder: Path, kind: Kind) -> Entry:
             return _sweep(Ledger.open(folder))
         except WorldError:
             pass  # listed as unreadable
+    if kind == "search":
+        return _search(folder)
     status = REMOVED if kind == "removed" else UNREADABLE
     return Entry(folder=folder, kind=kind, status=status, created_s=_changed_s(folder), bytes=disk_bytes(folder))
 
@@ -128,6 +131,23 @@ def _sweep(ledger: Ledger) -> Entry:
     )
 
 
+def _search(folder: Path) -> Entry:
+    """Return the search in `folder`, whose runs are part of it."""
+    try:
+        overrides = json.loads((folder / SEARCH).read_text(encoding="utf-8"))["overrides"]
+    except (OSError, ValueError, KeyError, TypeError):
+        overrides = []
+    ended = COMPLETED if is_file(folder / RESULTS) else UNFINISHED
+    return Entry(
+        folder=folder,
+        kind="search",
+        status=ended if is_nobodys(folder) else RUNNING,
+        created_s=_changed_s(folder),
+        bytes=disk_bytes(folder),
+        overrides=tuple(overrides),
+    )
+
+
 def _is_running(ledger: Ledger, runs: Mapping[RunKey, object]) -> bool:
     """Return whether the sweep's process is at work, or a job's, which may outlive it for a moment."""
     return not all(map(is_nobodys, (ledger.folder, *map(ledger.folder_of, runs))))
@@ -145,7 +165,7 @@ def _status(folder: Path, summary: Summary) -> str:
 
 def _changed_s(folder: Path) -> float:
     """Return when the sweep or the run was last changed, in seconds since 1970."""
-    marks = [path for path in (folder / SWEEP, folder / SUMMARY) if is_file(path)]
+    marks = [path for path in (folder / SWEEP, folder / SEARCH, folder / SUMMARY) if is_file(path)]
     return (marks[0] if marks else folder).lstat().st_mtime
 
 

@@ -12,6 +12,7 @@ from etlrun.config.composer import MISSING, Composer
 from etlrun.config.files import config_files, unloadable
 from etlrun.plan.plan import Plan
 from etlrun.plan.unused import leaves
+from etlrun.review.evidence import Evidence, evidence_in, out_of_date
 from etlrun.review.folders import Folders
 from etlrun.review.lines import Entry, entries, located
 from etlrun.review.sides import DEFAULT, Variant, composed, hidden, named_default
@@ -32,6 +33,7 @@ class Checked:
         plans: Plans of the valid experiments and of the default run, by name.
         experiments: Names of all experiments, including invalid ones.
         refused: Options that are incompatible with each other but valid with others, with the reason.
+        tuned: Machines that experiments were tuned on, if it is not this one, by their names.
         faults: Faults by their text.
     """
 
@@ -39,6 +41,7 @@ class Checked:
     plans: dict[str, Plan] = field(default_factory=dict)
     experiments: list[str] = field(default_factory=list)
     refused: dict[Words, Fault] = field(default_factory=dict)
+    tuned: dict[str, str] = field(default_factory=dict)
     faults: dict[str, Fault] = field(default_factory=dict)
 
     def add(self, faults: Iterable[Fault]) -> None:
@@ -55,6 +58,7 @@ def check(folders: Folders) -> Checked:
     try:
         with requests.composer(folders.request([])) as files:
             _compose_all(checked, files, folders, own)
+            _judge_evidence(checked, files, folders, own)
         for name in _primaries(folders):
             with requests.composer(folders.request([], name)) as files:
                 checked.configs[(f"--config-name={name}",)] = composed([], files, folders)
@@ -113,6 +117,25 @@ def _compose_all(checked: Checked, files: Composer, folders: Folders, own: list[
         checked.configs[()] = default
     for overrides in words:
         checked.configs[overrides] = composed(list(overrides), files, folders, given)
+
+
+def _judge_evidence(checked: Checked, files: Composer, folders: Folders, own: list[str]) -> None:
+    """Collect what is out of date in the evidence of experiments that were tuned."""
+    for name in own:
+        experiment = Path(name).stem
+        variant = checked.configs.get((f"experiment={experiment}",))
+        if Path(name).parent.name != "experiment" or variant is None or variant.plan is None:
+            continue
+        try:
+            found = evidence_in(folders.files[name].decode(errors="replace"), name)
+        except ConfigError as error:
+            checked.add(error.faults)
+            continue
+        if found is not None:
+            number, evidence = found
+            checked.add(out_of_date(evidence, experiment, f"{name}:{number}", files))
+            if evidence.machine != Evidence.here("", []).machine:
+                checked.tuned[experiment] = evidence.machine
 
 
 def _is_free(words: Words) -> bool:

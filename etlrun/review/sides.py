@@ -158,7 +158,7 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Mapping
         config = files.values(overrides)
         for key in files.missing(overrides) if given else ():
             _fill(config, key.split("."), (given or {}).get(key))
-        swept = files.sweep(overrides)
+        swept = files.block("sweep", overrides)
         if swept is not None:  # as in old revisions
             parse_sweep(swept)
         made = plan(parse(config, STAGES))

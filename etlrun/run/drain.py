@@ -14,6 +14,7 @@ from etlrun.record.record import Record
 from etlrun.record.summary import Epoch
 from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.epochs import record_epoch
+from etlrun.run.hold import Hold
 from etlrun.run.interrupts import raise_if_interrupted
 from etlrun.run.session import at_work, opened, prepared
 from etlrun.stages.trainer import Drain, Trainer
@@ -24,12 +25,13 @@ def drain(plan: Plan, record: Record) -> None:
     work = prepared(plan, record, opened(plan), with_validation=False)
     assessment = Assessment(work, peak_gpu_bytes)
     with at_work(work):
-        with assessment:
-            _passes(work, assessment, plan.spec.trainer)
+        trainer = plan.spec.trainer
+        with assessment, Hold(trainer.step_ms, trainer.step_cores) as hold:
+            _passes(work, assessment, trainer, hold)
         assessment.conclude(None)
 
 
-def _passes(work: Work, assessment: Assessment, limits: Trainer | Drain) -> None:
+def _passes(work: Work, assessment: Assessment, limits: Trainer | Drain, hold: Hold) -> None:
     until_s = None if limits.seconds is None else time.perf_counter() + limits.seconds
     watch, epoch, is_late = work.watches["train"], 0, False
     batches = Watched(work.train.dataset, watch)
@@ -38,6 +40,7 @@ def _passes(work: Work, assessment: Assessment, limits: Trainer | Drain) -> None
         assessment.begin("train")
         for _batch in batches:
             raise_if_interrupted()
+            hold.step()
             watch.meter.stepped()
             is_late = until_s is not None and time.perf_counter() > until_s
             if is_late:

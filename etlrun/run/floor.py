@@ -50,6 +50,7 @@ def floor(model: keras.Model, work: Work, assessment: Assessment) -> Loop | None
     ready = tf.data.Dataset.from_tensors(batch).repeat()
     watch = Watch(with_digest=False)
     watch.meter.begin()
+    began_s = time.process_time()
     with without_end_warnings():
         model.fit(
             Watched(ready, watch),
@@ -57,4 +58,6 @@ def floor(model: keras.Model, work: Work, assessment: Assessment) -> Loop | None
             shuffle=False,
             verbose=0,
         )
-    return watch.meter.end()
+    loop = watch.meter.end()
+    loop.cores = (time.process_time() - began_s) / loop.wall_s
+    return loop

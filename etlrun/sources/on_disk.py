@@ -53,6 +53,24 @@ def read_bytes(dataset: Dataset) -> float | None:
     return None if known is None else known.encoded_bytes
 
 
+def thinned(dataset: Dataset, split: str, count: int, parts: int) -> str:
+    """Return a split of about `count` examples of `split`, in so many parts that are spread evenly over it.
+
+    It is `split` itself if that has no more examples, or if its examples are not known.
+    """
+    found = slices(split, {name: number for name, (number, _) in _sizes(dataset).items()})
+    total = sum(end - start for _, start, end in found)
+    if total <= count or not found:
+        return split
+    pieces = []
+    for name, start, end in found:
+        own = max(1, min(round(parts * (end - start) / total), end - start))
+        for place in range(own):
+            begin, behind = (start + (end - start) * at // own for at in (place, place + 1))
+            pieces.append(f"{name}[{begin}:{begin + max(1, (behind - begin) * count // total)}]")
+    return "+".join(pieces)
+
+
 @singledispatch
 def examples_by_class(_dataset: Dataset, _split: str) -> dict[str, int] | None:
     """Return the number of examples of each class by its name, in the order of the classes; None if it is unknown.

@@ -27,6 +27,7 @@ from etlrun.stages.phases import Phase, PlannedPhase
 from etlrun.stages.schedule import Schedule, shown
 
 _CONSTANT = Schedule()
+_NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Norm = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 
 
@@ -85,6 +86,9 @@ class Trainer(Stage):
     block: ClassVar[str] = "trainer"
     seconds: ClassVar[None] = None
     """None, because it ends only with an epoch."""
+    step_ms: ClassVar[float] = 0.0
+    step_cores: ClassVar[float] = 0.0
+    """0, because the steps are those of a model."""
 
     epochs: Annotated[Annotated[int, Field(ge=1, le=2**63 - 1)] | None, Expected("a positive integer"), TRAINING]
     steps_per_epoch: Annotated[OptionalPositive, TRAINING]
@@ -210,6 +214,8 @@ class Drain(Stage):
         seconds: Seconds after which to end; null for no such limit.
         epochs: Passes after which to end; null for no such limit.
         seed: Seed of shuffling and augmentation.
+        step_ms: Milliseconds for which each batch is held, as by a training step; 0 for none.
+        step_cores: Cores that compute in that time, as a model on a CPU does; 0 waits as for an accelerator.
     """
 
     path: ClassVar[str] = "trainer.drain"
@@ -229,6 +235,8 @@ class Drain(Stage):
     ]
     epochs: Annotated[OptionalPositive, TRAINING]
     seed: Annotated[Seed, TRAINING]
+    step_ms: Annotated[_NotNegative, Expected("a non-negative number of milliseconds"), SPEED] = 0.0
+    step_cores: Annotated[_NotNegative, Expected("a non-negative number of cores"), SPEED] = 0.0
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         if self.seconds is None and self.epochs is None:

@@ -38,6 +38,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def memory_bytes() -> int:
+    """Return the memory of the machine."""
+    return int(psutil.virtual_memory().total)
+
+
 def calls_here(word: str, cores: int) -> int:
     """Return the parallelism that `cores` or `cores-1` means with this number of cores; at least 1."""
     return max(1, cores - CORES[word])

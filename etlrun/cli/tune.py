@@ -1,0 +1,176 @@
+"""`etlrun tune`: the fastest config that sees the same data, with its proof, for a review."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from etlrun.config import grid
+from etlrun.config.jobs import Job
+from etlrun.config.request import Request, composer, with_hydra
+from etlrun.plan.planner import plan
+from etlrun.plan.spec import parse, parse_tune
+from etlrun.record.locks import held
+from etlrun.record.record import unwritable
+from etlrun.results.folders import RESULTS, SEARCH, WINDOWS
+from etlrun.stages import STAGES
+from etlrun.stages.tune import Tune
+from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError
+from etlrun.system.files import refuse_unwritable, write_atomically
+
+RESUME = f"{Tune.path}.resume="
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a search was asked for, and keeps in its folder.
+
+    Attributes:
+        overrides: Overrides of the config, without those of the search.
+        config: The config that it starts from.
+        tune: Settings of the search.
+    """
+
+    overrides: list[str]
+    config: dict[str, Any]
+    tune: Tune
+
+    @property
+    def job(self) -> Job:
+        """The config with its plan."""
+        return Job(overrides=self.overrides, config=self.config, plan=plan(parse(self.config, STAGES)))
+
+
+def main(arguments: list[str]) -> None:
+    """Run `etlrun tune`; status 0 whatever it found, 130 if it was interrupted.
+
+    Raises:
+        ConfigError: The config or the settings are invalid.
+        WorldError: The config does not run, or a file can't be written.
+    """
+    known, request = _parsed(arguments)
+    tune, job = grid.tuned(request, STAGES)
+    target = None if known.write is None else _target(known.write)
+    if tune.resume is not None:
+        folder = Path(tune.resume)
+        asked = _resumed(folder, tune, request)
+    else:
+        with composer(request):
+            folder = Path(str(with_hydra(request).hydra.run.dir))
+        own = [word for word in request.overrides if not word.lstrip("+").startswith((f"{Tune.path}.", "hydra"))]
+        asked = Asked(overrides=own, config=job.config, tune=tune)
+        _refuse_used(folder)
+    with held(folder):
+        _search(folder, asked, target)
+
+
+def _search(folder: Path, asked: Asked, target: Path | None) -> None:
+    from etlrun.tune import overlay, page, report
+    from etlrun.tune.search import FOUND, Search
+    from etlrun.tune.windows import Windows
+
+    try:
+        write_atomically(folder / SEARCH, json.dumps(asdict(asked), indent=2, default=str) + "\n")
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    resume = f"etlrun tune {shlex.quote(f'{RESUME}{folder}')}"
+    search = Search(asked.job, asked.tune, Windows(folder / WINDOWS, asked.overrides, _say), _say)
+    _say(f"tune    {len(search.space):,} configs, {asked.tune.budget_s:g} s of measuring, in {folder}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that it says how to resume
+    try:
+        found = search.run()
+    except KeyboardInterrupt:
+        _say(f"etlrun: interrupted; resume with: {resume}")
+        raise SystemExit(INTERRUPTED) from None
+    try:
+        write_atomically(folder / RESULTS, report.as_json(found, asked.overrides))
+        write_atomically(folder / report.PAGE, page.html(found, asked.overrides))
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    for line in report.lines(found, asked.overrides, folder):
+        print(line)
+    if found.end == FOUND:
+        text = overlay.overlay(found, asked.overrides, target.stem if target is not None else "tuned")
+        _hand_over(text, target)
+
+
+def _hand_over(text: str, target: Path | None) -> None:
+    """Write the overlay for a review, or print it."""
+    if target is None:
+        print(f"\n{text}", end="")
+        return
+    write_atomically(target, text)
+    print(f"overlay   {target}")
+
+
+def _target(path: Path) -> Path:
+    """Return the path of a new file for the overlay."""
+    if path.exists():
+        remedy = "choose another name, or remove it: a review of what replaces what is git's"
+        raise WorldError(where="--write", found=f"{path}, which exists", expected="a new file", remedy=remedy)
+    if path.suffix != ".yaml":
+        expected = "a file *.yaml, such as conf/experiment/tuned.yaml"
+        raise WorldError(where="--write", found=str(path), expected=expected, remedy="choose that suffix")
+    refuse_unwritable(path.parent, "--write")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _refuse_used(folder: Path) -> None:
+    if (folder / SEARCH).exists():
+        remedy = f"resume it with: etlrun tune {RESUME}{folder}, or choose another hydra.run.dir"
+        raise WorldError(where=str(folder), found="a search", expected="a new folder for each search", remedy=remedy)
+
+
+def _resumed(folder: Path, now: Tune, request: Request) -> Asked:
+    """Return what the search in a folder was asked for, with the settings that are given now.
+
+    Raises:
+        ConfigError: Other overrides are given; a search keeps its config.
+        WorldError: There is no search.
+    """
+    given = [word for word in request.overrides if not word.lstrip("+").startswith(f"{Tune.path}.")]
+    if given:
+        expected = "settings of `tune` alone: a search keeps the config that it started with"
+        raise ConfigError([Fault(where="overrides", found=" ".join(given), expected=expected, remedy="leave them out")])
+    try:
+        before: Mapping[str, Any] = json.loads((folder / SEARCH).read_text(encoding="utf-8"))
+        tune = parse_tune({**before["tune"], "allow": list(before["tune"]["allow"]), "resume": None})
+        keys = {word.lstrip("+").partition("=")[0].removeprefix(f"{Tune.path}.") for word in request.overrides}
+        values = {key: getattr(now, key) for key in keys - {"resume"}}
+        tune = dataclasses.replace(tune, **values)
+        return Asked(overrides=before["overrides"], config=before["config"], tune=tune)
+    except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
+        raise WorldError(
+            where=str(folder),
+            found=f"no search ({type(error).__name__}: {error})",
+            expected=f"the folder of a search, with its {SEARCH}",
+            remedy="pass the folder that `etlrun tune` printed",
+        ) from error
+
+
+def _parsed(arguments: list[str]) -> tuple[argparse.Namespace, Request]:
+    parser = argparse.ArgumentParser(
+        prog="etlrun tune",
+        description="Find the fastest config that sees the same data, prove that it is faster, and hand it over for a "
+        "review. Settings are those of the group `tune`: tune.budget_s, tune.allow, tune.seed, tune.resume.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="file for the result: conf/experiment/NAME.yaml")
+    parser.add_argument("--config-dir", "-cd", metavar="DIR")
+    parser.add_argument("--config-name", "-cn", metavar="NAME")
+    known = parser.parse_intermixed_args(arguments)
+    return known, Request(overrides=known.overrides, config_dir=known.config_dir, config_name=known.config_name)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,92 @@
+"""Evidence of a search for the fastest config: a comment of an experiment, which may be out of date."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from etlrun.config.composer import Composer
+from etlrun.config.overrides import quoted
+from etlrun.plan.planner import plan
+from etlrun.plan.spec import parse
+from etlrun.stages import STAGES
+from etlrun.system import machine
+from etlrun.system.errors import ConfigError, Fault
+
+MARK = "# evidence: "
+"""Beginning of the comment."""
+_AGAIN = "search again with `etlrun tune`, or remove the comment"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What an experiment was tuned for.
+
+    Attributes:
+        fingerprint: Fingerprint of its plan.
+        overrides: Overrides that it was tuned with.
+        cores: CPU cores of the machine.
+        memory_gb: Memory of the machine.
+        gpus: Names of its GPUs.
+    """
+
+    fingerprint: str
+    overrides: list[str]
+    cores: int
+    memory_gb: int
+    gpus: list[str]
+
+    @classmethod
+    def here(cls, fingerprint: str, overrides: list[str]) -> Self:
+        """Return evidence from this machine."""
+        return cls(
+            fingerprint=fingerprint,
+            overrides=overrides,
+            cores=machine.cores(),
+            memory_gb=round(machine.memory_bytes() / 1e9),
+            gpus=[gpu.name for gpu in machine.driver_gpus()],
+        )
+
+    @property
+    def machine(self) -> str:
+        """The machine in words."""
+        return ", ".join([f"{self.cores} cores", f"{self.memory_gb} GB", *self.gpus])
+
+    @property
+    def comment(self) -> str:
+        """The line of a config file that holds it."""
+        return f"{MARK}{json.dumps(vars(self))}"
+
+
+def evidence_in(text: str, name: str) -> tuple[int, Evidence] | None:
+    """Return the evidence in the comments of the file `name`, and its line; None if it has none.
+
+    Raises:
+        ConfigError: There is a comment that can't be read.
+    """
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith(MARK):
+            try:
+                values: dict[str, Any] = json.loads(line.removeprefix(MARK))
+                return number, Evidence(**values)
+            except (ValueError, TypeError) as error:
+                expected = "the comment as `etlrun tune` wrote it"
+                fault = Fault(where=f"{name}:{number}: evidence", found=str(error), expected=expected, remedy=_AGAIN)
+                raise ConfigError([fault]) from error
+    return None
+
+
+def out_of_date(evidence: Evidence, experiment: str, where: str, files: Composer) -> Iterator[Fault]:
+    """Yield the fault of an experiment whose plan is no longer the one that was measured."""
+    try:
+        values = files.values([*evidence.overrides, quoted(f"experiment={experiment}")])
+        now = plan(parse(values, STAGES)).fingerprint
+    except ConfigError as error:
+        found, expected = str(error.faults[0]), "a config that can be composed with the overrides of the evidence"
+        yield Fault(where=f"{where}: evidence", found=found, expected=expected, remedy=_AGAIN)
+        return
+    if now != evidence.fingerprint:
+        found, expected = f"evidence for the plan {evidence.fingerprint}", f"that of the plan as it is, {now}"
+        yield Fault(where=f"{where}: evidence", found=found, expected=expected, remedy=_AGAIN)

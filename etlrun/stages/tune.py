@@ -1,0 +1,40 @@
+"""The `tune` group: what `etlrun tune` may change, and how much time it has. It is not part of a run's config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from etlrun.stages.base import Expected, OptionalPath, PositiveNumber, Seed, Stage
+
+Allowed = Literal["speed", "order", "data"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tune(Stage):
+    """The `tune` group.
+
+    Attributes:
+        budget_s: Seconds of measuring. The confirmation of what was found is part of them.
+        allow: Kinds of parameters that may change: `speed` alone leaves data, order and results as they are; `order`
+            adds the cycle length; `data` adds the decoder and the codec of caches, which change pixels.
+        seed: Seed of the order of the measurements.
+        resume: Folder of an interrupted search to resume; null for a new one.
+    """
+
+    path: ClassVar[str] = "tune"
+
+    budget_s: PositiveNumber
+    allow: Annotated[
+        Annotated[tuple[Allowed, ...], Field(min_length=1)], Expected("a list of speed, order, data, with speed")
+    ]
+    seed: Seed
+    resume: OptionalPath
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        if "speed" not in self.allow or len(set(self.allow)) < len(self.allow):
+            found, expected = str(list(self.allow)), "speed, and each further kind once"
+            yield "allow", found, expected, "set tune.allow=[speed], [speed,order] or [speed,order,data]"

@@ -1,0 +1,153 @@
+"""Calibration of a search: the step of the model, the size of a window, and the costs of the stages."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+from etlrun.config.jobs import Job
+from etlrun.plan.plan import Plan
+from etlrun.record.summary import COMPLETED, Summary
+from etlrun.sources.on_disk import thinned
+from etlrun.stages.load import Load
+from etlrun.stages.model import Emulated
+from etlrun.stages.tune import Tune
+from etlrun.system.errors import ConfigError, Fault, WorldError
+from etlrun.tune.predict import Costs, costs_of, pace_ms
+from etlrun.tune.space import CACHE, POINT, Space, changed
+from etlrun.tune.windows import Scene, Windows
+
+FEWEST_BATCHES = 16
+_STEPS = 24
+"""Training steps of a real model that are measured."""
+_WINDOWS = 150
+"""The budget, in windows."""
+_SHORTEST_S, _LONGEST_S = 0.4, 3.0
+"""Duration of a pass in a window."""
+_MOST_PASSES = 4
+_PROBE_S = 1.2
+"""Duration of a window that measures costs."""
+_PARTS = 32
+"""Places of the training split that a window reads."""
+
+
+def scene_of(job: Job, tune: Tune, windows: Windows) -> Scene:
+    """Return what the windows of a search have in common, from a look at the pipeline and some steps of the model.
+
+    Raises:
+        ConfigError: There is nothing that a search could change.
+        WorldError: The config does not run.
+    """
+    plan = job.plan
+    if plan.spec.cache.keeps_features:
+        expected = "another point: the features of a frozen base are computed once, by the model"
+        raise ConfigError([Fault(where=plan.spec.cache.key("at"), found="features", expected=expected)])
+    length_s = min(max(tune.budget_s / _WINDOWS, _SHORTEST_S), _LONGEST_S)
+    load = plan.spec.load
+    scene = Scene(
+        split=plan.spec.dataset.split,
+        examples=0,
+        passes=1,
+        epochs=1,
+        batch_size=load.batch_size,
+        step_ms=0.0,
+        step_cores=0.0,
+    )
+    look = completed(windows.run("look", _limited(scene, windows, job.config, length_s)))
+    number = look.dataset.examples["train"]
+    step_ms, step_cores = _step(job, windows, number)
+    period_s = max(pace_ms(look) / 1000, step_ms / 1000 / load.batch_size)
+    wanted = max(round(length_s / period_s), FEWEST_BATCHES * load.batch_size)
+    epochs = _passes(plan, number)
+    return dataclasses.replace(
+        scene,
+        split=thinned(plan.spec.dataset, plan.spec.dataset.split, wanted, min(_PARTS, look.dataset.shards)),
+        examples=number,
+        epochs=epochs,
+        passes=min(epochs, _MOST_PASSES, 1 + round(wanted / min(number, wanted))),
+        step_ms=step_ms,
+        step_cores=step_cores,
+    )
+
+
+def completed(window: Summary) -> Summary:
+    """Return a window of the baseline, which has to complete; `WorldError` with its reason if it did not."""
+    if window.status == COMPLETED and window.epochs:
+        return window
+    found = (window.error or window.status).strip()
+    remedy = "make it run: etlrun with the same overrides"
+    raise WorldError(where="the baseline", found=found, expected="a config that runs", remedy=remedy)
+
+
+def costs(space: Space, scene: Scene, windows: Windows, cores: int) -> Costs:
+    """Measure the pipeline with one thread for each stage, with many, and behind a cache, each without a model."""
+    config, bare = space.baseline.config, dataclasses.replace(scene, step_ms=0.0, step_cores=0.0, passes=1)
+    calls = ["extract.num_parallel_calls"] if "num_parallel_calls" in config["extract"] else []
+    alone = {CACHE: "none", "transform.num_parallel_calls": 1, "load.num_parallel_calls": None, "load.prefetch": 0}
+    many = {CACHE: "none", "transform.num_parallel_calls": 4 * cores, "load.num_parallel_calls": "autotune"}
+    found = {}
+    for name, changes, values in (("one", alone, 1), ("many", many, "autotune")):
+        own = changed(config, {**changes, **dict.fromkeys(calls, values)})
+        found[name] = completed(windows.run(name, _limited(bare, windows, own, _PROBE_S)))
+    cached = _cached(space, bare, scene.epochs, windows)
+    return costs_of(space.baseline.plan, found["one"], found["many"], cached)
+
+
+def _cached(space: Space, bare: Scene, epochs: int, windows: Windows) -> Summary | None:
+    """Return a window of a cache in memory after the last steady step; None if there can't be one."""
+    caches = [cache for cache in space.caches if cache.get(CACHE) == "memory" and cache.get(POINT) != "source"]
+    made = space.candidate(caches[0]) if caches and epochs > 1 else ""
+    if isinstance(made, str):
+        return None
+    window = windows.run("cached", dataclasses.replace(bare, passes=2).config(made.config, windows.caches))
+    return window if window.status == COMPLETED else None
+
+
+def _limited(scene: Scene, windows: Windows, config: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the config of a window that ends after so many seconds, or one pass."""
+    own = scene.config(config, windows.caches)
+    own["trainer"] |= {"seconds": seconds}
+    return own
+
+
+def _step(job: Job, windows: Windows, number: int) -> tuple[float, float]:
+    """Return the milliseconds of a training step, and the cores that it keeps busy."""
+    spec = job.plan.spec
+    if spec.fit is None:
+        return spec.trainer.step_ms, spec.trainer.step_cores
+    if not spec.model.learns:
+        return cast("Emulated", spec.model).step_ms, 0.0
+    window = completed(windows.run("model", _with_model(job, windows, spec.load, number)))
+    if window.step_floor_ms is None:
+        expected = "the time of a training step, from at least two batches"
+        found, remedy = "no step that could be measured", "set a smaller load.batch_size"
+        raise WorldError(where="the model", found=found, expected=expected, remedy=remedy)
+    is_accelerated = bool(window.host.accelerators)
+    return window.step_floor_ms, 0.0 if is_accelerated else window.step_floor_cores or 1.0
+
+
+def _with_model(job: Job, windows: Windows, load: Load, number: int) -> dict[str, Any]:
+    """Return the config of a short run of the model itself."""
+    own = copy.deepcopy(job.config)
+    dataset = job.plan.spec.dataset
+    some = min(number, _STEPS * load.batch_size)
+    own["dataset"] |= {"split": thinned(dataset, dataset.split, some, _PARTS), "eval_split": None}
+    own["cache"] |= {"name": "none", "dir": str(windows.caches)}
+    own["measure"] |= {"au_min": None, "digest": False}
+    own["trainer"] |= {"epochs": 1, "steps_per_epoch": None, "phases": None, "resume": None}
+    own["trainer"] |= {"checkpoint_best": None, "checkpoint_every_steps": None}
+    own["trainer"]["early_stopping"] |= {"patience": None}
+    own["profile"], own["logger"] = {"name": "none"}, {"name": "none"}
+    return own
+
+
+def _passes(plan: Plan, number: int) -> int:
+    """Return the passes over the training split that the run makes."""
+    trainer = plan.spec.trainer
+    epochs = trainer.all_epochs or 1
+    if trainer.steps_per_epoch is None:
+        return epochs
+    return max(1, math.ceil(epochs * trainer.steps_per_epoch * plan.spec.load.batch_size / max(number, 1)))

@@ -1,0 +1,104 @@
+"""The result as an experiment for a config folder: the changed values, with their evidence as comments.
+
+`etlrun check` reads the evidence back, and reports what is out of date.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from etlrun.review.evidence import Evidence
+from etlrun.system.machine import megabytes
+from etlrun.tune.search import Found
+from etlrun.tune.space import changed, value_of
+
+EXPERIMENT = "experiment="
+
+
+def overlay(found: Found, overrides: list[str], name: str) -> str:
+    """Return the text of `experiment/NAME.yaml` for a search that found something."""
+    assert found.winner is not None  # noqa: S101 - for mypy
+    assert found.gain is not None  # noqa: S101 - for mypy
+    evidence = Evidence.here(found.winner.plan.fingerprint, _others(found, overrides))
+    values: dict[str, Any] = changed({}, found.winner.changes)
+    base = [word.removeprefix(EXPERIMENT) for word in overrides if word.startswith(EXPERIMENT)]
+    defaults = {"defaults": [*base[-1:], "_self_"]} if base else {}
+    lines = [
+        "# @package _global_",
+        f"# {gain_words(found)}, found by `etlrun tune` on {time.strftime('%Y-%m-%d')}.",
+        f"#   {shlex.join(['etlrun', *evidence.overrides, f'{EXPERIMENT}{name}'])}",
+        *(f"# {line}" for line in proofs(found)),
+        f"# Check it again: {again(found, overrides)}",
+        evidence.comment,
+    ]
+    return "\n".join([*lines, yaml.safe_dump(defaults | values, sort_keys=False)])
+
+
+def gain_words(found: Found) -> str:
+    """Return how much faster the winner is, with the interval."""
+    gain, scene = found.gain, found.scene
+    assert gain is not None  # noqa: S101 - for mypy
+    assert scene is not None  # noqa: S101 - for mypy
+    interval = "" if gain.low is None else f" ({gain.low:.2f} to {gain.high:.2f})"
+    return f"{gain.ratio:.2f}{interval} times as fast over {scene.epochs} epoch{'s' * (scene.epochs > 1)}"
+
+
+def proofs(found: Found) -> list[str]:
+    """Return the noise, the data and the space, a sentence each."""
+    lines = []
+    if found.noise is not None and found.noise.median is not None:
+        apart = f"{found.noise.median:.1%} in the median, {found.noise.largest:.1%} at most"
+        lines.append(f"Two equal runs differ by {apart} ({found.noise.pairs} pairs).")
+    if found.digests is not None:
+        lines.append(data(found))
+    if found.cache_bytes is not None and found.winner is not None:
+        target = found.winner.config["cache"]
+        lines.append(f"The cache takes {megabytes(found.cache_bytes)}: {target['name']}, {target['at']}.")
+    return lines
+
+
+def data(found: Found) -> str:
+    """Return whether baseline and winner see the same data."""
+    assert found.winner is not None  # noqa: S101 - for mypy
+    is_same = found.winner.plan.fingerprint == found.baseline.plan.fingerprint
+    plan, digests = "The same" if is_same else "Another", "the same" if found.digests else "OTHER"
+    return f"{plan} fingerprint as the baseline, and {digests} examples by their digests."
+
+
+def again(found: Found, overrides: list[str]) -> str:
+    """Return the command of a sweep that compares the winner with the baseline once more."""
+    assert found.winner is not None  # noqa: S101 - for mypy
+    assert found.scene is not None  # noqa: S101 - for mypy
+    scene, changes = found.scene, found.winner.changes
+    pairs = [f"{key}={_word(value_of(found.baseline.config, key))},{_word(value)}" for key, value in changes.items()]
+    zipped = [f"sweep.zip=[[{','.join(changes)}]]"] if len(changes) > 1 else []
+    step = [f"trainer.step_ms={scene.step_ms:.4g}", f"trainer.step_cores={scene.step_cores:.3g}"]
+    trainer = ["trainer=drain", f"trainer.epochs={scene.epochs}", *step]
+    kept = [word for word in _others(found, overrides, with_experiment=True) if not word.startswith("trainer")]
+    return shlex.join(["etlrun", "-m", *kept, *trainer, *pairs, *zipped, "sweep.repeats=5"])
+
+
+def _others(found: Found, overrides: list[str], *, with_experiment: bool = False) -> list[str]:
+    """Return the overrides that the experiment does not replace."""
+    assert found.winner is not None  # noqa: S101 - for mypy
+    return [
+        word
+        for word in overrides
+        if word.partition("=")[0] not in found.winner.changes
+        and not word.startswith("tune.")
+        and (with_experiment or not word.startswith(EXPERIMENT))
+    ]
+
+
+def _word(value: object) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def is_in_config_folder(path: Path) -> bool:
+    """Return whether a file is where Hydra finds an experiment."""
+    return path.parent.name == "experiment" and path.suffix == ".yaml"

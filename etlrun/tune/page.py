@@ -1,0 +1,68 @@
+"""Page of a search: what it found, predicted against measured times, and what never ran."""
+
+from __future__ import annotations
+
+import statistics
+
+import matplotlib as mpl
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from etlrun.results.svg import COLOURS, STYLE, svg
+from etlrun.system import pages
+from etlrun.tune.overlay import again, proofs
+from etlrun.tune.report import over_autotune, sentence
+from etlrun.tune.search import FOUND, Found
+from etlrun.tune.space import Candidate
+
+_MOST_LETTERS = 60
+
+
+def html(found: Found, overrides: list[str]) -> str:
+    """Return the page of a search with these overrides."""
+    ran = sorted(found.candidates.values(), key=lambda of: (not of.times_s, statistics.median(of.times_s or [0.0])))
+    return pages.rendered(
+        "etlrun.tune",
+        "tune.html.j2",
+        found=found,
+        sentence=sentence(found),
+        proofs=proofs(found) if found.end == FOUND else [],
+        autotune=over_autotune(found) if found.autotune is not None else "",
+        again=again(found, overrides) if found.end == FOUND else "",
+        overrides=" ".join(overrides) or "the default config",
+        rows=[_row(candidate, found) for candidate in ran],
+        race=_race(ran, found) if found.races else "",
+    )
+
+
+def _row(candidate: Candidate, found: Found) -> dict[str, str]:
+    times, predicted = candidate.times_s, candidate.predicted_s
+    dropped = [f"round {race.dropped[candidate.number]}" for race in found.races if candidate.number in race.dropped]
+    return {
+        "number": str(candidate.number),
+        "words": candidate.words,
+        "predicted": f"{predicted[1]:.2f} ({predicted[0]:.2f} to {predicted[2]:.2f})" if predicted else "-",
+        "measured": f"{statistics.median(times):.2f}" if times else "-",
+        "windows": str(len(times)),
+        "state": candidate.error or (f"dropped in {dropped[-1]}" if dropped else ""),
+    }
+
+
+def _race(ran: list[Candidate], found: Found) -> Markup:
+    """Return the times of all windows, a row for each config, with what was predicted."""
+    shown = [candidate for candidate in ran if candidate.times_s]
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(10, 0.8 + 0.36 * len(shown)), layout="constrained")
+        axes = figure.subplots()
+        for place, candidate in enumerate(reversed(shown)):
+            if candidate.predicted_s is not None:
+                low, likely, high = candidate.predicted_s
+                axes.plot([low, high], [place, place], color=COLOURS["line"], linewidth=6, solid_capstyle="butt")
+                axes.plot([likely], [place], "|", color=COLOURS["soft"], markersize=10)
+            colour = COLOURS["accent"] if candidate is found.winner else COLOURS["dot"]
+            axes.plot(candidate.times_s, [place] * len(candidate.times_s), "o", color=colour, markersize=5, alpha=0.8)
+        labels = [f"{of.number}: {of.words}"[:_MOST_LETTERS] for of in reversed(shown)]
+        axes.set_yticks(range(len(shown)), labels)
+        axes.set_xlim(left=0)
+        axes.set_xlabel("seconds of all epochs; dots are windows, bars what was predicted")
+        return svg(figure, "race", "The race", "Seconds of all epochs by each window of each config that ran.")

@@ -1,0 +1,185 @@
+"""Space of a search: the values that may change, and the configs that come of them."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import Any
+
+from etlrun.config.jobs import Job
+from etlrun.plan.plan import Plan, name_of_point
+from etlrun.plan.planner import plan
+from etlrun.plan.spec import parse
+from etlrun.stages import STAGES
+from etlrun.stages.tune import Tune
+from etlrun.system.errors import ConfigError
+
+Changes = Mapping[str, Any]
+"""Values that differ from those of the baseline, by dotted key."""
+
+CACHE, POINT, CODEC = "cache.name", "cache.at", "cache.codec"
+CYCLE, DECODER = "extract.cycle_length", "transform.decode.library"
+_TARGETS = ("none", "memory", "disk")
+_CYCLES = (1, 4, 16, "all")
+
+
+@dataclass(kw_only=True)
+class Candidate:
+    """A config of the search.
+
+    Attributes:
+        number: Number of the config; 0 is the baseline.
+        changes: What it changes.
+        config: All of its values.
+        plan: Its plan.
+        predicted_s: Seconds of all epochs as predicted from the costs, and the bounds of that; None for the baseline.
+        error: Why it failed in the race; empty if it did not.
+        times_s: Seconds of all epochs by each of its windows.
+    """
+
+    number: int
+    changes: Changes
+    config: dict[str, Any]
+    plan: Plan
+    predicted_s: tuple[float, float, float] | None = None
+    error: str = ""
+    times_s: list[float] = field(default_factory=list)
+
+    @property
+    def words(self) -> str:
+        """The changes as overrides."""
+        return words(self.changes)
+
+
+def words(changes: Changes) -> str:
+    """Return changes as overrides; `as it is` for none."""
+    return " ".join(f"{key}={_word(value)}" for key, value in changes.items()) or "as it is"
+
+
+def _word(value: object) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def value_of(config: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a dotted key; None if the config does not have it."""
+    found: Any = config
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def changed(config: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
+    """Return the config with these changes."""
+    made = copy.deepcopy(dict(config))
+    for key, value in changes.items():
+        *path, name = key.split(".")
+        block = made
+        for part in path:
+            block = block[part] if isinstance(block.get(part), dict) else block.setdefault(part, {})
+        block[name] = value
+    return made
+
+
+class Space:
+    """All configs that a search may try.
+
+    Attributes:
+        baseline: The config that the search starts from.
+        options: Values of each key that is varied by itself.
+        caches: Values of the keys of a cache that are varied together; the first is the baseline's.
+    """
+
+    def __init__(self, job: Job, tune: Tune, cores: int) -> None:
+        self.baseline = Candidate(number=0, changes={}, config=job.config, plan=job.plan)
+        self._others = dict[str, Candidate]()
+        self.options = {key: _others(value_of(job.config, key), values) for key, values in _values(job, tune, cores)}
+        self.caches = [{}, *_caches(job, tune)]
+
+    def __iter__(self) -> Iterator[Changes]:
+        """Yield what each config changes; some do not fit together."""
+        for cache in self.caches:
+            for chosen in itertools.product(*([..., *values] for values in self.options.values())):
+                own = {key: value for key, value in zip(self.options, chosen, strict=True) if value is not ...}
+                yield {**cache, **own}
+
+    def __len__(self) -> int:
+        size = len(self.caches)
+        for values in self.options.values():
+            size *= 1 + len(values)
+        return size
+
+    def candidate(self, changes: Changes) -> Candidate | str:
+        """Return the candidate with these changes, always the same; or why its values do not fit together."""
+        base = self.baseline
+        changes = {key: value for key, value in changes.items() if value_of(base.config, key) != value}
+        if not changes:
+            return base
+        known = words(dict(sorted(changes.items())))
+        if known not in self._others:
+            config = changed(base.config, changes)
+            try:
+                made = plan(parse(config, STAGES))
+            except ConfigError as error:
+                return str(replace(error.faults[0], remedy=""))
+            number = 1 + len(self._others)
+            self._others[known] = Candidate(number=number, changes=changes, config=config, plan=made)
+        return self._others[known]
+
+    def neighbours(self, candidate: Candidate) -> Iterator[Changes]:
+        """Yield what the configs change that differ from `candidate` in one parameter, or lack one of its changes."""
+        own = candidate.changes
+        of_cache = {key for cache in self.caches for key in cache}
+        rest = {key: value for key, value in own.items() if key not in of_cache}
+        cache = {key: value for key, value in own.items() if key in of_cache}
+        for other in self.caches:
+            if other != cache:
+                yield {**rest, **other}
+        for key, values in self.options.items():
+            without = {name: value for name, value in own.items() if name != key}
+            if key in own:
+                yield without
+            yield from ({**without, key: value} for value in values if own.get(key, ...) != value)
+
+
+def autotuned(space: Space) -> Changes:
+    """Return the changes that leave to AUTOTUNE whatever it sets."""
+    keys = {planned.stage.tuned.key for planned in space.baseline.plan.train if planned.stage.tuned is not None}
+    return dict.fromkeys(sorted({*keys, "load.prefetch", "transform.num_parallel_calls"}), "autotune")
+
+
+def _values(job: Job, tune: Tune, cores: int) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield keys and the values worth trying."""
+    config, spec = job.config, job.plan.spec
+    if spec.transform.steps:
+        yield "transform.num_parallel_calls", [1, cores, 2 * cores, 4 * cores, "autotune"]
+    if "num_parallel_calls" in config["extract"]:
+        yield "extract.num_parallel_calls", [1, cores, 4 * cores, "autotune"]
+    yield "load.prefetch", [2, "autotune"]
+    yield "load.num_parallel_calls", [None, "autotune"]
+    if spec.load.shuffles and not spec.load.is_by_number:
+        yield "load.shuffle_at", ["auto"]
+    if "order" in tune.allow and "cycle_length" in config["extract"]:
+        yield CYCLE, _CYCLES
+    if "data" in tune.allow:
+        yield DECODER, ["turbo"]
+
+
+def _others(now: Any, values: Sequence[Any]) -> list[Any]:
+    return [value for value in dict.fromkeys(values) if value != now]
+
+
+def _caches(job: Job, tune: Tune) -> Iterator[Changes]:
+    """Yield the caches that differ from the baseline's."""
+    cache, steps = job.config["cache"], job.plan.spec.transform.steps
+    steady = [*takewhile(lambda step: not step.random, steps)]
+    last = "transformed" if len(steady) == len(steps) else name_of_point(steady)
+    for target in _TARGETS:
+        for point in dict.fromkeys((last, "source")) if target != "none" else (cache["at"],):
+            made = {CACHE: target, POINT: point}
+            if any(cache[key.partition(".")[2]] != value for key, value in made.items()):
+                yield made
+    if "data" in tune.allow:
+        yield {CACHE: "disk", POINT: last, CODEC: "jpeg95"}

@@ -1,0 +1,146 @@
+"""Windows: short runs of a pipeline, with the step of its model, whose passes are timed.
+
+Each is a run in a folder of its own, in a forked process. One that has ended is not run again: a search that was killed
+is repeated with the same decisions, up to the window in which it was killed.
+"""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from etlrun.record import record as records
+from etlrun.record.locks import nobodys
+from etlrun.record.record import Record
+from etlrun.record.summary import COMPLETED, Epoch, Summary, read_summary
+from etlrun.results.folders import CACHES
+from etlrun.run import run as runs
+from etlrun.sweep.ledger import ATTEMPTS
+from etlrun.sweep.process import started
+
+_LONGEST_S = 600.0
+"""Seconds after which a window is ended, which is a fault of its config."""
+_START_S = 0.3
+"""Seconds that a process takes to start and to end, which its run does not count."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """What all windows of a search have in common.
+
+    Attributes:
+        split: Part of the training split that a pass reads.
+        examples: Examples of the whole training split.
+        passes: Passes of a window.
+        epochs: Passes of the run that is tuned.
+        batch_size: Examples per batch.
+        step_ms: Milliseconds of a training step on a batch that is ready.
+        step_cores: Cores that it keeps busy; 0 on an accelerator.
+    """
+
+    split: str
+    examples: int
+    passes: int
+    epochs: int
+    batch_size: int
+    step_ms: float
+    step_cores: float
+
+    @property
+    def ideal_s(self) -> float:
+        """Seconds of all epochs with an ideal input pipeline."""
+        return self.epochs * self.examples / self.batch_size * self.step_ms / 1000
+
+    def config(self, config: Mapping[str, Any], cache_dir: Path, **measured: Any) -> dict[str, Any]:
+        """Return the config of a window of `config`, with other values of `measure` where given."""
+        own = copy.deepcopy(dict(config))
+        own["dataset"] |= {"split": self.split, "eval_split": None}
+        own["cache"] |= {"dir": str(cache_dir)}
+        own["measure"] |= {"au_min": None, "digest": False, **measured}
+        step = {"step_ms": self.step_ms, "step_cores": self.step_cores}
+        seed = config["trainer"]["seed"]
+        own["trainer"] = {"name": "drain", "seconds": None, "epochs": self.passes, "seed": seed, **step}
+        own["profile"], own["logger"] = {"name": "none"}, {"name": "none"}
+        return own
+
+    def seconds(self, window: Summary) -> float | None:
+        """Return the seconds of all epochs of the whole run, from the passes of a window; None if it failed."""
+        if window.status != COMPLETED or not window.epochs:
+            return None
+        first, *later = (self._whole_s(epoch) for epoch in window.epochs)
+        return first + (self.epochs - 1) * (statistics.median(later) if later else first)
+
+    def _whole_s(self, epoch: Epoch) -> float:
+        """Return the seconds of a pass over the whole split: the wait for its first batch does not grow with it."""
+        shapes = 1 + (epoch.startup_examples % self.batch_size > 0) if epoch.startup_examples else 0
+        wall_s = epoch.wall_s - max(0.0, epoch.startup_s - shapes * self.step_ms / 1000)
+        filling_s = min(epoch.fill_wait_s, wall_s)
+        return filling_s + (wall_s - filling_s) * self.examples / max(epoch.examples, 1)
+
+
+class Windows:
+    """Windows of a search in its folder.
+
+    Attributes:
+        spent_s: Seconds of all windows so far, including those of earlier processes.
+        ended: Names of the windows that have ended, in order.
+    """
+
+    def __init__(self, folder: Path, overrides: list[str], say: Callable[[str], None]) -> None:
+        self.folder, self.overrides, self.say = folder, overrides, say
+        self.spent_s, self.ended = 0.0, list[str]()
+
+    @property
+    def caches(self) -> Path:
+        """Folder of caches on disk, which each window fills anew."""
+        return self.folder / CACHES
+
+    def run(self, name: str, config: Mapping[str, Any]) -> Summary:
+        """Return the summary of the window of that name, which runs unless it has."""
+        folder = self.folder / name
+        found = read_summary(folder)
+        if found is None or found.status != COMPLETED or _config(folder) != config:
+            if folder.exists():
+                self._put_aside(folder)
+            found = self._ran(folder, config)
+        self.ended.append(name)
+        self.spent_s += (found.wall_s or 0.0) + _START_S
+        return found
+
+    def _put_aside(self, folder: Path) -> None:
+        """Move the folder of a window that was killed, or that is of an earlier search of other decisions."""
+        with nobodys(folder):
+            attempts = self.folder / ATTEMPTS
+            attempts.mkdir(exist_ok=True)
+            free = (attempts / f"{folder.name}-{number}" for number in count(1))
+            shutil.move(folder, next(path for path in free if not path.exists()))
+
+    def _ran(self, folder: Path, config: Mapping[str, Any]) -> Summary:
+        Record.create(folder, config, self.overrides, in_flight=1)
+        process = started(folder)
+        try:
+            process.join(_LONGEST_S)
+        finally:
+            if process.exitcode is None:
+                process.terminate()
+                process.join(_LONGEST_S)
+            shutil.rmtree(self.caches, ignore_errors=True)
+        with nobodys(folder):
+            runs.settle(folder, process.exitcode or 0)
+        found = read_summary(folder)
+        if found is None:
+            found = Summary(status="failed", overrides=[], error="the summary of the window is gone")
+        return found
+
+
+def _config(folder: Path) -> Mapping[str, Any] | None:
+    try:
+        return records.read_config(folder)
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,256 @@
+"""A search on real data, with real windows: one that is killed and resumed, and what its folder and its page hold."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from selenium.webdriver.common.by import By
+
+from etlrun.cli import check, runs, tune
+from etlrun.record.summary import read_summary
+from etlrun.results.runs import entries
+from etlrun.system.errors import ConfigError, EtlrunError, WorldError
+from etlrun.tune import search as search_module
+from tests.runs import emulated
+
+SLOW = (
+    "load.batch_size=4",
+    "trainer.epochs=4",
+    "model.step_ms=1",
+    "cache=none",
+    "transform.resize.size=[256,256]",
+    "transform.num_parallel_calls=1",
+    "dataset.eval_split=null",
+)
+"""A pipeline that a cache makes several times faster."""
+
+
+def words(data_dir: Path, *more: str) -> list[str]:
+    return [*emulated(data_dir, *SLOW), "load.drop_remainder=false", *more]
+
+
+class Ended:
+    """A search that was killed in its second window, and resumed; and what it wrote."""
+
+    def __init__(self, data_dir: Path, folder: Path) -> None:
+        self.folder, self.experiment = folder, folder.parent / "mine" / "experiment" / "fast.yaml"
+        command = [
+            sys.executable,
+            "-m",
+            "etlrun",
+            "tune",
+            *words(data_dir),
+            "tune.budget_s=60",
+            f"hydra.run.dir={folder}",
+        ]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "as it is: " in line:
+                break
+        self.before = (folder / "windows" / "0" / "summary.json").stat()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stderr.close()
+        tune.main([f"tune.resume={folder}", "--write", str(self.experiment)])
+        self.result: dict[str, Any] = json.loads((folder / "results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def search(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search_module, "_RACED", 2)
+        patch.setattr(search_module, "_HILLS", 1)
+        patch.setattr(search_module, "_NEIGHBOURS", 2)
+        yield Ended(tiny, tmp_path_factory.mktemp("tune") / "search")
+
+
+def test_a_search_that_was_killed_goes_on_and_finds_the_cache(search: Ended) -> None:
+    result = search.result
+    assert (result["end"], result["same_digests"]) == ("found", True)
+    assert result["changes"]["cache.name"] in ("memory", "disk")
+    assert result["gain"]["call"] == "better"
+    assert result["gain"]["rounds"] == 5
+    assert result["gain"]["low"] > 1
+    assert result["noise"]["pairs"] == 5
+    assert (search.folder / "windows" / "0" / "summary.json").stat().st_mtime == search.before.st_mtime
+
+
+def test_every_time_is_from_a_window_in_the_folder(search: Ended) -> None:
+    of_one = {of["number"]: of["times_s"] for of in search.result["candidates"]}
+    windows = [path for path in (search.folder / "windows").iterdir() if (path / "summary.json").exists()]
+    runs = [path.name for path in windows if path.name[0].isdecimal()]
+    assert sum(map(len, of_one.values())) == len(runs)
+    for path in windows:
+        summary = read_summary(path)
+        assert summary is not None
+        assert summary.status == "completed", path.name
+    assert not (search.folder / "windows" / "caches").exists()
+    assert search.result["windows"] == len(windows)
+
+
+def test_the_overlay_is_sound_until_it_is_out_of_date(
+    search: Ended, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = search.experiment.read_text()
+    nested: dict[str, Any] = {}
+    for key, value in search.result["changes"].items():
+        nested.setdefault(key.split(".")[0], {})[key.split(".")[1]] = value
+    assert yaml.safe_load(text) == nested
+    mine = tmp_path / "experiment"
+    mine.mkdir()
+    (mine / "fast.yaml").write_text(text)
+    check.main(["--config-dir", str(tmp_path)])
+    assert capsys.readouterr().out.endswith(" s: no fault\n")
+    number = next(place for place, line in enumerate(text.splitlines(), 1) if line.startswith("# evidence"))
+    (mine / "fast.yaml").write_text(
+        text.replace('"cores": ', '"cores": 9').replace('"fingerprint": "', '"fingerprint": "0')
+    )
+    with pytest.raises(ConfigError) as caught:
+        check.main(["--config-dir", str(tmp_path)])
+    (fault,) = caught.value.faults
+    assert fault.where == f"{mine / 'fast.yaml'}:{number}: evidence"
+    assert fault.found.startswith("evidence for the plan 0")
+    assert fault.remedy == "search again with `etlrun tune`, or remove the comment"
+    assert "fast: tuned on another machine (9" in capsys.readouterr().out
+
+
+def test_the_page_tells_what_was_found(search: Ended, browser: Any) -> None:
+    browser.get((search.folder / "report.html").as_uri())
+    assert browser.find_element(By.TAG_NAME, "h1").text[1:] == f"{search.result['sentence'][1:]}."
+    rows = browser.find_elements(By.CSS_SELECTOR, "tbody tr")
+    assert len(rows) == len(search.result["candidates"])
+    assert browser.find_element(By.CSS_SELECTOR, "svg[role=img] title").get_attribute("textContent") == "The race"
+    assert browser.find_element(By.TAG_NAME, "pre").text == search.result["again"]
+    assert (search.folder / "report.html").stat().st_size < 200_000
+    assert browser.get_log("browser") == []
+
+
+def test_a_search_that_is_over_is_told_again_without_a_window(
+    search: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted((search.folder / "windows").iterdir())
+    tune.main([f"tune.resume={search.folder}"])
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == f"result    {search.result['sentence']}"
+    assert "# evidence: " in out  # printed, since no file was named
+    assert sorted((search.folder / "windows").iterdir()) == before
+
+
+def test_a_model_that_is_the_limit_ends_the_search_at_once(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "search"
+    long = ["model.step_ms=1000", "load.batch_size=16", "trainer.epochs=1"]
+    tune.main([*emulated(tiny, "cache=memory", "dataset.eval_split=null", *long), f"hydra.run.dir={folder}"])
+    result = json.loads((folder / "results.json").read_text())
+    assert result["end"] == "model"
+    assert capsys.readouterr().out.splitlines()[0] == (
+        f"result    nothing to gain: the model is the limit (headspace {result['headspace']:.2f})"
+    )
+    assert sorted(path.name for path in (folder / "windows").iterdir()) == ["0", "look"]
+
+
+def test_a_budget_that_is_too_small_is_told(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tune.main([*words(tiny), "tune.budget_s=1", f"hydra.run.dir={tmp_path / 'search'}"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("result    nothing can be told: the budget of 1 s is too small: calibration took ")
+    assert [line for line in lines if line.startswith("advice    Set tune.budget_s=")]
+
+
+def test_a_baseline_that_does_not_run_is_told(tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(WorldError) as caught:
+        tune.main([*words(tiny), "dataset.split=nothing", f"hydra.run.dir={tmp_path / 'search'}"])
+    (fault,) = caught.value.faults
+    assert fault.where == "the baseline"
+    assert fault.found.startswith("dataset.split: found 'nothing'")
+
+
+def refused(*arguments: str) -> list[str]:
+    with pytest.raises((ConfigError, WorldError)) as caught:
+        tune.main([*arguments])
+    return [str(fault) for fault in caught.value.faults]
+
+
+def test_wrong_settings_are_refused_at_once(tmp_path: Path) -> None:
+    both = refused("tune.budget_s=-1", "load.prefetch=-1")
+    assert both[0] == "tune.budget_s: found -1; expected a positive number"
+    assert both[1].startswith("load.prefetch: found -1; expected an integer")
+    allow = "found ['order']; expected speed, and each further kind once"
+    assert refused("tune.allow=[order]") == [
+        f"tune.allow: {allow}\n    -> set tune.allow=[speed], [speed,order] or [speed,order,data]"
+    ]
+    remedy = "give each key one value, or run the sweep with -m"
+    assert refused("load.prefetch=0,1") == [f"overrides: found a sweep; expected one config\n    -> {remedy}"]
+    found = "found a sweep setting; expected settings of a run"
+    assert refused("sweep.repeats=3") == [f"sweep.repeats: {found}\n    -> add -m, or leave it out"]
+    there = tmp_path / "there.yaml"
+    there.write_text("")
+    remedy = "choose another name, or remove it: a review of what replaces what is git's"
+    assert refused("--write", str(there)) == [
+        f"--write: found {there}, which exists; expected a new file\n    -> {remedy}"
+    ]
+    expected = "expected a file *.yaml, such as conf/experiment/tuned.yaml\n    -> choose that suffix"
+    assert refused("--write", str(tmp_path / "new.txt")) == [f"--write: found {tmp_path / 'new.txt'}; {expected}"]
+    assert refused(f"tune.resume={tmp_path}")[0].startswith(f"{tmp_path}: found no search (FileNotFoundError")
+    expected = "expected settings of `tune` alone: a search keeps the config that it started with"
+    assert refused(f"tune.resume={tmp_path}", "cache=disk") == [
+        f"overrides: found cache=disk; {expected}\n    -> leave them out"
+    ]
+
+
+def test_features_are_not_tuned(tmp_path: Path) -> None:
+    found = refused(
+        "cache.at=features", "model=mobilenet_v2", "model.trainable=false", f"hydra.run.dir={tmp_path / 'a'}"
+    )
+    assert found[0].startswith("cache.at: found features; expected another point")
+
+
+def test_a_folder_has_one_search(search: Ended, tiny: Path) -> None:
+    remedy = f"resume it with: etlrun tune tune.resume={search.folder}, or choose another hydra.run.dir"
+    assert refused(*words(tiny), f"hydra.run.dir={search.folder}") == [
+        f"{search.folder}: found a search; expected a new folder for each search\n    -> {remedy}"
+    ]
+
+
+def test_ctrl_c_says_how_to_resume(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "search"
+    command = [sys.executable, "-m", "etlrun", "tune", *words(tiny), f"hydra.run.dir={folder}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        while not (folder / "windows" / "look" / "output.txt").exists() and process.poll() is None:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == f"etlrun: interrupted; resume with: etlrun tune tune.resume={folder}"
+
+
+def test_a_search_is_one_line_of_a_listing_and_is_removed_as_a_whole(
+    search: Ended, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    copy = tmp_path / "outputs" / "search"
+    shutil.copytree(search.folder, copy)
+    (one,) = entries(tmp_path / "outputs")
+    assert (one.kind, one.status, one.jobs) == ("search", "completed", None)
+    assert "cache=none" in one.overrides
+    (copy / "windows" / "0" / "mine.txt").write_text("")
+    with pytest.raises(EtlrunError, match=r"has files that no run writes: windows/0/mine\.txt"):
+        runs.main(["rm", str(copy), "--yes"])
+    (copy / "windows" / "0" / "mine.txt").unlink()
+    (copy / "results.json").unlink()
+    (one,) = entries(tmp_path / "outputs")
+    assert one.status == "unfinished"
+    capsys.readouterr()
+    runs.main(["rm", str(copy), "--yes"])
+    assert "a search, unfinished" in capsys.readouterr().out
+    assert not copy.exists()
