@@ -27,8 +27,9 @@ fresh: {block: {of: [values]}}
 
 def test_a_config_is_what_hydra_composes() -> None:
     with composer(Request(overrides=[])) as files:
-        for words in WORDS + WORDS[::-1]:
-            assert files.values(words) == plain(hydra.compose("config", overrides=words)), words
+        by_hydra = [(words, plain(hydra.compose("config", overrides=words))) for words in WORDS]
+        for words, config in by_hydra + by_hydra[::-1]:
+            assert files.values(words) == config, words
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,17 @@ def test_so_is_one_that_needs_the_config_of_hydra_itself(text: str, tmp_path: Pa
         assert files.values([]) == plain(hydra.compose("own"))
         assert files.layers([])[-1].path == tmp_path / "own.yaml"
         assert files.groups()[:2] == ["dataset", "extract"]
+
+
+def test_a_reference_in_a_defaults_list_resolves_as_hydra_resolves_it(tmp_path: Path) -> None:
+    (tmp_path / "fresh").mkdir()
+    (tmp_path / "fresh/disk_of_two.yaml").write_text("value: 2\n")
+    (tmp_path / "own.yaml").write_text("defaults: [config, fresh: '${cache}_of_two', _self_]\n")
+    with composer(Request(overrides=[], config_dir=str(tmp_path), config_name="own")) as files:
+        for words in (["cache=disk"], ["cache=disk", "load.batch_size=7"]):
+            assert files.values(words)["fresh"] == {"value": 2}
+            assert files.values(words) == plain(hydra.compose("own", overrides=words))
+            assert files.layers(words)[-2].path == tmp_path / "fresh/disk_of_two.yaml"
 
 
 def test_a_file_with_other_text_is_read_again_even_if_its_size_and_time_are_the_same(tmp_path: Path) -> None:

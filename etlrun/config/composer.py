@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import hydra
 import yaml
+from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.defaults_list import DefaultsList, create_defaults_list
-from hydra.core.default_element import ResultDefault
+from hydra.core.default_element import InputDefault, ResultDefault
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -113,13 +115,14 @@ class Composer:
         return self._lists[key]
 
     def _listed(self, overrides: tuple[str, ...], *, with_hydra: bool) -> DefaultsList:
-        found = create_defaults_list(
-            repo=self._files,
-            config_name=self._name,
-            overrides_list=self._parser.parse_overrides(list(overrides)),
-            prepend_hydra=with_hydra,
-            skip_missing=False,
-        )
+        with _maps_where_needed():
+            found = create_defaults_list(
+                repo=self._files,
+                config_name=self._name,
+                overrides_list=self._parser.parse_overrides(list(overrides)),
+                prepend_hydra=with_hydra,
+                skip_missing=False,
+            )
         found.defaults = [default for default in found.defaults if not default.config_path.startswith("hydra/")]
         return found
 
@@ -152,6 +155,27 @@ class Composer:
     def _path(self, default: ResultDefault) -> Path:
         loaded: Any = self._files.load_config(default.config_path)
         return Path(loaded.path.removeprefix("file://")) / f"{default.config_path}.yaml"
+
+
+_map_of = defaults_list._create_interpolation_map  # noqa: SLF001 - Hydra's own
+
+
+def _map_where_needed(overrides: Any, defaults: Sequence[InputDefault], self_added: bool) -> DictConfig:  # noqa: FBT001
+    """Return the choices to which references in a defaults list resolve; empty if it has no reference."""
+    if any(not default.is_self() and default.is_interpolation() for default in defaults):
+        choices: DictConfig = _map_of(overrides, defaults, self_added)
+        return choices
+    return DictConfig({})
+
+
+@contextmanager
+def _maps_where_needed() -> Iterator[None]:
+    """Let Hydra make that map for lists with references alone, not for each file: it took a third of a composition."""
+    defaults_list._create_interpolation_map = _map_where_needed  # noqa: SLF001
+    try:
+        yield
+    finally:
+        defaults_list._create_interpolation_map = _map_of  # noqa: SLF001
 
 
 class _NotPlainError(Exception):

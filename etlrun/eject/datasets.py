@@ -12,13 +12,13 @@ from etlrun.eject.sources import reading
 from etlrun.eject.steps import source_of
 from etlrun.eject.text import call, function, literal, mapping, parallel, quoted
 from etlrun.plan.plan import keeps_file_order, reads_features
+from etlrun.stages.backbone import Backbone
 from etlrun.stages.cache import DiskCache
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.image import Decode
 from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.stages.mix import Mix
-from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch
 from etlrun.stages.turbo import Turbo, TurboAfterCache

@@ -13,7 +13,7 @@ from etlrun.plan.plan import Plan, reads_features
 from etlrun.stages.applications import unfreeze
 from etlrun.stages.logger import Logger
 from etlrun.stages.metrics import is_loss
-from etlrun.stages.model import Emulated, ImageModel
+from etlrun.stages.model import Emulated
 from etlrun.stages.phases import PlannedPhase
 from etlrun.stages.trainer import Drain, EarlyStopping, Trainer
 
@@ -110,7 +110,7 @@ def _first(phase: PlannedPhase) -> Lines:
 
 
 def _unfrozen(plan: Plan, phase: PlannedPhase) -> Lines:
-    if phase.unfreeze is None or not isinstance(plan.spec.model, ImageModel):
+    if phase.unfreeze is None:
         return ()
     return (f"unfreeze(classifier.layers[-2], {plan.spec.model.last_layers(phase.unfreeze)})",)
 
@@ -140,11 +140,11 @@ def _stopping(rule: EarlyStopping) -> str:
 
 def _steps(plan: Plan, suffix: str = "dataset") -> str:
     """Return the steps of an epoch: the configured number, or those of a pass, counted first if records are skipped."""
-    trainer = plan.spec.trainer
+    trainer, fit = plan.spec.trainer, plan.spec.fit
     if trainer.steps_per_epoch is not None:
         return str(trainer.steps_per_epoch)
     if plan.spec.dataset.on_corrupt == "skip":
-        first = _first(trainer.planned_phases[0]) if isinstance(trainer, Trainer) and trainer.phases else ()
+        first = _first(fit.planned_phases[0]) if fit is not None and fit.phases else ()
         given = [*(["base"] if reads_features(plan) else []), *(first if differs_by_pass(plan.train) else ())]
         return f"sum(1 for _ in train_{suffix}({', '.join([*given, 'passes=1'])}))"
     examples = reading(plan.spec.dataset, "TRAIN_SPLIT").count

@@ -104,7 +104,7 @@ def turbo(stage: Turbo, place: Place) -> Expression:
     text = call(f"{dataset}.map", name, *calls)
     return Expression(
         text=f"{text}.unbatch()" if stage.at_once else text,
-        functions=(source_of(stage), function(_signature(name, takes, flow), says, *lines)),
+        functions=(source_of(Turbo), function(_signature(name, takes, flow), says, *lines)),
     )
 
 

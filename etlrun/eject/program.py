@@ -13,7 +13,6 @@ from etlrun.eject.pipeline import pipeline
 from etlrun.eject.sources import functions_of, text_for
 from etlrun.eject.text import COLUMNS, constant, literal, path, quoted
 from etlrun.plan.plan import Plan, reads_features
-from etlrun.stages.model import ImageModel
 
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
@@ -101,8 +100,7 @@ def _title(plan: Plan) -> str:
         return f"The input pipeline of {dataset} alone"
     if not plan.spec.model.learns:
         return f"The input pipeline of {dataset} for an emulated accelerator"
-    learned = plan.spec.model
-    return f"{learned.application if isinstance(learned, ImageModel) else type(learned).__name__} on {dataset}"
+    return f"{plan.spec.model.title} on {dataset}"
 
 
 def _promise(plan: Plan) -> str:

@@ -47,7 +47,7 @@ def lines_of(step: Step, dataset: Dataset, *, is_batched: bool) -> Lines:
     return (call(f"{feature} = {_name(step)}", feature, *arguments),)
 
 
-def source_of(step: Step | Mix | Turbo | FullShuffle) -> str:
+def source_of(step: Step | Mix | type[Turbo] | FullShuffle) -> str:
     """Return the source of a step's function, named like the step."""
     text = dedent(inspect.getsource(step.op)).rstrip()
     text = text.replace("  # type: ignore[override]", "")
@@ -59,8 +59,8 @@ def sources_of(step: Step | Mix) -> Lines:
     return (*(dedent(inspect.getsource(called)).rstrip() for called in step.calls), source_of(step))
 
 
-def _name(step: Step | Mix | Turbo | FullShuffle) -> str:
-    return "turbo" if isinstance(step, Turbo) else step.path.rpartition(".")[2]
+def _name(step: Step | Mix | type[Turbo] | FullShuffle) -> str:
+    return step.path.rpartition(".")[2]
 
 
 def _parsed(dataset: Dataset, parse: str) -> Lines:

@@ -12,6 +12,7 @@ from etlrun.graph.skip import skip_corrupt
 from etlrun.graph.turbo import turbo
 from etlrun.sources.base import Example
 from etlrun.sources.tfds import TfdsSource
+from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
@@ -19,7 +20,6 @@ from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode
 from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.stages.mix import Mix
-from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, Step
 from etlrun.stages.turbo import Turbo, TurboAfterCache

@@ -7,11 +7,11 @@ from typing import Any
 
 from etlrun.plan.plan import Plan, name_of_point, stage_of
 from etlrun.record.findings import StageCost
+from etlrun.stages.backbone import Backbone
 from etlrun.stages.cache import MEMORY_SHARE, DiskCache
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import Prefetch, Shuffle
 from etlrun.stages.mix import Mix
-from etlrun.stages.model import Backbone
 from etlrun.stages.step import Map
 from etlrun.system.machine import CORES, calls_here, free_memory_bytes, megabytes
 

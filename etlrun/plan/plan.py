@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from etlrun.plan.spec import RunSpec
+from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import SPEED, Stage, parameters
 from etlrun.stages.cache import Cache
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import FullShuffle
-from etlrun.stages.model import Backbone
 from etlrun.stages.step import Step
 from etlrun.stages.trainer import Trainer
 
@@ -125,11 +124,11 @@ def at_cache(stages: Sequence[PlannedStage]) -> tuple[Sequence[PlannedStage], Ca
 
 def by_number(stages: Sequence[PlannedStage]) -> Sequence[PlannedStage]:
     """Return the stages of a pipeline with a full shuffle as they read examples without a cache; else none."""
-    shuffles = [planned for planned in stages if isinstance(planned.stage, FullShuffle)]
-    others = [planned for planned in stages if planned not in shuffles and not planned.stage.keeps]
-    if not shuffles:
+    shuffle = stage_of(stages, FullShuffle)
+    if shuffle is None:
         return []
-    return [others[0], dataclasses.replace(shuffles[0], gives=others[0].gives), *others[1:]]
+    others = [planned for planned in stages if planned.stage is not shuffle and not planned.stage.keeps]
+    return [others[0], PlannedStage(stage=shuffle, gives=others[0].gives), *others[1:]]
 
 
 def place_of_point(point: str, steps: Sequence[Step]) -> int | None:

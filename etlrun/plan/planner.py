@@ -12,16 +12,16 @@ from etlrun.plan.rules import remarks, rules
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.training import validates
 from etlrun.stages import STAGES
+from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg
 from etlrun.stages.load import Batch, FullShuffle, Prefetch, SampleByClass, Shuffle
 from etlrun.stages.mix import Mix
-from etlrun.stages.model import Backbone
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, ParseBatch, Step
-from etlrun.stages.turbo import Turbo, turbo_of, turbo_steps
+from etlrun.stages.turbo import turbo_of, turbo_steps
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
 
 
@@ -105,12 +105,10 @@ class _Planner:
             drop_remainder=load.drop_remainder and not evaluation,
             num_parallel_calls=load.num_parallel_calls,
         )
-        of_batches: list[Stage] = []
-        last = stages[-1]
-        if isinstance(last, Turbo) and last.at_once > 1:
-            of_batches = [dataclasses.replace(last, at_once=0)]
+        of_batches = [stage for stage in (stages[-1].of_batches,) if stage is not None]
+        if of_batches:
             stages.pop()
-            if isinstance(stages[-1], Map) and all(step.parses for step in stages[-1].steps):
+            if stages[-1].maps_each and all(step.parses for step in stages[-1].inner):
                 of_batches.insert(0, stages.pop())
         yield from (*stages, batch, *of_batches)
         if load.mixes and not evaluation and not self.spec.cache.keeps_features:
@@ -187,7 +185,7 @@ class _Planner:
         if before or whole.is_first:
             yield dataclasses.replace(whole, steps=before)
         turbo = turbo_of(part, whole, singly=self.spec.dataset.on_corrupt == "skip")
-        if not turbo.scaled and any(isinstance(step, Decode) and step.scaled for step in part):
+        if not turbo.scaled and any(step.scales_down for step in part):
             self._add(
                 f"{Decode.path}.scaled",
                 "true",

@@ -10,7 +10,6 @@ from typing import Any
 from etlrun.plan.plan import Plan, PlannedStage, sections
 from etlrun.plan.spec import bare
 from etlrun.stages.base import Stage, parameters
-from etlrun.stages.model import ImageModel
 from etlrun.stages.phases import PlannedPhase
 from etlrun.system import machine
 from etlrun.system.machine import CORES, calls_here, rounded
@@ -50,7 +49,7 @@ def _pipelines(plan: Plan) -> Iterator[tuple[str, tuple[PlannedStage, ...]]]:
 def _layers(plan: Plan, phase: PlannedPhase) -> str:
     """Return how many layers of the base a phase trains, in parentheses; an empty string for none."""
     model = plan.spec.model
-    if phase.unfreeze is None or not isinstance(model, ImageModel):
+    if phase.unfreeze is None:
         return ""
     return f" (the last {model.last_layers(phase.unfreeze)} of {model.layers})"
 

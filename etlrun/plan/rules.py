@@ -152,7 +152,7 @@ def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
 def _features(spec: RunSpec) -> Iterator[Fault]:
     at = spec.cache.key("at")
     if spec.fit is None:
-        yield fault(at, "features", "another point, since trainer.drain has no model", "set trainer=fit")
+        yield fault(at, "features", f"another point, since {spec.trainer.path} has no model", "set trainer=fit")
     elif spec.model.features is None:
         yield fault(
             at,
@@ -189,13 +189,13 @@ def _drain(spec: RunSpec, given: Flow) -> Iterator[Fault]:
     except UnfitError as unfit:
         yield fault(Batch.path, f"{given} before it", unfit.expected, unfit.remedy)
     if spec.profile.windows:
-        expected = "none, since trainer.drain has no steps to profile"
+        expected = f"none, since {spec.trainer.path} has no steps to profile"
         yield fault(f"{spec.profile.block}.name", "trace", expected, "set profile=none")
     if spec.measure.au_min is not None:
         yield fault(
             spec.measure.key("au_min"),
             spec.measure.au_min,
-            "null, since trainer.drain uses no accelerator",
+            f"null, since {spec.trainer.path} uses no accelerator",
             "set measure.au_min=null",
         )
 

@@ -185,7 +185,8 @@ def _fields_of(stage: type[Stage]) -> dict[str, Node]:
         inner = typing.get_args(hints[field.name])[:1]
         if not any(isinstance(item, Expected) for item in metadata):
             continue  # no value of a config, such as the steps of a map
-        if inner and isinstance(inner[0], type) and issubclass(inner[0], Stage):
+        is_nested = bool(inner) and isinstance(inner[0], type) and issubclass(inner[0], Stage)
+        if is_nested:
             value: Node = _open(_object(inner[0]))
         elif (listed := listed_stage(hints[field.name])) is not None:
             items = {"type": "array", "minItems": 1, "items": _open(_object(listed))}
@@ -194,7 +195,6 @@ def _fields_of(stage: type[Stage]) -> dict[str, Node]:
             value = _open(TypeAdapter(hints[field.name]).json_schema())
         fields[field.name] = {**value, "description": _description(texts.get(field.name, ""), metadata)}
         if field.default is not dataclasses.MISSING:
-            is_nested = isinstance(field.default, Stage)
             fields[field.name]["default"] = dataclasses.asdict(field.default) if is_nested else field.default
     return fields
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from etlrun.plan.spec import RunSpec, show
 from etlrun.stages.measure import Trace, Window
 from etlrun.stages.metrics import classes_of, is_loss, is_score
-from etlrun.stages.model import ImageModel
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, did_you_mean
 
@@ -30,7 +29,7 @@ def training_rules(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
             yield fault(
                 trainer.early_stopping.key("patience"),
                 trainer.early_stopping.patience,
-                "null, since model.emulated learns nothing",
+                f"null, since {spec.model.path} learns nothing",
                 "set trainer.early_stopping.patience=null",
             )
     if spec.dataset.on_corrupt == "skip" and trainer.steps_per_epoch is not None:
@@ -49,7 +48,7 @@ def training_rules(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
 def _phases(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     """Yield the faults of phases that the model or other values do not fit."""
     phases, model = trainer.key("phases"), spec.model
-    if not isinstance(model, ImageModel):
+    if not model.layers:
         expected = f"null with {model.path}, which has no base to train in phases"
         remedy = f"set {phases}=null and {trainer.key('epochs')}, or model=mobilenet_v2"
         yield fault(phases, show(trainer.phases), expected, remedy)
@@ -60,7 +59,7 @@ def _phases(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
         yield fault(model.key("trainable"), "true", expected, remedy)
     for place, phase in enumerate(trainer.phases or ()):
         if isinstance(phase.unfreeze, int) and phase.unfreeze > model.layers:
-            expected = f"at most {model.layers}, the layers of {model.application} without its head"
+            expected = f"at most {model.layers}, the layers of {model.title} without its head"
             yield fault(f"{phases}[{place}].unfreeze", phase.unfreeze, expected, "set a smaller number, or all")
     for key, value in ((trainer.key("steps_per_epoch"), trainer.steps_per_epoch),
                        (trainer.early_stopping.key("patience"), trainer.early_stopping.patience)):  # fmt: skip
@@ -143,7 +142,7 @@ def _checkpoints(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     if trainer.checkpoint_best is not None:
         yield from _monitored(spec, trainer.key("checkpoint_best"), trainer.checkpoint_best)
         if not spec.model.learns:
-            needed, remedy = "null, since model.emulated learns nothing", "set trainer.checkpoint_best=null"
+            needed, remedy = f"null, since {spec.model.path} learns nothing", "set trainer.checkpoint_best=null"
             yield fault(trainer.key("checkpoint_best"), show(trainer.checkpoint_best), needed, remedy)
     loose = unordered(spec)
     if trainer.checkpoint_every_steps is not None and loose:

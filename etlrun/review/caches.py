@@ -9,8 +9,8 @@ from typing import Any
 from etlrun.plan.plan import Plan, at_cache, data_values, values_of
 from etlrun.plan.spec import RunSpec
 from etlrun.sources.on_disk import examples
+from etlrun.stages.backbone import Backbone
 from etlrun.stages.cache import Cache, kept_bytes
-from etlrun.stages.model import Backbone
 from etlrun.stages.trainer import Trainer
 from etlrun.system.machine import megabytes
 

@@ -23,8 +23,8 @@ from etlrun.run.backend import accelerators
 from etlrun.run.objective import objective
 from etlrun.run.optimizer import optimizer
 from etlrun.stages.applications import scaled_for_imagenet, undropped
+from etlrun.stages.backbone import Backbone as BackboneStage
 from etlrun.stages.flow import Flow
-from etlrun.stages.model import Backbone as BackboneStage
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError, headline

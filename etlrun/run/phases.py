@@ -13,7 +13,6 @@ from etlrun.record.summary import TrainedPhase
 from etlrun.run.optimizer import finish
 from etlrun.run.whole import compile_phase
 from etlrun.stages.applications import unfreeze
-from etlrun.stages.model import ImageModel
 from etlrun.stages.phases import PlannedPhase
 from etlrun.stages.trainer import Trainer
 
@@ -29,7 +28,7 @@ def begin(whole: keras.Model, work: Work, phase: PlannedPhase, trainer: Trainer)
     """Begin a phase, or go on with it: compile the model anew, unless it comes from a checkpoint of the phase."""
     if phase.number > 1 and len(work.record.summary.epochs) == phase.done:
         finish(whole)
-        if phase.unfreeze is not None and isinstance(work.plan.spec.model, ImageModel):
+        if phase.unfreeze is not None:
             unfreeze(whole.layers[-2], work.plan.spec.model.last_layers(phase.unfreeze))
         compile_phase(whole, work.plan, work.train.context.source, trainer.in_phase(phase))
         for watch in work.watches.values():

@@ -26,7 +26,7 @@ def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, traine
     if previous is not None and previous.checkpoint is not None:
         return _resumed(previous.checkpoint, plan, source)
     stage = plan.spec.model
-    if previous is not None and isinstance(stage, ImageModel) and not reads_features(plan):  # of its own weights
+    if previous is not None and not reads_features(plan):  # of its own weights
         stage = stage.restored
     _fits(plan, source, trainer)
     model = _built(stage, plan, source)
@@ -67,7 +67,7 @@ def _resumed(checkpoint: Path, plan: Plan, source: Source) -> keras.Model:
     A file has no seeds: they are those of a new model, and each step has drawn from each of them once.
     """
     stage = plan.spec.model
-    if not (isinstance(stage, ImageModel) and stage.has_dropout and stage.trainable):
+    if not (stage.has_dropout and stage.trainable):
         return _loaded(checkpoint)
     seeds = _seeds(_built(stage.restored, plan, source))
     model = _loaded(checkpoint)

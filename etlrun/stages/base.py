@@ -13,6 +13,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from etlrun.stages.call import Call
 from etlrun.stages.flow import Flow
+from etlrun.stages.rescaling import Rescaling
 
 
 class Kind(StrEnum):
@@ -143,6 +144,7 @@ class Stage:
         only_reorders: Whether it changes only the order of examples.
         leaves_out: Whether it drops examples that can't be read.
         maps_each: Whether it makes one example of each, in the same order.
+        does_steps: Whether it does the work of steps, for several examples in one call.
         nodes: Its nodes in tf.data's graph model, from the end of the graph to its source.
         nodes_of_reading: The same in a pass that reads a disk cache, if they differ there.
         tuned: The parameter that AUTOTUNE sets if its value is `autotune`.
@@ -158,6 +160,7 @@ class Stage:
     only_reorders: ClassVar[bool] = False
     leaves_out: ClassVar[bool] = False
     maps_each: ClassVar[bool] = False
+    does_steps: ClassVar[bool] = False
     nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(),)
     nodes_of_reading: ClassVar[tuple[Nodes, ...] | None] = None
     tuned: ClassVar[Tuned | None] = None
@@ -179,6 +182,16 @@ class Stage:
     def inner(self) -> tuple[Any, ...]:
         """Steps that it applies to each example, one after the other."""
         return ()
+
+    @property
+    def of_batches(self) -> Self | None:
+        """The same stage for the batches of the model, which saves it batches of its own; None for any other stage."""
+        return None
+
+    @property
+    def rescaling(self) -> Rescaling | None:
+        """Scaling of pixels that is all it does, which a layer of Keras does as well; None for any other stage."""
+        return None
 
     @property
     def holds(self) -> int:

@@ -11,6 +11,7 @@ from pydantic import Field
 from etlrun.stages.augment import Fraction, Probability, drawn, require_colours, rounded
 from etlrun.stages.base import DATA, Expected, Factor
 from etlrun.stages.flow import Feature
+from etlrun.stages.rescaling import Rescaling
 from etlrun.stages.step import Step
 
 if TYPE_CHECKING:
@@ -203,6 +204,11 @@ class Normalize(Step):
         low, high = ([(end - m) / s for m, s in zip(self.mean, self.std, strict=True)] for end in (0.0, 1.0))
         return incoming.replace(dtype="float32", low=min(low), high=max(high), is_normalized=True)
 
+    @property
+    def rescaling(self) -> Rescaling:
+        offset = [-mean / of for mean, of in zip(self.mean, self.std, strict=True)]
+        return Rescaling(scale=[1 / 255 / of for of in self.std], offset=offset)
+
     @staticmethod
     def op(image: tf.Tensor, *, mean: tuple[float, float, float], std: tuple[float, float, float]) -> tf.Tensor:
         """[0, 255] (height, width, 3) -> float32, same shape."""
@@ -218,6 +224,10 @@ class ZeroCenterBgr(Step):
     def gives(self, incoming: Feature) -> Feature:
         require_colours(incoming)
         return incoming.replace(dtype="float32", low=-123.68, high=255 - 103.939)
+
+    @property
+    def rescaling(self) -> Rescaling:
+        return Rescaling(scale=[1.0, 1.0, 1.0], offset=[-103.939, -116.779, -123.68], reverses=True)
 
     @staticmethod
     def op(image: tf.Tensor) -> tf.Tensor:

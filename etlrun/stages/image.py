@@ -51,6 +51,10 @@ class Decode(Step):
         return self.library == "turbo"
 
     @property
+    def scales_down(self) -> bool:
+        return self.scaled
+
+    @property
     def changes_data(self) -> bool:  # type: ignore[override]
         """Not with TensorFlow, because TFDS decodes to the same pixels."""
         return self.uses_turbo

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field
 
 from etlrun.stages.applications import APPLICATIONS, Application
-from etlrun.stages.base import BATCHES, SPEED, TRAINING, Expected, Flag, Nodes, OptionalPath, Stage
+from etlrun.stages.base import SPEED, TRAINING, Expected, Flag, OptionalPath, Stage
 from etlrun.stages.flow import SERIALISED, Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.phases import Unfrozen
@@ -60,6 +60,30 @@ class Model(Stage):
         """Features per example that its base outputs; None if it has no base."""
         return None
 
+    @property
+    def title(self) -> str:
+        """Its name in texts."""
+        return type(self).__name__
+
+    @property
+    def layers(self) -> int:
+        """Layers of the base, as Keras counts them: with its input and its pooling; 0 if it has no base."""
+        return 0
+
+    def last_layers(self, unfreeze: Unfrozen) -> int:
+        """Return the number of last layers of the base that a phase trains."""
+        return 0
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether Keras's network drops at random in training."""
+        return False
+
+    @property
+    def restored(self) -> Self:
+        """The same network without loading weights, for a state that has all of them."""
+        return self
+
     def flow(self, incoming: Flow) -> Flow:
         require_one_size(incoming)
         return incoming
@@ -96,8 +120,11 @@ class ImageModel(Model):
         raise NotImplementedError
 
     @property
+    def title(self) -> str:
+        return self.application
+
+    @property
     def has_dropout(self) -> bool:
-        """Whether Keras's network drops at random in training."""
         return APPLICATIONS[self.application].has_dropout
 
     @property
@@ -112,18 +139,15 @@ class ImageModel(Model):
 
     @property
     def layers(self) -> int:
-        """Layers of the base, as Keras counts them: with its input and its pooling."""
         return APPLICATIONS[self.application].layers
 
     def last_layers(self, unfreeze: Unfrozen) -> int:
-        """Return the number of last layers of the base that a phase trains."""
         if isinstance(unfreeze, int):
             return unfreeze
         return self.layers if unfreeze == "all" else APPLICATIONS[self.application].last_block
 
     @property
     def restored(self) -> Self:
-        """The same network without loading weights, for a state that has all of them."""
         return dataclasses.replace(self, weights=None)  # type: ignore[type-var] # each image model is a dataclass
 
     def require_preprocessed(self, image: Feature) -> None:
@@ -250,28 +274,6 @@ class KerasApplication(ImageModel):
         is_free = self.weights != "imagenet" and wanted.mode != "none"
         if not wanted.fits(image) and not (is_free and (_is_scaled(image) or image.is_normalized)):
             raise UnfitError(expected=f"{wanted.expected} for {self.name}", remedy=wanted.remedy)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Backbone(Stage):
-    """The frozen base of a model, applied to each example; a plan puts it before a cache of features.
-
-    Attributes:
-        features: Features per example.
-    """
-
-    path: ClassVar[str] = "model.backbone"
-    pictures_at_once: ClassVar[int] = 64
-    nodes: ClassVar[tuple[Nodes, ...]] = (
-        Nodes(("Unbatch",), is_single=True),
-        Nodes(examples=pictures_at_once),
-        Nodes(BATCHES, examples=pictures_at_once),
-    )
-
-    features: int
-
-    def flow(self, incoming: Flow) -> Flow:
-        return incoming.with_feature(incoming.inputs[0], Feature(dtype="float32", shape=(self.features,)))
 
 
 @dataclass(frozen=True, kw_only=True)

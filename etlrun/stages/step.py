@@ -21,6 +21,7 @@ from etlrun.stages.base import (
     Tuned,
 )
 from etlrun.stages.flow import Feature, Flow
+from etlrun.stages.rescaling import Rescaling
 
 
 class Step(Stage):
@@ -57,9 +58,18 @@ class Step(Stage):
         return False
 
     @property
+    def scales_down(self) -> bool:
+        """Whether it decodes images at a part of their size, which the `resize` behind it decides."""
+        return False
+
+    @property
     def factors(self) -> tuple[float, float] | None:
         """Scale and offset of a step that a model can apply instead; None for any other step."""
         return None
+
+    @property
+    def rescaling(self) -> Rescaling | None:
+        return None if self.factors is None else Rescaling(scale=self.factors[0], offset=self.factors[1])
 
     def gives(self, incoming: Feature) -> Feature:
         """Return its output for a feature; raise `UnfitError` if it doesn't accept that."""

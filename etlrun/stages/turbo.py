@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from etlrun.stages.base import BATCHES, DATA, ORDER, SPEED, Flag, Nodes, Parallelism, Size, Stage, Tuned
 from etlrun.stages.flow import Flow
@@ -42,6 +42,7 @@ class Turbo(Stage):
     block: ClassVar[str] = "transform"
     told_as: ClassVar[str] = Decode.path
     maps_each: ClassVar[bool] = True
+    does_steps: ClassVar[bool] = True
     tuned: ClassVar[Tuned | None] = Map.tuned
     takes_pixels: ClassVar[bool] = False
     """Whether it also takes decoded images."""
@@ -59,6 +60,10 @@ class Turbo(Stage):
         if not self.at_once:
             return (maps,)
         return Nodes(("Unbatch",), is_single=True), maps, Nodes(BATCHES, examples=self.at_once)
+
+    @property
+    def of_batches(self) -> Self | None:
+        return replace(self, at_once=0) if self.at_once > 1 else None
 
     def flow(self, incoming: Flow) -> Flow:
         image = incoming.feature(Decode.feature)
@@ -147,6 +152,6 @@ def turbo_of(steps: Sequence[Step], whole: Map, *, singly: bool) -> Turbo:
         deterministic=whole.deterministic,
         center_crop=any(isinstance(step, CenterCrop) for step in steps),
         size=sizes[0] if sizes else None,
-        scaled=bool(sizes) and any(isinstance(step, Decode) and step.scaled for step in steps),
+        scaled=bool(sizes) and any(step.scales_down for step in steps),
         at_once=_CHUNK if steps[0].uses_turbo and sizes and not singly else 1,
     )

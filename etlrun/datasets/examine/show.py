@@ -13,11 +13,10 @@ from etlrun.datasets.examine.points import Point, in_order, points
 from etlrun.datasets.examine.sheet import Column, Row, Sheet, View, as_text
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import staged
-from etlrun.plan.plan import Plan, PlannedStage, reads_features, stage_of
+from etlrun.plan.plan import Plan, reads_features, stage_of
 from etlrun.sources.base import Source
 from etlrun.sources.corrupt import raise_cause
 from etlrun.sources.open import open_source
-from etlrun.stages.extract import Extract
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.system.errors import WorldError, headline
 
@@ -56,7 +55,7 @@ def collect(plan: Plan, pipeline: str, wanted: Wanted) -> Sheet:
     context = Context(source=source, split=split, seed=plan.spec.trainer.seed)
     stages = plan.pipelines[pipeline]
     with explained(context, stages[0].stage.path):
-        places, records = _records(stages, context, wanted, plan.spec.load.batch_size)
+        places, records = _records(plan, pipeline, context, wanted)
     if not places:
         raise WorldError(
             where=plan.spec.dataset.key_of(pipeline),
@@ -83,12 +82,11 @@ def collect(plan: Plan, pipeline: str, wanted: Wanted) -> Sheet:
 
 
 def _records(
-    stages: Sequence[PlannedStage], context: Context, wanted: Wanted, batch_size: int
+    plan: Plan, pipeline: str, context: Context, wanted: Wanted
 ) -> tuple[list[tuple[int, int]], tf.data.Dataset]:
     """Return the batch and the place in it of each example to show, and their records as they are read."""
-    extract: Any = stages[0].stage
-    assert isinstance(extract, Extract)  # noqa: S101 - for mypy
-    dataset = staged(None, in_order(extract.for_evaluation()), context)
+    stages, batch_size = plan.pipelines[pipeline], plan.spec.load.batch_size
+    dataset = staged(None, in_order(plan.spec.extract.for_evaluation()), context)
     spec = dataset.element_spec
     skip = stage_of(stages, SkipCorrupt)
     if skip is not None:

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from etlrun.run.trained.load import Trained
 from etlrun.run.trained.steps import split
 from etlrun.stages.trainer import Trainer
-from etlrun.stages.turbo import Turbo
 from etlrun.system.errors import Fault, did_you_mean
 
 if TYPE_CHECKING:
@@ -227,11 +226,11 @@ def unfit(run: Trained, name: str) -> Iterator[Fault]:
         found, remedy = f"a model of {names}, which is no encoded image", f"choose a format that takes arrays: {arrays}"
         yield Fault(where=str(run.folder), found=found, expected="a model of a single image", remedy=remedy)
     for step in split(planned, takes_files=of.takes_files).inside:
-        if isinstance(step.stage, Turbo):
+        if step.stage.does_steps:
             found = f"libjpeg-turbo and OpenCV, which {name} can't hold"
             remedy = f"train with tensorflow, or choose a format that takes arrays: {arrays}"
             expected = "steps of TensorFlow"
-            yield Fault(where=f"{Turbo.told_as}.library", found=found, expected=expected, remedy=remedy)
+            yield Fault(where=f"{step.stage.told_as}.library", found=found, expected=expected, remedy=remedy)
 
 
 def begin(name: str) -> None:

@@ -18,11 +18,10 @@ from etlrun.run.trained.load import Trained
 from etlrun.run.trained.model import predictor
 from etlrun.run.trained.predict import SKIP_WITH, of_files
 from etlrun.run.trained.steps import Split
-from etlrun.stages.colour import Normalize, ZeroCenterBgr
+from etlrun.stages.rescaling import Rescaling
 
 _SIZES = ((48, 64), (97, 31), (33, 33), (224, 160))
 """Heights and widths of drawn image files."""
-_BGR_MEANS = (103.939, 116.779, 123.68)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +59,8 @@ class Serving:
         inputs = keras.Input(given.shape, dtype=given.dtype, name=self.steps.name)
         pixels = inputs
         for step in self.steps.inside:
-            pixels = _as_layer(step.stage, pixels)
+            assert step.stage.rescaling is not None  # noqa: S101 - for mypy
+            pixels = _as_layer(step.stage.rescaling, pixels)
         return keras.Model(inputs, self.model(pixels), name=self.model.name)
 
     def written(self, path: Path, form: str, **options: Any) -> None:
@@ -85,16 +85,10 @@ class Serving:
         return arrays, predictor(self.model, spec)(tf.stack([self._stepped(of) for of in tf.constant(arrays)]))
 
 
-def _as_layer(stage: Any, pixels: Any) -> Any:
-    """Return pixels after layers that scale them as `stage` does."""
-    if isinstance(stage, Normalize):
-        scale = [1 / 255 / of for of in stage.std]
-        offset = [-mean / of for mean, of in zip(stage.mean, stage.std, strict=True)]
-    elif isinstance(stage, ZeroCenterBgr):
-        pixels, scale, offset = keras.ops.flip(pixels, axis=-1), [1.0, 1.0, 1.0], [-mean for mean in _BGR_MEANS]
-    else:
-        scale, offset = stage.factors
-    return keras.layers.Rescaling(scale, offset, dtype="float32")(pixels)
+def _as_layer(rescaling: Rescaling, pixels: Any) -> Any:
+    """Return pixels after layers that scale them."""
+    pixels = keras.ops.flip(pixels, axis=-1) if rescaling.reverses else pixels
+    return keras.layers.Rescaling(rescaling.scale, rescaling.offset, dtype="float32")(pixels)
 
 
 def _drawn_arrays(steps: Split) -> npt.NDArray[Any]:

@@ -9,14 +9,10 @@ from typing import Any
 
 from etlrun.plan.plan import Plan, PlannedStage
 from etlrun.plan.planner import plan
-from etlrun.stages.base import Stage
 from etlrun.stages.cache import NoCache
-from etlrun.stages.colour import Normalize, ZeroCenterBgr
 from etlrun.stages.extract import Sequential
 from etlrun.stages.flow import Feature
 from etlrun.stages.image import Decode
-from etlrun.stages.step import Map, Step
-from etlrun.stages.turbo import Turbo
 
 
 def of_validation(planned: Plan) -> list[PlannedStage]:
@@ -61,7 +57,7 @@ def split(planned: Plan, *, takes_files: bool) -> Split:
     """Return the steps of a plan for an export: all are inside if it takes files, else those that scale at the end."""
     (name,), steps = planned.spec.dataset.examples.inputs, list(_each(planned))
     inside = len(steps) if takes_files else 0
-    while inside < len(steps) and scales(steps[-1 - inside].stage):
+    while inside < len(steps) and steps[-1 - inside].stage.rescaling is not None:
         inside += 1
     place = len(steps) - inside
     before = steps[place - 1].gives if place else planned.spec.dataset.examples
@@ -71,12 +67,4 @@ def split(planned: Plan, *, takes_files: bool) -> Split:
 def _each(planned: Plan) -> Iterator[PlannedStage]:
     """Yield the steps that work on the input of a pass, with their outputs."""
     for of in of_validation(planned):
-        if isinstance(of.stage, Turbo):
-            yield of
-        elif isinstance(of.stage, Map):
-            yield from (step for step in of.steps if not step.stage.parses)
-
-
-def scales(stage: Stage) -> bool:
-    """Return whether a stage only scales pixels, which layers of Keras do as well."""
-    return isinstance(stage, Normalize | ZeroCenterBgr) or (isinstance(stage, Step) and stage.factors is not None)
+        yield from [of] if of.stage.does_steps else (step for step in of.steps if not step.stage.parses)
