@@ -2,8 +2,8 @@
 
     python -m benchmarks.tune_photos --data-dir DIR [--budget 120] [--output benchmarks/results/tune_photos.md]
 
-All start from `experiment=naive` with an emulated accelerator of 5 ms a step. Optuna (its default sampler, TPE) searches the
-same space by the same windows, for as many seconds as the search took. Then all run in turns, seven rounds.
+All start from `experiment=naive` with an emulated accelerator of 5 ms a step. Optuna (its default sampler, TPE) searches
+the same space by the same windows, for as many seconds as the search took. Then all run in turns, seven rounds.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ def by_optuna(search: Search, budget_s: float) -> Candidate:
     began_s = windows.spent_s
     while windows.spent_s - began_s < budget_s:
         trial = study.ask()
-        cache = trial.suggest_categorical("cache", [*range(len(space.caches))])
-        changes: dict[str, Any] = dict(space.caches[cache])
+        changes: dict[str, Any] = dict(space.caches[trial.suggest_int("cache", 0, len(space.caches) - 1)])
         for key, values in space.options.items():
             chosen = trial.suggest_categorical(key, ["as it is", *map(str, values)])
             if chosen != "as it is":
