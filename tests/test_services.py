@@ -13,6 +13,8 @@ import pytest
 from etlrun.record.record import Record
 from etlrun.run import run
 from etlrun.run.loggers import apart
+from etlrun.run.loggers.servers import MlflowWriter
+from etlrun.run.loggers.writer import Opening
 from tests.runs import config_of, emulated, run_here, start, summary_of
 
 mlflow = pytest.importorskip("mlflow", reason="etlrun[mlflow] is not installed")
@@ -54,6 +56,24 @@ def runs_of(store: str) -> list[Any]:
 
 def history_of(store: str, run_id: str, metric: str) -> list[tuple[int, float]]:
     return [(of.step, of.value) for of in mlflow.MlflowClient(store).get_metric_history(run_id, metric)]
+
+
+def test_the_metric_of_a_class_has_a_name_that_mlflow_takes(store: str, tmp_path: Path) -> None:
+    writer, options = MlflowWriter(), {"tracking_uri": store, "experiment_name": "etlrun"}
+    opening = Opening(
+        logger="mlflow",
+        options=options,
+        folder=str(tmp_path),
+        name="a",
+        group=None,
+        parameters={},
+        texts={},
+        began_s=0.0,
+    )
+    run_id = writer.open(opening)
+    writer.epoch(1, 1.0, {"recall_of_a+b (ü)": 0.5, "val_loss": 0.25})
+    assert history_of(store, run_id, "recall_of_a_b _ü_") == [(1, 0.5)]
+    assert history_of(store, run_id, "val_loss") == [(1, 0.25)]
 
 
 def test_a_killed_run_is_killed_in_mlflow_and_continued_by_the_run_that_resumes_it(

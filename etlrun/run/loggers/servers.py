@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,8 @@ _MOST_PARAMETERS = 100
 """Parameters in one of MLflow's requests."""
 _MOST_CHARACTERS = 5000
 """Characters of one of MLflow's tags or parameters."""
+_NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
+"""Characters that names of MLflow's metrics may not have: those of a class may."""
 _INIT_S = 20
 """Longest wait for an answer of Weights & Biases at the start."""
 
@@ -51,7 +54,8 @@ class MlflowWriter:
         from mlflow.entities import Metric
 
         self._last = number
-        metrics = [Metric(name, value, round(1000 * at_s), number) for name, value in figures.items()]
+        at_ms, named = round(1000 * at_s), {_NOT_IN_NAMES.sub("_", name): value for name, value in figures.items()}
+        metrics = [Metric(name, value, at_ms, number) for name, value in named.items()]
         self._client.log_batch(self._run, metrics=metrics)
 
     def end(self, status: str, texts: Mapping[str, str], figures: Mapping[str, float]) -> None:

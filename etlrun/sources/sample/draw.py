@@ -31,7 +31,7 @@ def picture(number: int) -> Pixels:
         radius = int(random(*_RADII, 1)[0])
         y, x = (int(random(radius, side - radius, 1)[0]) for side in (height, width))
         window = canvas[y - radius : y + radius + 1, x - radius : x + radius + 1]
-        window[_shape(CLASSES[number % 2], radius)] += colour
+        window += _shape(CLASSES[number % 2], radius) * colour
     pixels: Pixels = np.clip(canvas, 0, 255).astype(np.uint8)
     return pixels
 
@@ -51,8 +51,8 @@ def _random(seed: int) -> Callable[[int, int, int], npt.NDArray[np.int16]]:
 
 @functools.cache
 def _shape(kind: str, radius: int) -> npt.NDArray[np.bool_]:
-    """Return the pixels of a disc or a cross in a square with sides of 2 * radius + 1 pixels."""
-    y, x = np.ogrid[-radius : radius + 1, -radius : radius + 1]
+    """Return the pixels (side, side, 1) of a disc or a cross in a square with sides of 2 * radius + 1 pixels."""
+    y, x, _ = np.ogrid[-radius : radius + 1, -radius : radius + 1, :1]
     disc: npt.NDArray[np.bool_] = y * y + x * x <= radius * radius
     arm = radius // 8
     cross: npt.NDArray[np.bool_] = (np.abs(y) <= arm) | (np.abs(x) <= arm)
