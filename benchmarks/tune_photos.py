@@ -2,7 +2,7 @@
 
     python -m benchmarks.tune_photos --data-dir DIR [--budget 120] [--output benchmarks/results/tune_photos.md]
 
-All start from `experiment=naive` with an emulated accelerator of 5 ms a step. Optuna (its default sampler, TPE) searches
+All start from `experiment=naive` with an emulated accelerator of 5 ms a step. Optuna (by its default, TPE) searches
 the same space by the same windows, for as many seconds as the search took. Then all run in turns, seven rounds.
 """
 
@@ -32,7 +32,7 @@ BY_HAND = {"cache.name": "memory", "transform.num_parallel_calls": "autotune", "
 
 def by_optuna(search: Search, budget_s: float) -> Candidate:
     """The best of Optuna's trials, within a budget."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.disable_default_handler()
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
     windows, space = search.windows, search.space
     best: tuple[float, Candidate] = (float("inf"), space.baseline)

@@ -79,7 +79,7 @@ class Scene:
         return first + (self.epochs - 1) * (statistics.median(later) if later else first)
 
     def _whole_s(self, epoch: Epoch) -> float:
-        """Return the seconds of a pass over the whole split: the wait for its first batch grows with the buffer alone."""
+        """Return the seconds of a pass over the whole split: the wait for its first batch grows with the buffer."""
         filled = min(self.buffer, self.examples) / max(min(self.buffer, epoch.examples), 1)
         filling_s = min(epoch.fill_wait_s + max(0.0, epoch.startup_s - self._steps_s(epoch)), epoch.wall_s)
         return filling_s * filled + (epoch.wall_s - filling_s) * self.examples / max(epoch.examples, 1)
