@@ -4,6 +4,7 @@ import pytest
 
 from etlrun.config import grid
 from etlrun.config.request import Request
+from etlrun.record.summary import Epoch, Summary
 from etlrun.stages import STAGES
 from etlrun.tune.predict import Costs, Predictor
 from etlrun.tune.space import Candidate, Space, autotuned, words
@@ -89,7 +90,7 @@ def test_what_autotune_sets_is_left_to_it() -> None:
     )
 
 
-SCENE = Scene(split="train", examples=1000, passes=2, epochs=4, batch_size=10, step_ms=5.0, step_cores=0.0)
+SCENE = Scene(split="train", examples=1000, passes=2, epochs=4, batch_size=10, buffer=10, step_ms=5.0, step_cores=0.0)
 COSTS = Costs(read_ms=0.4, map_ms=2.0, rest_ms=0.1, fastest_ms=0.9, cached_ms=0.05, cached_bytes=1e6, source_bytes=1e5)
 
 
@@ -130,3 +131,14 @@ def test_a_cache_that_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     disk = space.candidate({"cache.name": "disk"})
     assert isinstance(disk, Candidate)
     assert predictor.unfit(disk.changes, disk.plan, 10**9) == ""
+
+
+def test_the_time_of_a_window_is_scaled_to_the_whole_run() -> None:
+    scene = Scene(**{**vars(SCENE), "buffer": 400})
+    first = Epoch(wall_s=3.0, fill_wait_s=1.0, startup_s=0.005, startup_examples=10, examples=200, steps=20)
+    later = Epoch(wall_s=1.0, fill_wait_s=0.2, examples=200, steps=20)
+    window = Summary(status="completed", overrides=[], epochs=[first, later])
+    # The buffer holds 400 examples of 1,000, and 200 of 200; all other time grows with the examples.
+    assert scene.seconds(window) == pytest.approx((1.0 * 2 + 2.0 * 5) + 3 * (0.2 * 2 + 0.8 * 5))
+    assert scene.seconds(window.model_copy(update={"status": "failed"})) is None
+    assert scene.ideal_s == pytest.approx(4 * 100 * 0.005)

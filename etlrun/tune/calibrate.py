@@ -28,6 +28,8 @@ _WINDOWS = 150
 _SHORTEST_S, _LONGEST_S = 0.4, 3.0
 """Duration of a pass in a window."""
 _MOST_PASSES = 4
+_WHOLE = 2
+"""A training split of up to this many windows is read as a whole."""
 _PROBE_S = 1.2
 """Duration of a window that measures costs."""
 _PARTS = 32
@@ -53,6 +55,7 @@ def scene_of(job: Job, tune: Tune, windows: Windows) -> Scene:
         passes=1,
         epochs=1,
         batch_size=load.batch_size,
+        buffer=max(load.shuffle_buffer if load.shuffles else 0, load.batch_size),
         step_ms=0.0,
         step_cores=0.0,
     )
@@ -61,6 +64,7 @@ def scene_of(job: Job, tune: Tune, windows: Windows) -> Scene:
     step_ms, step_cores = _step(job, windows, number)
     period_s = max(pace_ms(look) / 1000, step_ms / 1000 / load.batch_size)
     wanted = max(round(length_s / period_s), FEWEST_BATCHES * load.batch_size)
+    wanted = number if number <= _WHOLE * wanted else wanted
     epochs = _passes(plan, number)
     return dataclasses.replace(
         scene,

@@ -40,6 +40,7 @@ class Scene:
         passes: Passes of a window.
         epochs: Passes of the run that is tuned.
         batch_size: Examples per batch.
+        buffer: Examples that the first batch of a pass may wait for: those of the shuffle buffer, or a batch.
         step_ms: Milliseconds of a training step on a batch that is ready.
         step_cores: Cores that it keeps busy; 0 on an accelerator.
     """
@@ -49,6 +50,7 @@ class Scene:
     passes: int
     epochs: int
     batch_size: int
+    buffer: int
     step_ms: float
     step_cores: float
 
@@ -77,11 +79,15 @@ class Scene:
         return first + (self.epochs - 1) * (statistics.median(later) if later else first)
 
     def _whole_s(self, epoch: Epoch) -> float:
-        """Return the seconds of a pass over the whole split: the wait for its first batch does not grow with it."""
-        shapes = 1 + (epoch.startup_examples % self.batch_size > 0) if epoch.startup_examples else 0
-        wall_s = epoch.wall_s - max(0.0, epoch.startup_s - shapes * self.step_ms / 1000)
-        filling_s = min(epoch.fill_wait_s, wall_s)
-        return filling_s + (wall_s - filling_s) * self.examples / max(epoch.examples, 1)
+        """Return the seconds of a pass over the whole split: the wait for its first batch grows with the buffer."""
+        filled = min(self.buffer, self.examples) / max(min(self.buffer, epoch.examples), 1)
+        filling_s = min(epoch.fill_wait_s + max(0.0, epoch.startup_s - self._steps_s(epoch)), epoch.wall_s)
+        return filling_s * filled + (epoch.wall_s - filling_s) * self.examples / max(epoch.examples, 1)
+
+    def _steps_s(self, epoch: Epoch) -> float:
+        """Return the seconds of the steps that count as start-up: the first one, and a last one of another size."""
+        shapes = -(-epoch.startup_examples // self.batch_size)
+        return shapes * self.step_ms / 1000
 
 
 class Windows:
