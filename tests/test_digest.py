@@ -41,6 +41,8 @@ SPEEDS: dict[str, tuple[str, ...]] = {
     "trainer.checkpoint_keep": ("trainer.checkpoint_keep=2",),
     "trainer.checkpoint_best": (),
     "trainer.resume": (),
+    "trainer.step_ms": (),
+    "trainer.step_cores": (),
     "profile.windows": ("profile=trace", "profile.windows=[[1,2]]"),
     "logger.tracking_uri": (),
     "logger.experiment_name": (),
@@ -60,6 +62,7 @@ UNTRIED = {
         ("logger.tracking_uri", "logger.experiment_name", "logger.project", "logger.entity", "logger.mode"),
         "where a process of its own sends figures; test_services has such runs",
     ),
+    **dict.fromkeys(("trainer.step_ms", "trainer.step_cores"), "test_a_batch_that_is_held_is_the_same"),
     "measure.digest": "without it there is no digest",
 }
 
