@@ -2,9 +2,10 @@
 
     python -m benchmarks.size [--runs 5] [--output benchmarks/results/size.md]
 
-A transform that waits 4 ms for each example, so that two cores can stand in for many, is run once with one thread and
-without a model. Its costs say how many threads keep accelerators of several step times busy, and how far one, two and
-four threads get; runs with these threads and the emulated accelerator are the check.
+A transform that waits 4 ms for each example is run once with one thread and without a model. Its costs say how many threads
+keep accelerators of several step times busy, and how far one, two and four threads get; runs with these threads and
+the emulated accelerator are the check. TensorFlow runs at most as many functions at a time as there are cores, also if
+they wait.
 """
 
 from __future__ import annotations
@@ -61,7 +62,12 @@ def main() -> None:
                     words = {"transform.num_parallel_calls": str(threads), "model.step_ms": f"{step_ms:g}"}
                     of = ran(Path(home, f"{step_ms}-{threads}-{number}"), **words)
                     found.append(of.au or 0.0)
-                cells = [f"{step_ms:g}", f"{0.9 * full:.2f}", str(threads), f"{min(1.0, threads / full):.2f}"]
+                cells = [
+                    f"{step_ms:g}",
+                    f"{0.9 * full:.2f}",
+                    str(threads),
+                    f"{min(1.0, min(threads, machine.cores()) / full):.2f}",
+                ]
                 cells += [f"{value:.2f}" for value in (statistics.median(found), min(found), max(found))]
                 lines.append(f"| {' | '.join(cells)} |")
                 print(lines[-1], flush=True)
