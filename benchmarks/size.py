@@ -2,10 +2,10 @@
 
     python -m benchmarks.size [--runs 5] [--output benchmarks/results/size.md]
 
-A transform that waits 4 ms for each example is run once with one thread and without a model. Its costs say how many threads
-keep accelerators of several step times busy, and how far one, two and four threads get; runs with these threads and
-the emulated accelerator are the check. TensorFlow runs at most as many functions at a time as there are cores, also if
-they wait.
+A transform that waits 4 ms for each example is run once with one thread and without a model. Its costs say how many
+threads keep accelerators of several step times busy, and how far one, two and four threads get; runs with these
+threads and the emulated accelerator are the check. TensorFlow runs at most as many functions at a time as there are
+cores, also if they wait.
 """
 
 from __future__ import annotations
