@@ -41,7 +41,7 @@ ELSEWHERE = {
 """Commands that are not run here, and why."""
 NO_OVERRIDES = re.compile(
     rf"{ETLRUN} (plan (?!-m)|eject|diff|check|report|freeze|prepare|schema|runs|evaluate|predict|export|cache (?!why)"
-    r"|-m sweep\.resume)"
+    r"|size|-m sweep\.resume)"
 )
 """Commands to which no override is appended: they take none, or show what an override does."""
 
@@ -109,6 +109,8 @@ WAYS = {
     "-m sweep.resume=SWEEP": Way(after=DIGESTS),
     "report SWEEP": Way(after=DIGESTS),
     "report RUN": Way(after=RUN),
+    "size RUN": Way(after=RUN),
+    "size RUN --step-ms 4": Way(after="trainer=drain cache=none"),
     "trainer.schedule.name=cosine trainer.schedule.warmup_steps=50 trainer.ema_momentum=0.99": Way(
         more=(*TRAINED, "trainer.epochs=2", "trainer.schedule.warmup_steps=4")
     ),

@@ -211,6 +211,18 @@ COMMANDS = {
     "schema": _schema,
     **{
         name: _module(name)
-        for name in ("watch", "cache", "diff", "check", "tune", "prepare", "runs", "evaluate", "predict", "export")
+        for name in (
+            "watch",
+            "cache",
+            "diff",
+            "check",
+            "tune",
+            "size",
+            "prepare",
+            "runs",
+            "evaluate",
+            "predict",
+            "export",
+        )
     },
 }

@@ -15,7 +15,7 @@ from etlrun.tune.report import over_autotune, sentence
 from etlrun.tune.search import FOUND, Found
 from etlrun.tune.space import Candidate
 
-_MOST_LETTERS = 60
+_MOST_LETTERS = 90
 
 
 def html(found: Found, overrides: list[str]) -> str:
@@ -52,7 +52,7 @@ def _race(ran: list[Candidate], found: Found) -> Markup:
     """Return the times of all windows, a row for each config, with what was predicted."""
     shown = [candidate for candidate in ran if candidate.times_s]
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(10, 0.8 + 0.36 * len(shown)), layout="constrained")
+        figure = Figure(figsize=(13, 0.9 + 0.36 * len(shown)), dpi=72, layout="constrained")
         axes = figure.subplots()
         for place, candidate in enumerate(reversed(shown)):
             if candidate.predicted_s is not None:

@@ -1,0 +1,114 @@
+"""What an accelerator needs, by the costs of real runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun.cli import size
+from etlrun.system.errors import WorldError
+from tests.runs import emulated, run_here, small
+
+
+@pytest.fixture(scope="module")
+def drained(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run without a model and without a cache, long enough to be measured."""
+    folder = tmp_path_factory.mktemp("drained")
+    words = small(tiny, "trainer=drain", "cache=none", "trainer.epochs=2")
+    words = [word for word in words if not word.startswith("model.")]
+    split = f"dataset.split={'+'.join(12 * ['train'])}"
+    assert run_here(folder, [*words, "dataset.eval_split=null", split])[0] == 0
+    return folder
+
+
+def sized(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    size.main([*arguments, "--format", "json"])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def costs_of(folder: Path) -> list[dict[str, float]]:
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    return [{row["stage"]: row["cost_ms"] for row in event["stages"]} for event in events if event["event"] == "stages"]
+
+
+def test_threads_are_the_rate_times_the_costs(drained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = sized(capsys, str(drained), "--step-ms", "4", "--au", "0.5")
+    assert found["examples_per_s"] == pytest.approx(8 / 0.004 * 0.5)
+    (need,) = found["needs"]
+    assert need["passes"] == "each pass"
+    totals = sorted(sum(costs.values()) for costs in costs_of(drained))
+    assert need["busy"]["low"] == pytest.approx(totals[0] * (1 if totals[1:] else 1 / 1.25))
+    assert need["busy"]["high"] == pytest.approx(totals[-1] * (1 if totals[1:] else 1.25))
+    assert sum(need["threads"].values()) == pytest.approx(need["busy"]["likely"], rel=0.3)
+    summary = json.loads((drained / "summary.json").read_text())
+    assert need["cores"] == pytest.approx(1000 * summary["resources"]["cpu_s"] / summary["examples"])
+    encoded = summary["dataset"]["bytes"] / summary["dataset"]["examples"]["train"]
+    assert need["storage_bytes_per_s"] == pytest.approx(1000 * encoded)
+    assert need["workers"] == max(1, -(-1000 // int(summary["pipeline_examples_per_s"])))
+    assert (found["cache_bytes"], found["cache_at"]) == (None, "")
+
+
+def test_twice_the_demand_needs_twice_the_threads(drained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = (sized(capsys, str(drained), "--step-ms", step)["needs"][0] for step in ("8", "4"))
+    assert two["busy"]["likely"] == pytest.approx(2 * one["busy"]["likely"])
+    assert two["storage_bytes_per_s"] == pytest.approx(2 * one["storage_bytes_per_s"])
+
+
+def test_passes_that_read_a_cache_are_sized_apart(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = emulated(tiny, "cache=memory", "trainer.epochs=3", "model.step_ms=12", "dataset.eval_split=null")
+    assert run_here(tmp_path, words)[0] == 0
+    capsys.readouterr()
+    found = sized(capsys, str(tmp_path))
+    assert found["step_ms"] >= 12  # that of the run
+    assert [need["passes"] for need in found["needs"]] == ["the first pass", "later passes"]
+    first, later = found["needs"]
+    assert first["storage_bytes_per_s"] > 0
+    assert later["storage_bytes_per_s"] == 0
+    assert later["busy"]["likely"] < first["busy"]["likely"]
+    assert first["cores"] is None
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert found["cache_bytes"] == summary["cache"]["pipelines"]["train"]["held_bytes"]
+    assert found["cache_at"] == "memory, transformed"
+    size.main([str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("demand    ")
+    assert [line for line in lines if not line.startswith(" ")][1:3] == ["the first pass", "later passes"]
+    assert lines[-1].endswith(" MB: memory, transformed")
+
+
+def test_a_run_without_a_step_needs_one(drained: Path) -> None:
+    with pytest.raises(WorldError) as caught:
+        size.main([str(drained)])
+    assert str(caught.value.faults[0]) == (
+        f"{drained}: found a run without a training step; expected the time of a step\n"
+        "    -> pass --step-ms, the milliseconds of a training step of your accelerator"
+    )
+
+
+def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
+    with pytest.raises(WorldError) as caught:
+        size.main([str(tmp_path)])
+    assert str(caught.value.faults[0]) == (
+        f"{tmp_path}: found no run; expected the folder of a run\n    -> pass the folder that a run prints at its end"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--step-ms", "0"), "argument --step-ms: found 0; expected a positive number"),
+        (("--step-ms", "inf"), "argument --step-ms: found inf; expected a positive number"),
+        (("--au", "1.5"), "argument --au: found 1.5; expected a number above 0, at most 1"),
+        (("--au", "much"), "argument --au: found much; expected a number above 0, at most 1"),
+    ],
+)
+def test_wrong_values_are_refused(
+    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit):
+        size.main([str(tmp_path), *arguments])
+    assert told in capsys.readouterr().err
