@@ -161,3 +161,10 @@ def test_a_cache_that_is_filled_before_the_first_batch_is_filled_as_a_whole() ->
     held = Caches(target="cache.disk", at="transformed")
     window = Summary(status="completed", overrides=[], epochs=[first, later], cache=held)
     assert scene.seconds(window) == pytest.approx(12 + 2 * 2)
+
+
+def test_a_cache_is_put_where_the_validation_has_a_point_too() -> None:
+    space = space_of("experiment=cifar10")  # pads the training images alone
+    points = {cache["cache.at"] for cache in space.caches[1:]}
+    assert points == {"resize", "source"}
+    assert isinstance(space.candidate({"cache.name": "disk"}), Candidate)
