@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_no_step_takes_no_thread() -> None:
 
 def test_a_batch_that_is_held_is_the_same(tiny: Path, tmp_path: Path) -> None:
     words = [word for word in small(tiny, "trainer=drain", "measure.digest=true") if not word.startswith("model.")]
-    found = []
+    found: list[dict[str, Any]] = []
     for step in ((), ("trainer.step_ms=5",), ("trainer.step_ms=5", "trainer.step_cores=1")):
         status, summary = run_here(tmp_path / str(len(found)), [*words, *step])
         assert status == 0

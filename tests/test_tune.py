@@ -150,7 +150,7 @@ def test_a_model_that_is_the_limit_ends_the_search_at_once(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "search"
-    long = ["model.step_ms=1000", "load.batch_size=16", "trainer.epochs=1"]
+    long = ["model.step_ms=1000", "load.batch_size=8", "trainer.epochs=1"]
     tune.main([*emulated(tiny, "cache=memory", "dataset.eval_split=null", *long), f"hydra.run.dir={folder}"])
     result = json.loads((folder / "results.json").read_text())
     assert result["end"] == "model"

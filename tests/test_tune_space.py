@@ -4,7 +4,7 @@ import pytest
 
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.record.summary import Epoch, Summary
+from etlrun.record.summary import Caches, Epoch, Summary
 from etlrun.stages import STAGES
 from etlrun.tune.predict import Costs, Predictor
 from etlrun.tune.space import Candidate, Space, autotuned, words
@@ -142,3 +142,29 @@ def test_the_time_of_a_window_is_scaled_to_the_whole_run() -> None:
     assert scene.seconds(window) == pytest.approx((1.0 * 2 + 2.0 * 5) + 3 * (0.2 * 2 + 0.8 * 5))
     assert scene.seconds(window.model_copy(update={"status": "failed"})) is None
     assert scene.ideal_s == pytest.approx(4 * 100 * 0.005)
+
+
+@pytest.mark.parametrize("read", [500, 1500])
+def test_a_window_whose_examples_fit_into_the_buffer_tells_the_pace_of_filling_it(read: int) -> None:
+    scene = Scene(**{**vars(SCENE), "examples": 10_000, "epochs": 1, "buffer": 1000})
+    fill_s, held = 0.004 * min(read, 1000), min(read, 1000)  # 4 ms an example; the step takes 1 ms
+    rest_s = 0.004 * (read - held) + 0.001 * held
+    one = Epoch(wall_s=fill_s + rest_s, fill_wait_s=fill_s, examples=read, steps=read // 10)
+    window = Summary(status="completed", overrides=[], epochs=[one])
+    assert scene.seconds(window) == pytest.approx(0.004 * 10_000 + 0.001 * 1000, rel=0.05)
+
+
+def test_a_cache_that_is_filled_before_the_first_batch_is_filled_as_a_whole() -> None:
+    scene = Scene(**{**vars(SCENE), "examples": 2000, "epochs": 3, "is_by_number": True})
+    first = Epoch(wall_s=1.2, fill_wait_s=1.0, examples=200, steps=20)
+    later = Epoch(wall_s=0.2, fill_wait_s=0.0, examples=200, steps=20)
+    held = Caches(target="cache.disk", at="transformed")
+    window = Summary(status="completed", overrides=[], epochs=[first, later], cache=held)
+    assert scene.seconds(window) == pytest.approx(12 + 2 * 2)
+
+
+def test_a_cache_is_put_where_the_validation_has_a_point_too() -> None:
+    space = space_of("experiment=cifar10")  # pads the training images alone
+    points = {cache["cache.at"] for cache in space.caches[1:]}
+    assert points == {"resize", "source"}
+    assert isinstance(space.candidate({"cache.name": "disk"}), Candidate)

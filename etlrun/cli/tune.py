@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,13 @@ class Asked:
         overrides: Overrides of the config, without those of the search.
         config: The config that it starts from.
         tune: Settings of the search.
+        files: Options that name the folder and the name of config files.
     """
 
     overrides: list[str]
     config: dict[str, Any]
     tune: Tune
+    files: list[str] = field(default_factory=list)
 
     @property
     def job(self) -> Job:
@@ -65,8 +67,11 @@ def main(arguments: list[str]) -> None:
     else:
         with composer(request):
             folder = Path(str(with_hydra(request).hydra.run.dir))
-        own = [word for word in request.overrides if not word.lstrip("+").startswith((f"{Tune.path}.", "hydra"))]
-        asked = Asked(overrides=own, config=job.config, tune=tune)
+        searching = (f"{Tune.path}.", f"{Tune.path}=", "hydra")
+        own = [word for word in request.overrides if not word.lstrip("+").startswith(searching)]
+        named = {"--config-dir": request.config_dir, "--config-name": request.config_name}
+        files = [word for option, value in named.items() if value is not None for word in (option, value)]
+        asked = Asked(overrides=own, config=job.config, tune=tune, files=files)
         _refuse_used(folder)
     with held(folder):
         _search(folder, asked, target)
@@ -87,6 +92,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that it says how to resume
     try:
         found = search.run()
+        found.files = asked.files
     except KeyboardInterrupt:
         _say(f"etlrun: interrupted; resume with: {resume}")
         raise SystemExit(INTERRUPTED) from None
@@ -107,7 +113,13 @@ def _hand_over(text: str, target: Path | None) -> None:
     if target is None:
         print(f"\n{text}", end="")
         return
-    write_atomically(target, text)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, text)
+    except OSError as error:
+        print(text, end="")
+        remedy = "the overlay is printed above; or free disk space, and resume the search with another --write"
+        raise WorldError(where="--write", found=f"{target}: {error}", expected="a new file", remedy=remedy) from error
     print(f"overlay   {target}")
 
 
@@ -120,7 +132,6 @@ def _target(path: Path) -> Path:
         expected = "a file *.yaml, such as conf/experiment/tuned.yaml"
         raise WorldError(where="--write", found=str(path), expected=expected, remedy="choose that suffix")
     refuse_unwritable(path.parent, "--write")
-    path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 
@@ -147,7 +158,8 @@ def _resumed(folder: Path, now: Tune, request: Request) -> Asked:
         keys = {word.lstrip("+").partition("=")[0].removeprefix(f"{Tune.path}.") for word in request.overrides}
         values = {key: getattr(now, key) for key in keys - {"resume"}}
         tune = dataclasses.replace(tune, **values)
-        return Asked(overrides=before["overrides"], config=before["config"], tune=tune)
+        files = before.get("files", [])
+        return Asked(overrides=before["overrides"], config=before["config"], tune=tune, files=files)
     except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
         raise WorldError(
             where=str(folder),

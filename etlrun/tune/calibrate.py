@@ -55,23 +55,23 @@ def scene_of(job: Job, tune: Tune, windows: Windows) -> Scene:
         passes=1,
         epochs=1,
         batch_size=load.batch_size,
-        buffer=max(load.shuffle_buffer if load.shuffles else 0, load.batch_size),
+        buffer=max(0 if load.is_by_number else load.shuffle_buffer, load.batch_size),
         step_ms=0.0,
         step_cores=0.0,
+        is_by_number=load.is_by_number,
     )
     look = completed(windows.run("look", _limited(scene, windows, job.config, length_s)))
     number = look.dataset.examples["train"]
     step_ms, step_cores = _step(job, windows, number)
     period_s = max(pace_ms(look) / 1000, step_ms / 1000 / load.batch_size)
     wanted = max(round(length_s / period_s), FEWEST_BATCHES * load.batch_size)
-    wanted = number if number <= _WHOLE * wanted else wanted
-    epochs = _passes(plan, number)
+    epochs, some = _passes(plan, number), number if number <= _WHOLE * wanted else wanted
     return dataclasses.replace(
         scene,
-        split=thinned(plan.spec.dataset, plan.spec.dataset.split, wanted, min(_PARTS, look.dataset.shards)),
+        split=thinned(plan.spec.dataset, plan.spec.dataset.split, some, min(_PARTS, look.dataset.shards)),
         examples=number,
         epochs=epochs,
-        passes=min(epochs, _MOST_PASSES, 1 + round(wanted / min(number, wanted))),
+        passes=min(epochs, _MOST_PASSES, 1 + max(1, round(wanted / some))),
         step_ms=step_ms,
         step_cores=step_cores,
     )
@@ -106,13 +106,19 @@ def _cached(space: Space, bare: Scene, epochs: int, windows: Windows) -> Summary
     made = space.candidate(caches[0]) if caches and epochs > 1 else ""
     if isinstance(made, str):
         return None
-    window = windows.run("cached", dataclasses.replace(bare, passes=2).config(made.config, windows.caches))
+    own = dataclasses.replace(bare, passes=2).config(made.config, windows.caches)
+    own["load"] |= {"shuffle_buffer": 0}
+    window = windows.run("cached", own)
     return window if window.status == COMPLETED else None
 
 
 def _limited(scene: Scene, windows: Windows, config: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the config of a window that ends after so many seconds, or one pass."""
+    """Return the config of a window that ends after so many seconds, or one pass.
+
+    Nothing is shuffled, since the examples of a buffer that is full tell nothing about the pace of what fills it.
+    """
     own = scene.config(config, windows.caches)
+    own["load"] |= {"shuffle_buffer": 0}
     own["trainer"] |= {"seconds": seconds}
     return own
 

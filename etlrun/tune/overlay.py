@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,11 @@ def overlay(found: Found, overrides: list[str], name: str) -> str:
     values: dict[str, Any] = changed({}, found.winner.changes)
     base = [word.removeprefix(EXPERIMENT) for word in overrides if word.startswith(EXPERIMENT)]
     defaults = {"defaults": [*base[-1:], "_self_"]} if base else {}
+    command = ["etlrun", *found.files, *evidence.overrides, f"{EXPERIMENT}{name}"]
     lines = [
         "# @package _global_",
         f"# {gain_words(found)}, found by `etlrun tune` on {time.strftime('%Y-%m-%d')}.",
-        f"#   {shlex.join(['etlrun', *evidence.overrides, f'{EXPERIMENT}{name}'])}",
+        f"#   {shlex.join(command)}",
         *(f"# {line}" for line in proofs(found)),
         f"# Check it again: {again(found, overrides)}",
         evidence.comment,
@@ -79,8 +81,18 @@ def again(found: Found, overrides: list[str]) -> str:
     zipped = [f"sweep.zip=[[{','.join(changes)}]]"] if len(changes) > 1 else []
     step = [f"trainer.step_ms={scene.step_ms:.4g}", f"trainer.step_cores={scene.step_cores:.3g}"]
     trainer = ["trainer=drain", f"trainer.epochs={scene.epochs}", *step]
-    kept = [word for word in _others(found, overrides, with_experiment=True) if not word.startswith("trainer")]
-    return shlex.join(["etlrun", "-m", *kept, *trainer, *pairs, *zipped, "sweep.repeats=5"])
+    idle = _without_model(found.baseline.config)
+    replaced = ("trainer", *(word.partition("=")[0] for word in idle))
+    others = _others(found, overrides, with_experiment=True)
+    kept = [word for word in others if not word.lstrip("+").startswith(replaced)]
+    return shlex.join(["etlrun", "-m", *found.files, *kept, *trainer, *idle, *pairs, *zipped, "sweep.repeats=5"])
+
+
+def _without_model(config: Mapping[str, Any]) -> list[str]:
+    """Return overrides for what a config sets that `trainer=drain`, which has no model, refuses."""
+    neutral = {"measure.au_min": None, "load.class_weights": "none"}
+    words = [f"{key}={_word(value)}" for key, value in neutral.items() if value_of(config, key) != value]
+    return words if value_of(config, "profile.name") == "none" else [*words, "profile=none"]
 
 
 def _others(found: Found, overrides: list[str], *, with_experiment: bool = False) -> list[str]:
@@ -89,7 +101,7 @@ def _others(found: Found, overrides: list[str], *, with_experiment: bool = False
     return [
         word
         for word in overrides
-        if word.partition("=")[0] not in found.winner.changes
+        if word.partition("=")[0].lstrip("+") not in found.winner.changes
         and not word.startswith("tune.")
         and (with_experiment or not word.startswith(EXPERIMENT))
     ]

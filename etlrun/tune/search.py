@@ -57,6 +57,7 @@ class Found:
         cache_bytes: Size of the caches of the winner in the whole run; None without a cache.
         spent_s: Seconds of all windows.
         windows: Number of windows.
+        files: Options of the command line that name the folder and the name of config files.
     """
 
     end: str = UNTOLD
@@ -77,6 +78,7 @@ class Found:
     cache_bytes: int | None = None
     spent_s: float = 0.0
     windows: int = 0
+    files: list[str] = field(default_factory=list)
 
 
 class Search:
@@ -241,7 +243,8 @@ class Search:
         rounds = race.confirmed(base, others, self._measure, self._shuffle)
         found.noise, found.gain = rounds.noise, rounds.gain(best.number, base.number)
         for other in others[1:]:
-            found.autotune = other, rounds.gain(best.number, other.number)
+            over = rounds.gain(best.number, other.number)
+            found.autotune = None if over.ratio is None else (other, over)
         if found.gain.call == BETTER:
             found.end = FOUND
             found.digests = self._see_the_same(base, best)

@@ -13,6 +13,7 @@ from etlrun.config.jobs import Job
 from etlrun.plan.plan import Plan, name_of_point
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
+from etlrun.plan.training import validates
 from etlrun.stages import STAGES
 from etlrun.stages.tune import Tune
 from etlrun.system.errors import ConfigError
@@ -173,8 +174,12 @@ def _others(now: Any, values: Sequence[Any]) -> list[Any]:
 
 def _caches(job: Job, tune: Tune) -> Iterator[Changes]:
     """Yield the caches that differ from the baseline's."""
-    cache, steps = job.config["cache"], job.plan.spec.transform.steps
+    spec = job.plan.spec
+    cache, steps = job.config["cache"], spec.transform.steps
     steady = [*takewhile(lambda step: not step.random, steps)]
+    shared = {step.path for step in (spec.eval_transform.steps if validates(spec) else steps)}
+    while len(steady) < len(steps) and steady and steady[-1].path not in shared:
+        steady.pop()  # the validation has no such point
     last = "transformed" if len(steady) == len(steps) else name_of_point(steady)
     for target in _TARGETS:
         for point in dict.fromkeys((last, "source")) if target != "none" else (cache["at"],):

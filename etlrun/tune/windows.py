@@ -28,6 +28,8 @@ _LONGEST_S = 600.0
 """Seconds after which a window is ended, which is a fault of its config."""
 _START_S = 0.3
 """Seconds that a process takes to start and to end, which its run does not count."""
+_BEGIN_S = 0.06
+"""Seconds of the wait for a first batch that do not grow with the buffer: graphs are built, files are opened."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,7 @@ class Scene:
         buffer: Examples that the first batch of a pass may wait for: those of the shuffle buffer, or a batch.
         step_ms: Milliseconds of a training step on a batch that is ready.
         step_cores: Cores that it keeps busy; 0 on an accelerator.
+        is_by_number: Whether examples are read by number, so that a cache on disk is filled before the first batch.
     """
 
     split: str
@@ -53,6 +56,7 @@ class Scene:
     buffer: int
     step_ms: float
     step_cores: float
+    is_by_number: bool = False
 
     @property
     def ideal_s(self) -> float:
@@ -64,6 +68,7 @@ class Scene:
         own = copy.deepcopy(dict(config))
         own["dataset"] |= {"split": self.split, "eval_split": None}
         own["cache"] |= {"dir": str(cache_dir)}
+        own["load"] |= {"class_weights": "none"}  # of a loss, which a window does not have
         own["measure"] |= {"au_min": None, "digest": False, **measured}
         step = {"step_ms": self.step_ms, "step_cores": self.step_cores}
         seed = config["trainer"]["seed"]
@@ -76,13 +81,26 @@ class Scene:
         if window.status != COMPLETED or not window.epochs:
             return None
         first, *later = (self._whole_s(epoch) for epoch in window.epochs)
+        if self.is_by_number and window.cache is not None and window.cache.target == "cache.disk":
+            first = window.epochs[0].wall_s * self.examples / max(window.epochs[0].examples, 1)
         return first + (self.epochs - 1) * (statistics.median(later) if later else first)
 
     def _whole_s(self, epoch: Epoch) -> float:
-        """Return the seconds of a pass over the whole split: the wait for its first batch grows with the buffer."""
-        filled = min(self.buffer, self.examples) / max(min(self.buffer, epoch.examples), 1)
+        """Return the seconds of a pass over the whole split.
+
+        The wait for its first batch grows with the buffer. After it come the examples that are read while others are
+        consumed, and those that the buffer holds at the end. Where filling is slower than what comes after it, it sets
+        the pace of the former alone: a window may have none of them, a whole pass has almost nothing else.
+        """
+        read = max(epoch.examples, 1)
+        held, whole = max(min(self.buffer, read), 1), min(self.buffer, self.examples)
         filling_s = min(epoch.fill_wait_s + max(0.0, epoch.startup_s - self._steps_s(epoch)), epoch.wall_s)
-        return filling_s * filled + (epoch.wall_s - filling_s) * self.examples / max(epoch.examples, 1)
+        rest_s, each_s = epoch.wall_s - filling_s, (filling_s - _BEGIN_S) / held
+        if each_s <= rest_s / read:
+            return filling_s * whole / held + rest_s * self.examples / read
+        pace_s = min(each_s, rest_s / (read - held)) if read > held else each_s
+        held_s = (rest_s - (read - held) * pace_s) / held
+        return (filling_s + held_s * held) * whole / held + (self.examples - whole) * pace_s
 
     def _steps_s(self, epoch: Epoch) -> float:
         """Return the seconds of the steps that count as start-up: the first one, and a last one of another size."""
@@ -111,7 +129,7 @@ class Windows:
         """Return the summary of the window of that name, which runs unless it has."""
         folder = self.folder / name
         found = read_summary(folder)
-        if found is None or found.status != COMPLETED or _config(folder) != config:
+        if found is None or found.status != COMPLETED or _config(folder) != _without_folder(config):
             if folder.exists():
                 self._put_aside(folder)
             found = self._ran(folder, config)
@@ -147,6 +165,12 @@ class Windows:
 
 def _config(folder: Path) -> Mapping[str, Any] | None:
     try:
-        return records.read_config(folder)
+        return _without_folder(records.read_config(folder))
     except (OSError, ValueError):
         return None
+
+
+def _without_folder(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a config without the folder of its caches, which has another path if the search was moved."""
+    cache = {key: value for key, value in config.get("cache", {}).items() if key != "dir"}
+    return {**config, "cache": cache}

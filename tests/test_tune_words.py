@@ -1,0 +1,113 @@
+"""What a search asks for and hands over: configs of its windows, and the commands that it prints."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun.cli import tune as command
+from etlrun.config import grid
+from etlrun.config.request import Request
+from etlrun.plan.planner import plan
+from etlrun.plan.spec import parse
+from etlrun.record.record import Record
+from etlrun.record.summary import COMPLETED, Epoch, Read, Summary
+from etlrun.review.gains import Gain
+from etlrun.stages import STAGES
+from etlrun.system.errors import WorldError
+from etlrun.tune import calibrate, overlay
+from etlrun.tune.race import Race
+from etlrun.tune.search import Found, Search
+from etlrun.tune.space import Candidate
+from etlrun.tune.windows import Scene, Windows
+
+SCENE = Scene(split="train", examples=1000, passes=2, epochs=4, batch_size=10, buffer=10, step_ms=5.0, step_cores=0.0)
+SAID: list[str] = []
+
+
+def search_of(folder: Path, *overrides: str) -> Search:
+    tune, job = grid.tuned(Request(overrides=[*overrides]), STAGES)
+    return Search(job, tune, Windows(folder, [], SAID.append), SAID.append)
+
+
+def candidate(search: Search, **changes: Any) -> Candidate:
+    made = search.space.candidate({key.replace("__", "."): value for key, value in changes.items()})
+    assert isinstance(made, Candidate)
+    return made
+
+
+ONLY_WITH_A_MODEL = ["load.class_weights=balanced", "measure.au_min=0.9", "profile=trace", "++trainer.epochs=3"]
+
+
+@pytest.mark.parametrize("word", ["experiment=h100_resnet50", *ONLY_WITH_A_MODEL, "++load.prefetch=4"])
+def test_the_command_that_checks_again_compares_two_configs(tmp_path: Path, word: str) -> None:
+    search = search_of(tmp_path, word)
+    winner = candidate(search, load__prefetch=2)
+    text = overlay.again(Found(baseline=search.space.baseline, winner=winner, scene=SCENE), [word])
+    jobs = grid.of(Request(overrides=shlex.split(text)[2:]), STAGES).jobs
+    assert [job.plan.fingerprint for job in jobs] == [jobs[0].plan.fingerprint] * 2
+    assert [job.config["load"]["prefetch"] for job in jobs][1] == 2
+    assert jobs[0].config["load"]["prefetch"] == search.space.baseline.config["load"]["prefetch"]
+
+
+def test_the_commands_name_the_config_files(tmp_path: Path) -> None:
+    search = search_of(tmp_path)
+    gain = Gain(ratio=2.0, low=1.5, high=2.5, call="better", rounds=5)
+    found = Found(baseline=search.space.baseline, winner=candidate(search, load__prefetch=2), scene=SCENE, gain=gain)
+    found.files = ["--config-dir", "my conf"]
+    assert overlay.again(found, []).startswith("etlrun -m --config-dir 'my conf' trainer=drain ")
+    assert "#   etlrun --config-dir 'my conf' experiment=fast\n" in overlay.overlay(found, [], "fast")
+
+
+@pytest.mark.parametrize("word", ONLY_WITH_A_MODEL)
+def test_a_window_has_no_settings_of_a_model(tmp_path: Path, word: str) -> None:
+    config = SCENE.config(search_of(tmp_path, word).space.baseline.config, tmp_path)
+    assert plan(parse(config, STAGES)).spec.fit is None
+
+
+def test_a_search_that_was_moved_keeps_its_windows(tmp_path: Path) -> None:
+    config = search_of(tmp_path).space.baseline.config
+    Record.create(tmp_path / "0", SCENE.config(config, Path("outputs/caches")), []).update(status=COMPLETED, wall_s=1)
+    windows = Windows(tmp_path, [], SAID.append)
+    assert windows.run("0", SCENE.config(config, windows.caches)).wall_s == 1
+    assert windows.spent_s == pytest.approx(1.3)
+
+
+class Instant(Windows):
+    """Windows that take no time: 50 examples, 1 ms each."""
+
+    asked: dict[str, Mapping[str, Any]]
+
+    def run(self, name: str, config: Mapping[str, Any]) -> Summary:
+        self.asked = {**getattr(self, "asked", {}), name: config}
+        epoch = Epoch(wall_s=0.05, steps=5, examples=50)
+        return Summary(status=COMPLETED, overrides=[], epochs=[epoch], dataset=Read(examples={"train": 50}, shards=1))
+
+
+def test_of_few_examples_a_window_makes_several_passes(tmp_path: Path) -> None:
+    windows = Instant(tmp_path, [], SAID.append)
+    tune, job = grid.tuned(Request(overrides=["model=emulated", "model.step_ms=1", "trainer.epochs=9"]), STAGES)
+    scene = calibrate.scene_of(job, tune, windows)
+    assert (scene.passes, scene.epochs, scene.examples) == (4, 9, 50)
+    assert windows.asked["look"]["load"]["shuffle_buffer"] == 0
+
+
+def test_a_config_of_autotune_that_fails_at_last_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = search_of(tmp_path, "load.prefetch=0")
+    best, auto = candidate(search, load__prefetch=2), candidate(search, load__prefetch="autotune")
+    search.found.races.append(Race(incumbent=0, logs={best.number: [0.7]}))
+    monkeypatch.setattr(search, "_measure", lambda of: {0: 2.0, best.number: 2.0}.get(of.number))
+    search._confirm(best, auto)
+    assert search.found.gain is not None
+    assert search.found.gain.rounds == 5
+    assert search.found.autotune is None
+
+
+def test_an_overlay_that_can_not_be_written_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorldError) as caught:
+        command._hand_over("load: {}\n", tmp_path / "file" / "new.yaml")
+    assert str(caught.value.faults[0]).startswith(f"--write: found {tmp_path / 'file' / 'new.yaml'}: ")
+    assert capsys.readouterr().out == "load: {}\n"
