@@ -254,3 +254,17 @@ def test_a_search_is_one_line_of_a_listing_and_is_removed_as_a_whole(
     runs.main(["rm", str(copy), "--yes"])
     assert "a search, unfinished" in capsys.readouterr().out
     assert not copy.exists()
+
+
+def test_equal_plans_that_see_other_examples_are_no_result(
+    search: Ended, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module.Search, "_see_the_same", lambda *_: False)
+    before = (search.folder / "results.json").read_text()
+    tune.main([f"tune.resume={search.folder}"])
+    lines = capsys.readouterr().out.splitlines()
+    (search.folder / "results.json").write_text(before)
+    assert lines[0].startswith("result    nothing can be told: cache.name=")
+    assert lines[0].endswith(" saw other examples than the baseline, by its digests")
+    assert [line for line in lines if line.startswith("advice    Compare both with `measure.digest=true`")]
+    assert not [line for line in lines if line.startswith("# evidence")]

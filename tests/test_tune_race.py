@@ -117,3 +117,12 @@ def test_a_confirmation_has_an_interval_and_knows_its_noise(space: Space) -> Non
     assert 1.2 < gain.low < 1.25 < gain.high < 1.3
     assert rounds.noise.pairs == 5
     assert rounds.gain(one.number, two.number).call == "better"
+
+
+def test_the_time_is_looked_at_between_windows_of_the_incumbent(space: Space) -> None:
+    base, others = space.baseline, candidates(space)
+    times_s: dict[int, float | None] = dict.fromkeys([0, *(of.number for of in others)], 5.0)
+    answers = iter([True, True, False])
+    ran = race.raced(base, others, machine(times_s, 0.002), dice(0), lambda: next(answers))
+    assert len(ran.logs) == 3
+    assert len(ran.pairs) == 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -35,7 +34,7 @@ def overlay(found: Found, overrides: list[str], name: str) -> str:
         f"# {gain_words(found)}, found by `etlrun tune` on {time.strftime('%Y-%m-%d')}.",
         f"#   {shlex.join(command)}",
         *(f"# {line}" for line in proofs(found)),
-        f"# Check it again: {again(found, overrides)}",
+        f"# Compare the later epochs of both again: {again(found, overrides)}",
         evidence.comment,
     ]
     return "\n".join([*lines, yaml.safe_dump(defaults | values, sort_keys=False)])
@@ -109,8 +108,3 @@ def _others(found: Found, overrides: list[str], *, with_experiment: bool = False
 
 def _word(value: object) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def is_in_config_folder(path: Path) -> bool:
-    """Return whether a file is where Hydra finds an experiment."""
-    return path.parent.name == "experiment" and path.suffix == ".yaml"

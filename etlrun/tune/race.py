@@ -77,9 +77,9 @@ def raced(
             break
         order = shuffle.sample(left, len(left))
         for place in range(0, len(order), _APART):
+            if before is None or not has_time():
+                return race
             before = _leg(race, incumbent, order[place : place + _APART], measure, before)
-            if before is None:
-                break
         left = _left(race, left, number)
         if number > 1 and _are_alike(race, left):
             break

@@ -246,8 +246,11 @@ class Search:
             over = rounds.gain(best.number, other.number)
             found.autotune = None if over.ratio is None else (other, over)
         if found.gain.call == BETTER:
-            found.end = FOUND
             found.digests = self._see_the_same(base, best)
+            found.end = FOUND
+            if not found.digests and best.plan.fingerprint == base.plan.fingerprint:
+                found.end, found.why = UNTOLD, f"{best.words} saw other examples than the baseline, by its digests"
+                found.advice = "Compare both with `measure.digest=true`: equal plans have to see equal examples."
             found.cache_bytes = self.predictor.cache_bytes(best.changes, best.plan)
         else:
             self._keep(f"{best.words} is not better in the confirmation")
