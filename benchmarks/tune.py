@@ -27,10 +27,10 @@ from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.stages import STAGES
 from etlrun.sweep import process
+from etlrun.sweep.tune.search import FOUND, Search
+from etlrun.sweep.tune.space import Candidate
+from etlrun.sweep.tune.windows import Windows
 from etlrun.system import machine
-from etlrun.tune.search import FOUND, Search
-from etlrun.tune.space import Candidate
-from etlrun.tune.windows import Windows
 
 BASE = ("dataset=sample", "dataset.eval_split=null", "model=emulated", "model.step_ms=4", "trainer.epochs=5")
 ROUNDS = 5

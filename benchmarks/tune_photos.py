@@ -20,10 +20,10 @@ import optuna
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.stages import STAGES
+from etlrun.sweep.tune.search import Search
+from etlrun.sweep.tune.space import Candidate, autotuned
+from etlrun.sweep.tune.windows import Windows
 from etlrun.system import machine
-from etlrun.tune.search import Search
-from etlrun.tune.space import Candidate, autotuned
-from etlrun.tune.windows import Windows
 
 ROUNDS = 7
 BY_HAND = {"cache.name": "memory", "transform.num_parallel_calls": "autotune", "load.prefetch": "autotune"}

@@ -18,8 +18,8 @@ from selenium.webdriver.common.by import By
 from etlrun.cli import check, runs, tune
 from etlrun.record.summary import read_summary
 from etlrun.results.runs import entries
+from etlrun.sweep.tune import search as search_module
 from etlrun.system.errors import ConfigError, EtlrunError, WorldError
-from etlrun.tune import search as search_module
 from tests.runs import emulated
 
 SLOW = (

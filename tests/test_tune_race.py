@@ -8,8 +8,8 @@ import pytest
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.stages import STAGES
-from etlrun.tune import race
-from etlrun.tune.space import Candidate, Space
+from etlrun.sweep.tune import race
+from etlrun.sweep.tune.space import Candidate, Space
 
 ALL = {"transform.num_parallel_calls": 4}, {"load.prefetch": 2}, {"cache.name": "none"}, {"cache.name": "disk"}
 

@@ -6,9 +6,9 @@ from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.record.summary import Caches, Epoch, Summary
 from etlrun.stages import STAGES
-from etlrun.tune.predict import Costs, Predictor
-from etlrun.tune.space import Candidate, Space, autotuned, words
-from etlrun.tune.windows import Scene
+from etlrun.sweep.tune.predict import Costs, Predictor
+from etlrun.sweep.tune.space import Candidate, Space, autotuned, words
+from etlrun.sweep.tune.windows import Scene
 
 
 def space_of(*overrides: str) -> Space:

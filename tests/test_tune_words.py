@@ -16,12 +16,12 @@ from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, Epoch, Read, Summary
 from etlrun.review.gains import Gain
 from etlrun.stages import STAGES
+from etlrun.sweep.tune import calibrate, overlay
+from etlrun.sweep.tune.race import Race
+from etlrun.sweep.tune.search import Found, Search
+from etlrun.sweep.tune.space import Candidate
+from etlrun.sweep.tune.windows import Scene, Windows
 from etlrun.system.errors import WorldError
-from etlrun.tune import calibrate, overlay
-from etlrun.tune.race import Race
-from etlrun.tune.search import Found, Search
-from etlrun.tune.space import Candidate
-from etlrun.tune.windows import Scene, Windows
 
 SCENE = Scene(split="train", examples=1000, passes=2, epochs=4, batch_size=10, buffer=10, step_ms=5.0, step_cores=0.0)
 SAID: list[str] = []

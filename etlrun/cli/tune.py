@@ -20,9 +20,9 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse, parse_tune
 from etlrun.record.locks import held
 from etlrun.record.record import unwritable
-from etlrun.results.folders import RESULTS, SEARCH, WINDOWS
 from etlrun.stages import STAGES
 from etlrun.stages.tune import Tune
+from etlrun.sweep.tune import RESULTS, SEARCH, WINDOWS
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError
 from etlrun.system.files import refuse_unwritable, write_atomically
 
@@ -78,9 +78,9 @@ def main(arguments: list[str]) -> None:
 
 
 def _search(folder: Path, asked: Asked, target: Path | None) -> None:
-    from etlrun.tune import overlay, page, report
-    from etlrun.tune.search import FOUND, Search
-    from etlrun.tune.windows import Windows
+    from etlrun.sweep.tune import overlay, page, report
+    from etlrun.sweep.tune.search import FOUND, Search
+    from etlrun.sweep.tune.windows import Windows
 
     try:
         write_atomically(folder / SEARCH, json.dumps(asdict(asked), indent=2, default=str) + "\n")

@@ -15,10 +15,7 @@ from etlrun.record.summary import SUMMARY
 from etlrun.run.checkpoint import CHECKPOINTS
 from etlrun.sweep.hparams import FOLDER
 from etlrun.sweep.ledger import ATTEMPTS, CONFIGS, SWEEP
-
-RESULTS = "results.json"
-SEARCH, WINDOWS, CACHES = "tune.json", "windows", "caches"
-"""What `etlrun tune` was asked for, the folder of its runs, and in it the caches of the one that is running."""
+from etlrun.sweep.tune import CACHES, RESULTS, SEARCH, WINDOWS
 
 Kind = Literal["run", "sweep", "search", "removed"]
 """`removed` is what a killed removal has left."""

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from etlrun.results.results import BASELINE, ConfigResult, Effect, Results
-from etlrun.results.svg import COLOURS, STYLE, svg
+from etlrun.system.svg import COLOURS, STYLE, svg
 
 MOST_LABELS, MOST_DOTS, MOST_BARS = 40, 2000, 12
 _LOOKS = {

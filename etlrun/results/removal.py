@@ -14,11 +14,12 @@ import yaml
 from etlrun.record import record as records
 from etlrun.record.locks import ended
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, RUNNING, SUMMARY, read_summary
-from etlrun.results.folders import SEARCH, disk_bytes, is_file, kind_of, left_of, strangers, sweep_of
+from etlrun.results.folders import disk_bytes, is_file, kind_of, left_of, strangers, sweep_of
 from etlrun.results.results import KILLED, TOO_SLOW
 from etlrun.results.runs import REMOVED, UNFINISHED, UNREADABLE, Entry, entry
 from etlrun.run.checkpoint import CHECKPOINTS, checkpoints, newest_checkpoint
 from etlrun.sweep.ledger import SWEEP, Ledger, resume_command
+from etlrun.sweep.tune import SEARCH
 from etlrun.system.errors import Fault
 
 _MARKS = (SUMMARY, SWEEP, SEARCH)

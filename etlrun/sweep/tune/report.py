@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from etlrun.tune.overlay import again, gain_words, proofs
-from etlrun.tune.search import FOUND, KEEP, MODEL, Found
-from etlrun.tune.space import Candidate
+from etlrun.sweep.tune import PAGE
+from etlrun.sweep.tune.overlay import again, gain_words, proofs
+from etlrun.sweep.tune.search import FOUND, KEEP, MODEL, Found
+from etlrun.sweep.tune.space import Candidate
 
-PAGE = "report.html"
 FORMAT_VERSION = 1
 _MOST_REASONS = 6
 

@@ -8,12 +8,12 @@ import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from etlrun.results.svg import COLOURS, STYLE, svg
+from etlrun.sweep.tune.overlay import again, proofs
+from etlrun.sweep.tune.report import over_autotune, sentence
+from etlrun.sweep.tune.search import FOUND, Found
+from etlrun.sweep.tune.space import Candidate
 from etlrun.system import pages
-from etlrun.tune.overlay import again, proofs
-from etlrun.tune.report import over_autotune, sentence
-from etlrun.tune.search import FOUND, Found
-from etlrun.tune.space import Candidate
+from etlrun.system.svg import COLOURS, STYLE, svg
 
 _MOST_LETTERS = 90
 
@@ -22,7 +22,7 @@ def html(found: Found, overrides: list[str]) -> str:
     """Return the page of a search with these overrides."""
     ran = sorted(found.candidates.values(), key=lambda of: (not of.times_s, statistics.median(of.times_s or [0.0])))
     return pages.rendered(
-        "etlrun.tune",
+        "etlrun.sweep.tune",
         "tune.html.j2",
         found=found,
         sentence=sentence(found),

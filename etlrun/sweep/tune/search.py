@@ -12,12 +12,12 @@ from etlrun.config.jobs import Job
 from etlrun.record.summary import Summary
 from etlrun.review.gains import BETTER, Gain, Noise
 from etlrun.stages.tune import Tune
+from etlrun.sweep.tune import calibrate, race
+from etlrun.sweep.tune.predict import Predictor
+from etlrun.sweep.tune.race import Race
+from etlrun.sweep.tune.space import Candidate, Changes, Space, autotuned, value_of
+from etlrun.sweep.tune.windows import Scene, Windows
 from etlrun.system import machine
-from etlrun.tune import calibrate, race
-from etlrun.tune.predict import Predictor
-from etlrun.tune.race import Race
-from etlrun.tune.space import Candidate, Changes, Space, autotuned, value_of
-from etlrun.tune.windows import Scene, Windows
 
 MODEL, FOUND, KEEP, UNTOLD = "model", "found", "keep", "untold"
 """Ends of a search: the model is the limit, a faster config, none, or the machine is too noisy or the budget spent."""

@@ -15,10 +15,10 @@ from etlrun.plan.plan import Plan, at_cache
 from etlrun.record.summary import Summary
 from etlrun.sources.on_disk import examples
 from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE, kept_bytes
+from etlrun.sweep.tune.space import CACHE, POINT, value_of
+from etlrun.sweep.tune.windows import Scene
 from etlrun.system import machine
 from etlrun.system.machine import megabytes
-from etlrun.tune.space import CACHE, POINT, value_of
-from etlrun.tune.windows import Scene
 
 _UNSURE, _UNSURE_OF_CACHE = 1.25, 1.6
 """Factors by which a prediction may be wrong: from costs that were measured, and for a cache that was not."""

@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 
 from etlrun.review.evidence import Evidence
+from etlrun.sweep.tune.search import Found
+from etlrun.sweep.tune.space import changed, value_of
 from etlrun.system.machine import megabytes
-from etlrun.tune.search import Found
-from etlrun.tune.space import changed, value_of
 
 EXPERIMENT = "experiment="
 

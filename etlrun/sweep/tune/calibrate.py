@@ -15,10 +15,10 @@ from etlrun.sources.on_disk import thinned
 from etlrun.stages.load import Load
 from etlrun.stages.model import Emulated
 from etlrun.stages.tune import Tune
+from etlrun.sweep.tune.predict import Costs, costs_of, pace_ms
+from etlrun.sweep.tune.space import CACHE, POINT, Space, changed
+from etlrun.sweep.tune.windows import Scene, Windows
 from etlrun.system.errors import ConfigError, Fault, WorldError
-from etlrun.tune.predict import Costs, costs_of, pace_ms
-from etlrun.tune.space import CACHE, POINT, Space, changed
-from etlrun.tune.windows import Scene, Windows
 
 FEWEST_BATCHES = 16
 _STEPS = 24

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from etlrun.review.gains import Gain, Noise, gains, noise_of
-from etlrun.tune.space import Candidate
+from etlrun.sweep.tune.space import Candidate
 
 ALIKE = 0.03
 """Difference in time that ends a race."""

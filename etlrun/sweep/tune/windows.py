@@ -19,10 +19,10 @@ from etlrun.record import record as records
 from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, Epoch, Summary, read_summary
-from etlrun.results.folders import CACHES
 from etlrun.run import run as runs
 from etlrun.sweep.ledger import ATTEMPTS
 from etlrun.sweep.process import started
+from etlrun.sweep.tune import CACHES
 
 _LONGEST_S = 600.0
 """Seconds after which a window is ended, which is a fault of its config."""

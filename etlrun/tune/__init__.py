@@ -1,4 +1,0 @@
-"""Search for the fastest config: candidates are predicted from costs, raced in short runs, and confirmed in pairs.
-
-space --predict--> candidates --windows, race--> winner --confirm--> overlay, report, page
-"""
