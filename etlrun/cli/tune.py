@@ -22,7 +22,7 @@ from etlrun.record.locks import held
 from etlrun.record.record import unwritable
 from etlrun.stages import STAGES
 from etlrun.stages.tune import Tune
-from etlrun.sweep.tune import RESULTS, SEARCH, WINDOWS
+from etlrun.sweep.tune import PAGE, RESULTS, SEARCH, WINDOWS
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError
 from etlrun.system.files import refuse_unwritable, write_atomically
 
@@ -98,7 +98,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
         raise SystemExit(INTERRUPTED) from None
     try:
         write_atomically(folder / RESULTS, report.as_json(found, asked.overrides))
-        write_atomically(folder / report.PAGE, page.html(found, asked.overrides))
+        write_atomically(folder / PAGE, page.html(found, asked.overrides))
     except OSError as error:
         raise unwritable(folder, error) from error
     for line in report.lines(found, asked.overrides, folder):
