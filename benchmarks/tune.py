@@ -141,7 +141,7 @@ def main() -> None:
     if known.one:
         print(json.dumps(one(known.one, known.budget, known.repeats)))
         return
-    found, lines = [], [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
+    found: list[dict[str, Any]] = []
     for name in known.only or PLANTS:
         command = [sys.executable, "-m", "benchmarks.tune", "--one", name]
         command += ["--budget", str(known.budget), "--repeats", str(known.repeats)]
@@ -150,19 +150,18 @@ def main() -> None:
             print(f"{name}: {ran.stderr[-2000:]}", file=sys.stderr)
             continue
         found.append(json.loads(ran.stdout.splitlines()[-1]))
-        lines.append(row(found[-1]))
-        print(lines[-1], flush=True)
-    near = sum(of["of_best"] >= WITHIN for of in found)
-    never = sum(of["of_base"] >= WITHIN for of in found)
-    lines.append(
-        f"\nWithin 3 % of the best of the grid: {near} of {len(found)}; not slower than the baseline: {never}."
-    )
-    print(lines[-1])
-    if known.output:
-        how = f"python -m benchmarks.tune --budget {known.budget:g} --repeats {known.repeats}"
-        title = f"`{how}` on {machine.cores()} cores"
-        before = f"{known.output.read_text()}\n" if known.output.exists() else ""
-        known.output.write_text(f"{before}{title}\n\n" + "\n".join(lines) + "\n")
+        print(row(found[-1]), flush=True)
+        if known.output:  # a kill loses one plant
+            how = f"python -m benchmarks.tune --budget {known.budget:g} --repeats {known.repeats}"
+            known.output.write_text(f"`{how}` on {machine.cores()} cores\n\n{table(found)}\n")
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """The table of these plants, and how many of them ended well."""
+    lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}", *map(row, found)]
+    near, never = (sum(of[key] >= WITHIN for of in found) for key in ("of_best", "of_base"))
+    ends = f"Within 3 % of the best of the grid: {near} of {len(found)} plants; not slower than the baseline: {never}."
+    return "\n".join([*lines, "", ends])
 
 
 if __name__ == "__main__":
