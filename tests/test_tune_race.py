@@ -2,14 +2,18 @@ import math
 import random
 import statistics
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from etlrun.config import grid
 from etlrun.config.request import Request
+from etlrun.review.gains import Noise
 from etlrun.stages import STAGES
 from etlrun.sweep.tune import race
+from etlrun.sweep.tune.search import KEEP, Search
 from etlrun.sweep.tune.space import Candidate, Space
+from etlrun.sweep.tune.windows import Windows
 
 ALL = {"transform.num_parallel_calls": 4}, {"load.prefetch": 2}, {"cache.name": "none"}, {"cache.name": "disk"}
 
@@ -126,3 +130,21 @@ def test_the_time_is_looked_at_between_windows_of_the_incumbent(space: Space) ->
     ran = race.raced(base, others, machine(times_s, 0.002), dice(0), lambda: next(answers))
     assert len(ran.logs) == 3
     assert len(ran.pairs) == 1
+
+
+def test_a_gain_below_three_percent_is_no_reason_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tune, job = grid.tuned(Request(overrides=[]), STAGES)
+    search = Search(job, tune, Windows(tmp_path, [], print), print)
+    best = search.space.candidate({"cache.name": "none"})
+    assert isinstance(best, Candidate)
+    search.found.races = [race.Race(incumbent=0, logs={best.number: [0.02]})]
+    rates = {0: dict.fromkeys(range(5), 1.0), best.number: dict.fromkeys(range(5), 1.02)}
+    still = Noise(median=0.001, largest=0.002, pairs=5)
+    monkeypatch.setattr(race, "confirmed", lambda *_: race.Confirmation(rates=rates, noise=still))
+    search._confirm(best, None)
+    assert search.found.gain is not None
+    assert search.found.gain.call == "better"
+    assert (search.found.end, search.found.why) == (
+        KEEP,
+        "cache.name=none is 1.02 times as fast, a difference below 3%",
+    )

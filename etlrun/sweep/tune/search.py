@@ -245,7 +245,10 @@ class Search:
         for other in others[1:]:
             over = rounds.gain(best.number, other.number)
             found.autotune = None if over.ratio is None else (other, over)
-        if found.gain.call == BETTER:
+        ratio = found.gain.ratio or 1.0
+        if found.gain.call == BETTER and ratio < 1 + race.ALIKE:
+            self._keep(f"{best.words} is {ratio:.2f} times as fast, a difference below {race.ALIKE:.0%}")
+        elif found.gain.call == BETTER:
             found.digests = self._see_the_same(base, best)
             found.end = FOUND
             if not found.digests and best.plan.fingerprint == base.plan.fingerprint:
