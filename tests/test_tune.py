@@ -49,7 +49,7 @@ class Ended:
             "etlrun",
             "tune",
             *words(data_dir),
-            "tune.budget_s=60",
+            "tune.budget_s=300",
             f"hydra.run.dir={folder}",
         ]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
