@@ -83,7 +83,7 @@ def one(name: str, budget_s: float, repeats: int) -> dict[str, Any]:
     process._PRELOADED.append("benchmarks.tune_plants")  # noqa: SLF001 - the server of forks gets the plant
     tune, job = job_of(plant, f"tune.budget_s={budget_s}")
     with tempfile.TemporaryDirectory() as folder:
-        search = Search(job, tune, Windows(Path(folder, "windows"), [], lambda _: None), lambda _: None)
+        search = Search(job, tune, Windows(Path(folder, "windows"), []), lambda _: None)
         found = search.run()
         cost_s, window_s = found.spent_s, search._window_s()  # noqa: SLF001 - of the same windows
         base = search.space.baseline

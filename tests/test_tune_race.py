@@ -134,7 +134,7 @@ def test_the_time_is_looked_at_between_windows_of_the_incumbent(space: Space) ->
 
 def test_a_gain_below_three_percent_is_no_reason_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune, job = grid.tuned(Request(overrides=[]), STAGES)
-    search = Search(job, tune, Windows(tmp_path, [], print), print)
+    search = Search(job, tune, Windows(tmp_path, []), print)
     best = search.space.candidate({"cache.name": "none"})
     assert isinstance(best, Candidate)
     search.found.races = [race.Race(incumbent=0, logs={best.number: [0.02]})]

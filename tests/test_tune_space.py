@@ -123,7 +123,7 @@ def test_a_cache_that_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(machine, "free_memory_bytes", lambda: 10_000_000)
     space = space_of("cache=memory")
     predictor = Predictor(SCENE, COSTS, space.baseline.config, cores=2)
-    scene_bytes = predictor.cache_bytes({}, space.baseline.plan)
+    scene_bytes = predictor.cache_bytes(space.baseline.plan)
     assert scene_bytes is not None
     assert predictor.unfit({}, space.baseline.plan, 0) == (
         f"its cache takes {scene_bytes / 1e6:.0f} MB, with 10 MB free in memory"

@@ -29,7 +29,7 @@ SAID: list[str] = []
 
 def search_of(folder: Path, *overrides: str) -> Search:
     tune, job = grid.tuned(Request(overrides=[*overrides]), STAGES)
-    return Search(job, tune, Windows(folder, [], SAID.append), SAID.append)
+    return Search(job, tune, Windows(folder, []), SAID.append)
 
 
 def candidate(search: Search, **changes: Any) -> Candidate:
@@ -70,7 +70,7 @@ def test_a_window_has_no_settings_of_a_model(tmp_path: Path, word: str) -> None:
 def test_a_search_that_was_moved_keeps_its_windows(tmp_path: Path) -> None:
     config = search_of(tmp_path).space.baseline.config
     Record.create(tmp_path / "0", SCENE.config(config, Path("outputs/caches")), []).update(status=COMPLETED, wall_s=1)
-    windows = Windows(tmp_path, [], SAID.append)
+    windows = Windows(tmp_path, [])
     assert windows.run("0", SCENE.config(config, windows.caches)).wall_s == 1
     assert windows.spent_s == pytest.approx(1.3)
 
@@ -87,7 +87,7 @@ class Instant(Windows):
 
 
 def test_of_few_examples_a_window_makes_several_passes(tmp_path: Path) -> None:
-    windows = Instant(tmp_path, [], SAID.append)
+    windows = Instant(tmp_path, [])
     tune, job = grid.tuned(Request(overrides=["model=emulated", "model.step_ms=1", "trainer.epochs=9"]), STAGES)
     scene = calibrate.scene_of(job, tune, windows)
     assert (scene.passes, scene.epochs, scene.examples) == (4, 9, 50)

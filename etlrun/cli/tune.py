@@ -19,10 +19,10 @@ from etlrun.config.request import Request, composer, with_hydra
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse, parse_tune
 from etlrun.record.locks import held
-from etlrun.record.record import unwritable
+from etlrun.record.record import PAGE, RESULTS, unwritable
 from etlrun.stages import STAGES
 from etlrun.stages.tune import Tune
-from etlrun.sweep.tune import PAGE, RESULTS, SEARCH, WINDOWS
+from etlrun.sweep.tune import SEARCH, WINDOWS
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError
 from etlrun.system.files import refuse_unwritable, write_atomically
 
@@ -87,7 +87,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     except OSError as error:
         raise unwritable(folder, error) from error
     resume = f"etlrun tune {shlex.quote(f'{RESUME}{folder}')}"
-    search = Search(asked.job, asked.tune, Windows(folder / WINDOWS, asked.overrides, _say), _say)
+    search = Search(asked.job, asked.tune, Windows(folder / WINDOWS, asked.overrides), _say)
     _say(f"tune    {len(search.space):,} configs, {asked.tune.budget_s:g} s of measuring, in {folder}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that it says how to resume
     try:

@@ -36,7 +36,7 @@ def overlaid(
             except ConfigError as error:
                 faults += [dataclasses.replace(fault, where=name) for fault in error.faults]
         elif path:
-            _set(overlay, path, name, override.value())
+            put(overlay, override.key_or_group, override.value())
     if faults:
         raise ConfigError(faults)
     return overlay, {override.key_or_group for override in overrides}
@@ -52,8 +52,10 @@ def _unfit(override: Override) -> Iterator[Fault]:
         yield Fault(where=key, found="an unknown group", expected=listed, remedy=remedy)
 
 
-def _set(values: dict[str, Any], path: Sequence[str], name: str, value: Any) -> None:
-    for key in path:
-        inner = values.get(key)
-        values[key] = values = inner if isinstance(inner, dict) else {}
+def put(values: dict[str, Any], key: str, value: Any) -> None:
+    """Set the value of a dotted key; what stands in the place of a block on the way is replaced."""
+    *path, name = key.split(".")
+    for part in path:
+        inner = values.get(part)
+        values[part] = values = inner if isinstance(inner, dict) else {}
     values[name] = value

@@ -24,7 +24,7 @@ from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
 
 EVENTS, CONFIG, REPORT, PAGE, PLAN = "events.jsonl", "config.yaml", "report.md", "report.html", "plan.json"
-LOG = "log.json"
+LOG, RESULTS = "log.json", "results.json"
 MODEL, EXPORTS = "model.keras", "exports"
 
 

@@ -31,7 +31,8 @@ from etlrun.results.results import (
 from etlrun.review.difference import Comparison
 from etlrun.review.gains import Gain, Rates, gains, itself, noise_of
 from etlrun.review.measured import compare_configs
-from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, own_overrides
+from etlrun.sweep.attempts import ATTEMPTS
+from etlrun.sweep.ledger import SWEEP, Ledger, RunKey, own_overrides
 from etlrun.sweep.pruning import MARGIN
 from etlrun.sweep.unfit import left_out, unused
 

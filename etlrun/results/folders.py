@@ -10,12 +10,13 @@ from typing import Literal
 
 from etlrun.record.locks import LOCK
 from etlrun.record.page import EVALUATIONS, THUMBNAILS
-from etlrun.record.record import CONFIG, EVENTS, EXPORTS, LOG, MODEL, PAGE, PLAN, REPORT
+from etlrun.record.record import CONFIG, EVENTS, EXPORTS, LOG, MODEL, PAGE, PLAN, REPORT, RESULTS
 from etlrun.record.summary import SUMMARY
 from etlrun.run.checkpoint import CHECKPOINTS
+from etlrun.sweep.attempts import ATTEMPTS
 from etlrun.sweep.hparams import FOLDER
-from etlrun.sweep.ledger import ATTEMPTS, CONFIGS, SWEEP
-from etlrun.sweep.tune import CACHES, RESULTS, SEARCH, WINDOWS
+from etlrun.sweep.ledger import CONFIGS, SWEEP
+from etlrun.sweep.tune import CACHES, SEARCH, WINDOWS
 
 Kind = Literal["run", "sweep", "search", "removed"]
 """`removed` is what a killed removal has left."""

@@ -26,7 +26,7 @@ from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import Rows, as_markdown, plain, print_table
 
-HTML, MARKDOWN, CSV, JSON = records.PAGE, records.REPORT, "results.csv", "results.json"
+HTML, MARKDOWN, CSV, JSON = records.PAGE, records.REPORT, "results.csv", records.RESULTS
 MOST_ROWS = 50
 """Number of rows on the terminal."""
 

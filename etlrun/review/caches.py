@@ -128,15 +128,21 @@ def _features(spec: RunSpec) -> dict[str, Any]:
     return {**drawn, **decides}
 
 
-def size_of(plan: Plan, name: str) -> tuple[int | None, str]:
-    """Return the size of the cache of a pipeline: in bytes (None if unknown) and as text."""
+def cached_example_bytes(plan: Plan, name: str) -> int | None:
+    """Return the bytes of an example in the cache of a pipeline; None if they depend on the images."""
     before, _, _ = at_cache(plan.pipelines[name])
     flow, dataset = before[-1].gives, plan.spec.dataset
-    known = examples(dataset, dataset.split_of(name) or "")
-    each = flow.example_bytes
     is_encoded = plan.spec.cache.quality is None and any(of.format == "image" for of in flow.features.values())
-    if each is None and known is not None and is_encoded:
-        each = int(known.encoded_bytes) + flow.fixed_bytes
+    if flow.example_bytes is not None or not is_encoded:
+        return flow.example_bytes
+    known = examples(dataset, dataset.split_of(name) or "")
+    return None if known is None else int(known.encoded_bytes) + flow.fixed_bytes
+
+
+def size_of(plan: Plan, name: str) -> tuple[int | None, str]:
+    """Return the size of the cache of a pipeline: in bytes (None if unknown) and as text."""
+    dataset, each = plan.spec.dataset, cached_example_bytes(plan, name)
+    known = examples(dataset, dataset.split_of(name) or "")
     if each is None:
         return None, "its size depends on the images"
     if known is None:

@@ -12,11 +12,10 @@ from __future__ import annotations
 import json
 import random
 import shlex
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,12 @@ from etlrun.config.jobs import Job, Unfit, differences, identity_of
 from etlrun.plan.spec import parse_sweep
 from etlrun.plan.unused import told
 from etlrun.record import record as records
-from etlrun.record.locks import nobodys
 from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
+from etlrun.sweep.attempts import put_aside
 from etlrun.system.errors import ConfigError, WorldError
 from etlrun.system.files import write_atomically
 
-SWEEP, CONFIGS, ATTEMPTS = "sweep.json", "configs.jsonl", "attempts"
+SWEEP, CONFIGS = "sweep.json", "configs.jsonl"
 RESUME = "sweep.resume="
 _ASKED = ("overrides", "config_dir", "config_name", "files", "multirun")
 _BEFORE = {"vary_seed": False, "unfit": "refuse"}
@@ -259,11 +258,7 @@ class Ledger:
         """Create the folder of a run with its frozen config, and return it; an earlier attempt is kept."""
         folder = self.folder_of(run)
         if folder.exists():
-            with nobodys(folder):
-                attempts = self.folder / ATTEMPTS
-                attempts.mkdir(exist_ok=True)
-                free = (attempts / f"{run.name}-{number}" for number in count(1))
-                shutil.move(folder, next(path for path in free if not path.exists()))
+            put_aside(folder, self.folder)
         values, overrides = self.frozen(run)
         details = {"in_flight": self.sweep.max_jobs_in_flight, "sitting_s": self._opened_s}
         own_configs = self.request.get("config_dir")

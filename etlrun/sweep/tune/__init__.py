@@ -3,7 +3,5 @@
 space --predict--> candidates --windows, race--> winner --confirm--> overlay, report, page
 """
 
-RESULTS, PAGE = "results.json", "report.html"
-"""Files of a search beside its runs."""
 SEARCH, WINDOWS, CACHES = "tune.json", "windows", "caches"
 """What a search was asked for, the folder of its runs, and in it the caches of the one that is running."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from etlrun.stages.model import Emulated
 from etlrun.stages.tune import Tune
 from etlrun.sweep.tune.predict import Costs, costs_of, pace_ms
 from etlrun.sweep.tune.space import CACHE, POINT, Space, changed
-from etlrun.sweep.tune.windows import Scene, Windows
+from etlrun.sweep.tune.windows import Scene, Windows, in_short
 from etlrun.system.errors import ConfigError, Fault, WorldError
 
 FEWEST_BATCHES = 16
@@ -40,7 +39,7 @@ def scene_of(job: Job, tune: Tune, windows: Windows) -> Scene:
     """Return what the windows of a search have in common, from a look at the pipeline and some steps of the model.
 
     Raises:
-        ConfigError: There is nothing that a search could change.
+        ConfigError: The cache holds features, which the model computes.
         WorldError: The config does not run.
     """
     plan = job.plan
@@ -141,16 +140,12 @@ def _step(job: Job, windows: Windows, number: int) -> tuple[float, float]:
 
 def _with_model(job: Job, windows: Windows, load: Load, number: int) -> dict[str, Any]:
     """Return the config of a short run of the model itself."""
-    own = copy.deepcopy(job.config)
-    dataset = job.plan.spec.dataset
-    some = min(number, _STEPS * load.batch_size)
-    own["dataset"] |= {"split": thinned(dataset, dataset.split, some, _PARTS), "eval_split": None}
-    own["cache"] |= {"name": "none", "dir": str(windows.caches)}
-    own["measure"] |= {"au_min": None, "digest": False}
+    dataset, some = job.plan.spec.dataset, min(number, _STEPS * load.batch_size)
+    own = in_short(job.config, thinned(dataset, dataset.split, some, _PARTS), windows.caches)
+    own["cache"] |= {"name": "none"}
     own["trainer"] |= {"epochs": 1, "steps_per_epoch": None, "phases": None, "resume": None}
     own["trainer"] |= {"checkpoint_best": None, "checkpoint_every_steps": None}
     own["trainer"]["early_stopping"] |= {"patience": None}
-    own["profile"], own["logger"] = {"name": "none"}, {"name": "none"}
     return own
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from etlrun.plan.spec import bare
 from etlrun.review.evidence import Evidence
 from etlrun.sweep.tune.search import Found
 from etlrun.sweep.tune.space import changed, value_of
@@ -76,7 +77,7 @@ def again(found: Found, overrides: list[str]) -> str:
     assert found.winner is not None  # noqa: S101 - for mypy
     assert found.scene is not None  # noqa: S101 - for mypy
     scene, changes = found.scene, found.winner.changes
-    pairs = [f"{key}={_word(value_of(found.baseline.config, key))},{_word(value)}" for key, value in changes.items()]
+    pairs = [f"{key}={bare(value_of(found.baseline.config, key))},{bare(value)}" for key, value in changes.items()]
     zipped = [f"sweep.zip=[[{','.join(changes)}]]"] if len(changes) > 1 else []
     step = [f"trainer.step_ms={scene.step_ms:.4g}", f"trainer.step_cores={scene.step_cores:.3g}"]
     trainer = ["trainer=drain", f"trainer.epochs={scene.epochs}", *step]
@@ -90,7 +91,7 @@ def again(found: Found, overrides: list[str]) -> str:
 def _without_model(config: Mapping[str, Any]) -> list[str]:
     """Return overrides for what a config sets that `trainer=drain`, which has no model, refuses."""
     neutral = {"measure.au_min": None, "load.class_weights": "none"}
-    words = [f"{key}={_word(value)}" for key, value in neutral.items() if value_of(config, key) != value]
+    words = [f"{key}={bare(value)}" for key, value in neutral.items() if value_of(config, key) != value]
     return words if value_of(config, "profile.name") == "none" else [*words, "profile=none"]
 
 
@@ -104,7 +105,3 @@ def _others(found: Found, overrides: list[str], *, with_experiment: bool = False
         and not word.startswith("tune.")
         and (with_experiment or not word.startswith(EXPERIMENT))
     ]
-
-
-def _word(value: object) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

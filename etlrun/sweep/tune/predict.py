@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.plan.plan import Plan, at_cache
+from etlrun.plan.plan import Plan
 from etlrun.record.summary import Summary
+from etlrun.review.caches import cached_example_bytes
 from etlrun.sources.on_disk import examples
 from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE, kept_bytes
 from etlrun.sweep.tune.space import CACHE, POINT, value_of
@@ -102,14 +103,12 @@ class Predictor:
         likely_s = per_example_ms * self.scene.examples / 1000
         return max(likely_s / factor, min(self.scene.ideal_s, likely_s)), likely_s, likely_s * factor
 
-    def cache_bytes(self, changes: Mapping[str, Any], plan: Plan) -> int | None:
+    def cache_bytes(self, plan: Plan) -> int | None:
         """Return the bytes of the caches of the whole run; None without a cache, or if their size is not known."""
-        before, cache, _ = at_cache(plan.train)
-        if cache is None:
+        if not plan.spec.cache.keeps:
             return None
-        each: float | None = before[-1].gives.example_bytes
-        if each is None:
-            each = self.costs.source_bytes if self._value(changes, POINT) == "source" else self.costs.cached_bytes
+        known = cached_example_bytes(plan, "train")
+        each = self.costs.cached_bytes if known is None else known
         dataset = plan.spec.dataset
         validation = examples(dataset, dataset.eval_split) if dataset.eval_split is not None else None
         number = self.scene.examples + (validation.count if validation is not None else 0)
@@ -117,7 +116,7 @@ class Predictor:
 
     def unfit(self, changes: Mapping[str, Any], plan: Plan, free_disk_bytes: int) -> str:
         """Return why the caches of a config don't fit; empty if they do, or if their size is not known."""
-        size, target = self.cache_bytes(changes, plan), self._value(changes, CACHE)
+        size, target = self.cache_bytes(plan), self._value(changes, CACHE)
         free, share = machine.free_memory_bytes(), MEMORY_SHARE
         if target == "disk":
             free, share = free_disk_bytes, DISK_SHARE

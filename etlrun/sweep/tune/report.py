@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from etlrun.sweep.tune import PAGE
+from etlrun.record.record import PAGE
 from etlrun.sweep.tune.overlay import again, gain_words, proofs
 from etlrun.sweep.tune.search import FOUND, KEEP, MODEL, Found
 from etlrun.sweep.tune.space import Candidate

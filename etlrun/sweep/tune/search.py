@@ -15,7 +15,7 @@ from etlrun.stages.tune import Tune
 from etlrun.sweep.tune import calibrate, race
 from etlrun.sweep.tune.predict import Predictor
 from etlrun.sweep.tune.race import Race
-from etlrun.sweep.tune.space import Candidate, Changes, Space, autotuned, value_of
+from etlrun.sweep.tune.space import CACHE, POINT, Candidate, Changes, Space, autotuned
 from etlrun.sweep.tune.windows import Scene, Windows
 from etlrun.system import machine
 
@@ -103,7 +103,7 @@ class Search:
             found.headspace = first_s / found.scene.ideal_s
         if found.headspace is not None and found.headspace < HEADSPACE:
             found.end, found.why = MODEL, "the model is the limit"
-        elif self.space:
+        else:
             self._searched()
         found.spent_s, found.windows = self.windows.spent_s, len(self.windows.ended)
         return found
@@ -176,21 +176,25 @@ class Search:
         """Return why a config is left out; else add it to those that are picked."""
         if bounds[0] > base_s * (1 - race.ALIKE):
             return "can't be faster, by its prediction"
-        kind = f"{changes.get('cache.name')} {changes.get('cache.at')}"
-        if any(_is_alike(bounds, other) and kind == _kind(other) for other in picked):
+        kind = _kind(changes)
+        if any(_is_alike(bounds, other) and kind == _kind(other.changes) for other in picked):
             return "predicted to be as fast as a simpler one that is raced"
         if len(picked) >= _RACED or kinds[kind] >= _OF_ONE_CACHE:
             return "others are predicted to be faster"
         candidate = self.space.candidate(changes)
         if isinstance(candidate, str):
             return candidate
-        free = machine.free_disk_bytes(value_of(candidate.config, "cache.dir") or self.windows.folder)
-        unfit = self.predictor.unfit(changes, candidate.plan, free)
+        unfit = self._unfit(candidate)
         if not unfit:
             candidate.predicted_s = bounds
             picked.append(candidate)
             kinds[kind] += 1
         return unfit
+
+    def _unfit(self, candidate: Candidate) -> str:
+        """Return why the caches of a config don't fit; empty if they do."""
+        free = machine.free_disk_bytes(candidate.config["cache"]["dir"] or self.windows.folder)
+        return self.predictor.unfit(candidate.changes, candidate.plan, free)
 
     def _near(self, best: Candidate) -> list[Candidate]:
         """Return neighbours of a config that have not run, the most promising first."""
@@ -199,8 +203,7 @@ class Search:
             candidate = self.space.candidate(changes)
             if isinstance(candidate, str) or candidate.times_s or candidate.error or candidate is best:
                 continue
-            free = machine.free_disk_bytes(value_of(candidate.config, "cache.dir") or self.windows.folder)
-            if not self.predictor.unfit(candidate.changes, candidate.plan, free):
+            if not self._unfit(candidate):
                 candidate.predicted_s = self.predictor.seconds(candidate.changes)
                 near.append(candidate)
         unique = {candidate.number: candidate for candidate in near}
@@ -254,7 +257,7 @@ class Search:
             if not found.digests and best.plan.fingerprint == base.plan.fingerprint:
                 found.end, found.why = UNTOLD, f"{best.words} saw other examples than the baseline, by its digests"
                 found.advice = "Compare both with `measure.digest=true`: equal plans have to see equal examples."
-            found.cache_bytes = self.predictor.cache_bytes(best.changes, best.plan)
+            found.cache_bytes = self.predictor.cache_bytes(best.plan)
         else:
             self._keep(f"{best.words} is not better in the confirmation")
 
@@ -276,8 +279,8 @@ class Search:
         return digests[0] == digests[1] and bool(digests[0]) and all(digests[0])
 
 
-def _kind(candidate: Candidate) -> str:
-    return f"{candidate.changes.get('cache.name')} {candidate.changes.get('cache.at')}"
+def _kind(changes: Changes) -> str:
+    return f"{changes.get(CACHE)} {changes.get(POINT)}"
 
 
 def _is_alike(bounds: tuple[float, float, float], other: Candidate) -> bool:

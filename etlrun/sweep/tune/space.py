@@ -10,9 +10,11 @@ from itertools import takewhile
 from typing import Any
 
 from etlrun.config.jobs import Job
+from etlrun.config.overlay import put
+from etlrun.plan.located import ABSENT, value_at
 from etlrun.plan.plan import Plan, name_of_point
 from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse
+from etlrun.plan.spec import bare, parse
 from etlrun.plan.training import validates
 from etlrun.stages import STAGES
 from etlrun.stages.tune import Tune
@@ -57,30 +59,20 @@ class Candidate:
 
 def words(changes: Changes) -> str:
     """Return changes as overrides; `as it is` for none."""
-    return " ".join(f"{key}={_word(value)}" for key, value in changes.items()) or "as it is"
-
-
-def _word(value: object) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return " ".join(f"{key}={bare(value)}" for key, value in changes.items()) or "as it is"
 
 
 def value_of(config: Mapping[str, Any], key: str) -> Any:
     """Return the value of a dotted key; None if the config does not have it."""
-    found: Any = config
-    for part in key.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+    found = value_at(config, key.split("."))
+    return None if found is ABSENT else found
 
 
 def changed(config: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
     """Return the config with these changes."""
     made = copy.deepcopy(dict(config))
     for key, value in changes.items():
-        *path, name = key.split(".")
-        block = made
-        for part in path:
-            block = block[part] if isinstance(block.get(part), dict) else block.setdefault(part, {})
-        block[name] = value
+        put(made, key, value)
     return made
 
 

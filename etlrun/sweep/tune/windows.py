@@ -9,9 +9,8 @@ from __future__ import annotations
 import copy
 import shutil
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, Epoch, Summary, read_summary
 from etlrun.run import run as runs
-from etlrun.sweep.ledger import ATTEMPTS
+from etlrun.sweep.attempts import put_aside
 from etlrun.sweep.process import started
 from etlrun.sweep.tune import CACHES
 
@@ -65,15 +64,12 @@ class Scene:
 
     def config(self, config: Mapping[str, Any], cache_dir: Path, **measured: Any) -> dict[str, Any]:
         """Return the config of a window of `config`, with other values of `measure` where given."""
-        own = copy.deepcopy(dict(config))
-        own["dataset"] |= {"split": self.split, "eval_split": None}
-        own["cache"] |= {"dir": str(cache_dir)}
+        own = in_short(config, self.split, cache_dir)
         own["load"] |= {"class_weights": "none"}  # of a loss, which a window does not have
-        own["measure"] |= {"au_min": None, "digest": False, **measured}
+        own["measure"] |= measured
         step = {"step_ms": self.step_ms, "step_cores": self.step_cores}
         seed = config["trainer"]["seed"]
         own["trainer"] = {"name": "drain", "seconds": None, "epochs": self.passes, "seed": seed, **step}
-        own["profile"], own["logger"] = {"name": "none"}, {"name": "none"}
         return own
 
     def seconds(self, window: Summary) -> float | None:
@@ -108,6 +104,16 @@ class Scene:
         return shapes * self.step_ms / 1000
 
 
+def in_short(config: Mapping[str, Any], split: str, cache_dir: Path) -> dict[str, Any]:
+    """Return a config with another training split, without validation and without what measures or logs a run."""
+    own = copy.deepcopy(dict(config))
+    own["dataset"] |= {"split": split, "eval_split": None}
+    own["cache"] |= {"dir": str(cache_dir)}
+    own["measure"] |= {"au_min": None, "digest": False}
+    own["profile"], own["logger"] = {"name": "none"}, {"name": "none"}
+    return own
+
+
 class Windows:
     """Windows of a search in its folder.
 
@@ -116,8 +122,8 @@ class Windows:
         ended: Names of the windows that have ended, in order.
     """
 
-    def __init__(self, folder: Path, overrides: list[str], say: Callable[[str], None]) -> None:
-        self.folder, self.overrides, self.say = folder, overrides, say
+    def __init__(self, folder: Path, overrides: list[str]) -> None:
+        self.folder, self.overrides = folder, overrides
         self.spent_s, self.ended = 0.0, list[str]()
 
     @property
@@ -131,19 +137,11 @@ class Windows:
         found = read_summary(folder)
         if found is None or found.status != COMPLETED or _config(folder) != _without_folder(config):
             if folder.exists():
-                self._put_aside(folder)
+                put_aside(folder, self.folder)  # one that was killed, or of a search with other decisions
             found = self._ran(folder, config)
         self.ended.append(name)
         self.spent_s += (found.wall_s or 0.0) + _START_S
         return found
-
-    def _put_aside(self, folder: Path) -> None:
-        """Move the folder of a window that was killed, or that is of an earlier search of other decisions."""
-        with nobodys(folder):
-            attempts = self.folder / ATTEMPTS
-            attempts.mkdir(exist_ok=True)
-            free = (attempts / f"{folder.name}-{number}" for number in count(1))
-            shutil.move(folder, next(path for path in free if not path.exists()))
 
     def _ran(self, folder: Path, config: Mapping[str, Any]) -> Summary:
         Record.create(folder, config, self.overrides, in_flight=1)
