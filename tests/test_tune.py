@@ -247,6 +247,9 @@ def test_a_search_is_one_line_of_a_listing_and_is_removed_as_a_whole(
     with pytest.raises(EtlrunError, match=r"has files that no run writes: windows/0/mine\.txt"):
         runs.main(["rm", str(copy), "--yes"])
     (copy / "windows" / "0" / "mine.txt").unlink()
+    killed = copy / "windows" / "attempts" / "one-7"  # before its summary was written
+    killed.mkdir(parents=True)
+    shutil.copy(copy / "windows" / "0" / "config.yaml", killed)
     (copy / "results.json").unlink()
     (one,) = entries(tmp_path / "outputs")
     assert one.status == "unfinished"
@@ -257,13 +260,12 @@ def test_a_search_is_one_line_of_a_listing_and_is_removed_as_a_whole(
 
 
 def test_equal_plans_that_see_other_examples_are_no_result(
-    search: Ended, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    search: Ended, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module.Search, "_see_the_same", lambda *_: False)
-    before = (search.folder / "results.json").read_text()
-    tune.main([f"tune.resume={search.folder}"])
+    copy = Path(shutil.copytree(search.folder, tmp_path / "search"))  # its result and page are written again
+    tune.main([f"tune.resume={copy}"])
     lines = capsys.readouterr().out.splitlines()
-    (search.folder / "results.json").write_text(before)
     assert lines[0].startswith("result    nothing can be told: cache.name=")
     assert lines[0].endswith(" saw other examples than the baseline, by its digests")
     assert [line for line in lines if line.startswith("advice    Compare both with `measure.digest=true`")]

@@ -60,6 +60,14 @@ def test_the_fastest_config_wins_while_the_machine_drifts(space: Space) -> None:
     assert wins == 40
 
 
+def test_a_steady_drift_cancels_out(space: Space) -> None:
+    base, (one, two, *_) = space.baseline, candidates(space)
+    measure = machine({0: 10.0, one.number: 8.0, two.number: 9.0}, 0.0, drift=0.05)
+    ran = race.raced(base, [one, two], measure, dice(0), always)
+    assert ran.lead(one.number) == pytest.approx(math.log(10 / 8))
+    assert ran.lead(two.number) == pytest.approx(math.log(10 / 9))
+
+
 def test_what_can_not_win_is_dropped_early(space: Space) -> None:
     base, (one, two, *_) = space.baseline, candidates(space)
     ran = race.raced(base, [one, two], machine({0: 10.0, one.number: 8, two.number: 30}, 0.01), dice(0), always)

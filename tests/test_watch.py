@@ -39,7 +39,7 @@ def served(folder: Path) -> Iterator[int]:
 
 
 def asked(port: int, path: str = "/", method: str = "GET", **headers: str) -> Answer:
-    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
     connection.putrequest(method, path, skip_host="Host" in headers)
     for name, value in headers.items():
         connection.putheader(name.replace("_", "-"), value)
@@ -103,7 +103,7 @@ def test_the_page_of_an_evaluation_is_served(port: int, path: str) -> None:
     ],
 )  # fmt: skip
 def test_no_other_path_is_found(port: int, path: str) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
         answer = b"".join(iter(lambda: connection.recv(65_536), b""))
     assert int(answer.split()[1]) in (400, 404)
@@ -130,7 +130,7 @@ def test_only_this_machine_is_a_host(port: int, host: str, status: int) -> None:
 
 @pytest.mark.parametrize("hosts", ["", "Host: localhost\r\nHost: evil.example\r\n"])
 def test_a_request_names_one_host(port: int, hosts: str) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(f"GET / HTTP/1.0\r\n{hosts}\r\n".encode())
         assert connection.recv(65_536).split()[1] == b"403"
 

@@ -120,13 +120,12 @@ def _in_part(folder: Path) -> list[str]:
 
 def _in_windows(folder: Path) -> Iterator[str]:
     """Yield the strangers in the folder of a search's runs."""
-    for window in sorted(folder.iterdir()):
-        if kind_of(window) == "run":
-            yield from (f"{window.name}/{other}" for other in strangers(window, "run"))
-        elif window.name == ATTEMPTS:
-            yield from (f"{window.name}/{other}" for other in _in_windows(window))
-        elif window.name != CACHES:
-            yield window.name
+    for inside in sorted(folder.iterdir()):
+        if not inside.is_dir() or inside.is_symlink():
+            yield inside.name
+        elif inside.name != CACHES:  # a run that was killed at its start has no summary yet
+            others = _in_windows(inside) if inside.name == ATTEMPTS else strangers(inside, "run")
+            yield from (f"{inside.name}/{other}" for other in others)
 
 
 def _is_own(name: str, kind: Kind) -> bool:
