@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ import tensorflow as tf
 from etlrun.cache.keeper import READ, Keeper
 from etlrun.graph import disk
 from etlrun.graph.context import Context
-from etlrun.graph.datasets import counted, staged
+from etlrun.graph.datasets import chained, counted, staged
 from etlrun.graph.numbered import in_random_order
 from etlrun.graph.passes import Passes
 from etlrun.plan.plan import PlannedStage, at_cache, by_number
@@ -182,12 +182,17 @@ class Pipeline:
             batches = self._build(read, others[1:], context)
         return self._build(batches, ahead)
 
+    def repeated_alone(self, stages: Stages, *, from_cache: bool) -> Iterator[Any]:
+        """Return the batches of `alone`, again and again."""
+        return cast("Iterator[Any]", iter(self.alone(stages, from_cache=from_cache).repeat()))
+
+    def close(self) -> None:
+        """Release what the pipeline holds beside its cache."""
+
     def _build(
         self, dataset: tf.data.Dataset | None, stages: Stages, context: Context | None = None
     ) -> tf.data.Dataset:
-        for planned in stages:
-            dataset = staged(dataset, planned.stage, context or self.context)
-        return dataset
+        return chained(dataset, stages, context or self.context)
 
     def before(self, path: str) -> tf.data.Dataset:
         """Return the input of the stage of that path in the first pass, in the order of the data."""

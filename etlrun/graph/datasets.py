@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from etlrun.graph.context import Context
@@ -10,6 +10,7 @@ from etlrun.graph.numbered import full_shuffle
 from etlrun.graph.parallel import autotuned, parallel_map
 from etlrun.graph.skip import skip_corrupt
 from etlrun.graph.turbo import turbo
+from etlrun.plan.plan import PlannedStage
 from etlrun.sources.base import Example
 from etlrun.sources.tfds import TfdsSource
 from etlrun.stages.backbone import Backbone
@@ -20,6 +21,7 @@ from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode
 from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.stages.mix import Mix
+from etlrun.stages.service import Service
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, Step
 from etlrun.stages.turbo import Turbo, TurboAfterCache
@@ -188,14 +190,22 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     FullShuffle: full_shuffle,
     SampleByClass: full_shuffle,
     Backbone: backbone,
+    Service: lambda dataset, _stage, _context: dataset,
 }
-"""Functions of the stages that are not method calls, by type. A cache on disk has several: see `disk`."""
+"""Functions of the stages that are not method calls, by type. A cache on disk has several: see `disk`. A service: see `parts`."""
 
 
 def staged(dataset: tf.data.Dataset | None, stage: Stage, context: Context) -> tf.data.Dataset:
     """Return `dataset` after `stage`."""
     call = stage.call()
     return DATASET_STAGES[type(stage)](dataset, stage, context) if call is None else _called(dataset, call, context)
+
+
+def chained(dataset: tf.data.Dataset | None, stages: Iterable[PlannedStage], context: Context) -> tf.data.Dataset:
+    """Return `dataset` after all of these stages; the first one reads if there is none."""
+    for planned in stages:
+        dataset = staged(dataset, planned.stage, context)
+    return dataset
 
 
 def _called(dataset: tf.data.Dataset, call: Call, context: Context) -> tf.data.Dataset:

@@ -24,10 +24,9 @@ def ceiling_per_s(pipeline: Pipeline, rows: Sequence[StageCost], *, from_cache: 
     """Return the examples per second of the pipeline without a model.
 
     The pipeline is read without its shuffle stage, which does not change the throughput of a long pass, and with the
-    values that AUTOTUNE settled on. `from_cache` reads from the training's cache; otherwise the cache is left out.
+    values that AUTOTUNE settled on; that of a service as it is. `from_cache` reads from the training's cache; otherwise the cache is left out.
     """
-    dataset = pipeline.alone(with_settled(pipeline.stages, rows), from_cache=from_cache)
-    batches = iter(dataset.repeat())
+    batches = pipeline.repeated_alone(with_settled(pipeline.stages, rows), from_cache=from_cache)
     next(batches)
     began_s, examples, elapsed_s = time.perf_counter(), 0, 0.0
     while elapsed_s < seconds or not examples:

@@ -63,7 +63,10 @@ class Watch:
 
         tf.data drops the nodes of a stage once they are exhausted, which with a large shuffle buffer is before the
         first batch. So the latest model of the greatest depth is used, and the last one for stages that it lacks.
+        What other processes compute has none here.
         """
+        if not isinstance(iterator, tf.data.Iterator):
+            return
         with suppress(tf.errors.OpError):  # there is none yet
             model = tf.data.experimental.get_model_proto(iterator)
             depth = _depth(model)

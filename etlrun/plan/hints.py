@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from etlrun.stages import Stages
-from etlrun.stages.base import Stage, field_metadata, selected
+from etlrun.stages.base import Stage, field_metadata, nested_stage, selected
 from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
@@ -140,6 +140,6 @@ def _fields(path: str, stage_type: type[Stage]) -> list[Known]:
     annotated = typing.get_type_hints(stage_type, include_extras=True)
     inner = typing.get_type_hints(stage_type)
     for name in field_metadata(stage_type):
-        is_block = isinstance(inner[name], type) and issubclass(inner[name], Stage)
-        found += _fields(f"{path}.{name}", inner[name]) if is_block else [Known(f"{path}.{name}", annotated[name])]
+        block = nested_stage(inner[name])
+        found += [Known(f"{path}.{name}", annotated[name])] if block is None else _fields(f"{path}.{name}", block)
     return found

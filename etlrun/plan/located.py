@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from etlrun.stages.base import Stage, listed_stage
+from etlrun.stages.base import Stage, listed_stage, nested_stage
 
 ABSENT = object()
 """Value of a key that a block does not have."""
@@ -28,11 +28,12 @@ def _is_in(place: tuple[int | str, ...], other: tuple[int | str, ...]) -> bool:
 def owner_of(stage_type: type[Stage], location: list[str]) -> tuple[type[Stage], list[str]]:
     """Return the stage type that has the fault, and the keys of the field; a place in a list is `[0]`."""
     keys = location[:1]
-    nested = typing.get_type_hints(stage_type).get(keys[0])
-    if len(location) > 1 and isinstance(nested, type) and issubclass(nested, Stage):
+    annotation = typing.get_type_hints(stage_type).get(keys[0])
+    nested = nested_stage(annotation)
+    if nested is not None and location[1:]:
         inner, deeper = owner_of(nested, location[1:])
         return inner, keys + deeper
-    listed = listed_stage(nested)
+    listed = listed_stage(annotation)
     if listed is not None and location[2:]:
         inner, deeper = owner_of(listed, location[2:])
         return inner, [*keys, f"[{location[1]}]", *deeper]

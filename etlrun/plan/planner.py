@@ -117,6 +117,8 @@ class _Planner:
                 cutmix_alpha=load.cutmix_alpha,
                 num_parallel_calls=transform.num_parallel_calls,
             )
+        if load.service is not None:
+            yield load.service
         if load.prefetch:
             yield Prefetch(buffer_size=load.prefetch)
 

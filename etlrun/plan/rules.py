@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from etlrun.plan.plan import PlannedStage, at_cache, keeps_file_order, name_of_point
+from etlrun.plan.service import service_notes, service_rules
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.training import fault, training_rules, unordered
 from etlrun.plan.unused import told
@@ -49,6 +50,8 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
         yield from _by_number(spec)
     yield from _classes(spec)
     yield from _parsing(spec)
+    if spec.load.service is not None:
+        yield from service_rules(spec, spec.load.service)
     if spec.cache.keeps:
         yield from _cache(spec, train)
     if spec.fit is not None:
@@ -206,6 +209,8 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     loose = unordered(spec)
     if loose:
         yield f"{' and '.join(loose)} = false: the order of the examples, and so every result, differs from run to run."
+    if spec.load.service is not None:
+        yield from service_notes(spec.load.service)
     if keeps_file_order(spec):
         yield "extract.shuffle_files = true: the cache keeps the order of the first pass for all later ones."
     if spec.load.class_weights == "balanced":

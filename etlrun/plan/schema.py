@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from etlrun.plan.spec import GROUPS
 from etlrun.stages import UNUSABLE, Stages
-from etlrun.stages.base import Expected, Kind, Stage, field_metadata, listed_stage, names_of
+from etlrun.stages.base import Expected, Kind, Stage, field_metadata, listed_stage, names_of, nested_stage
 from etlrun.stages.cache import POINTS
 from etlrun.stages.dataset import SOURCES, TfdsDataset
 from etlrun.stages.load import Load
@@ -182,12 +182,12 @@ def _fields_of(stage: type[Stage]) -> dict[str, Node]:
     fields: dict[str, Node] = {}
     for field in dataclasses.fields(stage):  # type: ignore[arg-type] # as in field_metadata
         metadata = field_metadata(stage)[field.name]
-        inner = typing.get_args(hints[field.name])[:1]
         if not any(isinstance(item, Expected) for item in metadata):
             continue  # no value of a config, such as the steps of a map
-        is_nested = bool(inner) and isinstance(inner[0], type) and issubclass(inner[0], Stage)
-        if is_nested:
-            value: Node = _open(_object(inner[0]))
+        nested = nested_stage(hints[field.name])
+        if nested is not None:
+            choices = [_object(nested), *([{"type": "null"}] if field.default is None else [])]
+            value: Node = _open({"anyOf": choices} if choices[1:] else choices[0])
         elif (listed := listed_stage(hints[field.name])) is not None:
             items = {"type": "array", "minItems": 1, "items": _open(_object(listed))}
             value = {"anyOf": [items, {"type": "null"}, _ref(REFERENCE)]}
@@ -195,7 +195,8 @@ def _fields_of(stage: type[Stage]) -> dict[str, Node]:
             value = _open(TypeAdapter(hints[field.name]).json_schema())
         fields[field.name] = {**value, "description": _description(texts.get(field.name, ""), metadata)}
         if field.default is not dataclasses.MISSING:
-            fields[field.name]["default"] = dataclasses.asdict(field.default) if is_nested else field.default
+            is_block = dataclasses.is_dataclass(field.default) and not isinstance(field.default, type)
+            fields[field.name]["default"] = dataclasses.asdict(field.default) if is_block else field.default
     return fields
 
 

@@ -79,7 +79,8 @@ class RunSpec:
     @property
     def has_order(self) -> bool:
         """Whether all runs read the examples in the same order."""
-        return self.extract.is_ordered and self.transform.deterministic
+        is_exact = self.load.service is None or self.load.service.is_exact
+        return self.extract.is_ordered and self.transform.deterministic and is_exact
 
 
 def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:

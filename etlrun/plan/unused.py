@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from etlrun.stages import Stages
-from etlrun.stages.base import Stage, field_metadata, selected
+from etlrun.stages.base import Stage, field_metadata, nested_stage, selected
 from etlrun.system.errors import Fault
 
 TRANSFORM = "transform"
@@ -122,8 +122,8 @@ def _has(stage_type: type[Stage], keys: Sequence[str]) -> bool:
     """Return whether this stage has the nested key."""
     if keys[0] not in field_metadata(stage_type):
         return False
-    inner = typing.get_type_hints(stage_type).get(keys[0])
-    if keys[1:] and isinstance(inner, type) and issubclass(inner, Stage):
+    inner = nested_stage(typing.get_type_hints(stage_type).get(keys[0]))
+    if keys[1:] and inner is not None:
         return _has(inner, keys[1:])
     return True
 

@@ -22,6 +22,7 @@ from etlrun.run.backend import seed_all
 from etlrun.run.caches import describe_caches, note, open_caches
 from etlrun.run.checkpoint import PreviousRun, has_read_the_same
 from etlrun.run.keepers import keepers_of, readings_of
+from etlrun.run.served import describe_service, pipelines_of
 from etlrun.sources.base import Source
 from etlrun.sources.corrupt import corrupt_records, raise_cause
 from etlrun.sources.labels import counts_of
@@ -73,7 +74,7 @@ def prepared(
     _note_few_shards(plan, record, len(contexts["train"].split.shards))
     made_by = {"folder": str(record.folder), "overrides": record.summary.overrides}
     keepers = keepers_of(plan, contexts, made_by, partial(note, record))
-    pipelines = {name: Pipeline(plan.pipelines[name], context, keepers.get(name)) for name, context in contexts.items()}
+    pipelines = pipelines_of(plan, record, contexts, keepers)
     open_caches(plan, record, pipelines)
     record.update(dataset={**data, "digest": digests, "classes": source.class_names and list(source.class_names)})
     record.event("dataset", **data)
@@ -182,6 +183,9 @@ def at_work(work: Work) -> Iterator[None]:
     finally:
         for watch in work.watches.values():
             watch.close()
+        for pipeline in work.pipelines.values():
+            pipeline.close()
+        describe_service(work.record, work.pipelines)
         try:
             describe_caches(work.plan, work.record, work.pipelines)
         finally:

@@ -285,6 +285,14 @@ def listed_stage(annotation: Any) -> type[Stage] | None:
     return next(filter(None, map(listed_stage, args)), None)
 
 
+def nested_stage(annotation: Any) -> type[Stage] | None:
+    """Return the type of the stage that a field holds, which may be optional; None if it holds none."""
+    if isinstance(annotation, type):
+        return annotation if issubclass(annotation, Stage) else None
+    args = () if typing.get_origin(annotation) is tuple else typing.get_args(annotation)
+    return next(filter(None, map(nested_stage, args)), None)
+
+
 def expectation(stage_type: type, field: str) -> str:
     """Return the description of the valid values of `field` of `stage_type`."""
     texts = [item.text for item in field_metadata(stage_type)[field] if isinstance(item, Expected)]

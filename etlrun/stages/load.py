@@ -28,6 +28,7 @@ from etlrun.stages.base import (
 )
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.flow import Flow
+from etlrun.stages.service import Service
 
 if TYPE_CHECKING:
     import numpy as np
@@ -194,6 +195,7 @@ class Load(Stage):
             gets one of them at the same odds.
         class_weights: `balanced` weighs the losses of each class by the inverse of its share of the training examples;
             the mean weight of an example is 1.
+        service: Other processes or machines that read and transform the examples; null for none.
     """
 
     path: ClassVar[str] = "load"
@@ -209,8 +211,11 @@ class Load(Stage):
     class_weights: Annotated[Literal["none", "balanced"], Expected("none or balanced"), TRAINING] = "none"
     mixup_alpha: Annotated[Factor, DATA] = 0.0
     cutmix_alpha: Annotated[Factor, DATA] = 0.0
+    service: Annotated[Service | None, Expected("a mapping, or null")] = None
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        for name, *texts in self.service.rules() if self.service else ():
+            yield f"service.{name}", *texts  # type: ignore[misc] # three of them
         if self.sample != "all" and not self.is_by_number:
             needed = "all, since a buffer reads each example once"
             yield "sample", self.sample, needed, "set load.shuffle=full, or load.sample=all"

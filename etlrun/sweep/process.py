@@ -8,20 +8,19 @@ import os
 import signal
 import sys
 import threading
-from multiprocessing import connection, forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from etlrun.run import run
+from etlrun.system.parents import end_with_parent
 
 OUTPUT = "output.txt"
 """Output of a job."""
 
 _PRELOADED = ["etlrun.sweep.preload"]
 """Modules that the server imports, in this order."""
-_POLL_S = 0.5
-"""Interval of the checks that a job's parent is alive."""
 _INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
 """Signals to a process group, which reach the fork server as well."""
 
@@ -62,18 +61,9 @@ def _work(name: str, environment: dict[str, str]) -> None:
     os.setsid()  # Ctrl-C reaches the sweep alone
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     with (folder / OUTPUT).open("ab") as output:
         for stream in (1, 2):
             os.dup2(output.fileno(), stream)
         logging.basicConfig(level=logging.WARNING)
         sys.exit(run.run(folder))
-
-
-def _end_with_parent() -> None:
-    """End this job with its sweep or the server: a resumed sweep would start the job again beside it."""
-    parent, server = multiprocessing.parent_process(), os.getppid()
-    if parent is not None:
-        while not connection.wait([parent.sentinel], timeout=_POLL_S) and os.getppid() == server:
-            continue
-        os.kill(os.getpid(), signal.SIGKILL)

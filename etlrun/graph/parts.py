@@ -1,0 +1,107 @@
+"""Parts of a pass, which other processes compute: graphs that rest on nothing in this process."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from etlrun.graph.build import as_written
+from etlrun.graph.context import Context
+from etlrun.graph.datasets import chained
+from etlrun.plan.plan import PlannedStage
+from etlrun.sources.base import Shard
+from etlrun.stages.base import Scope
+from etlrun.stages.load import Batch
+from etlrun.system.errors import ConfigError, Fault
+
+_PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
+"""Operations that call a function of the process that has made the graph."""
+_PIECES_EACH = 4
+"""Pieces of the files for each worker, so that none waits long for the last one."""
+Stages = Sequence[PlannedStage]
+
+
+def of_pass(context: Context, number: int) -> Context:
+    """Return the context of the pass of that number, from 1, without variables, which stay in their process."""
+    begun = tf.constant(number, tf.int64)
+    return dataclasses.replace(context, pass_number=number, passes_begun=begun, skipped=None, traced={})
+
+
+def every_nth(stages: Stages, context: Context, *, place: int, of: int, done: int) -> tf.data.Dataset:
+    """Return the batches `place`, `place + of`, … of a pass without the first `done` of them, with their numbers.
+
+    All records are read, in the order of the pass; those of other batches are left out before the first map. The
+    elements are (number, batch); numbers are int64 scalars that count the batches of this part from 0.
+    """
+    inside = _inside(stages)
+    first = next(at for at, planned in enumerate(inside) if planned.stage.maps_each)
+    batch = _batch(inside)
+    records = chained(None, inside[:first], context).batch(batch.batch_size)
+    own = records.shard(of, place).skip(done).unbatch()
+    return chained(own, inside[first:], context).enumerate(done).with_options(as_written())
+
+
+def dealt(stages: Stages, context: Context, workers: int) -> tf.data.Dataset:
+    """Return the batches of a pass whose files a service deals to `workers`, the last batch of each may be smaller."""
+    extract, *others = _inside(stages)
+    pieces = _pieces(context.split.shards, _PIECES_EACH * workers)
+    if extract.stage.random:  # a shuffle in the graph would be dealt as one piece
+        seed = int(context.pass_seed(context.pass_number))
+        pieces = [pieces[place] for place in np.random.default_rng(seed).permutation(len(pieces))]
+    split = dataclasses.replace(context.split, shards=tuple(pieces))
+    whole = [dataclasses.replace(extract, stage=extract.stage.for_evaluation()), *map(_without_drop, others)]  # type: ignore[attr-defined]
+    return chained(None, whole, dataclasses.replace(context, split=split)).with_options(as_written())
+
+
+def require_portable(dataset: tf.data.Dataset) -> None:
+    """Raise `ConfigError` if a graph calls Python, or rests on a state of this process."""
+    try:
+        graph = tf.raw_ops.DatasetToGraphV2(
+            input_dataset=dataset._variant_tensor,  # noqa: SLF001 - as tf.data's service does
+            external_state_policy=0,
+        )
+    except tf.errors.OpError as error:
+        raise _not_portable(f"a step with a state of its own: {error.message.splitlines()[0]}") from error
+    found = tf.compat.v1.GraphDef.FromString(graph.numpy())
+    nodes = [*found.node, *(node for function in found.library.function for node in function.node_def)]
+    calls = next((node.op for node in nodes if node.op in _PYTHON), None)
+    if calls is not None:
+        raise _not_portable(f"a step that calls Python ({calls})")
+
+
+def _not_portable(found: str) -> ConfigError:
+    expected, remedy = (
+        "operations of TensorFlow, which another process can run",
+        "leave the step out, or set load=shuffled",
+    )
+    return ConfigError([Fault(where="load.service", found=found, expected=expected, remedy=remedy)])
+
+
+def _inside(stages: Stages) -> list[PlannedStage]:
+    """Return the stages of a pass."""
+    return [planned for planned in stages if planned.stage.scope is not Scope.AROUND]
+
+
+def _batch(stages: Stages) -> Batch:
+    return next(planned.stage for planned in stages if isinstance(planned.stage, Batch))
+
+
+def _without_drop(planned: PlannedStage) -> PlannedStage:
+    """Return the same stage; one that makes batches keeps a smaller last one, of which each worker has its own."""
+    if not isinstance(planned.stage, Batch):
+        return planned
+    return dataclasses.replace(planned, stage=dataclasses.replace(planned.stage, drop_remainder=False))
+
+
+def _pieces(shards: Sequence[Shard], least: int) -> list[Shard]:
+    """Return the same records in at least `least` parts, if there are so many."""
+    examples = sum(shard.take for shard in shards)
+    size = max(1, examples // least)
+    return [
+        dataclasses.replace(shard, skip=shard.skip + begun, take=min(size, shard.take - begun))
+        for shard in shards
+        for begun in range(0, shard.take, size)
+    ]

@@ -1,0 +1,139 @@
+"""Pipelines whose passes are read from the servers of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+from rich.console import Console
+
+from etlrun.cache.keeper import Keeper
+from etlrun.graph import parts
+from etlrun.graph.build import Pipeline
+from etlrun.graph.context import Context
+from etlrun.graph.passes import Passes
+from etlrun.plan.plan import Plan, PlannedStage, stage_of
+from etlrun.record.record import Record
+from etlrun.run.lanes import Lane
+from etlrun.run.served_passes import DealtPass, ExactPass
+from etlrun.run.service import Servers
+from etlrun.stages.load import Batch, Prefetch
+
+_LANE_AHEAD = 2
+"""Batches that a lane holds with load.prefetch=autotune."""
+_WORKERS = 8
+"""Workers elsewhere for which the files are dealt in pieces, since their number is not known."""
+
+
+class ServedPipeline(Pipeline):
+    """A pipeline whose passes are read from servers.
+
+    Attributes:
+        name: `train` or `validation`.
+        servers: The servers.
+        batch: Its batches.
+        lost: Examples that its dynamic passes have lost.
+    """
+
+    def __init__(self, name: str, stages: Sequence[PlannedStage], context: Context, servers: Servers) -> None:
+        """Build the graph; raise `ConfigError` if another process can't run it."""
+        super().__init__(stages, context)
+        self.name, self.servers, self.lost = name, servers, 0
+        batch = stage_of(stages, Batch)
+        assert batch is not None  # noqa: S101 - all plans have it
+        self.batch, self._contexts = batch, dict[int, Context]()
+        parts.require_portable(self._part(1, 0, 0))
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes of a pass."""
+        return self.servers.stage.lanes
+
+    @property
+    def batches_in_pass(self) -> int:
+        """Number of batches of a pass."""
+        examples, size = int(self.split.num_examples), self.batch.batch_size
+        return examples // size if self.batch.drop_remainder else -(-examples // size)
+
+    def lane(self, number: int, lane: int, done: int) -> Lane:
+        """Start to read a lane of the pass of that number, after `done` batches."""
+        prefetch = stage_of(self.stages, Prefetch)
+        ahead = 1 if prefetch is None else prefetch.buffer_size
+        capacity = _LANE_AHEAD if isinstance(ahead, str) else -(-ahead // self.lanes)
+        return Lane(partial(self.servers.distributed, partial(self._part, number, lane, done), lane), capacity)
+
+    def _part(self, number: int, lane: int, done: int) -> tf.data.Dataset:
+        context = self._contexts.get(number)
+        if context is None:  # the lanes of a pass share it, and so what is traced
+            context = parts.of_pass(self.context, number)
+            self._contexts = {**{of: self._contexts[of] for of in [*self._contexts][-1:]}, number: context}
+        if not self.servers.stage.is_exact:
+            return parts.dealt(self.stages, context, self.servers.workers or _WORKERS)
+        return parts.every_nth(self.stages, context, place=lane, of=self.lanes, done=done)
+
+    def _next_pass(self) -> Any:
+        self._number += 1
+        done, self._skipped = self._skipped // self.batch.batch_size, 0
+        return self._begun(self._number, done)
+
+    def _begun(self, number: int, done: int = 0) -> ExactPass | DealtPass:
+        return (ExactPass if self.servers.stage.is_exact else DealtPass)(self, number, done)
+
+    def endless(self) -> tf.data.Dataset:
+        """Return the batches of the next pass and all later ones; each begins before the end of the one before it."""
+        return Passes(self.dataset, self._all_passes)
+
+    def _all_passes(self) -> Iterator[Any]:
+        following: ExactPass | DealtPass | None = self._next_pass()
+        while following is not None:
+            now, following = following, None
+            for batch in now:
+                if following is None and now.left <= self.lanes:
+                    following = self._next_pass()
+                yield batch
+            following = following or self._next_pass()
+
+    def repeated_alone(self, stages: Sequence[PlannedStage], *, from_cache: bool) -> Iterator[Any]:
+        """Return the batches of the next passes, from the servers as they are."""
+        return self._all_passes()
+
+    def close(self) -> None:
+        """End the servers."""
+        self.servers.close()
+
+
+def pipelines_of(
+    plan: Plan, record: Record, contexts: Mapping[str, Context], keepers: Mapping[str, Keeper]
+) -> dict[str, Pipeline]:
+    """Return the pipelines of a run by name; start the servers from which they are read, if its plan has some.
+
+    Raises:
+        WorldError: A server does not start or can't be used.
+        ConfigError: A step can't be done by another process.
+    """
+    service = plan.spec.load.service
+    if service is None:
+        return {name: Pipeline(plan.pipelines[name], of, keepers.get(name)) for name, of in contexts.items()}
+    servers = Servers(service, partial(_note, record))
+    try:
+        return {name: ServedPipeline(name, plan.pipelines[name], of, servers) for name, of in contexts.items()}
+    except BaseException:
+        servers.close()
+        raise
+
+
+def describe_service(record: Record, pipelines: Mapping[str, Pipeline]) -> None:
+    """Record what happened to the service of a run, if there was one."""
+    served = {name: pipeline for name, pipeline in pipelines.items() if isinstance(pipeline, ServedPipeline)}
+    for pipeline in served.values():
+        lost = {name: of.lost for name, of in served.items()}
+        record.update(service={"restarts": pipeline.servers.restarts, "lost": lost})
+
+
+def _note(record: Record, text: str) -> None:
+    """Report an event of a service: on the terminal, in the events, and in the notes of the report."""
+    Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
+    record.event("service", text=text)
+    record.remark(f"{text[0].upper()}{text[1:]}.")

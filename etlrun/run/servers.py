@@ -1,0 +1,132 @@
+"""Processes with the servers of tf.data's service. They are forked from a server that has imported TensorFlow."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from etlrun.system.errors import WorldError
+from etlrun.system.parents import end_with_parent
+
+Role = Literal["cluster", "dispatcher", "worker"]
+"""What a process serves: a `cluster` is a dispatcher with its one worker."""
+
+_PRELOADED = ["etlrun.run.servers"]
+"""Modules that the fork server imports, if it does not run yet."""
+_START_S, _END_S = 60.0, 5.0
+"""Longest time in which a process starts to serve, and in which one that is killed ends."""
+_ITERATION_UNUSED_MS, _CHECKED_EACH_MS = 5_000, 1_000
+"""Time after which a dispatcher forgets a pass that nobody reads, and the interval of these checks."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A process that serves.
+
+    Attributes:
+        process: The process.
+        port: Port of its dispatcher, or of its worker if it has none.
+    """
+
+    process: BaseProcess
+    port: int
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of the server."""
+        return f"localhost:{self.port}"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended, by itself or by a signal."""
+        return self.process.exitcode is not None
+
+    @property
+    def end(self) -> str:
+        """How it ended: the name of a signal, or an exit status."""
+        status = self.process.exitcode or 0
+        return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+
+    def stop(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.join(_END_S)
+
+
+def started(role: Role, *, dispatcher: str = "", port: int = 0) -> Server:
+    """Start a process that ends with this one; a worker serves the `dispatcher` HOST:PORT, at any free port if it is 0.
+
+    Raises:
+        WorldError: It does not start.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    answers, answer = context.Pipe(duplex=False)
+    process = context.Process(target=_serve, args=(role, dispatcher, port, answer), daemon=True)
+    process.start()
+    answer.close()
+    try:
+        found = answers.recv() if answers.poll(_START_S) else f"no answer after {_START_S:g} s"
+    except EOFError:
+        found = "the end of its process"
+    finally:
+        answers.close()
+    if isinstance(found, int):
+        return Server(process, found)
+    process.kill()
+    raise WorldError(
+        where="load.service",
+        found=f"a {role} that does not start: {found}",
+        expected="a process that serves",
+        remedy="check the memory of the machine and its free ports",
+    )
+
+
+def dispatch_server(port: int) -> Any:
+    """Return a running dispatcher at `port`, or at a free one if it is 0."""
+    config = tf.data.experimental.service.DispatcherConfig(
+        port=port, job_gc_check_interval_ms=_CHECKED_EACH_MS, job_gc_timeout_ms=_ITERATION_UNUSED_MS
+    )
+    return tf.data.experimental.service.DispatchServer(config)
+
+
+def worker_server(dispatcher: str, port: int, host: str = "localhost") -> Any:
+    """Return a running worker of the `dispatcher` HOST:PORT, which clients reach at `host`."""
+    config = tf.data.experimental.service.WorkerConfig(
+        dispatcher_address=dispatcher,
+        worker_address=f"{host}:%port%",
+        port=port,
+        heartbeat_interval_ms=_CHECKED_EACH_MS,
+    )
+    return tf.data.experimental.service.WorkerServer(config)
+
+
+def port_of(server: Any) -> int:
+    """Return the port at which a dispatcher or a worker serves."""
+    return int(server._address.rpartition(":")[2])  # noqa: SLF001 - a worker has no public one
+
+
+def _serve(role: Role, dispatcher: str, port: int, answer: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the run, which ends its servers
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the GPUs are the model's
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    try:
+        servers = [] if role == "worker" else [dispatch_server(port)]
+        of = dispatcher or f"localhost:{port_of(servers[0])}"
+        servers += [] if role == "dispatcher" else [worker_server(of, 0 if role == "cluster" else port)]
+        answer.send(port_of(servers[0]))
+    except tf.errors.OpError as error:
+        answer.send(error.message)
+        return
+    answer.close()
+    servers[-1].join()

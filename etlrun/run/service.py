@@ -1,0 +1,151 @@
+"""The servers of a run: its own processes, or those that others have started."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from etlrun.run.servers import Server, started
+from etlrun.stages.service import Service
+from etlrun.system.errors import WorldError, headline
+
+_GONE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
+_FORGOTTEN = ("iteration client", "dataset id", "iteration id", "task")
+"""What a dispatcher that was started again doesn't know."""
+_NOTICED_S = 1.0
+"""Time in which the end of a process is noticed after a connection to it broke."""
+
+
+class Servers:
+    """The servers from which the passes of a run are read.
+
+    With `order: exact` there is a dispatcher with one worker for each lane, else one dispatcher with all workers.
+
+    Attributes:
+        stage: The stage of the plan.
+        restarts: Number of processes that ended and were started again.
+    """
+
+    def __init__(self, stage: Service, say: Callable[[str], None]) -> None:
+        """Start the processes, if they are those of the run; `say` reports what happens to them.
+
+        Raises:
+            WorldError: A process does not start.
+        """
+        self.stage, self.restarts, self._say = stage, 0, say
+        self._dispatchers: list[Server] = []
+        self._workers: list[Server] = []
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> None:
+        if self.stage.workers is None:
+            return
+        if self.stage.is_exact:
+            self._dispatchers += [started("cluster") for _ in range(self.stage.workers)]
+            return
+        self._dispatchers.append(started("dispatcher"))
+        for _ in range(self.stage.workers):
+            self._workers.append(started("worker", dispatcher=self._dispatchers[0].address))
+
+    @property
+    def workers(self) -> int | None:
+        """Number of workers; None if others have started them."""
+        return self.stage.workers
+
+    def address(self, lane: int) -> str:
+        """Return HOST:PORT of the dispatcher of a lane."""
+        return self._dispatchers[lane].address if self._dispatchers else self.stage.addresses[lane]
+
+    def distributed(self, make: Callable[[], tf.data.Dataset], lane: int) -> tf.data.Dataset:
+        """Return what `make` returns, computed by the workers of a lane."""
+        policy = tf.data.experimental.service.ShardingPolicy
+        distribute = tf.data.experimental.service.distribute(
+            processing_mode=policy.OFF if self.stage.is_exact else policy.DYNAMIC,
+            service=f"grpc://{self.address(lane)}",
+            compression=None,
+        )
+        return make().apply(distribute)
+
+    def revived(self, lane: int) -> bool:
+        """Start the server of an exact lane again if it has ended, at the same port; return whether it has.
+
+        Raises:
+            WorldError: It does not start.
+        """
+        if not self._dispatchers or not self._dispatchers[lane].has_ended:
+            return False
+        self._dispatchers[lane] = self._again(f"worker {lane + 1}", "cluster", self._dispatchers[lane])
+        return True
+
+    def look(self) -> None:
+        """Start workers of dynamic passes again that have ended, at the same ports.
+
+        Raises:
+            WorldError: The dispatcher has ended, which knows what is left of a pass; or a worker does not start.
+        """
+        if self._dispatchers and self._dispatchers[0].has_ended:
+            raise WorldError(
+                where=Service.path,
+                found=f"the end of the dispatcher by {self._dispatchers[0].end}",
+                expected="a dispatcher that serves to the end of a pass, since it alone knows what is left",
+                remedy="run again, from a checkpoint with trainer.resume; or set load.service.order=exact",
+            )
+        for place, worker in enumerate(self._workers):
+            if worker.has_ended:
+                self._workers[place] = self._again(f"worker {place + 1}", "worker", worker)
+
+    def _again(self, name: str, role: Any, ended: Server) -> Server:
+        dispatcher = self._dispatchers[0].address if role == "worker" else ""
+        server = started(role, dispatcher=dispatcher, port=ended.port)
+        self.restarts += 1
+        self._say(f"{name} of load.service ended by {ended.end}, and was started again")
+        return server
+
+    def is_gone(self, error: tf.errors.OpError, lane: int) -> bool:
+        """Return whether an error of a lane says that its server is gone or was started again, and nothing of data."""
+        if self._dispatchers and self.stage.is_exact:
+            until_s = time.monotonic() + _NOTICED_S
+            while not self._dispatchers[lane].has_ended and time.monotonic() < until_s:
+                time.sleep(_NOTICED_S / 20)
+            return self._dispatchers[lane].has_ended
+        is_unknown = isinstance(error, tf.errors.NotFoundError) and any(of in error.message for of in _FORGOTTEN)
+        return isinstance(error, _GONE) or is_unknown
+
+    def refused(self, error: tf.errors.OpError) -> Exception:
+        """Return the error to raise for what a worker could not do."""
+        is_of_files = isinstance(error, tf.errors.NotFoundError | tf.errors.PermissionDeniedError)
+        if self._dispatchers or not is_of_files:
+            return error
+        return WorldError(
+            where=Service.key("address"),
+            found=f"a worker that can't read the dataset: {headline(error)}",
+            expected="workers that have the same files at the same paths",
+            remedy="mount the folder of the dataset on the machines of the workers, at the path that it has here",
+        )
+
+    def overdue(self, lane: int) -> WorldError:
+        """Return the error of a batch that did not come in time."""
+        return WorldError(
+            where=Service.key("timeout_s"),
+            found=f"no batch in {self.stage.timeout_s:g} s from {self.address(lane)}",
+            expected="workers that deliver",
+            remedy="check that dispatcher and workers run and reach each other, or set a longer load.service.timeout_s",
+        )
+
+    def note(self, text: str) -> None:
+        """Report what happened to a pass."""
+        self._say(text)
+
+    def close(self) -> None:
+        """End the processes of the run."""
+        for server in (*self._workers, *self._dispatchers):
+            server.stop()
+        self._workers.clear()
+        self._dispatchers.clear()
