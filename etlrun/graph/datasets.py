@@ -192,7 +192,8 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     Backbone: backbone,
     Service: lambda dataset, _stage, _context: dataset,
 }
-"""Functions of the stages that are not method calls, by type. A cache on disk has several: see `disk`. A service: see `parts`."""
+"""Functions of the stages that are not method calls, by type. A cache on disk has several: see `disk`. What a
+service computes elsewhere is in `parts`."""
 
 
 def staged(dataset: tf.data.Dataset | None, stage: Stage, context: Context) -> tf.data.Dataset:

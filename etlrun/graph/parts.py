@@ -73,10 +73,8 @@ def require_portable(dataset: tf.data.Dataset) -> None:
 
 
 def _not_portable(found: str) -> ConfigError:
-    expected, remedy = (
-        "operations of TensorFlow, which another process can run",
-        "leave the step out, or set load=shuffled",
-    )
+    expected = "operations of TensorFlow, which another process can run"
+    remedy = "leave the step out, or set load=shuffled"
     return ConfigError([Fault(where="load.service", found=found, expected=expected, remedy=remedy)])
 
 

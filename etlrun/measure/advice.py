@@ -12,6 +12,7 @@ from etlrun.stages.cache import MEMORY_SHARE, DiskCache
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import Prefetch, Shuffle
 from etlrun.stages.mix import Mix
+from etlrun.stages.service import Service
 from etlrun.stages.step import Map
 from etlrun.system.machine import CORES, calls_here, free_memory_bytes, megabytes
 
@@ -35,6 +36,8 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
 def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[str, Any]) -> str | None:
     """Return advice on the parameters of the stage itself."""
     parallelism = {row.stage: row.parallelism or 1 for row in rows}
+    if stage == Service.path and plan.spec.load.service is not None:
+        return _workers(plan.spec.load.service, conditions)
     if stage == Prefetch.path:
         return "Try load.prefetch=autotune: batches are then prepared while the model runs."
     if stage.startswith("extract."):
@@ -49,6 +52,15 @@ def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[
         if smaller < plan.spec.load.shuffle_buffer:
             return f"Try load.shuffle_buffer={smaller}: a smaller buffer fills faster."
     return None
+
+
+def _workers(service: Service, conditions: Mapping[str, Any]) -> str:
+    """Return advice to add workers: on this machine where it has cores, else on others."""
+    if service.workers is not None and service.workers < conditions["cores"]:
+        return f"Try load.service.workers={conditions['cores']}: the workers do not use all cores."
+    if service.workers is not None:
+        return "Start workers on other machines and set load.service.address: this one has no more cores."
+    return "Start more workers on other machines."
 
 
 def _target(stage: str, plan: Plan, conditions: Mapping[str, Any]) -> str | None:

@@ -24,7 +24,8 @@ def ceiling_per_s(pipeline: Pipeline, rows: Sequence[StageCost], *, from_cache: 
     """Return the examples per second of the pipeline without a model.
 
     The pipeline is read without its shuffle stage, which does not change the throughput of a long pass, and with the
-    values that AUTOTUNE settled on; that of a service as it is. `from_cache` reads from the training's cache; otherwise the cache is left out.
+    values that AUTOTUNE settled on; that of a service as it is. `from_cache` reads from the training's cache; otherwise
+    the cache is left out.
     """
     batches = pipeline.repeated_alone(with_settled(pipeline.stages, rows), from_cache=from_cache)
     next(batches)

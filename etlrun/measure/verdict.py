@@ -15,6 +15,7 @@ from etlrun.measure.stage_costs import StageCosts, Thread
 from etlrun.record.findings import Kind, StageCost, Verdict
 from etlrun.stages.cache import DiskCache
 from etlrun.stages.load import FullShuffle, Prefetch, Shuffle
+from etlrun.stages.service import Service
 
 INPUT_GAIN = 1.10
 """A run is input-bound if it would be at least this many times faster without input wait."""
@@ -166,6 +167,8 @@ def judge_alone(side: Side, rate_per_s: float | None, step_ms: float = 0.0) -> V
         if costs is not None and costs.periods.slowest.shares:
             stage = _heaviest(costs.periods.slowest)
             paces[stage] = paces.get(stage, 0.0) + loop.measured_s
+    if Service.path in side.paths and rate_per_s is not None:
+        paces[Service.path] = side.measured_s
     if not paces or rate_per_s is None:
         return _unknown("the passes were too short to profile", "with more examples")
     stage = max(paces, key=lambda name: paces[name])
@@ -213,6 +216,17 @@ def _bound_by_input(
             if key not in evidence or waits_s > evidence[key][0].fill_s + evidence[key][0].input_wait_s:
                 evidence[key] = loop, costs
             weights[key] = weights.get(key, 0.0) + waits_s
+    if not weights and Service.path in sides[0].paths:
+        side = max(sides, key=lambda side: side.waits_s)
+        why = f"{Service.path} delivers batches more slowly than the steps take them; its stages are not measured"
+        return Verdict(
+            kind="input",
+            stage=Service.path,
+            pipeline=side.name,
+            max_gain=gains[0],
+            train_max_gain=gains[1],
+            because=f"{waited}; {why}",
+        )
     if not weights:
         return _unknown(f"{waited}, but the passes were too short to profile", "with more examples")
     pipeline, stage = key = max(weights, key=lambda candidate: weights[candidate])

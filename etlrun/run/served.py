@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -44,6 +45,7 @@ class ServedPipeline(Pipeline):
         batch = stage_of(stages, Batch)
         assert batch is not None  # noqa: S101 - all plans have it
         self.batch, self._contexts = batch, dict[int, Context]()
+        self._begun_lanes = weakref.WeakSet[Lane]()
         parts.require_portable(self._part(1, 0, 0))
 
     @property
@@ -62,7 +64,15 @@ class ServedPipeline(Pipeline):
         prefetch = stage_of(self.stages, Prefetch)
         ahead = 1 if prefetch is None else prefetch.buffer_size
         capacity = _LANE_AHEAD if isinstance(ahead, str) else -(-ahead // self.lanes)
-        return Lane(partial(self.servers.distributed, partial(self._part, number, lane, done), lane), capacity)
+        begun = Lane(partial(self._distributed, number, lane, done), capacity)
+        self._begun_lanes.add(begun)
+        return begun
+
+    def _distributed(self, number: int, lane: int, done: int) -> tf.data.Dataset:
+        batches = self.servers.distributed(self._part(number, lane, done), lane)
+        if not self.servers.stage.is_exact:
+            return batches
+        return batches.take(len(range(lane, self.batches_in_pass, self.lanes)) - done)
 
     def _part(self, number: int, lane: int, done: int) -> tf.data.Dataset:
         context = self._contexts.get(number)
@@ -100,7 +110,11 @@ class ServedPipeline(Pipeline):
         return self._all_passes()
 
     def close(self) -> None:
-        """End the servers."""
+        """Stop reading, and end the servers."""
+        for lane in (*self._begun_lanes,):
+            lane.close()
+        for lane in (*self._begun_lanes,):
+            lane.join()
         self.servers.close()
 
 

@@ -63,15 +63,15 @@ class Servers:
         """Return HOST:PORT of the dispatcher of a lane."""
         return self._dispatchers[lane].address if self._dispatchers else self.stage.addresses[lane]
 
-    def distributed(self, make: Callable[[], tf.data.Dataset], lane: int) -> tf.data.Dataset:
-        """Return what `make` returns, computed by the workers of a lane."""
+    def distributed(self, dataset: tf.data.Dataset, lane: int) -> tf.data.Dataset:
+        """Return `dataset`, computed by the workers of a lane."""
         policy = tf.data.experimental.service.ShardingPolicy
         distribute = tf.data.experimental.service.distribute(
             processing_mode=policy.OFF if self.stage.is_exact else policy.DYNAMIC,
             service=f"grpc://{self.address(lane)}",
             compression=None,
         )
-        return make().apply(distribute)
+        return dataset.apply(distribute)
 
     def revived(self, lane: int) -> bool:
         """Start the server of an exact lane again if it has ended, at the same port; return whether it has.
