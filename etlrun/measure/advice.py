@@ -30,14 +30,14 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
     if stage is None:
         return None
     last = f"No override helps: {stage} needs less work, faster storage, or more cores."
+    if stage == Service.path and plan.spec.load.service is not None:
+        return _workers(plan.spec.load.service, conditions)
     return _own(stage, plan, rows, conditions) or _cache(plan, conditions) or last
 
 
 def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[str, Any]) -> str | None:
     """Return advice on the parameters of the stage itself."""
     parallelism = {row.stage: row.parallelism or 1 for row in rows}
-    if stage == Service.path and plan.spec.load.service is not None:
-        return _workers(plan.spec.load.service, conditions)
     if stage == Prefetch.path:
         return "Try load.prefetch=autotune: batches are then prepared while the model runs."
     if stage.startswith("extract."):

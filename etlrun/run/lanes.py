@@ -13,20 +13,16 @@ from tensorflow.python.eager import cancellation
 
 _PUT_S = 0.1
 """Interval at which a thread with a full queue looks whether its lane is closed."""
-_END_S = 2.0
-"""Longest wait for the thread of a closed lane."""
 _END = object()
-
-
-@tf.function(autograph=False)  # type: ignore[untyped-decorator]
-def _next_of(iterator: Any) -> Any:
-    return iterator.get_next_as_optional()
 
 
 class Lane:
     """The elements of a dataset that other processes compute, read ahead by a thread.
 
     Reading can be cancelled, which an iterator of its own can't: its `next` waits for a server without end.
+
+    Attributes:
+        thread: The thread, which ends soon after the lane is closed or deleted.
     """
 
     def __init__(self, make: Callable[[], tf.data.Dataset], capacity: int) -> None:
@@ -34,8 +30,8 @@ class Lane:
         self._found: queue.Queue[tuple[Any, Any]] = queue.Queue(capacity)
         self._closed, self._cancel = threading.Event(), cancellation.CancellationManager()
         work = (make, self._found, self._closed, self._cancel)
-        self._thread = threading.Thread(target=_read, args=work, name="etlrun-lane", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=_read, args=work, name="etlrun-lane", daemon=True)
+        self.thread.start()
         self._finalizer = weakref.finalize(self, _close, self._closed, self._cancel)
 
     def take(self, timeout_s: float) -> Any:
@@ -56,10 +52,6 @@ class Lane:
         """Stop reading; does not wait for it."""
         self._finalizer()
 
-    def join(self) -> None:
-        """Wait for the end of the thread of a lane that is closed, but not for long."""
-        self._thread.join(_END_S)
-
 
 def _close(closed: threading.Event, cancel: Any) -> None:
     closed.set()
@@ -70,12 +62,19 @@ def _read(make: Callable[[], tf.data.Dataset], found: queue.Queue[Any], closed: 
     try:
         with tf.device("/CPU:0"):
             iterator = iter(make())
-            read = cancel.get_cancelable_function(_next_of.get_concrete_function(iterator))
+            read = cancel.get_cancelable_function(_traced(iterator))
             while not closed.is_set() and (element := read(iterator)).has_value():
                 _put(found, (element.get_value(), None), closed)
         _put(found, (None, StopIteration()), closed)
     except Exception as error:  # noqa: BLE001 - raised where the element is taken
         _put(found, (None, error), closed)
+
+
+def _traced(iterator: Any) -> Any:
+    """Return a function that gets the next element. TensorFlow has one thread for all calls of one function: each lane
+    has its own, or one that waits for a server that is gone would hold up all."""
+    next_of = tf.function(lambda of: of.get_next_as_optional(), autograph=False)
+    return next_of.get_concrete_function(iterator)
 
 
 def _put(found: queue.Queue[Any], element: Any, closed: threading.Event) -> None:

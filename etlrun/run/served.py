@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -22,10 +24,10 @@ from etlrun.run.served_passes import DealtPass, ExactPass
 from etlrun.run.service import Servers
 from etlrun.stages.load import Batch, Prefetch
 
+_END_S = 2.0
+"""Longest wait for the threads of closed lanes."""
 _LANE_AHEAD = 2
 """Batches that a lane holds with load.prefetch=autotune."""
-_WORKERS = 8
-"""Workers elsewhere for which the files are dealt in pieces, since their number is not known."""
 
 
 class ServedPipeline(Pipeline):
@@ -45,7 +47,7 @@ class ServedPipeline(Pipeline):
         batch = stage_of(stages, Batch)
         assert batch is not None  # noqa: S101 - all plans have it
         self.batch, self._contexts = batch, dict[int, Context]()
-        self._begun_lanes = weakref.WeakSet[Lane]()
+        self._open, self._threads = weakref.WeakSet[Lane](), list[threading.Thread]()
         parts.require_portable(self._part(1, 0, 0))
 
     @property
@@ -65,7 +67,8 @@ class ServedPipeline(Pipeline):
         ahead = 1 if prefetch is None else prefetch.buffer_size
         capacity = _LANE_AHEAD if isinstance(ahead, str) else -(-ahead // self.lanes)
         begun = Lane(partial(self._distributed, number, lane, done), capacity)
-        self._begun_lanes.add(begun)
+        self._threads = [*(thread for thread in self._threads if thread.is_alive()), begun.thread]
+        self._open.add(begun)
         return begun
 
     def _distributed(self, number: int, lane: int, done: int) -> tf.data.Dataset:
@@ -80,7 +83,7 @@ class ServedPipeline(Pipeline):
             context = parts.of_pass(self.context, number)
             self._contexts = {**{of: self._contexts[of] for of in [*self._contexts][-1:]}, number: context}
         if not self.servers.stage.is_exact:
-            return parts.dealt(self.stages, context, self.servers.workers or _WORKERS)
+            return parts.dealt(self.stages, context, self.servers.workers)
         return parts.every_nth(self.stages, context, place=lane, of=self.lanes, done=done)
 
     def _next_pass(self) -> Any:
@@ -111,10 +114,11 @@ class ServedPipeline(Pipeline):
 
     def close(self) -> None:
         """Stop reading, and end the servers."""
-        for lane in (*self._begun_lanes,):
+        for lane in (*self._open,):
             lane.close()
-        for lane in (*self._begun_lanes,):
-            lane.join()
+        until_s = time.monotonic() + _END_S
+        for thread in self._threads:
+            thread.join(max(0.0, until_s - time.monotonic()))
         self.servers.close()
 
 

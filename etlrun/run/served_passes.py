@@ -102,7 +102,7 @@ class ExactPass:
 
     def _begin_again(self, lane: int, own: int) -> None:
         self._fruitless[lane] += 1
-        if self._servers.workers is not None and self._fruitless[lane] > _FRUITLESS:
+        if self._servers.stage.workers is not None and self._fruitless[lane] > _FRUITLESS:
             raise WorldError(
                 where=Service.path,
                 found=f"worker {lane + 1}, which ended {self._fruitless[lane]} times without a batch between",

@@ -19,7 +19,7 @@ from etlrun.system.parents import end_with_parent
 Role = Literal["cluster", "dispatcher", "worker"]
 """What a process serves: a `cluster` is a dispatcher with its one worker."""
 
-_PRELOADED = ["etlrun.run.servers"]
+_PRELOADED = ["etlrun.run.preload"]
 """Modules that the fork server imports, if it does not run yet."""
 _START_S, _END_S = 60.0, 5.0
 """Longest time in which a process starts to serve, and in which one that is killed ends."""

@@ -15,6 +15,8 @@ from etlrun.system.errors import WorldError, headline
 _GONE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
 _FORGOTTEN = ("iteration client", "dataset id", "iteration id", "task")
 """What a dispatcher that was started again doesn't know."""
+_REQUESTS_EACH, _WORKERS = 2, 8
+"""Batches that are requested from a worker ahead, and the workers that are assumed where others have started them."""
 _NOTICED_S = 1.0
 """Time in which the end of a process is noticed after a connection to it broke."""
 
@@ -55,9 +57,9 @@ class Servers:
             self._workers.append(started("worker", dispatcher=self._dispatchers[0].address))
 
     @property
-    def workers(self) -> int | None:
-        """Number of workers; None if others have started them."""
-        return self.stage.workers
+    def workers(self) -> int:
+        """Number of workers; an assumption if others have started them."""
+        return self.stage.workers or _WORKERS
 
     def address(self, lane: int) -> str:
         """Return HOST:PORT of the dispatcher of a lane."""
@@ -70,11 +72,12 @@ class Servers:
             processing_mode=policy.OFF if self.stage.is_exact else policy.DYNAMIC,
             service=f"grpc://{self.address(lane)}",
             compression=None,
+            max_outstanding_requests=_REQUESTS_EACH * (1 if self.stage.is_exact else self.workers),
         )
         return dataset.apply(distribute)
 
     def revived(self, lane: int) -> bool:
-        """Start the server of an exact lane again if it has ended, at the same port; return whether it has.
+        """Start the server of an exact lane again if it has ended; return whether it has.
 
         Raises:
             WorldError: It does not start.
@@ -102,8 +105,9 @@ class Servers:
                 self._workers[place] = self._again(f"worker {place + 1}", "worker", worker)
 
     def _again(self, name: str, role: Any, ended: Server) -> Server:
-        dispatcher = self._dispatchers[0].address if role == "worker" else ""
-        server = started(role, dispatcher=dispatcher, port=ended.port)
+        """Start a process again: a worker at the same port, where clients look for it; a cluster at another one."""
+        dispatcher, port = (self._dispatchers[0].address, ended.port) if role == "worker" else ("", 0)
+        server = started(role, dispatcher=dispatcher, port=port)
         self.restarts += 1
         self._say(f"{name} of load.service ended by {ended.end}, and was started again")
         return server
