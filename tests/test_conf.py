@@ -6,6 +6,7 @@ from etlrun.stages.dataset import dataset_type
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.schedule import Schedule
+from etlrun.stages.service import Service
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import EarlyStopping
 from tests.configs import CONF, EXPERIMENTS, composed, yaml_files
@@ -84,6 +85,10 @@ def test_a_dataset_option_names_every_field(option: str) -> None:
 @pytest.mark.parametrize("option", options_of("load"))
 def test_a_load_option_names_every_field(option: str) -> None:
     assert composed(f"load={option}")["load"].keys() == fields(Load)
+
+
+def test_an_option_names_every_field_of_a_service() -> None:
+    assert composed("load=service")["load"]["service"].keys() == fields(Service)
 
 
 @pytest.mark.parametrize("option", options_of("transform"))

@@ -1,4 +1,4 @@
-"""Passes that other processes compute: the order of a local run, whatever ends on the way, or a count of what is lost."""
+"""Passes that other processes compute: in the order of a local run, whatever ends, or with a count of what is lost."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ import pytest
 from etlrun.run import served_passes
 from etlrun.run.service import Servers
 from etlrun.sweep import process
-from etlrun.system.errors import ConfigError, WorldError
+from etlrun.system.errors import WorldError
 from tests.pipelines import training_pipeline
 from tests.service import BATCHES, as_bytes, planned, served, servers
 
 RANDOM = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
+AGAIN = "worker {} of load.service ended by SIGKILL, and was started again"
 FILES = "extract.shuffle_files=true"
 
 
@@ -93,7 +94,9 @@ def test_a_worker_that_is_killed_in_an_exact_pass_is_started_again_where_it_was(
         found += as_bytes(batches)
     assert found == expected
     assert exact.restarts == before + len(heard) >= before + 2
-    assert set(heard) == {f"worker {number} of load.service ended by SIGKILL, and was started again" for number in (1, 2)}
+    assert set(heard) == {
+        f"worker {number} of load.service ended by SIGKILL, and was started again" for number in (1, 2)
+    }
 
 
 def test_a_worker_that_ends_again_and_again_is_given_up(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,8 +108,8 @@ def test_a_worker_that_ends_again_and_again_is_given_up(tiny: Path, monkeypatch:
         with pytest.raises(WorldError) as caught:
             list(batches)
     assert str(caught.value) == (
-        "load.service: found worker 1, which ended 1 times without a batch between; expected workers that can compute a "
-        "batch\n    -> the kernel kills processes that exhaust the memory; check its log, or set fewer workers"
+        "load.service: found worker 1, which ended 1 times without a batch between; expected workers that can compute "
+        "a batch\n    -> the kernel kills processes that exhaust the memory; check its log, or set fewer workers"
     )
 
 
@@ -127,7 +130,6 @@ _DYNAMIC = ("load.service.order=dynamic",)
 
 
 def test_what_a_worker_loses_in_a_dynamic_pass_is_counted(tiny: Path, dynamic: Servers, heard: list[str]) -> None:
-    lost = {}
     for on_loss in ("report", "fail"):
         heard.clear()
         dynamic.stage = replace(dynamic.stage, on_loss=on_loss)
@@ -138,19 +140,17 @@ def test_what_a_worker_loses_in_a_dynamic_pass_is_counted(tiny: Path, dynamic: S
             if on_loss == "report":
                 found += as_bytes(batches)
                 assert len(found) == BATCHES - pipeline.lost < BATCHES
-                lost[on_loss] = heard[-1]
-                assert heard[-1] == (
-                    f"{len(found)} of 38 examples in pass 1 of train: {pipeline.lost} were lost with a worker that ended"
-                )
+                came = f"{len(found)} of 38 examples in pass 1 of train"
+                assert heard[-1] == f"{came}: {pipeline.lost} were lost with a worker that ended"
             else:
                 with pytest.raises(WorldError) as caught:
                     list(batches)
                 assert str(caught.value).endswith(
-                    "of 38 examples in pass 1 of train; expected each of them once: what a worker has when it ends is lost "
-                    "with order=dynamic\n    -> run again, from a checkpoint with trainer.resume; set "
+                    "of 38 examples in pass 1 of train; expected each of them once: what a worker has when it ends is "
+                    "lost with order=dynamic\n    -> run again, from a checkpoint with trainer.resume; set "
                     "load.service.order=exact, which loses none, or load.service.on_loss=report"
                 )
-        assert heard[0] == "worker 1 of load.service ended by SIGKILL, and was started again"
+        assert heard[0] == AGAIN.format(1)
     dynamic.stage = replace(dynamic.stage, on_loss="fail")
 
 
@@ -162,8 +162,8 @@ def test_a_dynamic_pass_does_not_wait_for_a_dispatcher_that_is_gone(tiny: Path) 
         with pytest.raises(WorldError) as caught:
             list(batches)
     assert str(caught.value) == (
-        "load.service: found the end of the dispatcher by SIGKILL; expected a dispatcher that serves to the end of a pass, "
-        "since it alone knows what is left\n    -> run again, from a checkpoint with trainer.resume; or set "
+        "load.service: found the end of the dispatcher by SIGKILL; expected a dispatcher that serves to the end of a "
+        "pass, since it alone knows what is left\n    -> run again, from a checkpoint with trainer.resume; or set "
         "load.service.order=exact"
     )
 

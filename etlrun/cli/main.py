@@ -223,6 +223,7 @@ COMMANDS = {
             "evaluate",
             "predict",
             "export",
+            "service",
         )
     },
 }

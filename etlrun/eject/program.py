@@ -13,6 +13,8 @@ from etlrun.eject.pipeline import pipeline
 from etlrun.eject.sources import functions_of, text_for
 from etlrun.eject.text import COLUMNS, constant, literal, path, quoted
 from etlrun.plan.plan import Plan, reads_features
+from etlrun.stages.service import Service
+from etlrun.system.errors import ConfigError, Fault
 
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
@@ -51,7 +53,16 @@ def versions() -> dict[str, str]:
 
 
 def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -> str:
-    """Return the program that does what a run of `plan` does; `arguments` are those of the command that is shown."""
+    """Return the program that does what a run of `plan` does; `arguments` are those of the command that is shown.
+
+    Raises:
+        ConfigError: Its input comes from a service.
+    """
+    if plan.spec.load.service is not None:
+        found = "a service, whose servers a program would have to start and to watch"
+        remedy = "set load=shuffled, which reads the same examples in the same order as load.service.order=exact"
+        fault = Fault(where=Service.path, found=found, expected="null in a standalone program", remedy=remedy)
+        raise ConfigError([fault])
     entry = "train" if plan.spec.fit is not None else "drain"
     functions = dict.fromkeys(_functions(plan))  # without duplicates
     text = "\n\n\n".join([*functions, f'if __name__ == "__main__":\n    {entry}()'])

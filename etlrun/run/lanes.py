@@ -71,8 +71,11 @@ def _read(make: Callable[[], tf.data.Dataset], found: queue.Queue[Any], closed: 
 
 
 def _traced(iterator: Any) -> Any:
-    """Return a function that gets the next element. TensorFlow has one thread for all calls of one function: each lane
-    has its own, or one that waits for a server that is gone would hold up all."""
+    """Return a function of a lane's own that gets the next element.
+
+    TensorFlow has one thread for all calls of a function: a lane that waits for a server that is gone would hold up all
+    that share it.
+    """
     next_of = tf.function(lambda of: of.get_next_as_optional(), autograph=False)
     return next_of.get_concrete_function(iterator)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from etlrun.run.hello import workers_of
 from etlrun.run.servers import Server, started
 from etlrun.stages.service import Service
 from etlrun.system.errors import WorldError, headline
@@ -47,6 +48,14 @@ class Servers:
             raise
 
     def _start(self) -> None:
+        for address in self.stage.addresses:
+            if not workers_of(address, Service.key("address")):
+                raise WorldError(
+                    where=Service.key("address"),
+                    found=f"no worker of the dispatcher {address}",
+                    expected="at least one",
+                    remedy=f"start it: etlrun service worker --dispatcher {address}",
+                )
         if self.stage.workers is None:
             return
         if self.stage.is_exact:

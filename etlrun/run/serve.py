@@ -1,0 +1,84 @@
+"""The servers of `etlrun service`, which serve runs on other machines until they are stopped."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from etlrun.run.backend import native_messages_kept, uncollected
+from etlrun.run.hello import Hello, join
+from etlrun.system.errors import WorldError
+
+_OPEN = "TensorFlow binds its port to all interfaces, without encryption or authentication: let a firewall close it"
+
+
+def dispatch(host: str, port: int, say: Callable[[str], None]) -> None:
+    """Serve as a dispatcher at `port`, and compare versions at `port + 1`, until a KeyboardInterrupt.
+
+    Raises:
+        WorldError: A port is taken.
+    """
+    try:
+        hello = Hello(host.strip("[]"), port + 1)
+    except OSError as error:
+        raise _taken(port + 1, error.strerror or str(error)) from error
+    with hello:
+        server = _started(lambda servers: servers.dispatch_server(port), port)
+        threading.Thread(target=hello.serve_forever, daemon=True).start()
+        say(f"dispatcher at {host}:{port}, versions at {host}:{port + 1}")
+        say(f"note  {_OPEN}")
+        _until_interrupted()
+        del server
+
+
+def work(dispatcher: str, host: str, port: int, say: Callable[[str], None]) -> None:
+    """Serve as a worker of `dispatcher` HOST:PORT until a KeyboardInterrupt, or until the dispatcher ends.
+
+    Raises:
+        WorldError: There is no dispatcher of the same versions, it has ended, or the port is taken.
+    """
+    connection = join(dispatcher, "--dispatcher")
+    server = _started(lambda servers: servers.worker_server(dispatcher, port, host), port)
+    say(f"worker of {dispatcher}")
+    say(f"note  {_OPEN}")
+    ended = threading.Thread(target=lambda: connection.recv(1), daemon=True)
+    ended.start()
+    _until_interrupted(ended)
+    del server
+    if not ended.is_alive():
+        raise WorldError(
+            where="--dispatcher",
+            found=f"the end of the dispatcher {dispatcher}",
+            expected="a dispatcher that serves",
+            remedy="start it again, and then this worker",
+        )
+
+
+def _started(serve: Callable[..., object], port: int) -> object:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the GPUs are for models
+    with uncollected(), native_messages_kept():
+        import tensorflow as tf
+
+        from etlrun.run import servers
+    try:
+        return serve(servers)
+    except tf.errors.OpError as error:
+        raise _taken(port, error.message) from error
+
+
+def _until_interrupted(other: threading.Thread | None = None) -> None:
+    with suppress(KeyboardInterrupt):
+        if other is None:
+            threading.Event().wait()
+        else:
+            other.join()
+
+
+def _taken(port: int, reason: str) -> WorldError:
+    return WorldError(
+        where="--port", found=f"{port}: {reason}", expected="a free port, and the next one free for a dispatcher",
+        remedy="choose another with --port",
+    )  # fmt: skip
