@@ -13,8 +13,7 @@ from etlrun.eject.pipeline import pipeline
 from etlrun.eject.sources import functions_of, text_for
 from etlrun.eject.text import COLUMNS, constant, literal, path, quoted
 from etlrun.plan.plan import Plan, reads_features
-from etlrun.stages.service import Service
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.plan.service import require_no_service
 
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
@@ -58,11 +57,7 @@ def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
     Raises:
         ConfigError: Its input comes from a service.
     """
-    if plan.spec.load.service is not None:
-        found = "a service, whose servers a program would have to start and to watch"
-        remedy = "set load=shuffled, which reads the same examples in the same order as load.service.order=exact"
-        fault = Fault(where=Service.path, found=found, expected="null in a standalone program", remedy=remedy)
-        raise ConfigError([fault])
+    require_no_service(plan.spec)
     entry = "train" if plan.spec.fit is not None else "drain"
     functions = dict.fromkeys(_functions(plan))  # without duplicates
     text = "\n\n\n".join([*functions, f'if __name__ == "__main__":\n    {entry}()'])

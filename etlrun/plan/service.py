@@ -8,7 +8,7 @@ from etlrun.plan.spec import RunSpec
 from etlrun.plan.training import fault
 from etlrun.stages.image import Decode
 from etlrun.stages.service import Service
-from etlrun.system.errors import Fault
+from etlrun.system.errors import ConfigError, Fault
 
 
 def service_rules(spec: RunSpec, service: Service) -> Iterator[Fault]:
@@ -45,6 +45,14 @@ def _exact(spec: RunSpec) -> Iterator[Fault]:
     if spec.load.shuffles and not spec.load.is_by_number and spec.load.shuffle_at == "before_batch":
         expected = f"auto with {order}=exact, since each worker would transform all examples to shuffle them"
         yield fault(spec.load.key("shuffle_at"), "before_batch", expected, "set load.shuffle_at=auto")
+
+
+def require_no_service(spec: RunSpec) -> None:
+    """Raise `ConfigError` if the input of a run comes from a service, which a standalone program does not start."""
+    if spec.load.service is not None:
+        found = "a service, whose servers a program would have to start and to watch"
+        remedy = "set load=shuffled, which reads the same examples in the same order as load.service.order=exact"
+        raise ConfigError([fault(Service.path, found, "null in a standalone program", remedy)])
 
 
 def service_notes(service: Service) -> Iterator[str]:

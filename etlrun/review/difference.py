@@ -15,6 +15,7 @@ from etlrun.stages.dataset import Dataset, TfdsDataset
 from etlrun.stages.extract import Shards
 from etlrun.stages.load import Batch, Load, Shuffle
 from etlrun.stages.phases import Phase
+from etlrun.stages.service import Service
 
 PIPELINES = ("train", "validation")
 _BY_NAME = {"extract": ORDER, "cache": SPEED, "model": TRAINING, "trainer": TRAINING, "profile": SPEED, "logger": SPEED}
@@ -143,8 +144,7 @@ def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
 
 
 def _difference(path: str, old: Any, new: Any, kind: Kind) -> Difference:
-    since, note = "", ""
-    pipelines: tuple[str, ...] = ()
+    since, note, pipelines = "", "", tuple[str, ...]()
     if path.startswith("dataset.") and kind == DATA:
         since = "the dataset"
         pipelines = tuple(name for name in PIPELINES if path == Dataset.key_of(name))
@@ -166,7 +166,8 @@ def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, Kind]]:
     blocks: list[tuple[str, Stage]] = [(name, getattr(spec, name)) for name in ("dataset", "extract", "transform")]
     blocks += [(step.path, step) for steps in _lists(spec).values() for step in steps]
     blocks += [("cache", spec.cache)] if spec.cache.keeps else []
-    blocks += [("load", spec.load), ("model", spec.model), ("trainer", spec.trainer)]
+    blocks += [("load", spec.load), (Service.path, spec.load.service or Service())]
+    blocks += [("model", spec.model), ("trainer", spec.trainer)]
     blocks += [(of.path, of) for of in parts_of(spec.fit)] if spec.fit is not None else []
     blocks += [(name, getattr(spec, name)) for name in ("profile", "logger", "measure")]
     return {
@@ -234,7 +235,7 @@ def _reported_otherwise(old: RunSpec, new: RunSpec) -> set[str]:
     """Return the keys whose differences are reported as other stages."""
     names = ["steps"] if None in (old.dataset.eval_split, new.dataset.eval_split) else ["steps", "eval_steps"]
     lists = {f"{new.transform.block}.{name}" for name in names}
-    return {f"{group}.name" for group in _BY_NAME} | lists | {Phase.path}
+    return {f"{group}.name" for group in _BY_NAME} | lists | {Phase.path, Service.path}
 
 
 def _uncounted(old: Mapping[str, Any], new: Mapping[str, Any], reported: set[str]) -> Iterator[Difference]:
@@ -285,16 +286,15 @@ def _ends_elsewhere(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> bool:
 
 
 def _notes(old: Plan, new: Plan, *, is_unordered: bool) -> Iterator[str]:
-    plans = (old, new)
-    if is_unordered and not any(_cut(plan.spec) for plan in plans):
+    if is_unordered and not any(_cut(plan.spec) for plan in (old, new)):
         yield "The order of examples is not fixed: it differs in each run."
-    if any(reads_features(plan) for plan in plans):
+    if any(reads_features(plan) for plan in (old, new)):
         yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
 
 
 def _first(old: Plan, new: Plan, found: Sequence[Difference]) -> str:
     """Return the first stage, in pipeline order, whose examples differ."""
     paths = [step.path for plan in (new, old) for steps in _lists(plan.spec).values() for step in steps]
-    order = ["the dataset", *dict.fromkeys(paths), _CACHE, Batch.path]
+    order = ["the dataset", *dict.fromkeys(paths), _CACHE, Batch.path, Service.path]
     since = [difference.since for difference in found if difference.kind == DATA] or [Batch.path]
     return min(since, key=order.index)

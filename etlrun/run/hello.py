@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-from etlrun import __version__
 from etlrun.system.errors import WorldError
 
 _ANSWER_S = 5.0
@@ -20,7 +19,7 @@ _WORKER = b"worker\n"
 
 def versions() -> dict[str, str]:
     """Return the versions that a service needs to be the same everywhere."""
-    return {"etlrun": __version__, "tensorflow": metadata.version("tensorflow")}
+    return {name: metadata.version(name) for name in ("etlrun", "tensorflow")}
 
 
 @dataclass
