@@ -31,6 +31,7 @@ from tests.configs import refusal_of_request, refusal_of_spec
         ("transform.resise.size=[96,96]", "did you mean `transform.resize`?"),
         ("step_ms=5", "did you mean `model.step_ms` with model=emulated or `trainer.step_ms` with trainer=drain?"),
         ("model.step_ms=5", "choose model=emulated, which has it"),
+        ("load.workers=2", "did you mean `load.service.workers`?"),
         ("repeats=3", "did you mean `sweep.repeats` with -m?"),
     ],
 )
@@ -41,7 +42,7 @@ def test_an_unknown_key_is_told_with_the_one_that_was_meant(line: str, remedy: s
     assert told[1:] == [f"    -> {remedy}"]
 
 
-@pytest.mark.parametrize("line", ["x.y=1", "verbosity=3", "cache.size=3", "transform.target=decode", "load.workers=2"])
+@pytest.mark.parametrize("line", ["x.y=1", "verbosity=3", "cache.size=3", "transform.target=decode", "load.threads=2"])
 def test_no_key_is_named_that_has_nothing_to_do_with_it(line: str) -> None:
     (told,) = refusal_of_request(line).splitlines()
     assert told.startswith(f"{line.split('=', maxsplit=1)[0].removesuffix('.y')}: found an unknown key; expected ")

@@ -22,7 +22,13 @@ IMPLICIT = (TfdsDataset, Load, Shuffle, Batch, Prefetch, Map, EarlyStopping, Sch
 ALL_STAGES: list[type[Stage]] = [*(stage for _, _, stage in REGISTERED), *IMPLICIT]
 FIELDS = [(stage, field) for stage in ALL_STAGES for field in field_metadata(stage)]
 NAMES = [f"{stage.path}.{field}" for stage, field in FIELDS]
-NESTED = ("trainer.fit.early_stopping", "trainer.fit.phases", "trainer.fit.schedule", "transform.map.steps")
+NESTED = (
+    "load.service",
+    "trainer.fit.early_stopping",
+    "trainer.fit.phases",
+    "trainer.fit.schedule",
+    "transform.map.steps",
+)
 
 
 def with_image(image: Feature) -> Flow:
