@@ -73,8 +73,8 @@ class ServedPipeline(Pipeline):
 
     def _distributed(self, number: int, lane: int, done: int) -> tf.data.Dataset:
         batches = self.servers.distributed(self._part(number, lane, done), lane)
-        if not self.servers.stage.is_exact:
-            return batches
+        if not self.servers.stage.is_exact or self.servers.stage.workers is None:
+            return batches  # a worker elsewhere that is started again sends some of them again
         return batches.take(len(range(lane, self.batches_in_pass, self.lanes)) - done)
 
     def _part(self, number: int, lane: int, done: int) -> tf.data.Dataset:

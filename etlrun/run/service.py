@@ -16,6 +16,8 @@ from etlrun.system.errors import WorldError, headline
 _GONE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
 _FORGOTTEN = ("iteration client", "dataset id", "iteration id", "task")
 """What a dispatcher that was started again doesn't know."""
+_BEFORE_CAUSE = "Failed to get element: "
+"""What stands before the reason in an error of a worker."""
 _REQUESTS_EACH, _WORKERS = 2, 8
 """Batches that are requested from a worker ahead, and the workers that are assumed where others have started them."""
 _NOTICED_S = 1.0
@@ -138,7 +140,7 @@ class Servers:
             return error
         return WorldError(
             where=Service.key("address"),
-            found=f"a worker that can't read the dataset: {headline(error)}",
+            found=f"a worker that can't read the dataset: {headline(error).rpartition(_BEFORE_CAUSE)[2]}",
             expected="workers that have the same files at the same paths",
             remedy="mount the folder of the dataset on the machines of the workers, at the path that it has here",
         )
