@@ -32,6 +32,7 @@ ELSEWHERE = {
     "tensorboard": "is a server, which does not end",
     "etlrun watch": "is a server, too; test_watch asks it",
     "etlrun service": "is a server; test_service_address asks it",
+    "load.service.workers=4": "starts processes; test_service_runs has a run with some",
     "load.service.address": "wants such servers on other machines; test_service_address has some here",
     "etlrun tune": "searches for a minute; test_tune runs it",
     "python pipeline.py": "downloads photos and weights, and trains for minutes; test_eject runs such programs",

@@ -173,10 +173,10 @@ def test_a_pass_does_not_wait_without_end_for_a_worker_that_stands_still(tiny: P
         batches = iter(pipeline.dataset)
         next(batches)
         address = own.address(0)
-        os.kill(own._dispatchers[0].process.pid, signal.SIGSTOP)
+        os.kill(own._dispatchers[0].process.pid or 0, signal.SIGSTOP)
         with pytest.raises(WorldError) as caught:
             list(batches)
-        os.kill(own._dispatchers[0].process.pid, signal.SIGCONT)
+        os.kill(own._dispatchers[0].process.pid or 0, signal.SIGCONT)
     assert str(caught.value) == (
         f"load.service.timeout_s: found no batch in 0.5 s from {address}; expected workers that deliver\n"
         "    -> check that dispatcher and workers run and reach each other, or set a longer load.service.timeout_s"

@@ -12,7 +12,7 @@ from etlrun.graph.build import as_written
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import chained
 from etlrun.plan.plan import PlannedStage
-from etlrun.sources.base import Shard
+from etlrun.sources.content import Shard
 from etlrun.stages.base import Scope
 from etlrun.stages.load import Batch
 from etlrun.system.errors import ConfigError, Fault

@@ -47,6 +47,7 @@ class ServedPipeline(Pipeline):
         batch = stage_of(stages, Batch)
         assert batch is not None  # noqa: S101 - all plans have it
         self.batch, self._contexts = batch, dict[int, Context]()
+        self._lock = threading.Lock()
         self._open, self._threads = weakref.WeakSet[Lane](), list[threading.Thread]()
         parts.require_portable(self._part(1, 0, 0))
 
@@ -78,10 +79,11 @@ class ServedPipeline(Pipeline):
         return batches.take(len(range(lane, self.batches_in_pass, self.lanes)) - done)
 
     def _part(self, number: int, lane: int, done: int) -> tf.data.Dataset:
-        context = self._contexts.get(number)
-        if context is None:  # the lanes of a pass share it, and so what is traced
-            context = parts.of_pass(self.context, number)
-            self._contexts = {**{of: self._contexts[of] for of in [*self._contexts][-1:]}, number: context}
+        with self._lock:
+            context = self._contexts.get(number)
+            if context is None:  # the lanes of a pass share it, and so what is traced
+                context = parts.of_pass(self.context, number)
+                self._contexts = {**{of: self._contexts[of] for of in [*self._contexts][-1:]}, number: context}
         if not self.servers.stage.is_exact:
             return parts.dealt(self.stages, context, self.servers.workers)
         return parts.every_nth(self.stages, context, place=lane, of=self.lanes, done=done)
@@ -89,9 +91,9 @@ class ServedPipeline(Pipeline):
     def _next_pass(self) -> Any:
         self._number += 1
         done, self._skipped = self._skipped // self.batch.batch_size, 0
-        return self._begun(self._number, done)
+        return self._begun_pass(self._number, done)
 
-    def _begun(self, number: int, done: int = 0) -> ExactPass | DealtPass:
+    def _begun_pass(self, number: int, done: int = 0) -> ExactPass | DealtPass:
         return (ExactPass if self.servers.stage.is_exact else DealtPass)(self, number, done)
 
     def endless(self) -> tf.data.Dataset:

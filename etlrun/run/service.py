@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -137,7 +137,7 @@ class Servers:
         """Return the error to raise for what a worker could not do."""
         is_of_files = isinstance(error, tf.errors.NotFoundError | tf.errors.PermissionDeniedError)
         if self._dispatchers or not is_of_files:
-            return error
+            return cast("Exception", error)
         return WorldError(
             where=Service.key("address"),
             found=f"a worker that can't read the dataset: {headline(error).rpartition(_BEFORE_CAUSE)[2]}",
