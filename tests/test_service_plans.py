@@ -20,8 +20,8 @@ def test_an_exact_service_changes_no_result() -> None:
         assert [planned.stage.path for planned in stages[-3:]] == ["load.batch", "load.service", "load.prefetch"]
     assert plan.remarks == (
         (
-            "load.service: the ports of the workers are open to other machines, without authentication: TensorFlow "
-            "binds them to all interfaces, so that only a firewall or a container closes them."
+            "load.service: the workers' ports are without authentication; they are bound to loopback on Linux, which "
+            "a run verifies, and elsewhere open to other machines."
         ),
     )
     assert spec_of(*SERVICE).has_order

@@ -9,9 +9,11 @@ from contextlib import suppress
 
 from etlrun.run.backend import native_messages_kept, uncollected
 from etlrun.run.hello import Hello, join
+from etlrun.run.loopback import bind_to_loopback, is_open
+from etlrun.stages.service import is_loopback
 from etlrun.system.errors import WorldError
 
-_OPEN = "TensorFlow binds its port to all interfaces, without encryption or authentication: let a firewall close it"
+_OPEN = "note  the port is open on all interfaces, without encryption or authentication: let a firewall limit it"
 
 
 def dispatch(host: str, port: int, say: Callable[[str], None]) -> None:
@@ -25,10 +27,10 @@ def dispatch(host: str, port: int, say: Callable[[str], None]) -> None:
     except OSError as error:
         raise _taken(port + 1, error.strerror or str(error)) from error
     with hello:
-        server = _started(lambda servers: servers.dispatch_server(port), port)
+        server = _started(lambda servers: servers.dispatch_server(port), host, port)
         threading.Thread(target=hello.serve_forever, daemon=True).start()
         say(f"dispatcher at {host}:{port}, versions at {host}:{port + 1}")
-        say(f"note  {_OPEN}")
+        _say_open(say)
         _until_interrupted()
         del server
 
@@ -40,9 +42,9 @@ def work(dispatcher: str, host: str, port: int, say: Callable[[str], None]) -> N
         WorldError: There is no dispatcher of the same versions, it has ended, or the port is taken.
     """
     connection = join(dispatcher, "--dispatcher")
-    server = _started(lambda servers: servers.worker_server(dispatcher, port, host), port)
+    server = _started(lambda servers: servers.worker_server(dispatcher, port, host), host, port)
     say(f"worker of {dispatcher}")
-    say(f"note  {_OPEN}")
+    _say_open(say)
     ended = threading.Thread(target=lambda: connection.recv(1), daemon=True)
     ended.start()
     _until_interrupted(ended)
@@ -56,13 +58,20 @@ def work(dispatcher: str, host: str, port: int, say: Callable[[str], None]) -> N
         )
 
 
-def _started(serve: Callable[..., object], port: int) -> object:
+def _say_open(say: Callable[[str], None]) -> None:
+    if is_open():
+        say(_OPEN)
+
+
+def _started(serve: Callable[..., object], host: str, port: int) -> object:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the GPUs are for models
     with uncollected(), native_messages_kept():
         import tensorflow as tf
 
         from etlrun.run import servers
+    if is_loopback(host):
+        bind_to_loopback()
     try:
         return serve(servers)
     except tf.errors.OpError as error:

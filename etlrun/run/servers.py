@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
+from etlrun.run.loopback import bind_to_loopback, is_open
 from etlrun.system.errors import WorldError
 from etlrun.system.parents import end_with_parent
 
@@ -34,10 +35,12 @@ class Server:
     Attributes:
         process: The process.
         port: Port of its dispatcher, or of its worker if it has none.
+        is_open: Whether other machines may reach its ports.
     """
 
     process: BaseProcess
     port: int
+    is_open: bool
 
     @property
     def address(self) -> str:
@@ -79,8 +82,8 @@ def started(role: Role, *, dispatcher: str = "", port: int = 0) -> Server:
         found = "the end of its process"
     finally:
         answers.close()
-    if isinstance(found, int):
-        return Server(process, found)
+    if isinstance(found, tuple):
+        return Server(process, *found)
     process.kill()
     raise WorldError(
         where="load.service",
@@ -120,11 +123,12 @@ def _serve(role: Role, dispatcher: str, port: int, answer: Connection) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the GPUs are the model's
     threading.Thread(target=end_with_parent, daemon=True).start()
+    bind_to_loopback()
     try:
         servers = [] if role == "worker" else [dispatch_server(port)]
         of = dispatcher or f"localhost:{port_of(servers[0])}"
         servers += [] if role == "dispatcher" else [worker_server(of, 0 if role == "cluster" else port)]
-        answer.send(port_of(servers[0]))
+        answer.send((port_of(servers[0]), is_open()))
     except tf.errors.OpError as error:
         answer.send(error.message)
         return

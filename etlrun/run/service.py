@@ -45,6 +45,7 @@ class Servers:
         self._workers: list[Server] = []
         try:
             self._start()
+            self._say_open()
         except BaseException:
             self.close()
             raise
@@ -66,6 +67,11 @@ class Servers:
         self._dispatchers.append(started("dispatcher"))
         for _ in range(self.stage.workers):
             self._workers.append(started("worker", dispatcher=self._dispatchers[0].address))
+
+    def _say_open(self) -> None:
+        """Report ports that other machines may reach."""
+        if any(server.is_open for server in (*self._dispatchers, *self._workers)):
+            self._say(f"the ports of {Service.path} could not be bound to loopback: let a firewall close them")
 
     @property
     def workers(self) -> int:
