@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from etlrun.run import served_passes
+from etlrun.run.loopback import is_open
 from etlrun.run.service import Servers
 from etlrun.sweep import process
 from etlrun.system.errors import WorldError
@@ -97,6 +100,22 @@ def test_a_worker_that_is_killed_in_an_exact_pass_is_started_again_where_it_was(
     assert set(heard) == {
         f"worker {number} of load.service ended by SIGKILL, and was started again" for number in (1, 2)
     }
+
+
+def test_other_machines_do_not_reach_the_ports_of_a_run(exact: Servers, dynamic: Servers) -> None:
+    for server in (*exact._dispatchers, *dynamic._dispatchers, *dynamic._workers):
+        opened = psutil.Process(server.process.pid).net_connections("tcp")
+        listening = {of.laddr.ip for of in opened if of.status == psutil.CONN_LISTEN}  # type: ignore[union-attr]
+        assert listening <= {"127.0.0.1", "::ffff:127.0.0.1"}
+        assert listening
+        assert not server.is_open
+
+
+def test_a_port_on_all_interfaces_is_seen() -> None:
+    with socket.socket() as one:
+        one.bind(("", 0))
+        one.listen()
+        assert is_open()
 
 
 def test_a_worker_that_ends_again_and_again_is_given_up(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

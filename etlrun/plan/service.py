@@ -59,8 +59,8 @@ def service_notes(service: Service) -> Iterator[str]:
     """Yield the notes on a run with a service, one sentence each."""
     if service.workers is not None:
         yield (
-            f"{Service.path}: the workers' ports are without authentication; they are bound to loopback on Linux, which "
-            "a run verifies, and elsewhere open to other machines."
+            f"{Service.path}: the workers' ports are without authentication; they are bound to loopback on Linux, "
+            "which a run verifies, and elsewhere open to other machines."
         )
     if not service.is_exact:
         differs = "the order of the examples, and so every result, differs from run to run"

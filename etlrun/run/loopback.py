@@ -115,11 +115,11 @@ def _places(libc: Any, library: bytes, name: bytes, kinds: tuple[int, ...]) -> I
         others = 24 * tags.get(_WITHOUT_NAME, 0)  # millions, which come first
         tables = [(tags.get(_RELA, 0) + others, tags.get(_RELA_BYTES, 0) - others)]
         tables.append((tags.get(_CALLS, 0), tags.get(_CALLS_BYTES, 0)))
+        strings = (ctypes.c_char * tags[_STRINGS_BYTES]).from_address(tags[_STRINGS])
+        ends = [of.start() for of in re.finditer(re.escape(name) + b"\0", strings)]  # names share their ends
         for table, size in tables:
             if size > 0:
                 offsets, symbols = _of_functions(_array(table, size, np.uint64).reshape(-1, 3), kinds)
-                strings = ctypes.string_at(tags[_STRINGS], tags[_STRINGS_BYTES])
-                ends = [of.start() for of in re.finditer(re.escape(name) + b"\0", strings)]  # names share their ends
                 yield from (base + int(of) for of in offsets[np.isin(_names(tags[_SYMBOLS], symbols), ends)])
 
 
