@@ -105,7 +105,7 @@ def test_a_worker_that_is_killed_in_an_exact_pass_is_started_again_where_it_was(
 def test_other_machines_do_not_reach_the_ports_of_a_run(exact: Servers, dynamic: Servers) -> None:
     for server in (*exact._dispatchers, *dynamic._dispatchers, *dynamic._workers):
         opened = psutil.Process(server.process.pid).net_connections("tcp")
-        listening = {of.laddr.ip for of in opened if of.status == psutil.CONN_LISTEN}  # type: ignore[union-attr]
+        listening = {of.laddr.ip for of in opened if of.status == psutil.CONN_LISTEN}
         assert listening <= {"127.0.0.1", "::ffff:127.0.0.1"}
         assert listening
         assert not server.is_open

@@ -35,6 +35,7 @@ _PLACES = {socket.AF_INET: (4, 0), socket.AF_INET6: (8, 1)}
 _LISTENS = "0A"
 _READ_AND_WRITE = 3
 _Bind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32)
+_Each = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 _held: list[Any] = []
 """Functions that libraries call, which have to stay."""
 
@@ -99,15 +100,14 @@ def _places(libc: Any, library: bytes, name: bytes, kinds: tuple[int, ...]) -> I
     """Yield the addresses at which the loaded libraries hold the address of the function of that name."""
     found: list[tuple[int, int]] = []
 
-    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Info), ctypes.c_size_t, ctypes.c_void_p)
-    def each(info: Any, _size: int, _data: int) -> int:
-        of = info.contents
+    def each(info: int, _size: int, _data: int) -> int:
+        of = _Info.from_address(info)
         headers = (of.headers + _HEADER_BYTES * place for place in range(of.count))
         if library in (of.name or b""):
             found.extend((of.base, of.base + _number(header + 16)) for header in headers if _kind(header) == _DYNAMIC)
         return 0
 
-    libc.dl_iterate_phdr(each, None)
+    libc.dl_iterate_phdr(_Each(each), None)
     for base, section in found:
         tags: dict[int, int] = {}
         while tag := _number(section):
@@ -133,11 +133,12 @@ def _names(symbols: int, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the places of the names of symbols in the table of strings."""
     if not len(numbers):
         return numbers
-    return _array(symbols, 24 * (int(numbers.max()) + 1), np.uint32).reshape(-1, 6)[numbers, 0]
+    found: npt.NDArray[Any] = _array(symbols, 24 * (int(numbers.max()) + 1), np.uint32).reshape(-1, 6)[numbers, 0]
+    return found
 
 
 def _array(address: int, size: int, dtype: Any) -> npt.NDArray[Any]:
-    return np.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype)
+    return np.frombuffer(memoryview((ctypes.c_char * size).from_address(address)), dtype=dtype)
 
 
 def _number(address: int) -> int:
