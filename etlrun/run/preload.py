@@ -1,4 +1,4 @@
-"""What the fork server of a run's own servers imports, once for all of them. Nothing here may start a thread."""
+"""What the fork server of a run imports. Nothing here may start a thread."""
 
 import os
 

@@ -27,6 +27,7 @@ from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
 from etlrun.run import checkpoint
 from etlrun.run.backend import Backend
+from etlrun.run.forks import fork_server
 from etlrun.run.interrupts import interrupts
 from etlrun.run.loggers.log import Log
 from etlrun.sources.on_disk import examples_by_class, read_bytes
@@ -141,6 +142,8 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
         record.update(resumed_from=str(previous.folder))
     log.open(planned, previous.folder if previous is not None else None)
 
+    if spec.load.service is not None and spec.load.service.workers is not None:
+        fork_server()  # which imports TensorFlow as this process does
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(spec.fit) as backend:

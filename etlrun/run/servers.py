@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -13,6 +12,7 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
+from etlrun.run.forks import fork_server
 from etlrun.run.loopback import bind_to_loopback, is_open
 from etlrun.system.errors import WorldError
 from etlrun.system.parents import end_with_parent
@@ -20,8 +20,6 @@ from etlrun.system.parents import end_with_parent
 Role = Literal["cluster", "dispatcher", "worker"]
 """What a process serves: a `cluster` is a dispatcher with its one worker."""
 
-_PRELOADED = ["etlrun.run.preload"]
-"""Modules that the fork server imports, if it does not run yet."""
 _START_S, _END_S = 60.0, 5.0
 """Longest time in which a process starts to serve, and in which one that is killed ends."""
 _ITERATION_UNUSED_MS, _CHECKED_EACH_MS = 5_000, 1_000
@@ -70,8 +68,7 @@ def started(role: Role, *, dispatcher: str = "", port: int = 0) -> Server:
     Raises:
         WorldError: It does not start.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
+    context = fork_server()
     answers, answer = context.Pipe(duplex=False)
     process = context.Process(target=_serve, args=(role, dispatcher, port, answer), daemon=True)
     process.start()
