@@ -12,8 +12,8 @@ from typing import Any
 
 from etlrun.system.errors import WorldError
 
-_ANSWER_S = 5.0
-"""Longest wait for an answer."""
+_ANSWER_S = 20.0
+"""Longest wait for an answer: a dispatcher that has just been started imports TensorFlow first."""
 _WORKER = b"worker\n"
 
 

@@ -24,8 +24,8 @@ def dispatch(host: str, port: int, say: Callable[[str], None]) -> None:
     """
     try:
         hello = Hello(host.strip("[]"), port + 1)
-    except OSError as error:
-        raise _taken(port + 1, error.strerror or str(error)) from error
+    except (OSError, OverflowError) as error:
+        raise _taken(port + 1, getattr(error, "strerror", None) or str(error)) from error
     with hello:
         server = _started(lambda servers: servers.dispatch_server(port), host, port)
         threading.Thread(target=hello.serve_forever, daemon=True).start()
