@@ -13,12 +13,14 @@ from typing import Any
 
 import psutil
 import pytest
+import tensorflow as tf
 
+from etlrun.graph import parts
 from etlrun.run import served_passes
 from etlrun.run.loopback import is_open
 from etlrun.run.service import Servers
 from etlrun.sweep import process
-from etlrun.system.errors import WorldError
+from etlrun.system.errors import ConfigError, WorldError
 from tests.pipelines import training_pipeline
 from tests.service import BATCHES, as_bytes, planned, served, servers
 
@@ -109,6 +111,19 @@ def test_other_machines_do_not_reach_the_ports_of_a_run(exact: Servers, dynamic:
         assert listening <= {"127.0.0.1", "::ffff:127.0.0.1"}
         assert listening
         assert not server.is_open
+
+
+def test_a_step_that_calls_python_is_refused() -> None:
+    def apply(number: tf.Tensor) -> tf.Tensor:
+        return tf.numpy_function(abs, [number], tf.int64)
+
+    dataset = tf.data.Dataset.range(3).map(tf.autograph.experimental.do_not_convert(apply))
+    with pytest.raises(ConfigError) as caught:
+        parts.require_portable(dataset)
+    assert str(caught.value) == (
+        "load.service: found a step that calls Python (PyFunc); expected operations of TensorFlow, which another process "
+        "can run\n    -> leave the step out, or set load=shuffled"
+    )
 
 
 def test_a_port_on_all_interfaces_is_seen() -> None:

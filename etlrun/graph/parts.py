@@ -57,7 +57,7 @@ def dealt(stages: Stages, context: Context, workers: int) -> tf.data.Dataset:
 
 
 def require_portable(dataset: tf.data.Dataset) -> None:
-    """Raise `ConfigError` if a graph calls Python, or rests on a state of this process."""
+    """Raise `ConfigError` if a graph calls Python, or has a state that can't be written."""
     try:
         graph = tf.raw_ops.DatasetToGraphV2(
             input_dataset=dataset._variant_tensor,  # noqa: SLF001 - as tf.data's service does
