@@ -121,8 +121,8 @@ def test_a_step_that_calls_python_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         parts.require_portable(dataset)
     assert str(caught.value) == (
-        "load.service: found a step that calls Python (PyFunc); expected operations of TensorFlow, which another process "
-        "can run\n    -> leave the step out, or set load=shuffled"
+        "load.service: found a step that calls Python (PyFunc); expected operations of TensorFlow, which another "
+        "process can run\n    -> leave the step out, or set load=shuffled"
     )
 
 
