@@ -85,10 +85,10 @@ class Elsewhere:
         self.port, self._folder = free_ports(3), folder
         self.address = f"localhost:{self.port}"
         self.dispatcher = forked(["service", "dispatcher", "--port", str(self.port)], folder)
-        until(partial(has_workers, self.address, 0))
         self.join()
 
     def join(self) -> None:
+        until(partial(has_workers, self.address, 0))
         words = ["service", "worker", "--dispatcher", self.address, "--port", str(self.port + 2)]
         self.worker = forked(words, self._folder)
         until(partial(has_workers, self.address, 1))
