@@ -48,7 +48,9 @@ def on_four_devices(backend: str, runs: Sequence[Sequence[str]]) -> tuple[list[i
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
     command = [sys.executable, "-c", FOUR, json.dumps(runs)]
-    ran = subprocess.run(command, env={**os.environ, **forced}, capture_output=True, text=True, check=False, timeout=600)
+    ran = subprocess.run(
+        command, env={**os.environ, **forced}, capture_output=True, text=True, check=False, timeout=600
+    )
     lines = [line for line in ran.stdout.splitlines() if line.startswith("ended: ")]
     assert len(lines) == len(runs), ran.stderr
     return [int(line.split()[1]) for line in lines], ran.stderr
@@ -91,24 +93,34 @@ def test_the_devices_are_named(trained: dict[str, Any]) -> None:
     assert trained["four"]["host"]["device"] == "CPU (4 devices)"
 
 
-def test_more_devices_than_there_are_are_refused(tiny: Path, tmp_path: Path) -> None:
+def test_what_the_backend_can_not_share_is_refused(tiny: Path, tmp_path: Path) -> None:
     words = small(tiny, *SHARED, "trainer.devices=8", f"hydra.run.dir={tmp_path / 'a'}")
     whole = small(tiny, *SHARED, "load.batch_size=6", "trainer.devices=all", f"hydra.run.dir={tmp_path / 'b'}")
-    compiled = small(tiny, SHARED[0], "trainer.jit_compile=true", "trainer.devices=2", f"hydra.run.dir={tmp_path / 'c'}")
-    status, err = on_four_devices("tensorflow", [words, whole, compiled])
-    assert status == [1, 2, 1]
+    compiled = small(
+        tiny, SHARED[0], "trainer.jit_compile=true", "trainer.devices=2", f"hydra.run.dir={tmp_path / 'c'}"
+    )
+    clipped = small(tiny, *SHARED, "trainer.clipnorm=1.0", "trainer.devices=2", f"hydra.run.dir={tmp_path / 'd'}")
+    status, err = on_four_devices("tensorflow", [words, whole, compiled, clipped])
+    assert status == [1, 2, 1, 1]
     named = "cpu:0, cpu:1, cpu:2, cpu:3"
     assert (
-        "etlrun: failed\n  trainer.devices: found 8; expected at most 4, the devices that Keras's tensorflow backend has: "
+        "etlrun: failed\n  trainer.devices: found 8; expected at most 4, the devices that Keras's tensorflow backend "
+        "has: "
         f"{named}\n    -> set trainer.devices=4, or all\n"
     ) in err
     assert (
-        "etlrun: failed\n  load.batch_size: found 6; expected a multiple of 4, the number of devices that share a batch\n"
+        "etlrun: failed\n  load.batch_size: found 6; expected a multiple of 4, the number of devices that share a "
+        "batch\n"
         "    -> set load.batch_size=8, or another trainer.devices\n"
     ) in err
     assert (
         "etlrun: failed\n  trainer.jit_compile: found true; expected false or auto with several devices of Keras's "
         "tensorflow backend\n    -> set trainer.jit_compile=auto\n"
+    ) in err
+    assert (
+        "etlrun: failed\n  trainer.clipnorm: found 1.0; expected null with several devices of Keras's tensorflow "
+        "backend, each of which would do it to its own gradients\n"
+        "    -> set the environment variable KERAS_BACKEND=jax, or trainer.devices=1\n"
     ) in err
 
 
@@ -118,24 +130,32 @@ def test_more_devices_than_there_are_are_refused(tiny: Path, tmp_path: Path) -> 
         (
             ["load.batch_size=33"],
             [
-                "load.drop_remainder: found false; expected true with trainer.devices=2, since a smaller batch may have no "
-                "equal shares\n    -> set load.drop_remainder=true, or trainer.devices=1",
-                "load.batch_size: found 33; expected a multiple of 2, the number of devices that share a batch\n"
-                "    -> set load.batch_size=34, or another trainer.devices",
+                (
+                    "load.drop_remainder: found false; expected true with trainer.devices=2, since a smaller batch may "
+                    "have no equal shares\n    -> set load.drop_remainder=true, or trainer.devices=1"
+                ),
+                (
+                    "load.batch_size: found 33; expected a multiple of 2, the number of devices that share a batch\n"
+                    "    -> set load.batch_size=34, or another trainer.devices"
+                ),
             ],
         ),
         (
             ["load.drop_remainder=true", "model=emulated"],
             [
-                "trainer.devices: found 2; expected 1 with model.emulated, which computes nothing\n"
-                "    -> set trainer.devices=1"
+                (
+                    "trainer.devices: found 2; expected 1 with model.emulated, which computes nothing\n"
+                    "    -> set trainer.devices=1"
+                )
             ],
         ),
         (
             ["load.drop_remainder=true", "cache.at=features", "model.trainable=false"],
             [
-                "trainer.devices: found 2; expected 1 with cache.at=features, which one device computes\n"
-                "    -> set trainer.devices=1"
+                (
+                    "trainer.devices: found 2; expected 1 with cache.at=features, which one device computes\n"
+                    "    -> set trainer.devices=1"
+                )
             ],
         ),
     ],
@@ -152,6 +172,7 @@ def test_a_program_trains_on_one_device() -> None:
         ejected(plan_of(*words), words, versions())
     (fault,) = caught.value.faults
     assert str(fault) == (
-        "trainer.devices: found 2; expected 1, since a program trains on one device, to the same losses within rounding\n"
+        "trainer.devices: found 2; expected 1, since a program trains on one device, to the same losses within "
+        "rounding\n"
         "    -> add trainer.devices=1"
     )

@@ -60,7 +60,9 @@ def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
     if plan.spec.fit is not None and plan.spec.fit.devices != 1:
         key = plan.spec.fit.key("devices")
         expected = "1, since a program trains on one device, to the same losses within rounding"
-        raise ConfigError([Fault(where=key, found=str(plan.spec.fit.devices), expected=expected, remedy=f"add {key}=1")])
+        raise ConfigError(
+            [Fault(where=key, found=str(plan.spec.fit.devices), expected=expected, remedy=f"add {key}=1")]
+        )
     entry = "train" if plan.spec.fit is not None else "drain"
     functions = dict.fromkeys(_functions(plan))  # without duplicates
     text = "\n\n\n".join([*functions, f'if __name__ == "__main__":\n    {entry}()'])

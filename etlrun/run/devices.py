@@ -43,12 +43,20 @@ def listed(trainer: Trainer) -> list[str]:
     if trainer.jit_compile not in ("auto", _JIT[name]):
         needed = f"{str(_JIT[name]).lower()} or auto with several devices of Keras's {name} backend"
         raise _unfit(trainer, "jit_compile", str(trainer.jit_compile).lower(), needed, "set trainer.jit_compile=auto")
-    if name == "tensorflow" and trainer.gradient_accumulation_steps is not None:
-        needed = "null with several devices of Keras's tensorflow backend, which can't meet in a step that may be left out"
-        remedy = "set the environment variable KERAS_BACKEND=jax, or trainer.devices=1"
-        raise _unfit(trainer, "gradient_accumulation_steps", trainer.gradient_accumulation_steps, needed, remedy)
+    for key, value in _of_whole_gradient(trainer).items() if name == "tensorflow" else ():
+        needed = (
+            "null with several devices of Keras's tensorflow backend, each of which would do it to its own gradients"
+        )
+        raise _unfit(
+            trainer, key, value, needed, "set the environment variable KERAS_BACKEND=jax, or trainer.devices=1"
+        )
     names = found if wanted == "all" else found[:wanted]
     return names if len(names) > 1 else []
+
+
+def _of_whole_gradient(trainer: Trainer) -> dict[str, float]:
+    steps = trainer.gradient_accumulation_steps
+    return trainer.clipping | ({} if steps is None else {"gradient_accumulation_steps": steps})
 
 
 def _found() -> list[str]:
