@@ -13,7 +13,7 @@ from etlrun.eject.pipeline import pipeline
 from etlrun.eject.sources import functions_of, text_for
 from etlrun.eject.text import COLUMNS, constant, literal, path, quoted
 from etlrun.plan.plan import Plan, reads_features
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.plan.training import require_one_device
 
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
@@ -57,12 +57,7 @@ def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
     Raises:
         ConfigError: The run trains on several devices.
     """
-    if plan.spec.fit is not None and plan.spec.fit.devices != 1:
-        key = plan.spec.fit.key("devices")
-        expected = "1, since a program trains on one device, to the same losses within rounding"
-        raise ConfigError(
-            [Fault(where=key, found=str(plan.spec.fit.devices), expected=expected, remedy=f"add {key}=1")]
-        )
+    require_one_device(plan.spec)
     entry = "train" if plan.spec.fit is not None else "drain"
     functions = dict.fromkeys(_functions(plan))  # without duplicates
     text = "\n\n\n".join([*functions, f'if __name__ == "__main__":\n    {entry}()'])

@@ -9,7 +9,7 @@ from etlrun.stages.load import Load
 from etlrun.stages.measure import Trace, Window
 from etlrun.stages.metrics import classes_of, is_loss, is_score
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import Fault, did_you_mean
+from etlrun.system.errors import ConfigError, Fault, did_you_mean
 
 _MOST_CLASSES = 20
 
@@ -69,6 +69,14 @@ def undivided(load: Load, trainer: Trainer, devices: int) -> Iterator[Fault]:
         expected = f"a multiple of {devices}, the number of devices that share a batch"
         remedy = f"set {load.key('batch_size')}={size}, or another {trainer.key('devices')}"
         yield fault(load.key("batch_size"), load.batch_size, expected, remedy)
+
+
+def require_one_device(spec: RunSpec) -> None:
+    """Raise `ConfigError` if the run trains on several devices, as no program does."""
+    if spec.fit is not None and spec.fit.devices != 1:
+        key = spec.fit.key("devices")
+        expected = "1, since a program trains on one device, to the same losses within rounding"
+        raise ConfigError([fault(key, spec.fit.devices, expected, f"add {key}=1")])
 
 
 def _phases(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
