@@ -172,6 +172,7 @@ OTHER_VALUES: dict[str, str] = {
     "trainer.mixed_precision": "mixed_bfloat16",
     "trainer.jit_compile": "true",
     "trainer.device": "cpu",
+    "trainer.devices": "2",
     "trainer.checkpoint_every_steps": "10",
     "trainer.checkpoint_keep": "3",
     "trainer.checkpoint_best": "val_loss",
@@ -235,6 +236,7 @@ def beside(parameter: str) -> tuple[str, ...]:
         "trainer.focal_gamma": "trainer.loss=focal_crossentropy",
         "transform.decode.scaled": "transform.decode.library=turbo",
         "model.name": "model=keras_application",
+        "trainer.devices": "load.drop_remainder=true",
         **dict.fromkeys(("logger.tracking_uri", "logger.experiment_name"), "logger=mlflow"),
         **dict.fromkeys(("logger.project", "logger.entity", "logger.mode"), "logger=wandb"),
     }

@@ -30,6 +30,8 @@ def test_the_same_config_trains_on_jax(tiny: Path, tmp_path: Path) -> None:
     assert summary["epochs"][1]["startup_s"] == 0
     assert summary["verdict"]["because"]
     assert 0 < summary["au"] <= 1
+    slow = "trainer.jit_compile = false: Keras's jax backend takes each operation of a step by itself; set "
+    assert f"{slow}trainer.jit_compile=auto." in summary["remarks"]
     assert [event["backend"] for event in events_of(folder) if event["event"] == "started"] == ["jax"]
 
     killed, resumed = tmp_path / "killed", tmp_path / "resumed"

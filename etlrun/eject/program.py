@@ -14,6 +14,7 @@ from etlrun.eject.sources import functions_of, text_for
 from etlrun.eject.text import COLUMNS, constant, literal, path, quoted
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.plan.service import require_no_service
+from etlrun.plan.training import require_one_device
 
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
@@ -55,9 +56,10 @@ def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
     """Return the program that does what a run of `plan` does; `arguments` are those of the command that is shown.
 
     Raises:
-        ConfigError: Its input comes from a service.
+        ConfigError: Its input comes from a service, or the run trains on several devices.
     """
     require_no_service(plan.spec)
+    require_one_device(plan.spec)
     entry = "train" if plan.spec.fit is not None else "drain"
     functions = dict.fromkeys(_functions(plan))  # without duplicates
     text = "\n\n\n".join([*functions, f'if __name__ == "__main__":\n    {entry}()'])

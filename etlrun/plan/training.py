@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from etlrun.plan.spec import RunSpec, show
+from etlrun.stages.load import Load
 from etlrun.stages.measure import Trace, Window
 from etlrun.stages.metrics import classes_of, is_loss, is_score
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import Fault, did_you_mean
+from etlrun.system.errors import ConfigError, Fault, did_you_mean
 
 _MOST_CLASSES = 20
 
@@ -23,6 +24,8 @@ def training_rules(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     yield from _objective(spec, trainer)
     yield from _schedule(spec, trainer)
     yield from _checkpoints(spec, trainer)
+    if trainer.devices != 1:
+        yield from _devices(spec, trainer)
     if trainer.early_stopping.patience is not None:
         yield from _monitored(spec, trainer.early_stopping.key("monitor"), trainer.early_stopping.monitor)
         if not spec.model.learns:
@@ -43,6 +46,37 @@ def training_rules(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
         yield from windows_past(spec.profile.windows, trainer.steps_per_epoch * trainer.all_epochs)
     if trainer.phases is not None:
         yield from _phases(spec, trainer)
+
+
+def _devices(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
+    """Yield the faults of a run that several devices can't share."""
+    key, one = trainer.key("devices"), f"set {trainer.key('devices')}=1"
+    if not spec.model.learns:
+        yield fault(key, trainer.devices, f"1 with {spec.model.path}, which computes nothing", one)
+    if spec.cache.keeps_features:
+        yield fault(key, trainer.devices, "1 with cache.at=features, which one device computes", one)
+    if not spec.load.drop_remainder:
+        expected = f"true with {key}={trainer.devices}, since a smaller batch may have no equal shares"
+        yield fault(spec.load.key("drop_remainder"), "false", expected, f"set load.drop_remainder=true, or {key}=1")
+    if trainer.devices != "all":
+        yield from undivided(spec.load, trainer, trainer.devices)
+
+
+def undivided(load: Load, trainer: Trainer, devices: int) -> Iterator[Fault]:
+    """Yield the fault of a batch size without equal shares for so many devices."""
+    if load.batch_size % devices:
+        size = -(-load.batch_size // devices) * devices
+        expected = f"a multiple of {devices}, the number of devices that share a batch"
+        remedy = f"set {load.key('batch_size')}={size}, or another {trainer.key('devices')}"
+        yield fault(load.key("batch_size"), load.batch_size, expected, remedy)
+
+
+def require_one_device(spec: RunSpec) -> None:
+    """Raise `ConfigError` if the run trains on several devices, as no program does."""
+    if spec.fit is not None and spec.fit.devices != 1:
+        key = spec.fit.key("devices")
+        expected = "1, since a program trains on one device, to the same losses within rounding"
+        raise ConfigError([fault(key, spec.fit.devices, expected, f"add {key}=1")])
 
 
 def _phases(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:

@@ -74,7 +74,7 @@ def prepare(fit: Trainer | None) -> Iterator[Backend]:
     if fit and fit.mixed_precision is not None:
         keras.config.set_dtype_policy(fit.mixed_precision)
     try:
-        yield Backend(name=name, versions=_versions(), host=_host(found, listed), unseen=unseen)
+        yield Backend(name=name, versions=_versions(), host=_host(found, listed, fit), unseen=unseen)
     finally:
         keras.config.set_dtype_policy(policy)
 
@@ -199,10 +199,19 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _host(found: Sequence[str], listed: Sequence[Gpu]) -> Host:
-    first = f"{found[0]} (GPU{f', the first of {len(found)}' if len(found) > 1 else ''})" if found else "CPU"
+def _device(found: Sequence[str], fit: Trainer | None) -> str:
+    """Return the name of the device on which a model computes, and how many there are."""
+    if not found:
+        return "CPU" if fit is None or fit.devices == 1 else f"CPU ({fit.devices} devices)"
+    many, used = len(found), fit.devices if fit else 1
+    if used == 1:
+        return f"{found[0]} (GPU{f', the first of {many}' if many > 1 else ''})"
+    return f"{found[0]} ({many if used == 'all' else used} of {many} GPUs)"
+
+
+def _host(found: Sequence[str], listed: Sequence[Gpu], fit: Trainer | None) -> Host:
     return Host(
-        device=first,
+        device=_device(found, fit),
         cores=cores(),
         memory_bytes=psutil.virtual_memory().total,
         system=platform.platform(),

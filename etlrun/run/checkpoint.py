@@ -99,7 +99,7 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
 
 
 def _epochs(trainer: Trainer) -> str:
-    """Return the key of the only parameter that may differ from the resumed run: the epochs, or of the last phase."""
+    """Return the key of the epochs of a run, or of its last phase, which may differ from those of the resumed run."""
     return f"{Trainer.path if trainer.phases is None else trainer.planned_phases[-1].path}.epochs"
 
 
@@ -151,7 +151,9 @@ def _config_in(folder: Path) -> dict[str, Any]:
 
 def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
     now, then, fit = planned.decisive, before.decisive, planned.spec.fit
-    free = None if fit is None or fit.schedule.needs_run else _epochs(fit)  # the rate depends on the number
+    free = {f"{Trainer.path}.devices"}
+    if fit is not None and not fit.schedule.needs_run:  # otherwise the rate depends on the number
+        free.add(_epochs(fit))
     faults = [
         Fault(
             where=key,
@@ -160,7 +162,7 @@ def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
             remedy=f"resume with the same values, or {_START_NEW}",
         )
         for key in sorted(now.keys() | then.keys())
-        if now.get(key) != then.get(key) and key != free
+        if now.get(key) != then.get(key) and key not in free
     ]
     if faults:
         raise ConfigError(faults)

@@ -20,6 +20,7 @@ from etlrun.run import model as models
 from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, copy, save
 from etlrun.run.checkpoint import BEST, CHECKPOINTS, PreviousRun
+from etlrun.run.devices import distributed
 from etlrun.run.floor import floor, without_end_warnings
 from etlrun.run.optimizer import finish
 from etlrun.run.phases import begin, plans_left
@@ -27,6 +28,7 @@ from etlrun.run.session import at_work, batches_in_pass, opened, prepared, witho
 from etlrun.run.state import State
 from etlrun.run.steps import Continuation, StepCheckpoint
 from etlrun.run.whole import whole_model
+from etlrun.sources.base import Source
 from etlrun.stages.phases import PlannedPhase
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError
@@ -40,6 +42,11 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
         WorldError: Data or weights are missing or corrupt, or there are too few examples.
     """
     source = opened(plan)
+    with distributed(trainer, plan.spec.load):
+        _train(plan, record, source, previous, trainer)
+
+
+def _train(plan: Plan, record: Record, source: Source, previous: PreviousRun | None, trainer: Trainer) -> None:
     whole = whole_model(plan, source, previous, trainer)
     first, *others = plans_left(plan, trainer, len(previous.epochs) if previous else 0)
     backbone = models.backbone(whole) if reads_features(first) else None

@@ -19,6 +19,7 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from etlrun.graph.context import Backbone
+from etlrun.run import devices
 from etlrun.run.backend import accelerators
 from etlrun.run.objective import objective
 from etlrun.run.optimizer import optimizer
@@ -229,9 +230,9 @@ def read_from_python(model: keras.Model, stage: ImageModel | Emulated, train: An
         model.train_function = _slept(stage.step_ms / 1000)
         model.test_function = _slept(stage.eval_step_ms / 1000)
     elif keras.backend.backend() == "tensorflow":
-        model.train_function = _traced(model.train_step, train, model.jit_compile)
+        model.train_function = _traced(model, model.train_step, train)
         if validation is not None:
-            model.test_function = _traced(model.test_step, validation, model.jit_compile)
+            model.test_function = _traced(model, model.test_step, validation)
 
 
 def _slept(seconds: float) -> Callable[..., Any]:
@@ -245,8 +246,10 @@ def _slept(seconds: float) -> Callable[..., Any]:
     return function
 
 
-def _traced(step: Callable[[Any], Any], spec: Any, jit_compile: bool) -> Callable[[Any], Any]:  # noqa: FBT001 - as in Keras
-    on_batch = tf.function(step, input_signature=[spec], jit_compile=jit_compile, autograph=False)
+def _traced(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Callable[[Any], Any]:
+    on_batch = devices.shared(model, step, spec) or tf.function(
+        step, input_signature=[spec], jit_compile=model.jit_compile, autograph=False
+    )
     return lambda iterator: on_batch(next(iterator))
 
 
@@ -262,9 +265,10 @@ def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: in
         model.test_on_batch(inputs, np.zeros(batch_size, "int64"))
     else:
         label, probabilities = np.zeros(1, "int64"), keras.ops.ones((1, *model.output_shape[1:]))
-        model.compute_loss(y=label, y_pred=probabilities)
-        model.compute_metrics(None, label, probabilities)
-        model.optimizer.build(model.trainable_variables)
+        with devices.scope():
+            model.compute_loss(y=label, y_pred=probabilities)
+            model.compute_metrics(None, label, probabilities)
+            model.optimizer.build(model.trainable_variables)
     model.reset_metrics()
 
 

@@ -151,7 +151,7 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
         from etlrun.run.fit import train
 
         record.update(versions=backend.versions, host=backend.host, au_of=_worker(spec, backend))
-        _say_device(record, backend)
+        _say_device(record, backend, spec)
         record.event("started", backend=backend.name, pid=os.getpid())
         if spec.fit is not None:
             train(planned, record, previous, spec.fit)
@@ -167,14 +167,17 @@ def _worker(spec: RunSpec, backend: Backend) -> str:
     return "the GPU" if backend.host.accelerators else "the model"
 
 
-def _say_device(record: Record, backend: Backend) -> None:
-    """Print the device of the run, with notes on unused or shared GPUs."""
+def _say_device(record: Record, backend: Backend, spec: RunSpec) -> None:
+    """Print the device of the run, with notes on unused or shared GPUs, and on steps that nothing compiles."""
     host, console = backend.host, Console(stderr=True, soft_wrap=True)
     cores = f"{host.cores} core{'s' if host.cores > 1 else ''}"
     notes = [backend.unseen] if backend.unseen else []
     sharing = record.summary.jobs_on_gpu
     if host.accelerators and sharing > 1:
         notes.append(f"Up to {sharing} concurrent jobs share this GPU, which affects their times and its memory.")
+    if backend.name == "jax" and spec.fit is not None and spec.model.learns and spec.fit.jit_compile is False:
+        key = spec.fit.key("jit_compile")
+        notes.append(f"{key} = false: Keras's jax backend takes each operation of a step by itself; set {key}=auto.")
     console.print(f"device  {host.device}, {cores}, {rounded(host.memory_bytes)}", markup=False, highlight=False)
     for note in notes:
         console.print(f"note  {note}", markup=False, highlight=False)

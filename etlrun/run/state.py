@@ -92,8 +92,7 @@ class Copier:
         variables = _variables(whole)
         everything = [*variables, *model.metrics_variables]
         self._count = len(variables)
-        reader = _reader if keras.backend.backend() == "tensorflow" else _copier
-        self._read = [reader(variable) for variable in everything]
+        self._read = [(_reader if hasattr(of.value, "_handle") else _copier)(of) for of in everything]
 
     def state(self, watch: Watch, *, epochs: int, steps: int) -> State:
         """Return the state after `epochs` epochs and `steps` steps."""
@@ -109,7 +108,7 @@ def _reader(variable: Any) -> Callable[[], tf.Tensor]:
 
 
 def _copier(variable: Any) -> Callable[[], Any]:
-    return lambda: np.array(variable.value)  # on JAX each step sets another value
+    return lambda: np.array(keras.ops.convert_to_tensor(variable))  # a copy: on JAX each step sets another value
 
 
 def _unusable(path: Path | None, found: str) -> WorldError:

@@ -9,6 +9,7 @@ import keras
 
 from etlrun.plan.plan import Plan, given_to_model, reads_features
 from etlrun.plan.training import past_classes, warmup_past
+from etlrun.run import devices
 from etlrun.run import model as models
 from etlrun.run.checkpoint import PreviousRun
 from etlrun.run.objective import objective
@@ -23,6 +24,11 @@ from etlrun.system.errors import ConfigError
 
 def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
     """Return the compiled model from the inputs of the pipeline to the prediction of the target."""
+    with devices.scope():
+        return devices.without_strategy(_whole_model(plan, source, previous, trainer))
+
+
+def _whole_model(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
     if previous is not None and previous.checkpoint is not None:
         return _resumed(previous.checkpoint, plan, source)
     stage = plan.spec.model
@@ -43,7 +49,8 @@ def compile_phase(model: keras.Model, plan: Plan, source: Source, trainer: Train
         mixes=plan.spec.load.mixes,
     )
     steps = steps_of_run(plan, source, trainer) if trainer.schedule.needs_run else None
-    models.compile_for(model, plan.spec.model, trainer, loss_and_metrics=loss_and_metrics, steps=steps)
+    with devices.scope():
+        models.compile_for(model, plan.spec.model, trainer, loss_and_metrics=loss_and_metrics, steps=steps)
 
 
 def _fits(plan: Plan, source: Source, trainer: Trainer) -> None:

@@ -1,0 +1,185 @@
+"""Data parallelism on the devices of one machine: each computes the gradients of an equal share of every batch.
+
+On JAX it is `keras.distribution.DataParallel`, on TensorFlow `tf.distribute.MirroredStrategy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from etlrun.plan.training import undivided
+from etlrun.stages.load import Load
+from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import ConfigError, WorldError
+
+_JIT = {"jax": True, "tensorflow": False}
+"""For each backend with several devices, whether XLA compiles their steps.
+
+Without it JAX would take each operation of a step by itself, and TensorFlow's devices can't meet inside.
+"""
+_strategy: tf.distribute.Strategy | None = None
+
+
+def listed(trainer: Trainer) -> list[str]:
+    """Return Keras's names of the devices that share the batches of a training, such as `gpu:0`; empty if one has all.
+
+    Raises:
+        WorldError: The backend has fewer devices, or can't share batches as the config says.
+    """
+    name, wanted, found = keras.backend.backend(), trainer.devices, _found()
+    if wanted == 1:
+        return []
+    if name not in _JIT:
+        raise _unfit(trainer, "devices", wanted, f"1 with Keras's {name} backend", "set trainer.devices=1")
+    if wanted != "all" and wanted > len(found):
+        expected = f"at most {len(found)}, the devices that Keras's {name} backend has: {', '.join(found)}"
+        raise _unfit(trainer, "devices", wanted, expected, f"set trainer.devices={len(found)}, or all")
+    if trainer.jit_compile not in ("auto", _JIT[name]):
+        needed = f"{str(_JIT[name]).lower()} or auto with several devices of Keras's {name} backend"
+        raise _unfit(trainer, "jit_compile", str(trainer.jit_compile).lower(), needed, "set trainer.jit_compile=auto")
+    for key, value in _of_whole_gradient(trainer).items() if name == "tensorflow" else ():
+        needed = (
+            "null with several devices of Keras's tensorflow backend, each of which would do it to its own gradients"
+        )
+        raise _unfit(
+            trainer, key, value, needed, "set the environment variable KERAS_BACKEND=jax, or trainer.devices=1"
+        )
+    names = found if wanted == "all" else found[:wanted]
+    return names if len(names) > 1 else []
+
+
+def _of_whole_gradient(trainer: Trainer) -> dict[str, float]:
+    steps = trainer.gradient_accumulation_steps
+    return trainer.clipping | ({} if steps is None else {"gradient_accumulation_steps": steps})
+
+
+def _found() -> list[str]:
+    return [] if keras.backend.backend() == "torch" else [*map(str, keras.distribution.list_devices())]
+
+
+def _unfit(trainer: Trainer, name: str, found: object, expected: str, remedy: str) -> WorldError:
+    return WorldError(where=trainer.key(name), found=str(found), expected=expected, remedy=remedy)
+
+
+@contextmanager
+def distributed(trainer: Trainer, load: Load) -> Iterator[None]:
+    """Share the batches of models that are made inside, in `scope`, among the devices of `trainer`.
+
+    Raises:
+        WorldError: There are too few devices.
+        ConfigError: The batch can't be divided among them.
+    """
+    global _strategy  # noqa: PLW0603 - as Keras's own distribution, of which it is the counterpart
+    names = listed(trainer)
+    if not names:
+        yield
+        return
+    if faults := [*undivided(load, trainer, len(names))]:
+        raise ConfigError(faults)
+    if keras.backend.backend() == "jax":
+        with _Shares(devices=names, auto_shard_dataset=False).scope():
+            yield
+        return
+    _strategy = _mirrored(tuple(names))
+    try:
+        yield
+    finally:
+        _strategy = None
+
+
+@cache
+def _mirrored(names: tuple[str, ...]) -> tf.distribute.Strategy:
+    """Return the strategy of a process: a second one would number its collective operations as the first did."""
+    return tf.distribute.MirroredStrategy([name.upper() for name in names])
+
+
+def scope() -> AbstractContextManager[Any]:
+    """Return the scope in which a model, its optimizer and its metrics get a copy of each variable on each device."""
+    return nullcontext() if _strategy is None else _strategy.scope()
+
+
+class _Shares(keras.distribution.DataParallel):  # type: ignore[misc]
+    """Data parallelism that gives the whole of a batch to each device if it can't be divided: the last of a pass."""
+
+    def get_data_layout(self, data_shape: Any) -> Any:
+        """Return the layout of a batch."""
+        if data_shape[0] % self.device_mesh.shape[0]:
+            return keras.distribution.TensorLayout([None] * len(data_shape), self.device_mesh)
+        return super().get_data_layout(data_shape)
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Make this the distribution, and let Keras ask for the layout of each batch; it would ask for the first."""
+        from keras.src.backend.jax.trainer import JAXEpochIterator, _distribute_data
+
+        def batches(epoch: Any, _: Any) -> Iterator[Any]:
+            return map(_distribute_data, epoch.data_adapter.get_jax_iterator())
+
+        before = JAXEpochIterator._get_distributed_iterator  # noqa: SLF001 - Keras has no other way
+        JAXEpochIterator._get_distributed_iterator = batches  # noqa: SLF001 - the same
+        try:
+            with super().scope():
+                yield
+        finally:
+            JAXEpochIterator._get_distributed_iterator = before  # noqa: SLF001 - the same
+
+
+def without_strategy(model: keras.Model) -> keras.Model:
+    """Return `model`, of which Keras's loops don't know that it has copies.
+
+    They would distribute its dataset, whose reading is measured, and read a batch to build it; here a step divides its
+    batch.
+    """
+    if _strategy is not None:
+        model._distribute_strategy = None  # noqa: SLF001 - Keras has no other way
+    return model
+
+
+def shared(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Callable[[Any], Any] | None:
+    """Return the function from a batch to the metrics of `model` that takes a `step` on each device with its share.
+
+    None if TensorFlow uses one device. `spec` is the element spec of the batches.
+
+    The shares of a validation batch that can't be divided differ by one example; a device without any takes no step.
+    """
+    strategy, takes_all = _strategy, step == model.train_step
+    if strategy is None:
+        return None
+    count = strategy.num_replicas_in_sync
+
+    def on_share(share: Any) -> None:
+        if takes_all:
+            step(share)
+        else:
+            tf.cond(tf.shape(tf.nest.flatten(share)[0])[0] > 0, lambda: (step(share), 0)[1], lambda: 0)
+
+    def on_batch(batch: Any) -> Any:
+        whole = tf.shape(tf.nest.flatten(batch)[0])[0]
+        sizes = tf.stack([(whole + count - 1 - place) // count for place in range(count)])
+        split = [tf.split(of, sizes, num=count) for of in tf.nest.flatten(batch)]
+        shares = [tf.nest.pack_sequence_as(batch, [*of]) for of in zip(*split, strict=True)]
+        each = strategy.experimental_distribute_values_from_function(lambda at: shares[at.replica_id_in_sync_group])
+        with _joint_moments(model):
+            strategy.run(on_share, args=(each,))
+        return model.get_metrics_result()
+
+    return tf.function(on_batch, input_signature=[spec], autograph=False)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _joint_moments(model: keras.Model) -> Iterator[None]:
+    """Let batch norms use the moments of the whole batch while a step is traced; a saved model has no trace of it."""
+    layers = [of for of in model._flatten_layers() if isinstance(of, keras.layers.BatchNormalization)]  # noqa: SLF001
+    for layer in layers:
+        layer.synchronized = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.synchronized = False

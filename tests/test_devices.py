@@ -1,0 +1,178 @@
+"""Trainings whose batches are shared among the devices of one machine, which the tests force a CPU to have."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun.eject.program import ejected, versions
+from etlrun.system.errors import ConfigError
+from tests.configs import plan_of
+from tests.runs import losses_of, small, summary_of
+
+SHARED = ("load.drop_remainder=true", "trainer.jit_compile=auto")
+FOUR = """
+import json, os, sys
+if os.environ["KERAS_BACKEND"] == "tensorflow":
+    import tensorflow as tf
+
+    cpu, four = tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
+    tf.config.set_logical_device_configuration(cpu, four)
+import pytest
+from etlrun.cli.main import main
+from tests.quick import quick_probes, shallow
+patch = pytest.MonkeyPatch()
+quick_probes(patch)
+shallow(patch)
+for words in json.loads(sys.argv[1]):
+    try:
+        main(words)
+    except SystemExit as end:
+        print("ended:", end.code)
+"""
+"""A process on a machine of four devices, which does one run after the other."""
+
+
+def on_four_devices(backend: str, runs: Sequence[Sequence[str]]) -> tuple[list[int], str]:
+    """The exit status of each run, and what was printed on standard error."""
+    forced = {
+        "KERAS_BACKEND": backend,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    command = [sys.executable, "-c", FOUR, json.dumps(runs)]
+    ran = subprocess.run(
+        command, env={**os.environ, **forced}, capture_output=True, text=True, check=False, timeout=600
+    )
+    lines = [line for line in ran.stdout.splitlines() if line.startswith("ended: ")]
+    assert len(lines) == len(runs), ran.stderr
+    return [int(line.split()[1]) for line in lines], ran.stderr
+
+
+@pytest.fixture(scope="module", params=["tensorflow", "jax"])
+def trained(request: pytest.FixtureRequest, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Summaries of equal trainings on one device and on four, and of such that went on with another number."""
+    if importlib.util.find_spec(request.param) is None:
+        pytest.skip(f"the extra `{request.param}` is not installed")
+    folder = tmp_path_factory.mktemp(request.param)
+    base = [*small(tiny, *SHARED, "model.trainable=true", "model.weights=null", "measure.digest=true")]
+    base = [word for word in base if not word.startswith("trainer.epochs=")]
+
+    def run(name: str, *words: str) -> list[str]:
+        return [*base, *words, f"hydra.run.dir={folder / name}"]
+
+    runs = [
+        run("one", "trainer.epochs=2"),
+        run("four", "trainer.epochs=2", "trainer.devices=4", "trainer.checkpoint_every_steps=2"),
+        run("begun_on_four", "trainer.epochs=1", "trainer.devices=all"),
+        run("then_on_one", "trainer.epochs=2", f"trainer.resume={folder / 'begun_on_four'}"),
+        run("begun_on_one", "trainer.epochs=1"),
+        run("then_on_four", "trainer.epochs=2", "trainer.devices=4", f"trainer.resume={folder / 'begun_on_one'}"),
+    ]
+    status, err = on_four_devices(request.param, runs)
+    assert status == [0] * len(runs), err
+    return {name: summary_of(folder / name) for name in ("one", "four", "then_on_one", "then_on_four")}
+
+
+@pytest.mark.parametrize("name", ["four", "then_on_one", "then_on_four"])
+def test_the_losses_are_those_of_one_device(trained: dict[str, Any], name: str) -> None:
+    one, other = trained["one"], trained[name]
+    assert [epoch["digest"] for epoch in other["epochs"]] == [epoch["digest"] for epoch in one["epochs"]]
+    assert losses_of(other) == [pytest.approx(losses, rel=1e-3) for losses in losses_of(one)]
+
+
+def test_the_devices_are_named(trained: dict[str, Any]) -> None:
+    assert trained["one"]["host"]["device"] == "CPU"
+    assert trained["four"]["host"]["device"] == "CPU (4 devices)"
+
+
+def test_what_the_backend_can_not_share_is_refused(tiny: Path, tmp_path: Path) -> None:
+    words = small(tiny, *SHARED, "trainer.devices=8", f"hydra.run.dir={tmp_path / 'a'}")
+    whole = small(tiny, *SHARED, "load.batch_size=6", "trainer.devices=all", f"hydra.run.dir={tmp_path / 'b'}")
+    compiled = small(
+        tiny, SHARED[0], "trainer.jit_compile=true", "trainer.devices=2", f"hydra.run.dir={tmp_path / 'c'}"
+    )
+    clipped = small(tiny, *SHARED, "trainer.clipnorm=1.0", "trainer.devices=2", f"hydra.run.dir={tmp_path / 'd'}")
+    status, err = on_four_devices("tensorflow", [words, whole, compiled, clipped])
+    assert status == [1, 2, 1, 1]
+    named = "cpu:0, cpu:1, cpu:2, cpu:3"
+    assert (
+        "etlrun: failed\n  trainer.devices: found 8; expected at most 4, the devices that Keras's tensorflow backend "
+        "has: "
+        f"{named}\n    -> set trainer.devices=4, or all\n"
+    ) in err
+    assert (
+        "etlrun: failed\n  load.batch_size: found 6; expected a multiple of 4, the number of devices that share a "
+        "batch\n"
+        "    -> set load.batch_size=8, or another trainer.devices\n"
+    ) in err
+    assert (
+        "etlrun: failed\n  trainer.jit_compile: found true; expected false or auto with several devices of Keras's "
+        "tensorflow backend\n    -> set trainer.jit_compile=auto\n"
+    ) in err
+    assert (
+        "etlrun: failed\n  trainer.clipnorm: found 1.0; expected null with several devices of Keras's tensorflow "
+        "backend, each of which would do it to its own gradients\n"
+        "    -> set the environment variable KERAS_BACKEND=jax, or trainer.devices=1\n"
+    ) in err
+
+
+@pytest.mark.parametrize(
+    ("words", "faults"),
+    [
+        (
+            ["load.batch_size=33"],
+            [
+                (
+                    "load.drop_remainder: found false; expected true with trainer.devices=2, since a smaller batch may "
+                    "have no equal shares\n    -> set load.drop_remainder=true, or trainer.devices=1"
+                ),
+                (
+                    "load.batch_size: found 33; expected a multiple of 2, the number of devices that share a batch\n"
+                    "    -> set load.batch_size=34, or another trainer.devices"
+                ),
+            ],
+        ),
+        (
+            ["load.drop_remainder=true", "model=emulated"],
+            [
+                (
+                    "trainer.devices: found 2; expected 1 with model.emulated, which computes nothing\n"
+                    "    -> set trainer.devices=1"
+                )
+            ],
+        ),
+        (
+            ["load.drop_remainder=true", "cache.at=features", "model.trainable=false"],
+            [
+                (
+                    "trainer.devices: found 2; expected 1 with cache.at=features, which one device computes\n"
+                    "    -> set trainer.devices=1"
+                )
+            ],
+        ),
+    ],
+)
+def test_what_can_not_be_shared_is_refused(words: list[str], faults: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        plan_of(*words, "trainer.devices=2")
+    assert [str(fault) for fault in caught.value.faults] == faults
+
+
+def test_a_program_trains_on_one_device() -> None:
+    words = ["load.drop_remainder=true", "trainer.devices=2"]
+    with pytest.raises(ConfigError) as caught:
+        ejected(plan_of(*words), words, versions())
+    (fault,) = caught.value.faults
+    assert str(fault) == (
+        "trainer.devices: found 2; expected 1, since a program trains on one device, to the same losses within "
+        "rounding\n"
+        "    -> add trainer.devices=1"
+    )
