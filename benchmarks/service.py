@@ -45,6 +45,7 @@ HELD_S = 0.001
 SLEEP_MS, KILLED_SLEEP_MS = 20, 5
 """Time for which a worker sleeps for a batch: for rates, and for kills."""
 KILLED_WORKERS = 3
+RATED, KILLED = 'dataset.split="train[:40%]"', 'dataset.split="train[:25%]"'
 OVERRIDES = [
     "load=service",
     "cache=none",
@@ -71,13 +72,22 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--output", type=Path)
     known = parser.parse_args()
-    lines = [f"`python -m benchmarks.service` on {os.cpu_count()} cores", "", *rates(known.workers, known.passes)]
-    if known.kills:
-        lines += ["", *kills(known.kills)]
+    lines: list[str] = []
+    for line in _lines(known.workers, known.passes, known.kills):
+        print(line, flush=True)
+        lines.append(line)
     text = "\n".join(lines) + "\n"
-    print(text)
     if known.output:
         known.output.write_text(text, encoding="utf-8")
+
+
+def _lines(workers: list[int], passes: int, killed_passes: int) -> Iterator[str]:
+    yield f"`python -m benchmarks.service` on {os.cpu_count()} cores"
+    yield ""
+    yield from rates(workers, passes)
+    if killed_passes:
+        yield ""
+        yield from kills(killed_passes)
 
 
 @contextlib.contextmanager
@@ -94,15 +104,14 @@ def served(plan: Plan, source: Source, **values: Any) -> Iterator[Slow]:
 
 def rates(counts: list[int], passes: int) -> Iterator[str]:
     """Yield the table of batches per second."""
-    plan = planned()
-    source = open_source(plan.spec.dataset)
+    source = open_source(planned(RATED).spec.dataset)
     yield "| workers | exact, batches/s | of linear | dynamic, batches/s | exact of dynamic |"
     yield "|---|---|---|---|---|"
     alone: dict[str, float] = {}
     for count in counts:
         found = {}
         for order in ("exact", "dynamic"):
-            with served(planned(f"load.service.order={order}"), source, workers=count, order=order) as pipeline:
+            with served(planned(RATED, f"load.service.order={order}"), source, workers=count, order=order) as pipeline:
                 found[order] = max(rate(pipeline) for _ in range(passes))
             alone.setdefault(order, found[order] / count)
         linear = found["exact"] / (count * alone["exact"])
@@ -130,7 +139,7 @@ def rate(pipeline: Pipeline) -> float:
 
 def kills(count: int) -> Iterator[str]:
     """Yield the table of passes in which workers are killed."""
-    plan = planned('dataset.split="train[:25%]"')
+    plan = planned(KILLED)
     source, chance = open_source(plan.spec.dataset), random.Random(0)  # noqa: S311 - no secret
     with served(plan, source, workers=KILLED_WORKERS) as pipeline:
         pipeline.sleep_ms = KILLED_SLEEP_MS
