@@ -31,7 +31,7 @@ from etlrun.system import machine
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 SPREAD = 0.3
 """Standard deviation of the time of a batch, as a share of the mean."""
-READY, ROUNDS = 2, 40
+READY, ROUNDS = 2, 400
 """Batches that a worker keeps ready, and batches of each worker that are simulated."""
 HEAD = ("workers", "exact: examples/s", "limit", "dynamic: examples/s", "limit")
 

@@ -32,8 +32,8 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.plan.plan import Plan
-from etlrun.run.served import ServedPipeline
-from etlrun.run.service import Servers
+from etlrun.run.service.pipeline import ServedPipeline
+from etlrun.run.service.servers import Servers
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import Source
 from etlrun.sources.open import open_source

@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from etlrun.run.served import ServedPipeline
-from etlrun.run.service import Servers
+from etlrun.run.service.pipeline import ServedPipeline
+from etlrun.run.service.servers import Servers
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.stages.service import Service

@@ -16,9 +16,9 @@ import pytest
 import tensorflow as tf
 
 from etlrun.graph import parts
-from etlrun.run import served_passes
-from etlrun.run.loopback import is_open
-from etlrun.run.service import Servers
+from etlrun.run.service import passes as served_passes
+from etlrun.run.service.loopback import is_open
+from etlrun.run.service.servers import Servers
 from etlrun.sweep import process
 from etlrun.system.errors import ConfigError, WorldError
 from tests.pipelines import training_pipeline

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.run import hello
-from etlrun.run.hello import workers_of
-from etlrun.run.servers import started
-from etlrun.run.service import Servers
+from etlrun.run.service import versions as hello
+from etlrun.run.service.processes import started
+from etlrun.run.service.servers import Servers
+from etlrun.run.service.versions import workers_of
 from etlrun.stages.service import Service
 from etlrun.sweep import process
 from etlrun.system.errors import WorldError

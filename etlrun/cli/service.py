@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 
-from etlrun.run.serve import dispatch, work
+from etlrun.run.service.standalone import dispatch, work
 from etlrun.stages.service import is_loopback
 from etlrun.system.errors import ConfigError, Fault
 

@@ -6,7 +6,7 @@ import multiprocessing
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 
-_PRELOADED = ["etlrun.run.preload"]
+_PRELOADED = ["etlrun.run.service.preload"]
 """Modules that it imports, if it does not run yet."""
 
 

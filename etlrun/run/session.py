@@ -22,7 +22,7 @@ from etlrun.run.backend import seed_all
 from etlrun.run.caches import describe_caches, note, open_caches
 from etlrun.run.checkpoint import PreviousRun, has_read_the_same
 from etlrun.run.keepers import keepers_of, readings_of
-from etlrun.run.served import describe_service, pipelines_of
+from etlrun.run.service.pipeline import describe_service, pipelines_of
 from etlrun.sources.base import Source
 from etlrun.sources.corrupt import corrupt_records, raise_cause
 from etlrun.sources.labels import counts_of

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from etlrun.run.hello import workers_of
-from etlrun.run.servers import Server, started
+from etlrun.run.service.processes import Server, started
+from etlrun.run.service.versions import workers_of
 from etlrun.stages.service import Service
 from etlrun.system.errors import WorldError, headline
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from etlrun.run.backend import native_messages_kept, uncollected
-from etlrun.run.hello import Hello, join
-from etlrun.run.loopback import bind_to_loopback, is_open
+from etlrun.run.service.loopback import bind_to_loopback, is_open
+from etlrun.run.service.versions import Hello, join
 from etlrun.stages.service import is_loopback
 from etlrun.system.errors import WorldError
 
@@ -69,7 +69,7 @@ def _started(serve: Callable[..., object], host: str, port: int) -> object:
     with uncollected(), native_messages_kept():
         import tensorflow as tf
 
-        from etlrun.run import servers
+        from etlrun.run.service import processes as servers
     if is_loopback(host):
         bind_to_loopback()
     try:

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from etlrun.run.lanes import Lane
-from etlrun.run.service import Servers
+from etlrun.run.service.lanes import Lane
+from etlrun.run.service.servers import Servers
 from etlrun.sources.base import Split
 from etlrun.stages.load import Batch
 from etlrun.stages.service import Service

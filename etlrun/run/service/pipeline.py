@@ -19,9 +19,9 @@ from etlrun.graph.context import Context
 from etlrun.graph.passes import Passes
 from etlrun.plan.plan import Plan, PlannedStage, stage_of
 from etlrun.record.record import Record
-from etlrun.run.lanes import Lane
-from etlrun.run.served_passes import DealtPass, ExactPass
-from etlrun.run.service import Servers
+from etlrun.run.service.lanes import Lane
+from etlrun.run.service.passes import DealtPass, ExactPass
+from etlrun.run.service.servers import Servers
 from etlrun.stages.load import Batch, Prefetch
 
 _END_S = 2.0

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from etlrun.run.forks import fork_server
-from etlrun.run.loopback import bind_to_loopback, is_open
+from etlrun.run.service.loopback import bind_to_loopback, is_open
 from etlrun.system.errors import WorldError
 from etlrun.system.parents import end_with_parent
 

@@ -1,0 +1,1 @@
+"""Input from servers of tf.data's service, on this machine or on others."""
