@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from etlrun.plan.spec import RunSpec
-from etlrun.plan.training import fault
+from etlrun.plan.training import fault, unordered
 from etlrun.stages.image import Decode
 from etlrun.stages.service import Service
 from etlrun.system.errors import ConfigError, Fault
@@ -37,9 +37,7 @@ def service_rules(spec: RunSpec, service: Service) -> Iterator[Fault]:
 def _exact(spec: RunSpec) -> Iterator[Fault]:
     """Yield the faults of values with which the workers would not see the same order."""
     order = Service.key("order")
-    ordered = {f"{spec.extract.block}.deterministic": spec.extract.is_ordered}
-    ordered[spec.transform.key("deterministic")] = spec.transform.deterministic
-    for key in (key for key, is_ordered in ordered.items() if not is_ordered):
+    for key in unordered(spec):
         expected = f"true with {order}=exact, since all workers count on one order"
         yield fault(key, "false", expected, f"set {key}=true, or {order}=dynamic")
     if spec.load.shuffles and not spec.load.is_by_number and spec.load.shuffle_at == "before_batch":

@@ -32,11 +32,12 @@ def listed(trainer: Trainer) -> list[str]:
     Raises:
         WorldError: The backend has fewer devices, or can't share batches as the config says.
     """
-    name, wanted, found = keras.backend.backend(), trainer.devices, _found()
+    name, wanted = keras.backend.backend(), trainer.devices
     if wanted == 1:
         return []
     if name not in _JIT:
         raise _unfit(trainer, "devices", wanted, f"1 with Keras's {name} backend", "set trainer.devices=1")
+    found = [*map(str, keras.distribution.list_devices())]
     if wanted != "all" and wanted > len(found):
         expected = f"at most {len(found)}, the devices that Keras's {name} backend has: {', '.join(found)}"
         raise _unfit(trainer, "devices", wanted, expected, f"set trainer.devices={len(found)}, or all")
@@ -57,10 +58,6 @@ def listed(trainer: Trainer) -> list[str]:
 def _of_whole_gradient(trainer: Trainer) -> dict[str, float]:
     steps = trainer.gradient_accumulation_steps
     return trainer.clipping | ({} if steps is None else {"gradient_accumulation_steps": steps})
-
-
-def _found() -> list[str]:
-    return [] if keras.backend.backend() == "torch" else [*map(str, keras.distribution.list_devices())]
 
 
 def _unfit(trainer: Trainer, name: str, found: object, expected: str, remedy: str) -> WorldError:

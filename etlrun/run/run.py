@@ -33,6 +33,7 @@ from etlrun.run.loggers.log import Log
 from etlrun.sources.on_disk import examples_by_class, read_bytes
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.balance import note_of_classes
+from etlrun.system.ends import how_ended
 from etlrun.system.errors import INTERRUPTED, EtlrunError, Fault, headline, of_system
 from etlrun.system.files import write_atomically
 from etlrun.system.machine import rounded
@@ -119,10 +120,9 @@ def settle(folder: Path, status: int) -> None:
     record = Record(folder)
     if record.summary.status != statuses.RUNNING:
         return
-    how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
     is_interrupt = status in {-signal.SIGINT, -signal.SIGTERM, INTERRUPTED}
     remedy = "the kernel kills processes that exhaust the memory; check its log" if status == -signal.SIGKILL else ""
-    error = str(_fault("the job's process", how, "a normal exit", remedy))
+    error = str(_fault("the job's process", how_ended(status), "a normal exit", remedy))
     record.update(status=statuses.INTERRUPTED if is_interrupt else statuses.FAILED, error=error)
     report.write(folder)
     page.write(folder)

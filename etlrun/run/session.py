@@ -29,7 +29,7 @@ from etlrun.sources.labels import counts_of
 from etlrun.sources.open import open_source
 from etlrun.stages.balance import note_of_classes
 from etlrun.stages.extract import Interleave
-from etlrun.stages.load import Load
+from etlrun.stages.load import batches_in
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
 from etlrun.system.machine import rounded
@@ -149,7 +149,7 @@ def _note_few_shards(plan: Plan, record: Record, shards: int) -> None:
 
 def batches_in_pass(work: Work) -> int:
     """Return the number of batches in a pass over the training split, if no record is skipped."""
-    return _batches(work.plan.spec.load, work.train.split.num_examples)
+    return batches_in(work.plan.spec.load, work.train.split.num_examples)
 
 
 def steps_of_run(plan: Plan, source: Source, trainer: Trainer) -> int:
@@ -158,11 +158,7 @@ def steps_of_run(plan: Plan, source: Source, trainer: Trainer) -> int:
         return trainer.steps_per_epoch * trainer.all_epochs
     dataset = plan.spec.dataset
     split = source.split(dataset.split, dataset.key_of("train"))
-    return _batches(plan.spec.load, split.num_examples) * trainer.all_epochs
-
-
-def _batches(load: Load, num_examples: int) -> int:
-    return num_examples // load.batch_size if load.drop_remainder else -(-num_examples // load.batch_size)
+    return batches_in(plan.spec.load, split.num_examples) * trainer.all_epochs
 
 
 @contextmanager

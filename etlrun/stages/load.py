@@ -152,6 +152,11 @@ class Batch(Stage):
         return Call("batch", (Constant("BATCH_SIZE", self.batch_size),), keywords)
 
 
+def batches_in(of: Batch | Load, examples: int) -> int:
+    """Return the number of batches in a pass over so many examples."""
+    return examples // of.batch_size if of.drop_remainder else -(-examples // of.batch_size)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Prefetch(Stage):
     """Prepares batches while the model processes an earlier one.

@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from etlrun.run import run
-from etlrun.system.parents import end_with_parent
+from etlrun.system.ends import end_with_parent
 
 OUTPUT = "output.txt"
 """Output of a job."""

@@ -197,7 +197,7 @@ class DealtPass:
         found = f"{self._got:,} of {expected:,} examples in pass {self._number} of {name}"
         if lost > 0 and self._servers.stage.on_loss == "report":
             self._pipeline.lost += lost
-            self._servers.note(f"{found}: {lost:,} were lost with a worker that ended")
+            self._servers.say(f"{found}: {lost:,} were lost with a worker that ended")
             return
         raise WorldError(
             where=Service.path,

@@ -22,7 +22,7 @@ from etlrun.record.record import Record
 from etlrun.run.service.lanes import Lane
 from etlrun.run.service.passes import DealtPass, ExactPass
 from etlrun.run.service.servers import Servers
-from etlrun.stages.load import Batch, Prefetch
+from etlrun.stages.load import Batch, Prefetch, batches_in
 
 _END_S = 2.0
 """Longest wait for the threads of closed lanes."""
@@ -59,8 +59,7 @@ class ServedPipeline(Pipeline):
     @property
     def batches_in_pass(self) -> int:
         """Number of batches of a pass."""
-        examples, size = int(self.split.num_examples), self.batch.batch_size
-        return examples // size if self.batch.drop_remainder else -(-examples // size)
+        return batches_in(self.batch, int(self.split.num_examples))
 
     def lane(self, number: int, lane: int, done: int) -> Lane:
         """Start to read a lane of the pass of that number, after `done` batches."""
@@ -91,10 +90,7 @@ class ServedPipeline(Pipeline):
     def _next_pass(self) -> Any:
         self._number += 1
         done, self._skipped = self._skipped // self.batch.batch_size, 0
-        return self._begun_pass(self._number, done)
-
-    def _begun_pass(self, number: int, done: int = 0) -> ExactPass | DealtPass:
-        return (ExactPass if self.servers.stage.is_exact else DealtPass)(self, number, done)
+        return (ExactPass if self.servers.stage.is_exact else DealtPass)(self, self._number, done)
 
     def endless(self) -> tf.data.Dataset:
         """Return the batches of the next pass and all later ones; each begins before the end of the one before it."""
@@ -147,9 +143,10 @@ def pipelines_of(
 def describe_service(record: Record, pipelines: Mapping[str, Pipeline]) -> None:
     """Record what happened to the service of a run, if there was one."""
     served = {name: pipeline for name, pipeline in pipelines.items() if isinstance(pipeline, ServedPipeline)}
-    for pipeline in served.values():
+    if served:
+        servers = next(iter(served.values())).servers  # which all share
         lost = {name: of.lost for name, of in served.items()}
-        record.update(service={"restarts": pipeline.servers.restarts, "lost": lost})
+        record.update(service={"restarts": servers.restarts, "lost": lost})
 
 
 def _note(record: Record, text: str) -> None:

@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from etlrun.run.forks import fork_server
 from etlrun.run.service.loopback import bind_to_loopback, is_open
+from etlrun.system.ends import end_with_parent, how_ended
 from etlrun.system.errors import WorldError
-from etlrun.system.parents import end_with_parent
 
 Role = Literal["cluster", "dispatcher", "worker"]
 """What a process serves: a `cluster` is a dispatcher with its one worker."""
@@ -53,8 +53,7 @@ class Server:
     @property
     def end(self) -> str:
         """How it ended: the name of a signal, or an exit status."""
-        status = self.process.exitcode or 0
-        return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        return how_ended(self.process.exitcode or 0)
 
     def stop(self) -> None:
         """End the process."""

@@ -32,15 +32,16 @@ class Servers:
     Attributes:
         stage: The stage of the plan.
         restarts: Number of processes that ended and were started again.
+        say: Reports what happens to them, and to passes.
     """
 
     def __init__(self, stage: Service, say: Callable[[str], None]) -> None:
-        """Start the processes, if they are those of the run; `say` reports what happens to them.
+        """Start the processes, if they are those of the run.
 
         Raises:
             WorldError: A process does not start.
         """
-        self.stage, self.restarts, self._say = stage, 0, say
+        self.stage, self.restarts, self.say = stage, 0, say
         self._dispatchers: list[Server] = []
         self._workers: list[Server] = []
         try:
@@ -71,7 +72,7 @@ class Servers:
     def _say_open(self) -> None:
         """Report ports that other machines may reach."""
         if any(server.is_open for server in (*self._dispatchers, *self._workers)):
-            self._say(f"the ports of {Service.path} could not be bound to loopback: let a firewall close them")
+            self.say(f"the ports of {Service.path} could not be bound to loopback: let a firewall close them")
 
     @property
     def workers(self) -> int:
@@ -126,7 +127,7 @@ class Servers:
         dispatcher, port = (self._dispatchers[0].address, ended.port) if role == "worker" else ("", 0)
         server = started(role, dispatcher=dispatcher, port=port)
         self.restarts += 1
-        self._say(f"{name} of load.service ended by {ended.end}, and was started again")
+        self.say(f"{name} of load.service ended by {ended.end}, and was started again")
         return server
 
     def is_gone(self, error: tf.errors.OpError, lane: int) -> bool:
@@ -159,10 +160,6 @@ class Servers:
             expected="workers that deliver",
             remedy="check that dispatcher and workers run and reach each other, or set a longer load.service.timeout_s",
         )
-
-    def note(self, text: str) -> None:
-        """Report what happened to a pass."""
-        self._say(text)
 
     def close(self) -> None:
         """End the processes of the run."""

@@ -1,4 +1,4 @@
-"""The end of a process with its parent, whatever has ended that."""
+"""The end of a process: with its parent, whatever has ended that; and how it ended."""
 
 from __future__ import annotations
 
@@ -18,3 +18,8 @@ def end_with_parent() -> None:
         while not connection.wait([parent.sentinel], timeout=_POLL_S) and os.getppid() == server:
             continue
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def how_ended(status: int) -> str:
+    """Return the name of the signal that ended a process of this status, or its exit status."""
+    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
