@@ -1,6 +1,5 @@
 import math
 import random
-import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.review.gains import Noise
 from etlrun.stages import STAGES
 from etlrun.sweep.tune import race
 from etlrun.sweep.tune.search import KEEP, Search
@@ -67,16 +65,15 @@ def test_the_fastest_config_wins_while_the_machine_drifts(space: Space) -> None:
     assert base.changes == {}
 
 
-def test_what_can_not_win_runs_once(space: Space) -> None:
+def test_what_can_not_win_runs_least(space: Space) -> None:
     one, two, three, _ = candidates(space)
     windows: list[int] = []
-    times_s: dict[int, float | None] = {0: 10.0, one.number: 8.0, two.number: 30.0, three.number: 25.0}
+    times_s: dict[int, float | None] = {0: 10.0, one.number: 8.0, two.number: 13.0, three.number: 14.0}
     measure = machine(times_s, 0.01)
     best, _ = raced(space, [one, two, three], lambda of: windows.append(of.number) or measure(of))
     assert best is one
+    assert windows[0] == 0
     assert windows.count(two.number) == windows.count(three.number) == 1
-    assert windows[0] == 0  # the baseline comes first, and the fastest one between the groups
-    assert windows.count(one.number) <= 3
 
 
 def test_a_race_of_equals_ends_with_the_baseline(space: Space) -> None:
@@ -87,7 +84,7 @@ def test_a_race_of_equals_ends_with_the_baseline(space: Space) -> None:
     best, _ = raced(space, others, lambda of: windows.append(of.number) or measure(of))
     assert best is space.baseline
     assert {*windows} == {*times_s}
-    assert len(windows) < 12
+    assert len(windows) < 20
 
 
 def test_of_tied_configs_the_simpler_one_wins(space: Space) -> None:
@@ -134,8 +131,7 @@ def test_a_config_of_the_first_group_runs_whatever_is_expected(space: Space) -> 
     configs, times_s = [{}, one.changes, two.changes], machine({0: 10.0, one.number: 9.0, two.number: 50.0}, 0.001)
     running = race.Race(space, configs, [10.0, 9.0, 100.0], times_s)
     assert running.run([2], dice(0), lambda _: True) is one
-    assert [*running.ran.values()] == [space.baseline, two, one] or [*running.ran] == [0, 1, 2]
-    assert 2 in running.ran
+    assert two in running.ran.values()
 
 
 def test_neighbours_are_raced_after_the_most_promising(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,26 +153,38 @@ def test_neighbours_are_raced_after_the_most_promising(space: Space, monkeypatch
     assert 4 not in running.ran  # two values apart from the fastest one
 
 
-def test_noise_is_what_no_drift_explains(space: Space) -> None:
-    one, two, three, four = candidates(space)
-    times_s: dict[int, float | None] = dict.fromkeys([0, *(of.number for of in (one, two, three, four))], 1.0)
-    found = [
-        raced(space, [one, two, three, four], machine(times_s, 0.05, 0.01, seed), seed)[1].noise for seed in range(20)
-    ]
-    assert statistics.median(found) == pytest.approx(0.05 * race.OF_PAIRS, rel=0.5)
-
-
 def test_a_confirmation_has_an_interval_and_knows_its_noise(space: Space) -> None:
     base, (one, two, *_) = space.baseline, candidates(space)
     measure = machine({0: 10.0, one.number: 8.0, two.number: 10.0}, 0.01)
-    rounds = race.confirmed([base, one, two], measure, dice(0))
-    gain, same = rounds.gain(one.number, 0), rounds.gain(two.number, 0)
+    rounds = race.confirmed([base, one, two], measure, dice(0), lambda: True)
+    gain, same = rounds.gain(one, base), rounds.gain(two, base)
     assert (gain.call, gain.rounds, same.call) == ("better", 5, "tied")
     assert gain.low is not None
     assert gain.high is not None
     assert 1.2 < gain.low < 1.25 < gain.high < 1.3
-    assert rounds.noise.pairs == 5
-    assert rounds.gain(one.number, two.number).call == "better"
+    assert rounds.noise.pairs == 4  # a window at the end of a round, and one at the beginning of the next
+    assert rounds.gain(one, two).call == "better"
+
+
+def test_a_drift_of_the_machine_is_no_gain(space: Space) -> None:
+    base, (one, *_) = space.baseline, candidates(space)
+    rounds = race.confirmed([base, one], machine({0: 10.0, one.number: 10.0}, 0.0, 0.1), dice(0), lambda: True)
+    logs = [math.log(rate / rounds.rates[0][number]) for number, rate in rounds.rates[one.number].items()]
+    assert [abs(log) for log in logs] == pytest.approx([0.1] * 15)
+    assert abs(sum(logs)) == pytest.approx(0.1)  # each order is as frequent as the other
+    assert rounds.gain(one, base).call == "tied"
+
+
+def test_a_confirmation_goes_on_while_it_tells_nothing(space: Space) -> None:
+    base, (one, *_) = space.baseline, candidates(space)
+    times_s: dict[int, float | None] = {0: 10.0, one.number: 9.4}
+    rounds = race.confirmed([base, one], machine(times_s, 0.05), dice(0), lambda: True)
+    assert len(rounds.rates[0]) == len(rounds.rates[one.number]) == 15
+    answers = iter([True, True, False])
+    rounds = race.confirmed([base, one], machine(times_s, 0.05), dice(0), lambda: next(answers))
+    assert len(rounds.rates[0]) == 7
+    rounds = race.confirmed([base, one], machine({0: 10.0, one.number: 10.1}, 0.01), dice(0), lambda: True)
+    assert len(rounds.rates[0]) == 5  # a gain that could count is out of reach
 
 
 def test_a_gain_below_three_percent_is_no_reason_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,9 +194,9 @@ def test_a_gain_below_three_percent_is_no_reason_to_change(tmp_path: Path, monke
     assert isinstance(best, Candidate)
     search.found.candidates = {0: search.space.baseline, best.number: best}
     rates = {0: dict.fromkeys(range(5), 1.0), best.number: dict.fromkeys(range(5), 1.02)}
-    still = Noise(median=0.001, largest=0.002, pairs=5)
-    monkeypatch.setattr(race, "confirmed", lambda *_: race.Confirmation(rates=rates, noise=still))
-    search._confirm(best, None)
+    still = [(1.0, 1.001)] * 5
+    monkeypatch.setattr(race, "confirmed", lambda *_: race.Confirmation(rates=rates, pairs=still))
+    search._confirm(best, [])
     assert search.found.gain is not None
     assert search.found.gain.call == "better"
     assert (search.found.end, search.found.why) == (

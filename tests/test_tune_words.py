@@ -98,7 +98,7 @@ def test_a_config_of_autotune_that_fails_at_last_is_left_out(tmp_path: Path, mon
     best, auto = candidate(search, load__prefetch=2), candidate(search, load__prefetch="autotune")
     search.found.candidates = {0: search.space.baseline, best.number: best}
     monkeypatch.setattr(search, "_measure", lambda of: {0: 2.0, best.number: 2.0}.get(of.number))
-    search._confirm(best, auto)
+    search._confirm(best, [auto])
     assert search.found.gain is not None
     assert search.found.gain.rounds == 5
     assert search.found.autotune is None

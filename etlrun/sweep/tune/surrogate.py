@@ -28,6 +28,7 @@ _NOISES, _DRIFTS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32), (0.01, 0.04, 0.1
 _USUAL_NOISE, _UNUSUAL = 0.03, 0.7
 _MOST = math.log(2)
 _LASTS = 8
+_TURNS, _FREEDOM = 4, 2
 """Windows over which a drift of the machine lasts."""
 
 
@@ -44,6 +45,7 @@ class Expected:
     means: Floats
     noise: float
     drift: float
+    spread: Floats
 
 
 class Surrogate:
@@ -74,18 +76,24 @@ class Surrogate:
         among, surprise = self._effects(self.ran, self.ran), np.array(self._logs) - self._prior[self.ran]
         usual = statistics.median(surprise.tolist()) if self.ran else 0.0
         surprise = np.clip(surprise, usual - _MOST, usual + _MOST)
+        spread = np.ones(len(surprise))
+        for _ in range(_TURNS):
+            noise, drift, weights = self._fitted(among, surprise, spread)
+            spread = (_FREEDOM + (noise * spread * weights) ** 2) / (_FREEDOM + 1)  # of the residuals
+        means = self._prior + self._effects(range(len(self._prior)), self.ran) @ weights
+        self._known = len(self.ran), Expected(means=means, noise=noise, drift=drift, spread=spread)
+        return self._known[1]
+
+    def _fitted(self, among, surprise, spread):
         fits = []
         for noise in _NOISES:
             for drift in _DRIFTS:
-                factor = np.linalg.cholesky(among + _of_machine(len(among), noise, drift))
+                factor = np.linalg.cholesky(among + _of_machine(spread, noise, drift))
                 white = np.linalg.solve(factor, surprise)
                 unusual = math.log(noise / _USUAL_NOISE) / _UNUSUAL
                 unlikely = white @ white + 2 * np.log(factor.diagonal()).sum() + unusual**2
                 fits.append((float(unlikely), noise, drift, np.linalg.solve(factor.T, white)))
-        _, noise, drift, weights = min(fits, key=lambda fit: fit[0])
-        means = self._prior + self._effects(range(len(self._prior)), self.ran) @ weights
-        self._known = len(self.ran), Expected(means=means, noise=noise, drift=drift)
-        return self._known[1]
+        return min(fits, key=lambda fit: fit[0])[1:]
 
     def promising(self, over: int, most: int, least: float, admitted: Callable[[int], bool]) -> list[int]:
         """Return configs that are expected to exceed the speed of `over` most, and each by at least `least`.
@@ -98,7 +106,7 @@ class Surrogate:
         leads = now.means - now.means[over]
         whole = self._effects([over], [over])[0, 0]
         while len(chosen) < most:
-            covariance = self._effects(ran, ran) + _of_machine(len(ran), now.noise, now.drift)
+            covariance = self._effects(ran, ran) + _of_machine(np.append(now.spread, np.ones(len(chosen))), now.noise, now.drift)
             told = np.linalg.solve(np.linalg.cholesky(covariance), self._effects(ran, every))
             shared = self._effects([over], every)[0] - told[:, over] @ told
             apart = np.sqrt(np.maximum(whole - (told**2).sum(axis=0) + shared[over] - 2 * shared, 1e-12))
@@ -120,10 +128,10 @@ class Surrogate:
         return found
 
 
-def _of_machine(windows: int, noise: float, drift: float) -> Floats:
+def _of_machine(spread: Floats, noise: float, drift: float) -> Floats:
     """Return the covariance of windows, one after the other, that is not due to their configs."""
-    apart = np.abs(np.subtract.outer(range(windows), range(windows)))
-    found: Floats = _LEVEL**2 + drift**2 * np.exp(-apart / _LASTS) + noise**2 * np.eye(windows)
+    apart = np.abs(np.subtract.outer(range(len(spread)), range(len(spread))))
+    found: Floats = _LEVEL**2 + drift**2 * np.exp(-apart / _LASTS) + noise**2 * np.diag(spread)
     return found
 
 
