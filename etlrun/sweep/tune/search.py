@@ -119,7 +119,8 @@ class Search:
         best = running.run(first, self._shuffle, lambda best: self._has_time([base, best, *others]))
         found.noise = Noise(median=running.noise, largest=None, pairs=0)
         found.left_out += Counter(of for of in running.known.values() if isinstance(of, str))
-        found.left_out["others are expected to be faster"] = found.size - len(found.candidates) - found.left_out.total()
+        never = found.size - len(found.candidates) - found.left_out.total()
+        found.left_out += Counter({"others are expected to be faster": never})
         for candidate in found.candidates.values():
             candidate.predicted_s = self.predictor.seconds(candidate.changes)
         self._confirm(best, others)
@@ -170,7 +171,7 @@ class Search:
     def _unfit(self, cache: Changes) -> str:
         """Return why a cache does not fit into memory or on the disk; empty if it does."""
         candidate = self.space.candidate(cache)
-        if isinstance(candidate, str) or candidate is self.space.baseline:
+        if isinstance(candidate, str):
             return ""
         free = machine.free_disk_bytes(candidate.config["cache"]["dir"] or self.windows.folder)
         return self.predictor.unfit(candidate.changes, candidate.plan, free)

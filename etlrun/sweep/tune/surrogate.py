@@ -8,6 +8,7 @@ improvement, as in Jones, Schonlau and Welch, Efficient Global Optimization, 199
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -24,12 +25,16 @@ _CACHE, _VALUE, _BOTH, _ALONE = 0.25, 0.1, 0.05, 0.02
 """Standard deviations of effects: how wrong a prediction may be for a cache, a value, both, or a single config."""
 _LEVEL = 3.0
 """Standard deviation of what all windows have in common, of which nothing is known."""
-_NOISES, _DRIFTS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32), (0.01, 0.04, 0.16)
-_USUAL_NOISE, _UNUSUAL = 0.03, 0.7
 _MOST = math.log(2)
+"""Largest difference to a prediction, beside that which all windows have in common, that counts."""
+_NOISES, _DRIFTS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32), (0.01, 0.04, 0.16)
+"""Standard deviations of a window and of a drift of the machine, of which the likeliest are taken."""
+_USUAL_NOISE, _UNUSUAL = 0.03, 0.7
+"""Noise of a machine of which nothing is known, and the standard deviation of the logarithm of that."""
 _LASTS = 8
-_TURNS, _FREEDOM = 4, 2
-"""Windows over which a drift of the machine lasts."""
+"""Windows over which a drift lasts."""
+_FREEDOM, _TURNS = 2, 4
+"""Degrees of freedom of the noise, by Student's t, and turns of the fit that weighs each window by them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +45,7 @@ class Expected:
         means: Logarithm of the speed of each config.
         noise: Standard deviation of the logarithm of a time, without the drift of the machine.
         drift: Standard deviation of that drift.
+        spread: Variance of each window over that of the noise: large for one that is unlike the others.
     """
 
     means: Floats
@@ -58,7 +64,7 @@ class Surrogate:
     def __init__(self, configs: Sequence[Changes], predicted_s: Sequence[float]) -> None:
         self._codes, self._prior = _codes(configs), -np.log(np.asarray(predicted_s, float))
         self._logs, self.ran = list[float](), list[int]()
-        self._known: tuple[int, Expected] | None = None
+        self._known: Expected | None = None
 
     def tell(self, place: int, time_s: float) -> None:
         """Add a window, of so many seconds of all epochs."""
@@ -71,29 +77,19 @@ class Surrogate:
 
     def expected(self) -> Expected:
         """Return what is expected, with the noise and the drift that explain the windows best."""
-        if self._known is not None and self._known[0] == len(self.ran):
-            return self._known[1]
+        if self._known is None or len(self._known.spread) != len(self.ran):
+            self._known = self._fitted()
+        return self._known
+
+    def _fitted(self) -> Expected:
         among, surprise = self._effects(self.ran, self.ran), np.array(self._logs) - self._prior[self.ran]
         usual = statistics.median(surprise.tolist()) if self.ran else 0.0
-        surprise = np.clip(surprise, usual - _MOST, usual + _MOST)
-        spread = np.ones(len(surprise))
+        surprise, spread = np.clip(surprise, usual - _MOST, usual + _MOST), np.ones(len(surprise))
         for _ in range(_TURNS):
-            noise, drift, weights = self._fitted(among, surprise, spread)
-            spread = (_FREEDOM + (noise * spread * weights) ** 2) / (_FREEDOM + 1)  # of the residuals
+            noise, drift, weights = _likeliest(among, surprise, spread)
+            spread = (_FREEDOM + (noise * spread * weights) ** 2) / (_FREEDOM + 1)
         means = self._prior + self._effects(range(len(self._prior)), self.ran) @ weights
-        self._known = len(self.ran), Expected(means=means, noise=noise, drift=drift, spread=spread)
-        return self._known[1]
-
-    def _fitted(self, among, surprise, spread):
-        fits = []
-        for noise in _NOISES:
-            for drift in _DRIFTS:
-                factor = np.linalg.cholesky(among + _of_machine(spread, noise, drift))
-                white = np.linalg.solve(factor, surprise)
-                unusual = math.log(noise / _USUAL_NOISE) / _UNUSUAL
-                unlikely = white @ white + 2 * np.log(factor.diagonal()).sum() + unusual**2
-                fits.append((float(unlikely), noise, drift, np.linalg.solve(factor.T, white)))
-        return min(fits, key=lambda fit: fit[0])[1:]
+        return Expected(means=means, noise=noise, drift=drift, spread=spread)
 
     def promising(self, over: int, most: int, least: float, admitted: Callable[[int], bool]) -> list[int]:
         """Return configs that are expected to exceed the speed of `over` most, and each by at least `least`.
@@ -106,7 +102,9 @@ class Surrogate:
         leads = now.means - now.means[over]
         whole = self._effects([over], [over])[0, 0]
         while len(chosen) < most:
-            covariance = self._effects(ran, ran) + _of_machine(np.append(now.spread, np.ones(len(chosen))), now.noise, now.drift)
+            covariance = self._effects(ran, ran) + _of_machine(
+                np.append(now.spread, np.ones(len(chosen))), now.noise, now.drift
+            )
             told = np.linalg.solve(np.linalg.cholesky(covariance), self._effects(ran, every))
             shared = self._effects([over], every)[0] - told[:, over] @ told
             apart = np.sqrt(np.maximum(whole - (told**2).sum(axis=0) + shared[over] - 2 * shared, 1e-12))
@@ -126,6 +124,18 @@ class Surrogate:
         cache, values = same[..., 0], same[..., 1:].sum(axis=2)
         found: Floats = _CACHE**2 * cache + (_VALUE**2 + _BOTH**2 * cache) * values + _ALONE**2 * same.all(axis=2)
         return found
+
+
+def _likeliest(among: Floats, surprise: Floats, spread: Floats) -> tuple[float, float, Floats]:
+    """Return the likeliest noise and drift, and the weights of the windows with them."""
+    fits = []
+    for noise, drift in itertools.product(_NOISES, _DRIFTS):
+        factor = np.linalg.cholesky(among + _of_machine(spread, noise, drift))
+        white = np.linalg.solve(factor, surprise)
+        unusual = math.log(noise / _USUAL_NOISE) / _UNUSUAL
+        unlikely = float(white @ white + 2 * np.log(factor.diagonal()).sum()) + unusual**2
+        fits.append((unlikely, noise, drift, np.linalg.solve(factor.T, white)))
+    return min(fits, key=lambda fit: fit[0])[1:]
 
 
 def _of_machine(spread: Floats, noise: float, drift: float) -> Floats:
