@@ -28,7 +28,7 @@ def test_without_a_window_the_prediction_is_expected() -> None:
     surrogate = Surrogate(CONFIGS, [10.0, 5.0, *[10.0] * 7])
     means = surrogate.expected().means
     assert means[1] - means[0] == pytest.approx(math.log(2))
-    assert surrogate.promising(0, 1, 0.001, always) == [1]
+    assert surrogate.promising(0, 1, 0.0, always) == [1]
 
 
 def test_a_window_tells_about_configs_that_share_a_value() -> None:
@@ -40,12 +40,12 @@ def test_a_window_tells_about_configs_that_share_a_value() -> None:
 
 
 def test_what_is_chosen_tells_different_things() -> None:
-    chosen = told([(0, 10.0)]).promising(0, 3, 0.001, always)
+    chosen = told([(0, 10.0)]).promising(0, 3, 0.0, always)
     assert len(chosen) == 3
     caches = [CONFIGS[place].get("cache.name") for place in chosen]
     assert {"memory", "disk"} <= {*caches}
-    assert told([(0, 10.0)]).promising(0, 3, 0.001, lambda place: place == 8) == [8]
-    assert told([(0, 10.0)]).promising(0, 3, 0.5, always) == []
+    assert told([(0, 10.0)]).promising(0, 3, 0.0, lambda place: place == 8) == [8]
+    assert told([(0, 10.0)]).promising(0, 3, 1.0, always) == []
 
 
 def test_noise_is_that_of_equal_runs() -> None:

@@ -21,9 +21,6 @@ OF_PAIRS = 0.6745 * math.sqrt(2)
 """Median difference of two values over the standard deviation of one."""
 _GROUP, _WIDE, _MOST = 3, 3, 20
 """Configs between two windows of the fastest one, groups that are chosen from all configs, and groups of a race."""
-_LEAST = 0.0015
-"""Expected gain below which no config is raced: that of a chance of 1 in 20 for 3 %."""
-
 Measure = Callable[[Candidate], float | None]
 """Seconds of all epochs in a new window; None if it failed."""
 
@@ -56,7 +53,7 @@ class Race:
         """
         for number in range(_MOST):
             over = self._fastest()
-            group = self._surrogate.promising(over, _GROUP, _LEAST, self._chosen(None if number < _WIDE else over))
+            group = self._surrogate.promising(over, _GROUP, TIED, self._chosen(None if number < _WIDE else over))
             group = [*dict.fromkeys([*(first if number == 0 else ()), *group])]
             if not group:
                 break

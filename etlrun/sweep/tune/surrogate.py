@@ -33,6 +33,8 @@ _USUAL_NOISE, _UNUSUAL = 0.03, 0.7
 """Noise of a machine of which nothing is known, and the standard deviation of the logarithm of that."""
 _LASTS = 8
 """Windows over which a drift lasts."""
+_LEAST = 0.001
+"""Expected gain below which a config does not run."""
 _FREEDOM, _TURNS = 2, 4
 """Degrees of freedom of the noise, by Student's t, and turns of the fit that weighs each window by them."""
 
@@ -91,15 +93,15 @@ class Surrogate:
         means = self._prior + self._effects(range(len(self._prior)), self.ran) @ weights
         return Expected(means=means, noise=noise, drift=drift, spread=spread)
 
-    def promising(self, over: int, most: int, least: float, admitted: Callable[[int], bool]) -> list[int]:
-        """Return configs that are expected to exceed the speed of `over` most, and each by at least `least`.
+    def promising(self, over: int, most: int, tied: float, admitted: Callable[[int], bool]) -> list[int]:
+        """Return configs that are expected to exceed the speed of `over` most, beyond a difference that is a tie.
 
         Each is chosen as if those before it had run as expected, so that no two of them tell the same.
         """
         from scipy.special import ndtr  # imported here, since it takes 0.1 s
 
         now, every, ran, chosen = self.expected(), range(len(self._prior)), [*self.ran], list[int]()
-        leads = now.means - now.means[over]
+        leads = now.means - now.means[over] - tied
         whole = self._effects([over], [over])[0, 0]
         while len(chosen) < most:
             covariance = self._effects(ran, ran) + _of_machine(
@@ -110,9 +112,9 @@ class Surrogate:
             apart = np.sqrt(np.maximum(whole - (told**2).sum(axis=0) + shared[over] - 2 * shared, 1e-12))
             gains = leads * ndtr(leads / apart) + apart * np.exp(-((leads / apart) ** 2) / 2) / math.sqrt(2 * math.pi)
             gains[[over, *chosen]] = 0.0
-            while gains[best := int(gains.argmax())] >= least and not admitted(best):
+            while gains[best := int(gains.argmax())] >= _LEAST and not admitted(best):
                 gains[best] = 0.0
-            if gains[best] < least:
+            if gains[best] < _LEAST:
                 break
             chosen.append(best)
             ran.append(best)
