@@ -14,7 +14,7 @@ from etlrun.sweep.tune.surrogate import Surrogate
 
 ALIKE = 0.03
 """Difference in time that is no reason to change a config."""
-TIED = 0.015
+TIED = 0.01
 """Difference in time within which the simpler config is taken."""
 CONFIRMATIONS, _MOST_CONFIRMATIONS = 5, 15
 OF_PAIRS = 0.6745 * math.sqrt(2)
