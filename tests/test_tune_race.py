@@ -2,6 +2,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,7 +143,7 @@ def test_a_config_of_the_first_group_runs_whatever_is_expected(space: Space) -> 
 def test_neighbours_are_raced_after_the_most_promising(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race, "_WIDE", 1)
     monkeypatch.setattr(race, "_GROUP", 1)
-    values = [
+    values: list[dict[str, Any]] = [
         {"load.prefetch": 2},
         {"load.prefetch": 2, "cache.name": "disk"},
         {"cache.name": "disk"},
