@@ -130,6 +130,7 @@ WAYS = {
     "runs gc --keep 20 --older-than 30d --failed --yes": Way(after="extract=interleave cache=disk"),
     "runs rm RUN --yes": Way(after="extract=interleave cache=disk"),
     "cache gc --max-bytes N": Way(after="extract=interleave cache=disk"),
+    "logger=csv": Way(more=BRIEF),
     "trainer.epochs=8": Way(more=(*TRAINED, "trainer.epochs=1")),
     "evaluate RUN": Way(after="trainer.epochs=8"),
     "evaluate RUN 'dataset.split=\"train[:10%]\"'": Way(after="trainer.epochs=8"),
