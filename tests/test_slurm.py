@@ -75,8 +75,7 @@ def test_each_end_of_a_job_is_a_row_with_its_reason(
 def test_jobs_outlive_the_process_of_their_sweep_and_are_taken_over(nodes: Cluster, tiny: Path, tmp_path: Path) -> None:
     """One is requeued meanwhile, and one is at work on a node that is lost."""
     folder = tmp_path / "sweep"
-    exclusive = "+hydra.launcher.additional_parameters.exclusive=true"
-    words = emulated(tiny, *ON_SLURM, exclusive, *QUICK[1:], "model.step_ms=300", "load.prefetch=0,1")
+    words = emulated(tiny, *ON_SLURM, *QUICK[1:], "model.step_ms=300", "load.prefetch=0,1")
     process = start(["-m", *words, f"hydra.sweep.dir={folder}"], tmp_path)
     wait_for(lambda: process.poll() is not None or all(has_started(folder / name) for name in "01"))
     assert process.poll() is None, finish(process)
@@ -98,7 +97,7 @@ def test_jobs_outlive_the_process_of_their_sweep_and_are_taken_over(nodes: Clust
     ]
     assert [run["outcome"]["status"] for run in results_of(tmp_path)["runs"]] == ["completed"] * 2
     remark = "Slurm requeued this job once; what it had reached before is kept in attempts/."
-    assert summary_of(folder / "0")["remarks"][-1] == remark
+    assert summary_of(folder / "0")["remarks"][0] == remark
     assert not list(folder.rglob("slurm.json"))
     (pid,) = (event["pid"] for event in events_of(folder / "attempts" / "1-1") if event["event"] == "started")
     assert not psutil.pid_exists(pid)

@@ -141,7 +141,7 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
     with record.writing():
         write_atomically(record.folder / "plan.txt", text_of(noted))
         write_atomically(record.folder / records.PLAN, render.as_json(noted))
-    record.update(plan_fingerprint=planned.fingerprint, remarks=list(planned.remarks))
+    record.update(plan_fingerprint=planned.fingerprint, remarks=[*record.summary.remarks, *planned.remarks])
     previous = checkpoint.previous_run(planned, stages)
     if previous is not None:
         record.update(resumed_from=str(previous.folder))
