@@ -21,6 +21,7 @@ from etlrun.run.loggers.log import require
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.engine import new_ledger, run_all
+from etlrun.sweep.jobs import Jobs
 from etlrun.sweep.ledger import RESUME, SWEEP, Ledger
 from etlrun.sweep.local import LocalJobs
 from etlrun.sweep.outcomes import unfinished
@@ -143,9 +144,9 @@ def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
         print(f"left out  {line}", flush=True)
     if config.is_basic or config.is_slurm:
         at_a_time = config.at_a_time(ledger.sweep)
-        jobs = SlurmJobs(config.settings) if config.is_slurm else LocalJobs(at_a_time)
+        place: Jobs = SlurmJobs(config.settings) if config.is_slurm else LocalJobs(at_a_time)
         with Progress(ledger, at_a_time) as progress:
-            came_to_end = run_all(ledger, outcomes, progress, jobs)
+            came_to_end = run_all(ledger, outcomes, progress, place)
     else:
         launch.by_launcher(ledger, left, request)
         came_to_end = True

@@ -203,7 +203,8 @@ class _Command:
             launcher=own.launcher["_target_"],
         )
         if multirun.is_slurm:
-            multirun = dataclasses.replace(multirun, settings=OmegaConf.to_container(own.launcher, resolve=True))
+            known: Any = OmegaConf.to_container(own.launcher, resolve=True)
+            multirun = dataclasses.replace(multirun, settings=known)
         return parse_sweep(self.block("sweep")), multirun, own.sweeper.get("params") or {}
 
     def block(self, name: str) -> Any:
