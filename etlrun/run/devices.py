@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from etlrun.plan.training import undivided
@@ -144,10 +145,35 @@ class _Shares(keras.distribution.DataParallel):  # type: ignore[misc]
         before = JAXEpochIterator._get_distributed_iterator  # noqa: SLF001 - Keras has no other way
         JAXEpochIterator._get_distributed_iterator = batches  # noqa: SLF001 - the same
         try:
-            with super().scope():
+            with _put_alone(), super().scope():
                 yield
         finally:
             JAXEpochIterator._get_distributed_iterator = before  # noqa: SLF001 - the same
+
+
+@contextmanager
+def _put_alone() -> Iterator[None]:
+    """Let each of several hosts give a variable its value alone; JAX would compare the values of all, one by one."""
+    if here().count == 1:
+        yield
+        return
+    import jax
+    from keras.src.backend.jax import distribution_lib
+
+    before = distribution_lib.distribute_tensor
+
+    def put(tensor: Any, layout: Any) -> Any:
+        is_traced = isinstance(tensor, jax.core.Tracer)
+        if is_traced or (isinstance(tensor, jax.Array) and not tensor.is_fully_addressable):
+            return before(tensor, layout)
+        value, sharding = np.asarray(tensor), getattr(layout, "backend_layout", layout)
+        return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
+
+    distribution_lib.distribute_tensor = put
+    try:
+        yield
+    finally:
+        distribution_lib.distribute_tensor = before
 
 
 def without_strategy(model: keras.Model) -> keras.Model:

@@ -49,7 +49,7 @@ class Link:
         self.news: SimpleQueue[News] = SimpleQueue()
         self._place, self._hello = place, dict(hello)
         self._open: dict[int, socket.socket] = {}
-        self._lock, self._is_closed = threading.Lock(), threading.Event()
+        self._lock, self._is_closed, self._is_whole = threading.Lock(), threading.Event(), threading.Event()
         self._server = _server(place) if place.leads else None
         for work in (self._accept if place.leads else self._connect, self._beat):
             threading.Thread(target=work, daemon=True).start()
@@ -61,6 +61,10 @@ class Link:
             for connection in self._open.values():
                 with suppress(OSError):
                     connection.sendall(line)
+
+    def wait(self, longest_s: float) -> None:
+        """Wait until all hosts are connected, but not longer than that."""
+        self._is_whole.wait(longest_s)
 
     def close(self) -> None:
         """End all connections."""
@@ -85,6 +89,7 @@ class Link:
                         self.news.put((number, LOST, f"no connection within {JOIN_S:.0f} s"))
                 return
             missing -= self._greeted(connection, missing)
+        self._is_whole.set()
 
     def _greeted(self, connection: socket.socket, missing: set[int]) -> set[int]:
         """Return the number of the host that this is, if its run is the same; others are closed."""

@@ -158,6 +158,7 @@ class Guard:
                 until_s = time.monotonic() + _SETTLE_S
         number = min(ends, key=lambda host: (_RANKS.index(ends[host].rank), ends[host].rank == "completed" and host))
         whole = self._whole(number, ends[number])
+        self.link.wait(_SETTLE_S)  # for those that start late, which are to hear why it ends
         self.link.send({"end": vars(whole)})
         return whole
 
