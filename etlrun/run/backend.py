@@ -47,11 +47,13 @@ class Backend:
 
 
 @contextmanager
-def prepare(fit: Trainer | None) -> Iterator[Backend]:
+def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
     """Import the backend and set the device and the precision of `fit`; None uses the CPU only.
 
+    A run on several hosts `joins` the others; what is left of it afterwards is used on one.
+
     Raises:
-        WorldError: A GPU is requested, and there is none.
+        WorldError: A GPU is requested, and there is none; or the backend doesn't train on several hosts.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # otherwise TensorFlow allocates all memory of a GPU
@@ -66,7 +68,8 @@ def prepare(fit: Trainer | None) -> Iterator[Backend]:
         name = keras.backend.backend()
         if name != "tensorflow" or device == "cpu":
             tf.config.set_visible_devices([], "GPU")
-    join(name, fit)
+    if joins and fit is not None:
+        join(name, fit)
     with native_messages_kept():
         found = accelerators()
     listed = driver_gpus()
@@ -206,8 +209,8 @@ def _versions() -> dict[str, str]:
 
 def _device(found: Sequence[str], fit: Trainer | None) -> str:
     """Return the name of the device on which a model computes, and how many there are."""
-    of_host = _device_of_host(found, fit)
-    return of_host if fit is None or fit.hosts == 1 else f"{of_host}, on each of {fit.hosts} hosts"
+    of_host, hosts = _device_of_host(found, fit), here().count
+    return of_host if hosts == 1 else f"{of_host}, on each of {hosts} hosts"
 
 
 def _device_of_host(found: Sequence[str], fit: Trainer | None) -> str:

@@ -158,7 +158,7 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
         fork_server()  # which imports TensorFlow as this process does
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
-    with prepare(spec.fit) as backend:
+    with prepare(spec.fit, joins=True) as backend:
         from etlrun.run.drain import drain
         from etlrun.run.fit import train
         from etlrun.run.hosts.parts import part_of

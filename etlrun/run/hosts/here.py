@@ -26,14 +26,14 @@ def here() -> Place:
     return _place
 
 
-def join(backend: str, trainer: Trainer | None) -> None:
+def join(backend: str, trainer: Trainer) -> None:
     """Join the processes of the other hosts, before JAX looks for devices; nothing for a run on one host.
 
     Raises:
         WorldError: Keras's `backend` can't train on several hosts.
     """
     global _place  # noqa: PLW0603 - as JAX's own state of a process
-    if trainer is None or trainer.hosts == 1:
+    if trainer.hosts == 1:
         return
     if backend != "jax":
         raise WorldError(

@@ -44,10 +44,10 @@ class Link:
         news: What has come, in this order.
     """
 
-    def __init__(self, place: Place, hello: Mapping[str, Any]) -> None:
-        """Connect in the background; host 0 refuses others whose `hello` differs."""
+    def __init__(self, place: Place, hello: Mapping[str, Any], welcome: Mapping[str, Any]) -> None:
+        """Connect in the background; host 0 sends a `welcome` to others whose `hello` is the same."""
         self.news: SimpleQueue[News] = SimpleQueue()
-        self._place, self._hello = place, dict(hello)
+        self._place, self._hello, self._welcome = place, dict(hello), welcome
         self._open: dict[int, socket.socket] = {}
         self._lock, self._is_closed, self._is_whole = threading.Lock(), threading.Event(), threading.Event()
         self._server = _server(place) if place.leads else None
@@ -56,7 +56,7 @@ class Link:
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send `message` to all; a host that is gone is found out by the thread that hears from it."""
-        line = json.dumps(message).encode() + b"\n"
+        line = _line(message)
         with self._lock:
             for connection in self._open.values():
                 with suppress(OSError):
@@ -109,6 +109,7 @@ class Link:
             found = (str(hello.get(key)), str(self._hello[key])) if differs else (str(number), "another on each host")
             self.news.put((number, REFUSED, (key, *found)))
             return set()
+        connection.sendall(_line(self._welcome))
         threading.Thread(target=self._hear, args=(number, lines), daemon=True).start()
         return {number}
 
@@ -121,7 +122,7 @@ class Link:
                 reason = error.strerror or str(error)
                 self._is_closed.wait(_AGAIN_S)
                 continue
-            connection.sendall(json.dumps({"host": self._place.number, **self._hello}).encode() + b"\n")
+            connection.sendall(_line({"host": self._place.number, **self._hello}))
             with self._lock:
                 self._open[0] = connection
             self._hear(0, connection.makefile("rb"))
@@ -140,6 +141,10 @@ class Link:
             reason = f"a broken connection: {error}"
         if not self._is_closed.is_set():
             self.news.put((number, LOST, reason))
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
 
 
 def _server(place: Place) -> socket.socket:

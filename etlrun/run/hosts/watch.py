@@ -23,7 +23,7 @@ from etlrun.plan.plan import Plan
 from etlrun.record.record import Record
 from etlrun.record.summary import RUNNING
 from etlrun.run import run
-from etlrun.run.hosts.link import LOST, MESSAGE, REFUSED, Link, News
+from etlrun.run.hosts.link import MESSAGE, REFUSED, Link, News
 from etlrun.run.hosts.place import Place
 from etlrun.run.interrupts import interrupts
 from etlrun.stages.trainer import Trainer
@@ -40,6 +40,8 @@ _END_S = 10.0
 """Time that a process has to end after SIGTERM."""
 _RANKS = ("interrupted", "lost", "refused", "fault", "error", "completed")
 """How a part ends, the likeliest cause of the other ends first."""
+_END, _RUN = "end", "run"
+"""What host 0 tells the others: the end of the run, and its folder."""
 _CONSEQUENCES = ("error", "completed")
 
 
@@ -85,7 +87,7 @@ def _linked(place: Place, plan: Plan, folder: Path) -> Guard:
     assert fit is not None  # noqa: S101 - only such a run has several hosts
     hello = {"plan": plan.fingerprint, Trainer.key("resume"): fit.resume}
     try:
-        link = Link(place, hello)
+        link = Link(place, hello, {_RUN: str(folder)})
     except OSError as error:
         raise WorldError(
             where=f"port {place.port - 1} of host 0",
@@ -100,7 +102,7 @@ class Guard:
     """The part of a host and the connections to the others; a context manager that ends both."""
 
     def __init__(self, place: Place, folder: Path, link: Link) -> None:
-        self.place, self.folder, self.link = place, folder, link
+        self.place, self.folder, self.link, self.run = place, folder, link, ""
         self._part: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -159,7 +161,7 @@ class Guard:
         number = min(ends, key=lambda host: (_RANKS.index(ends[host].rank), ends[host].rank == "completed" and host))
         whole = self._whole(number, ends[number])
         self.link.wait(_SETTLE_S)  # for those that start late, which are to hear why it ends
-        self.link.send({"end": vars(whole)})
+        self.link.send({_END: vars(whole)})
         return whole
 
     def _followed(self) -> End:
@@ -168,9 +170,11 @@ class Guard:
             number, kind, message = news
             if number == self.place.number:
                 self.link.send(message)
-            elif kind == MESSAGE and "end" in message:
-                return End(**message["end"])
-            elif kind == LOST:
+            elif kind == MESSAGE and _END in message:
+                return End(**message[_END])
+            elif kind == MESSAGE:
+                self.run = message[_RUN]
+            else:
                 return self._whole(0, self._understood(news))
 
     def _understood(self, news: News) -> End:
@@ -205,19 +209,16 @@ class Guard:
         return End(rank=end.rank, status=end.status if end.status > 0 else 1, text=text)
 
     def _remedy(self) -> str:
-        key = Trainer.key("resume")
-        if not self.place.leads:
-            return f"resume the run of host 0 with {key}, with this or another number of hosts"
-        left = run.resumable(Record(self.folder))
+        left = run.resumable(Record(self.folder)) if self.place.leads else self.run
         again = f"with this or another {Trainer.key('hosts')}"
-        return f"{key}={left} goes on {again}" if left else f"start again, {again}: there is no checkpoint yet"
+        return f"resume {again}: {Trainer.key('resume')}={left}" if left else f"start again, {again}"
 
     def _as_interrupted(self) -> End:
         return End(rank="interrupted", status=INTERRUPTED, text="interrupted")
 
     def _interrupted(self) -> End:
         end = self._as_interrupted()
-        self.link.send({"end": vars(end)} if self.place.leads else vars(end))
+        self.link.send({_END: vars(end)} if self.place.leads else vars(end))
         return end
 
     def _end_part(self) -> None:
