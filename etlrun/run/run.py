@@ -41,6 +41,7 @@ from etlrun.system.machine import rounded
 
 OK, FAILED, TOO_SLOW = 0, 1, 3
 TRACEBACK = "traceback.txt"
+_INTERRUPT = Fault(where="the run", found="an interrupt", expected="the end of the training")
 
 
 def freeze(folder: Path, config: Mapping[str, Any], overrides: list[str], config_dir: str | None = None) -> None:
@@ -84,7 +85,7 @@ def _reported_run(record: Record, stages: Stages, planned: Plan | None, log: Log
         with interrupts():
             _work(record, stages, planned or plan(parse(records.read_config(record.folder), stages)), log)
     except KeyboardInterrupt:
-        _end_early(record, statuses.INTERRUPTED, _fault("the run", "an interrupt", "the end of the training"))
+        _end_early(record, statuses.INTERRUPTED, _INTERRUPT)
         if says:
             say_interrupted(record)
         return INTERRUPTED
@@ -131,10 +132,10 @@ def settle(folder: Path, status: int) -> None:
     page.write(folder)
 
 
-def fail(folder: Path, error: str) -> None:
-    """Let a run end with this `error`, whatever its own process has written of its end."""
-    record = Record(folder)
-    record.update(status=statuses.FAILED, error=error)
+def end(folder: Path, error: str | None) -> None:
+    """Let a run end with this `error`, None for an interrupt, whatever its own process has written of its end."""
+    status = statuses.INTERRUPTED if error is None else statuses.FAILED
+    Record(folder).update(status=status, error=error or str(_INTERRUPT))
     report.write(folder)
     page.write(folder)
 

@@ -125,6 +125,7 @@ class Link:
             connection.sendall(_line({"host": self._place.number, **self._hello}))
             with self._lock:
                 self._open[0] = connection
+            self._is_whole.set()
             self._hear(0, connection.makefile("rb"))
             return
         self.news.put((0, LOST, f"no connection to its port {self._place.port - 1} within {JOIN_S:.0f} s: {reason}"))

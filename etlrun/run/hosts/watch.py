@@ -7,6 +7,7 @@ and since JAX ends a process at once when the one of host 0 is gone: this proces
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from etlrun.plan.plan import Plan
 from etlrun.record.record import Record
 from etlrun.record.summary import RUNNING
 from etlrun.run import run
-from etlrun.run.hosts.link import MESSAGE, REFUSED, Link, News
+from etlrun.run.hosts.link import JOIN_S, MESSAGE, REFUSED, Link, News
 from etlrun.run.hosts.place import Place
 from etlrun.run.interrupts import interrupts
 from etlrun.stages.trainer import Trainer
@@ -38,6 +39,8 @@ _SETTLE_S = 3.0
 """Time in which news of a lost host may explain why a collective operation has failed."""
 _END_S = 10.0
 """Time that a process has to end after SIGTERM."""
+_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM)
+"""Signals of which the output of a process says nothing."""
 _RANKS = ("interrupted", "lost", "refused", "fault", "error", "completed")
 """How a part ends, the likeliest cause of the other ends first."""
 _END, _RUN = "end", "run"
@@ -62,7 +65,12 @@ class End:
 
 def led(place: Place, folder: Path, plan: Plan) -> int:
     """Run the part of host 0, frozen in `folder`, and return the exit status of the run."""
-    with _linked(place, plan, folder) as guard:
+    try:
+        guard = _linked(place, plan, folder)
+    except WorldError as error:
+        run.end(folder, str(error))
+        raise
+    with guard:
         end = guard.until_end()
     return _concluded(folder, end)
 
@@ -70,13 +78,13 @@ def led(place: Place, folder: Path, plan: Plan) -> int:
 def followed(place: Place, plan: Plan, freeze: Callable[[Path], None]) -> int:
     """Run the part of another host, frozen by `freeze` in a folder that is removed, and return the status of the run.
 
-    The folder is kept, and named, if it has the traceback of an error.
+    The folder is kept if the message names a file in it, such as the traceback of an error.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"etlrun_host_{place.number}_")) / "run"
     freeze(folder)
     with _linked(place, plan, folder) as guard:
         end = guard.until_end()
-    if not (folder / run.TRACEBACK).exists():
+    if str(folder) not in end.text:
         shutil.rmtree(folder.parent, ignore_errors=True)
     _say(end)
     return end.status
@@ -139,8 +147,10 @@ class Guard:
         if status == INTERRUPTED:
             return self._as_interrupted()
         if status < 0 or summary.status == RUNNING:
-            is_abort = how_ended(status) == "SIGABRT"  # as JAX ends it when host 0 is gone
-            return End(rank="error" if is_abort else "lost", text=f"the end of its process: {how_ended(status)}")
+            how = f"the end of its process: {how_ended(status)}"
+            if not self.place.leads and -status not in _BY_OTHERS:
+                how = f"{how}, see {self.folder / OUTPUT}"
+            return End(rank="error" if status == -signal.SIGABRT else "lost", text=how)
         is_unexpected = (self.folder / run.TRACEBACK).exists()
         return End(rank="error" if is_unexpected else "fault", status=status, text=summary.error or how_ended(status))
 
@@ -152,8 +162,11 @@ class Guard:
                 news = self.link.news.get(timeout=None if until_s is None else max(0.0, until_s - time.monotonic()))
             except Empty:
                 break
-            end = self._understood(news)
-            ends.setdefault(news[0], end)
+            host, end = news[0], self._understood(news)
+            known = ends.get(host)
+            if known is not None and (known.rank == "completed" or _RANKS.index(known.rank) <= _RANKS.index(end.rank)):
+                continue
+            ends[host] = end
             if end.rank not in _CONSEQUENCES:
                 break
             if end.rank == "error" and until_s is None:
@@ -169,6 +182,7 @@ class Guard:
             news = self.link.news.get()
             number, kind, message = news
             if number == self.place.number:
+                self.link.wait(JOIN_S)
                 self.link.send(message)
             elif kind == MESSAGE and _END in message:
                 return End(**message[_END])
@@ -218,6 +232,7 @@ class Guard:
 
     def _interrupted(self) -> End:
         end = self._as_interrupted()
+        self.link.wait(_SETTLE_S)
         self.link.send({_END: vars(end)} if self.place.leads else vars(end))
         return end
 
@@ -236,11 +251,13 @@ def _concluded(folder: Path, end: End) -> int:
     """Complete the summary and the report of a run that has not completed, and say how it ended."""
     if end.rank == "completed":
         return end.status
+    if end.rank != "error":  # that of a collective operation, which has failed with another host
+        (folder / run.TRACEBACK).unlink(missing_ok=True)
     if end.rank == "interrupted":
-        run.settle(folder, INTERRUPTED)
+        run.end(folder, None)
         run.say_interrupted(Record(folder))
         return end.status
-    run.fail(folder, end.text)
+    run.end(folder, end.text)
     _say(end)
     return end.status
 
