@@ -10,9 +10,12 @@ import resource
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from multiprocessing import util
 from pathlib import Path
+from typing import NoReturn
 
 from etlrun.sweep.process import _context
 
@@ -61,6 +64,10 @@ def _do(
     work: Callable[[], object], cwd: Path, environment: dict[str, str], output: Path, largest_file_bytes: int | None
 ) -> None:
     """Do `work` as if a shell had started it in `cwd`."""
+    spawn = util.spawnv_passfds
+    util.spawnv_passfds = lambda path, args, passed: (
+        _served(args[-1], passed) if "forkserver" in args[-1] else spawn(path, args, passed)
+    )
     os.setsid()
     os.chdir(cwd)
     os.environ.clear()
@@ -73,3 +80,22 @@ def _do(
     if largest_file_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file_bytes, largest_file_bytes))
     work()
+
+
+def _served(code: str, passed: Sequence[int]) -> int:
+    """Start a fork server of this process: a fork, which has imported all there is, and not a new interpreter."""
+    return os.fork() or _serve(code, passed)
+
+
+def _serve(code: str, passed: Sequence[int]) -> NoReturn:
+    """Be the server of `code`, with those descriptors alone; the others keep their numbers, which objects may close."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in [int(of.name) for of in Path("/proc/self/fd").iterdir()]:
+        if descriptor > 2 and descriptor not in {*passed, nothing}:
+            with suppress(OSError):  # the folder's own
+                os.fstat(descriptor)
+                os.dup2(nothing, descriptor)
+    try:
+        exec(code, {})  # noqa: S102 - multiprocessing's own line
+    finally:  # it ends by SystemExit
+        os._exit(0)

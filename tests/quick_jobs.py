@@ -2,6 +2,9 @@
 
 import pytest
 
+import etlrun.cli.launch
+import etlrun.cli.main
+import etlrun.cli.multirun  # noqa: F401 - what processes of tests would import, each for itself
 from tests.quick import quick_probes, shallow
 
 patch = pytest.MonkeyPatch()

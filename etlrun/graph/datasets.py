@@ -70,7 +70,7 @@ def _shards(stage: Shards, context: Context) -> tf.data.Dataset:
 
 def sequential(_nothing: None, stage: Sequential, context: Context) -> tf.data.Dataset:
     """Return serialised examples (string scalars), one shard after the other."""
-    return _shards(stage, context).flat_map(context.split.read)
+    return _shards(stage, context).flat_map(tf.autograph.experimental.do_not_convert(context.split.read))
 
 
 def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.Dataset:
@@ -82,7 +82,7 @@ def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.D
     calls, open_at_once = autotuned(stage.num_parallel_calls), stage.at_once(len(context.split.shards))
     calls = (1 if skips else None) if calls is None else min(calls, open_at_once)  # AUTOTUNE is -1
     return _shards(stage, context).interleave(
-        context.split.read,
+        tf.autograph.experimental.do_not_convert(context.split.read),
         cycle_length=open_at_once,
         block_length=stage.block_length,
         num_parallel_calls=calls,
