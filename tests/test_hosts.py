@@ -18,6 +18,7 @@ from etlrun.cli import multirun
 from etlrun.cli.tune import main as tune
 from etlrun.eject.program import ejected, versions
 from etlrun.measure.digest import union
+from etlrun.run import run
 from etlrun.run.hosts import here
 from etlrun.run.hosts.place import ALONE, Place, place_of
 from etlrun.sources.base import Split
@@ -25,7 +26,7 @@ from etlrun.sources.content import Shard
 from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import plan_of
 from tests.hosts import QUICK, WAITING, is_linked, on_two_hosts, wait_for
-from tests.runs import finish, losses_of, small, summary_of
+from tests.runs import config_of, finish, losses_of, small, summary_of
 
 SHARED = ("trainer.hosts=2", "load.drop_remainder=true", "trainer.jit_compile=auto")
 EPOCHS = 3
@@ -296,6 +297,16 @@ def test_what_runs_on_one_host_refuses_several(what: Callable[[list[str]], Any],
     assert [str(fault) for fault in caught.value.faults] == [
         f"trainer.hosts: found 2; expected 1, since {why}\n    -> add trainer.hosts=1"
     ]
+
+
+def test_a_run_that_is_started_in_another_way_is_refused(tmp_path: Path) -> None:
+    words = [*SHARED, "trainer.epochs=2"]
+    run.freeze(tmp_path / "run", config_of(words), words)
+    assert run.run(tmp_path / "run") == ConfigError.status
+    assert summary_of(tmp_path / "run")["error"] == (
+        "trainer.hosts: found 2; expected 1, since only a single run without options of Hydra's starts parts on hosts\n"
+        "    -> add trainer.hosts=1"
+    )
 
 
 @pytest.mark.parametrize(

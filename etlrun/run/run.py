@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from etlrun.plan import render
+from etlrun.plan.hosts import require_one_host
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import RunSpec, parse
@@ -62,37 +63,41 @@ def with_figures(planned: Plan) -> Plan:
     return planned if note is None else replace(planned, remarks=(*planned.remarks, note))
 
 
-def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None, *, says: bool = True) -> int:
+def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None, *, is_part: bool = False) -> int:
     """Execute the run in `folder`, created by `freeze`, and return the exit status; it always writes a summary.
 
-    `planned` is the plan of that config, if it exists already. Without `says`, an error is in the summary alone.
+    `planned` is the plan of that config, if it exists already. An error of what `is_part` of a run on several
+    hosts is in the summary alone.
     """
     try:
         with nobodys(folder):
-            return _run(Record(folder), stages, planned, says=says)
+            return _run(Record(folder), stages, planned, is_part=is_part)
     except EtlrunError as error:
         _say_failed(error.faults)
         return error.status
 
 
-def _run(record: Record, stages: Stages, planned: Plan | None, *, says: bool) -> int:
+def _run(record: Record, stages: Stages, planned: Plan | None, *, is_part: bool) -> int:
     with closing(Log(record)) as log:
-        return _reported_run(record, stages, planned, log, says=says)
+        return _reported_run(record, stages, planned, log, is_part=is_part)
 
 
-def _reported_run(record: Record, stages: Stages, planned: Plan | None, log: Log, *, says: bool) -> int:
+def _reported_run(record: Record, stages: Stages, planned: Plan | None, log: Log, *, is_part: bool) -> int:
     try:
         with interrupts():
-            _work(record, stages, planned or plan(parse(records.read_config(record.folder), stages)), log)
+            planned = planned or plan(parse(records.read_config(record.folder), stages))
+            if not is_part:
+                require_one_host(planned.spec, "only a single run without options of Hydra's starts parts on hosts")
+            _work(record, stages, planned, log)
     except KeyboardInterrupt:
         _end_early(record, statuses.INTERRUPTED, _INTERRUPT)
-        if says:
+        if not is_part:
             say_interrupted(record)
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - reported in the summary and by the exit status
         known = _reported(record, error)
         _end_early(record, statuses.FAILED, *known.faults)
-        if says:
+        if not is_part:
             _say_failed(known.faults)
         _traceback_if_asked(error)
         return known.status

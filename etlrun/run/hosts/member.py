@@ -14,7 +14,7 @@ from etlrun.run import run
 def main(folder: str) -> None:
     """Run what is frozen in `folder`, silent about errors, which the summary has; end with the process that asks."""
     threading.Thread(target=_end_with_input, daemon=True).start()
-    status = run.run(Path(folder), says=False)
+    status = run.run(Path(folder), is_part=True)
     sys.stdout.flush()
     sys.stderr.flush()
     if status in (run.OK, run.TOO_SLOW):
