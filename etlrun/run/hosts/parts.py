@@ -85,7 +85,8 @@ class _ValidationPart(_Part):
         rest = split.part(each * place.count, split.num_examples) if each * place.count < split.num_examples else None
         own = split.part(each * place.number, each * (place.number + 1)) if each else None
         super().__init__(place, stages, context, own or rest or split)
-        self._rest = rest and _rest(stages, _of(context, rest, place), split.num_examples - each * place.count)
+        count = split.num_examples - each * place.count
+        self._rest = None if rest is None else _rest(stages, _of(context, rest, place), count)
         self._has_own, own_passes = own is not None, self.dataset
         self.dataset = Passes(own_passes, lambda: self._batches(own_passes))
 

@@ -31,7 +31,7 @@ from etlrun.stages.trainer import Trainer
 from etlrun.system.ends import how_ended
 from etlrun.system.errors import INTERRUPTED, Fault, WorldError
 
-MEMBER = (sys.executable, "-m", "etlrun.run.hosts.member")
+MEMBER: tuple[str, ...] = (sys.executable, "-m", "etlrun.run.hosts.member")
 """Command of the process that does a host's part, to which the folder of the run is added."""
 OUTPUT = "output.txt"
 """Output of the part of a host that doesn't lead."""
