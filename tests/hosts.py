@@ -12,6 +12,7 @@ import pytest
 
 from tests.forked import Forked
 
+SHARED = ("trainer.hosts=2", "load.drop_remainder=true", "trainer.jit_compile=auto")
 QUICK = (sys.executable, "-m", "tests.quick_member")
 WAITING = (sys.executable, "-c", "import time; time.sleep(600)")
 """Commands of the part of a host: one that trains, and one that does nothing until it is ended."""

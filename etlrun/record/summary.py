@@ -18,7 +18,6 @@ from etlrun.record.findings import Findings, Part
 RUNNING, COMPLETED, FAILED, INTERRUPTED, PRUNED = "running", "completed", "failed", "interrupted", "pruned"
 
 SUMMARY = "summary.json"
-
 MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
 """Metrics of an epoch by their names in Keras, encoded with `as_json`."""
 
