@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import sys
+from collections.abc import Callable
 
 from etlrun.run.service.standalone import dispatch, work
-from etlrun.stages.service import is_loopback
+from etlrun.stages.service import LAST_PORT, is_loopback
 from etlrun.system.errors import ConfigError, Fault
 
 
@@ -44,10 +46,28 @@ def _parser() -> argparse.ArgumentParser:
     roles = parser.add_subparsers(dest="role", required=True, metavar="dispatcher | worker")
     dispatcher = roles.add_parser("dispatcher", help="deal the work to workers", allow_abbrev=False)
     worker = roles.add_parser("worker", help="compute batches", allow_abbrev=False)
-    worker.add_argument("--dispatcher", required=True, metavar="HOST:PORT", help="address of the dispatcher")
-    for role, port in ((dispatcher, 5050), (worker, 0)):
+    worker.add_argument(
+        "--dispatcher", type=_address, required=True, metavar="HOST:PORT", help="address of the dispatcher"
+    )
+    for role, port, low, high in ((dispatcher, 5050, 1, LAST_PORT), (worker, 0, 0, LAST_PORT + 1)):
         role.add_argument("--host", default="localhost", help="name under which others reach this machine")
-        role.add_argument("--port", type=int, default=port, help=f"default: {port or 'any that is free'}")
+        default = f"default: {port or 'any that is free'}"
+        role.add_argument("--port", type=_port(low, high), default=port, metavar="PORT", help=default)
         trusted = "there is neither encryption nor authentication: who reaches a port can run operations here"
         role.add_argument("--trusted-network", action="store_true", help=trusted)
     return parser
+
+
+def _address(text: str) -> str:
+    if not re.fullmatch(r"\S+:[0-9]+", text):
+        raise argparse.ArgumentTypeError(f"found {text}; expected HOST:PORT")
+    return text
+
+
+def _port(low: int, high: int) -> Callable[[str], int]:
+    def port(text: str) -> int:
+        if not re.fullmatch("[0-9]{1,5}", text) or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"found {text}; expected an integer from {low} to {high}")
+        return int(text)
+
+    return port
