@@ -3,6 +3,7 @@
 import pytest
 
 from etlrun.cli import main as cli
+from etlrun.stages.service import is_loopback
 from tests.configs import refusal_of_spec
 
 FAULTS = {
@@ -36,3 +37,9 @@ def test_a_port_without_a_next_one_is_refused() -> None:
         "load.service.address: found the port 65535; expected a port of at most 65534, since the dispatcher tells its "
         "versions at the next one\n    -> name the port of the dispatcher"
     )
+
+
+def test_only_what_no_other_machine_can_reach_is_loopback() -> None:
+    others = ("127.example.org", "127.0.0.1.example.org", "localhost.example.org", "[::]", "128.0.0.1")
+    assert not any(is_loopback(host) for host in others)
+    assert all(is_loopback(host) for host in ("localhost", "LocalHost", "127.0.0.1", "127.1", "[::1]"))

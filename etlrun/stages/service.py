@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
@@ -19,7 +20,7 @@ _LOOPBACK = ("localhost", "[::1]")
 
 def is_loopback(host: str) -> bool:
     """Return whether `host` is this machine by a name or a number that no other machine can reach."""
-    return host in _LOOPBACK or host.startswith("127.")
+    return host.lower() in _LOOPBACK or re.fullmatch(r"127(\.[0-9]{1,3}){1,3}", host) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
