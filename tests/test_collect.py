@@ -188,3 +188,25 @@ def test_results_are_shown_where_they_can_not_be_written(tmp_path: Path, capsys:
         "; expected a folder that can be written to\n"
         f"    -> fix that, and rewrite the reports with: etlrun report {tmp_path}"
     )
+
+
+def test_runs_on_unlike_machines_are_not_compared(tmp_path: Path) -> None:
+    """The second config is twice as fast, on another CPU; of the third nothing is known."""
+
+    def ran(rate: float, **host: Any) -> dict[str, Any]:
+        return {"epochs": [epoch(rate), epoch(rate)], "host": host}
+
+    results = results_of(
+        tmp_path,
+        ran(1000.0, processor="Xeon", cores=8),
+        ran(2000.0, processor="EPYC", cores=64, accelerators=["Tesla T4", "Tesla T4"]),
+        ran(900.0, cores=8),
+        ran(800.0, processor="Xeon", cores=4),
+    )
+    assert results.remarks[0] == (
+        "runs 1, 3 ran on another kind of machine (Tesla T4, EPYC, 64 cores; Xeon, 4 cores) than those that are "
+        "compared (Xeon, 8 cores), and are excluded from comparison"
+    )
+    assert {config.number: config.examples_per_s for config in results.configs} == {0: 1000, 1: None, 2: 900, 3: None}
+    assert {config.status for config in results.configs} == {"completed"}
+    assert (results.decision.config, results.ceiling_examples_per_s) == (0, None)

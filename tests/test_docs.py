@@ -39,6 +39,7 @@ ELSEWHERE = {
     "benchmarks.exercise": "takes most of an hour, and photos; its table is what it has printed",
     "dataset.dir=NEW_PHOTOS": "wants photos with the classes of a run; test_evaluate has some",
     "logger=mlflow": "wants another package; test_services runs it where that is there",
+    "hydra/launcher=submitit_slurm": "wants a cluster; test_slurm starts one",
     "hydra/sweeper=optuna": "wants another package; test_plugins runs it where that is there",
 }
 """Commands that are not run here, and why."""
@@ -130,6 +131,7 @@ WAYS = {
     "runs gc --keep 20 --older-than 30d --failed --yes": Way(after="extract=interleave cache=disk"),
     "runs rm RUN --yes": Way(after="extract=interleave cache=disk"),
     "cache gc --max-bytes N": Way(after="extract=interleave cache=disk"),
+    "logger=csv": Way(more=BRIEF),
     "trainer.epochs=8": Way(more=(*TRAINED, "trainer.epochs=1")),
     "evaluate RUN": Way(after="trainer.epochs=8"),
     "evaluate RUN 'dataset.split=\"train[:10%]\"'": Way(after="trainer.epochs=8"),

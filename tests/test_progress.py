@@ -18,7 +18,7 @@ DONE = outcome(Summary(status="completed", overrides=[], wall_s=60.0))
 def progress(tmp_path: Path) -> Progress:
     request = Request(overrides=["model=emulated", "load.prefetch=0,1,2,3,4", "sweep.max_jobs_in_flight=2"])
     found = grid.of(request, STAGES)
-    return Progress(Ledger.create(tmp_path / "sweep", found.sweep, found.jobs, {}))
+    return Progress(Ledger.create(tmp_path / "sweep", found.sweep, found.jobs, {}), found.sweep.max_jobs_in_flight)
 
 
 def test_before_the_first_job_has_ended_there_is_no_time_left_to_tell(progress: Progress) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from etlrun.cli import launch
 from etlrun.config import grid
@@ -19,17 +21,23 @@ from etlrun.run.loggers.log import require
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.engine import new_ledger, run_all
+from etlrun.sweep.jobs import Jobs
 from etlrun.sweep.ledger import RESUME, SWEEP, Ledger
+from etlrun.sweep.local import LocalJobs
 from etlrun.sweep.outcomes import unfinished
 from etlrun.sweep.preview import Preview, preview
 from etlrun.sweep.progress import Progress
+from etlrun.sweep.slurm import SlurmJobs
 from etlrun.sweep.unfit import describe, left_out
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault
 from etlrun.system.files import refuse_unwritable
 
 SUBDIR = "${hydra.job.num}"
-LAUNCHERS_OWN = {"prune": False, "on_error": "continue", "retries": 0, "timeout_s": None, "max_jobs_in_flight": 1}
+SLURMS_OWN = {"prune": False, "max_jobs_in_flight": 1}
+LAUNCHERS_OWN = {**SLURMS_OWN, "on_error": "continue", "retries": 0, "timeout_s": None}
 """Required values of settings with another launcher than Hydra's basic one, which has its own settings for them."""
+_ONE_PROCESS = {"nodes": 1, "tasks_per_node": 1, "max_num_timeout": 0}
+"""Required values of settings of Slurm's launcher: a job is one process, and `sweep.retries` repeats it."""
 
 
 def multirun(arguments: Sequence[str]) -> None:
@@ -101,13 +109,19 @@ def _resume(now: Request, folder: Path) -> None:
             config_name=now.config_name or before["config_name"],
             multirun=True,
         )
-        multirun_config = grid.Multirun(**before["multirun"]) if not others else grid.settings(request, STAGES)[1]
+        multirun_config = grid.Multirun(**before["multirun"]) if not others else _settings_now(request, folder)
         _refuse_unfit(ledger.sweep, multirun_config, now)
         if others or files_digest(request) != before["files"]:
             for line in _changes(ledger, request, is_strict=bool(others)):
                 print(line, file=sys.stderr)
         ledger.save()
         _run(ledger, request, multirun_config)
+
+
+def _settings_now(request: Request, folder: Path) -> grid.Multirun:
+    """Return the settings of the multirun that `request` now asks for, in the folder of its sweep."""
+    overrides = [*request.overrides, f"hydra.sweep.dir='{folder}'"]
+    return grid.settings(dataclasses.replace(request, overrides=overrides), STAGES)[1]
 
 
 def _changes(ledger: Ledger, request: Request, *, is_strict: bool) -> Iterator[str]:
@@ -128,9 +142,11 @@ def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
     print(f"sweep     {jobs}, {len(left)} to run, in {ledger.folder}", flush=True)
     for line in describe(left_out(ledger.unfit, [of.overrides for of in ledger.configs])):
         print(f"left out  {line}", flush=True)
-    if config.is_basic:
-        with Progress(ledger) as progress:
-            came_to_end = run_all(ledger, outcomes, progress)
+    if config.is_basic or config.is_slurm:
+        at_a_time = config.at_a_time(ledger.sweep)
+        place: Jobs = SlurmJobs(config.settings) if config.is_slurm else LocalJobs(at_a_time)
+        with Progress(ledger, at_a_time) as progress:
+            came_to_end = run_all(ledger, outcomes, progress, place)
     else:
         launch.by_launcher(ledger, left, request)
         came_to_end = True
@@ -143,7 +159,8 @@ def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
 
 def _refuse_unfit(sweep: Sweep, config: grid.Multirun, request: Request) -> None:
     """Refuse settings that the sweeper, the launcher or the ledger would ignore, and unknown options."""
-    others = LAUNCHERS_OWN if config.is_grid else {**LAUNCHERS_OWN, "repeats": 1, "exclude": (), "zip": ()}
+    others: dict[str, Any] = SLURMS_OWN if config.is_grid and config.is_slurm else LAUNCHERS_OWN
+    others = others if config.is_grid else {**others, "repeats": 1, "exclude": (), "zip": ()}
     heeded = config.is_grid and config.is_basic
     who = (config.launcher if config.is_grid else config.sweeper).rpartition(".")[2]
     faults = [
@@ -166,6 +183,17 @@ def _refuse_unfit(sweep: Sweep, config: grid.Multirun, request: Request) -> None
         expected += ", since a bound measured beside other jobs holds for no other job"
         remedy = "run one job at a time, or don't prune"
         faults.append(Fault(where=Sweep.key("prune"), found="true", expected=expected, remedy=remedy))
+    if config.is_grid:
+        faults += [
+            Fault(
+                where=f"hydra.launcher.{name}",
+                found=str(config.settings[name]),
+                expected=f"{wanted}, since a job of a sweep is one process, which sweep.retries repeats",
+                remedy="leave it out",
+            )
+            for name, wanted in _ONE_PROCESS.items()
+            if config.settings.get(name, wanted) != wanted
+        ]
     if config.is_grid and config.subdir != SUBDIR:
         remedy = "leave it as it is, and choose hydra.sweep.dir"
         expected = f"{SUBDIR}: a sweep names the folders of its runs"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -35,12 +35,14 @@ class Multirun:
         subdir: Folder of a job in it, unresolved.
         sweeper: Class of the sweeper, which selects the jobs.
         launcher: Class of the launcher, which runs them.
+        settings: Settings of the launcher, if that is Slurm's.
     """
 
     dir: str
     subdir: str
     sweeper: str
     launcher: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_grid(self) -> bool:
@@ -51,6 +53,15 @@ class Multirun:
     def is_basic(self) -> bool:
         """Whether the jobs run without a launcher plugin."""
         return self.launcher == "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+
+    @property
+    def is_slurm(self) -> bool:
+        """Whether the jobs run on a cluster with Slurm."""
+        return self.launcher == "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher"
+
+    def at_a_time(self, sweep: Sweep) -> int:
+        """Return the number of jobs at a time, which another launcher has a setting of its own for."""
+        return int(self.settings["array_parallelism"]) if self.is_slurm else sweep.max_jobs_in_flight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +202,9 @@ class _Command:
             sweeper=own.sweeper["_target_"],
             launcher=own.launcher["_target_"],
         )
+        if multirun.is_slurm:
+            known: Any = OmegaConf.to_container(own.launcher, resolve=True)
+            multirun = dataclasses.replace(multirun, settings=known)
         return parse_sweep(self.block("sweep")), multirun, own.sweeper.get("params") or {}
 
     def block(self, name: str) -> Any:

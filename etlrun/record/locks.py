@@ -11,7 +11,8 @@ from etlrun.record import record as records
 from etlrun.system.errors import WorldError
 from etlrun.system.locks import LONGEST_S, acquire, lock_of
 
-LOCK = "lock"
+LOCK, CLAIM = "lock", "slurm.json"
+"""Lock of a folder, and the claim of a job in Slurm, which may still wait for a node or run where no lock reaches."""
 
 
 @contextmanager
@@ -42,12 +43,17 @@ def nobodys(folder: Path) -> Iterator[None]:
 @contextmanager
 def ended(folder: Path) -> Iterator[None]:
     """Lock others out of the folder of a run or a sweep; `WorldError` at once if a process is at work there."""
-    with _acquired(folder, 0, found="a run or a sweep that is still running", expected="one that has ended"):
+    found, expected = "a run or a sweep that is still running", "one that has ended"
+    if (folder / CLAIM).exists():
+        raise _busy(folder, found, expected)
+    with _acquired(folder, 0, found=found, expected=expected):
         yield
 
 
 def is_nobodys(folder: Path) -> bool:
-    """Return whether no process is at work in a run's folder, which may be read-only."""
+    """Return whether no process is at work in a run's folder, which may be read-only, and no job in Slurm has it."""
+    if (folder / CLAIM).exists():
+        return False
     try:
         with (folder / LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: concurrent checks don't exclude each other
@@ -65,11 +71,14 @@ def _acquired(folder: Path, longest_s: float, *, found: str, expected: str) -> I
     try:
         acquire(lock, longest_s=longest_s, waiting=waiting)
     except TimeoutError:
-        remedy = "wait for it to end, or stop it"
-        raise WorldError(where=str(folder), found=found, expected=expected, remedy=remedy) from None
+        raise _busy(folder, found, expected) from None
     except OSError as error:
         raise records.unwritable(folder, error) from error
     try:
         yield
     finally:
         lock.release()
+
+
+def _busy(folder: Path, found: str, expected: str) -> WorldError:
+    return WorldError(where=str(folder), found=found, expected=expected, remedy="wait for it to end, or stop it")

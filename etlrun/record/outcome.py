@@ -11,7 +11,7 @@ from typing import Any
 
 from etlrun.record import summary as summaries
 from etlrun.record.findings import Resources, finite
-from etlrun.record.summary import MEASURES, Summary, from_summary, read_summary, steady_rate
+from etlrun.record.summary import MEASURES, Host, Summary, from_summary, read_summary, steady_rate
 
 WARM, COLD, UNCACHED = "warm", "cold", "uncached"
 _READ = "read"
@@ -64,6 +64,7 @@ class Outcome:
         remarks: Notes on the run, a sentence each.
         in_flight: Number of jobs that the sweep ran at a time.
         sitting_s: Start of the sweep's process, in seconds since 1970.
+        machine: GPUs, CPU and number of cores that the run had; empty if they are unknown.
     """
 
     status: str
@@ -90,6 +91,7 @@ class Outcome:
     remarks: tuple[str, ...]
     in_flight: int
     sitting_s: float
+    machine: str
 
 
 def outcome_of(folder: Path) -> Outcome | None:
@@ -132,7 +134,14 @@ def outcome(summary: Summary) -> Outcome:
         remarks=tuple(summary.remarks),
         in_flight=summary.in_flight or 1,
         sitting_s=summary.sitting_s or 0.0,
+        machine=_machine(summary.host),
     )
+
+
+def _machine(host: Host) -> str:
+    if not host.processor:  # as in the summaries of older versions
+        return ""
+    return ", ".join([*sorted(set(host.accelerators)), host.processor, f"{host.cores} cores"])
 
 
 def _epoch(epoch: summaries.Epoch) -> Epoch:

@@ -167,7 +167,8 @@ def _facts(summary: Summary, told: dict[str, str]) -> Iterator[Fact]:
     if summary.resumed_from:
         yield Fact("resumed from", summary.resumed_from)
     if host.cores:
-        yield Fact("machine", f"{host.device}, {host.cores} cores, {rounded(host.memory_bytes)}, {host.system}")
+        cores = f"{host.cores} cores{f' of {host.processor}' if host.processor else ''}"
+        yield Fact("machine", f"{host.device}, {cores}, {rounded(host.memory_bytes)}, {host.system}")
     if summary.versions:
         yield Fact("versions", ", ".join(f"{name} {version}" for name, version in summary.versions.items()))
     if summary.plan_fingerprint:

@@ -119,6 +119,8 @@ class Host(Part):
 
     device: str = "CPU"
     """Device that the model runs on."""
+    processor: str = ""
+    """Model of the CPU."""
     cores: int = 0
     """Number of CPU cores available to the process."""
     memory_bytes: int = 0

@@ -14,7 +14,7 @@ from etlrun.record import record as records
 from etlrun.record.locks import is_nobodys
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
 from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, read_summary
-from etlrun.results import data, quality
+from etlrun.results import data, machines, quality
 from etlrun.results.decision import decide, tied_with_best
 from etlrun.results.results import (
     BASELINE,
@@ -113,7 +113,8 @@ class _Collector:
         self.own = own_overrides([config.overrides for config in configs])
         self.keys = _swept(configs)
         self.completed = {number: _completed(of) for number, of in self.of.items()}
-        self.counted = {number: _counted(of) for number, of in self.completed.items()}
+        self.alike = machines.alike(self.completed)
+        self.counted = {number: _counted(of) for number, of in self.alike.items()}
         self.quality = quality.qualities(self.completed) if self.has_seeds else {}
         self.read = {number: _common(of.records for _, of in every) for number, every in self.completed.items()}
 
@@ -170,7 +171,7 @@ class _Collector:
             status=TOO_SLOW if any(of.is_too_slow for _, of in completed) else status,
             runs=tuple(run.name for run, _ in completed),
             state=counted[0].state if counted else "",
-            first_examples_per_s=_median(of.first_examples_per_s for _, of in completed),
+            first_examples_per_s=_median(of.first_examples_per_s for _, of in self.alike[number]),
             gain=gain,
             bound_by=statistics.mode([of.bound_by for of in counted]) if counted else "",
             val_accuracy=_median(of.val_accuracy for _, of in completed),
@@ -218,6 +219,7 @@ class _Collector:
             yield f"up to {in_flight} jobs ran at a time and competed for the machine (sweep.max_jobs_in_flight)"
         if any(len(sessions) > 1 for sessions in self._sessions(counted).values()):
             yield "some rounds were run in more than one session: their ratios include changes of the machine"
+        yield from machines.notes(self.completed)
         without = [run.name for several in self.completed.values() for run, of in several if of.state == UNCACHED]
         if without:
             again = f"; repeat them with: {self.ledger.resume_command}" if self.ledger else ""
@@ -228,7 +230,7 @@ class _Collector:
         left_out = [
             str(number)
             for number, of in self.counted.items()
-            if of and len(of) < sum(one.state != UNCACHED for _, one in self.completed[number])
+            if of and len(of) < sum(one.state != UNCACHED for _, one in self.alike[number])
         ]
         if left_out:
             yield f"for configs {', '.join(left_out)} only runs that read a filled cache from the start are compared"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from etlrun.record.locks import LOCK
+from etlrun.record.locks import CLAIM, LOCK
 from etlrun.record.page import EVALUATIONS, THUMBNAILS
 from etlrun.record.record import CONFIG, EVENTS, EXPORTS, LOG, MODEL, PAGE, PLAN, REPORT, RESULTS
 from etlrun.record.summary import SUMMARY
@@ -24,7 +24,7 @@ Kind = Literal["run", "sweep", "search", "removed"]
 _OWN = {
     "run": (
         CONFIG, "plan.txt", PLAN, EVENTS, SUMMARY, REPORT, PAGE, THUMBNAILS, MODEL, CHECKPOINTS, LOCK, FOLDER,
-        "output.txt", "traceback.txt", "tensorboard", "csv", "wandb", LOG, "profile", ".hydra", EVALUATIONS,
+        "output.txt", "traceback.txt", CLAIM, "tensorboard", "csv", "wandb", LOG, "profile", ".hydra", EVALUATIONS,
     ),
     "sweep": (
         SWEEP, CONFIGS, LOCK, ATTEMPTS, RESULTS, "results.csv", PAGE, REPORT, ".submitit",

@@ -17,7 +17,7 @@ import psutil
 from etlrun.record.summary import Host
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
-from etlrun.system.machine import VISIBLE, Gpu, cores, driver_gpus, listed_ids
+from etlrun.system.machine import VISIBLE, Gpu, cores, driver_gpus, listed_ids, processor
 
 _VERSIONED = (
     "etlrun", "tensorflow", "keras", "tensorflow-datasets", "hydra-core", "omegaconf", "numpy", "jax",
@@ -222,6 +222,7 @@ def _cpu(fit: Trainer | None) -> str:
 def _host(found: Sequence[str], listed: Sequence[Gpu], fit: Trainer | None) -> Host:
     return Host(
         device=_device(found, fit),
+        processor=processor(),
         cores=cores(),
         memory_bytes=psutil.virtual_memory().total,
         system=platform.platform(),

@@ -115,15 +115,20 @@ def _reported(record: Record, error: Exception) -> EtlrunError:
     return EtlrunError([fault])
 
 
-def settle(folder: Path, status: int) -> None:
+def settle(folder: Path, status: int, remedy: str = "") -> None:
     """Complete the summary of a job whose process was killed or crashed."""
-    record = Record(folder)
-    if record.summary.status != statuses.RUNNING:
+    if Record(folder).summary.status != statuses.RUNNING:
         return
     is_interrupt = status in {-signal.SIGINT, -signal.SIGTERM, INTERRUPTED}
-    remedy = "the kernel kills processes that exhaust the memory; check its log" if status == -signal.SIGKILL else ""
-    error = str(_fault("the job's process", how_ended(status), "a normal exit", remedy))
-    record.update(status=statuses.INTERRUPTED if is_interrupt else statuses.FAILED, error=error)
+    if status == -signal.SIGKILL:
+        remedy = "the kernel kills processes that exhaust the memory; check its log"
+    fault = _fault("the job's process", how_ended(status), "a normal exit", remedy)
+    close(folder, statuses.INTERRUPTED if is_interrupt else statuses.FAILED, fault)
+
+
+def close(folder: Path, status: str, fault: Fault) -> None:
+    """Complete the summary and the reports of a job that can't do so itself."""
+    Record(folder).update(status=status, error=str(fault))
     report.write(folder)
     page.write(folder)
 
@@ -136,7 +141,7 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
     with record.writing():
         write_atomically(record.folder / "plan.txt", text_of(noted))
         write_atomically(record.folder / records.PLAN, render.as_json(noted))
-    record.update(plan_fingerprint=planned.fingerprint, remarks=list(planned.remarks))
+    record.update(plan_fingerprint=planned.fingerprint, remarks=[*record.summary.remarks, *planned.remarks])
     previous = checkpoint.previous_run(planned, stages)
     if previous is not None:
         record.update(resumed_from=str(previous.folder))

@@ -6,7 +6,7 @@ import shutil
 from itertools import count
 from pathlib import Path
 
-from etlrun.record.locks import nobodys
+from etlrun.record.locks import CLAIM, nobodys
 
 ATTEMPTS = "attempts"
 
@@ -17,4 +17,6 @@ def put_aside(folder: Path, home: Path) -> None:
         attempts = home / ATTEMPTS
         attempts.mkdir(exist_ok=True)
         free = (attempts / f"{folder.name}-{number}" for number in count(1))
-        shutil.move(folder, next(path for path in free if not path.exists()))
+        kept = next(path for path in free if not path.exists())
+        shutil.move(folder, kept)
+        (kept / CLAIM).unlink(missing_ok=True)

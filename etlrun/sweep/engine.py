@@ -1,4 +1,4 @@
-"""Execution of a sweep's remaining jobs, each in its own process, with retries, a time limit and a progress line."""
+"""Execution of a sweep's remaining jobs, with retries, a time limit and a progress line, wherever the jobs run."""
 
 from __future__ import annotations
 
@@ -9,25 +9,20 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 
 from etlrun.config.grid import Grid
 from etlrun.config.request import Request, files_digest
 from etlrun.record import record as records
-from etlrun.record.locks import nobodys
 from etlrun.record.outcome import Outcome, outcome_of
 from etlrun.record.record import Record
 from etlrun.record.summary import FAILED, PRUNED
-from etlrun.run import run as runs
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep import hparams
-from etlrun.sweep.gpus import seats
+from etlrun.sweep.jobs import Job, Jobs
 from etlrun.sweep.ledger import Ledger, RunKey
 from etlrun.sweep.outcomes import Outcomes, unfinished
-from etlrun.sweep.process import started
 from etlrun.sweep.progress import Progress
 from etlrun.sweep.pruning import Pruning
 from etlrun.system.errors import Fault, WorldError
@@ -49,13 +44,13 @@ def new_ledger(request: Request, found: Grid) -> Ledger:
     return Ledger.create(Path(found.multirun.dir), found.sweep, found.jobs, known, found.unfit)
 
 
-def run_all(ledger: Ledger, outcomes: Outcomes, progress: Progress) -> bool:
-    """Run all jobs that are not completed; return False if the sweep was interrupted.
+def run_all(ledger: Ledger, outcomes: Outcomes, progress: Progress, jobs: Jobs) -> bool:
+    """Run all `jobs` that are not completed; return False if the sweep was interrupted.
 
     Raises:
         WorldError: The sweep's folder can't be written to. Completed runs are kept.
     """
-    engine = _Engine(ledger, outcomes, progress)
+    engine = _Engine(ledger, outcomes, progress, jobs)
     with _interrupts(engine):
         try:
             engine.work()
@@ -85,32 +80,41 @@ class _Engine:
         interrupts: Number of Ctrl-C so far: after the first no job is started, the second ends the running ones.
     """
 
-    def __init__(self, ledger: Ledger, outcomes: Outcomes, progress: Progress) -> None:
-        self.ledger, self.progress, self.interrupts = ledger, progress, 0
+    def __init__(self, ledger: Ledger, outcomes: Outcomes, progress: Progress, jobs: Jobs) -> None:
+        self.ledger, self.progress, self.jobs, self.interrupts = ledger, progress, jobs, 0
         self.waiting = deque(unfinished(ledger, outcomes))
         self.pruning = Pruning(ledger)
         waiting = set(self.waiting)
         for run, outcome in outcomes.items():
             if outcome is not None and run not in waiting:
                 self._note(run, outcome)
-        self.running: dict[int, _Running] = {}
-        self.seats = seats(ledger.sweep.max_jobs_in_flight)
+        self.running: dict[Job, _Running] = {}
         self.attempts: dict[RunKey, int] = {}
 
     def work(self) -> None:
         """Run jobs until none is left, or the sweep is interrupted."""
-        sharing = max(seat.jobs for seat in self.seats)
-        if self.waiting and sharing > 1:
-            self.progress.say(f"up to {sharing} jobs that use a GPU share it (sweep.max_jobs_in_flight)")
+        self._take_over()
+        if self.waiting and self.jobs.note:
+            self.progress.say(self.jobs.note)
         while self.running or (self.waiting and not self.interrupts):
-            while self.waiting and not self.interrupts and len(self.running) < self.ledger.sweep.max_jobs_in_flight:
+            while self.waiting and not self.interrupts and len(self.running) < self.jobs.at_a_time:
                 self._start(self.waiting.popleft())
             self.progress.show([job.run for job in self.running.values()])
-            sentinels = connection.wait(list(self.running), timeout=_POLL_S) if self.running else []
-            for sentinel in [number for number in self.running if number in sentinels]:
-                self._ended(self.running.pop(sentinel))
-            for job in self.running.values():
-                job.enforce(self.ledger.sweep.timeout_s, at_once=self.interrupts > 1)
+            for ended in self.jobs.ended(_POLL_S) if self.running else []:
+                self._ended(ended, self.running.pop(ended))
+            for job, of in self.running.items():
+                of.enforce(job, self.ledger.sweep.timeout_s, at_once=self.interrupts > 1)
+
+    def _take_over(self) -> None:
+        """Go on with the jobs that have outlived an earlier session of the sweep."""
+        for run in list(self.waiting):
+            job = self.jobs.going(self.ledger.folder_of(run))
+            if job is not None:
+                self.waiting.remove(run)
+                self.running[job] = _Running(run)
+        if self.running:
+            names = ", ".join(of.run.name for of in self.running.values())
+            self.progress.say(f"jobs of an earlier session go on: {names}")
 
     def _start(self, run: RunKey) -> None:
         reason = self.pruning.reason(run) if self.ledger.sweep.prune else None
@@ -119,20 +123,13 @@ class _Engine:
             Record(folder).update(status=PRUNED, error=reason)
             self._done(run)
             return
-        number = min(set(range(len(self.seats))) - {job.seat for job in self.running.values()})
-        seat = self.seats[number]
-        Record(folder).update(jobs_on_gpu=seat.jobs)
-        process = started(folder, **seat.environment)
-        self.running[process.sentinel] = _Running(run, folder, process, number)
+        self.running[self.jobs.start(folder)] = _Running(run)
 
-    def _ended(self, job: _Running) -> None:
-        job.process.join()
-        with nobodys(job.folder):  # the job may outlive the server's notice of its end by a moment
-            status = job.process.exitcode
-            runs.settle(job.folder, 0 if status is None else status)
-        if job.has_timed_out:
-            job.record_timeout(self.ledger.sweep.timeout_s)
-        self._done(job.run)
+    def _ended(self, job: Job, of: _Running) -> None:
+        job.settle()
+        if of.has_timed_out:
+            _record_timeout(job.folder, self.ledger.sweep.timeout_s)
+        self._done(of.run)
 
     def _done(self, run: RunKey) -> None:
         outcome = outcome_of(self.ledger.folder_of(run))
@@ -163,54 +160,54 @@ class _Engine:
 
     def end_running(self) -> None:
         """Terminate the jobs that are still running, since the sweep itself ends."""
-        for job in self.running.values():
-            job.process.terminate()
-        for job in self.running.values():
-            job.process.join(_GRACE_S)
-            if job.process.exitcode is None:
-                job.process.kill()
-                job.process.join()
-            runs.settle(job.folder, job.process.exitcode or 0)
+        for job in self.running:
+            job.terminate()
+        left, longest_s = set(self.running), time.monotonic() + _GRACE_S
+        while left and time.monotonic() < longest_s:
+            left.difference_update(self.jobs.ended(_POLL_S))
+        for job in left:
+            job.kill()
+        for job in self.running:
+            job.settle()
 
 
 class _Running:
-    """Process of a job.
+    """A job that is running.
 
     Attributes:
-        seat: Index of the job's seat among those in flight.
+        run: Run of the job.
         has_timed_out: Whether the job was terminated because of `sweep.timeout_s`.
     """
 
-    def __init__(self, run: RunKey, folder: Path, process: BaseProcess, seat: int) -> None:
-        self.run, self.folder, self.process, self.seat = run, folder, process, seat
-        self.has_timed_out = False
-        self._started_s = time.monotonic()
+    def __init__(self, run: RunKey) -> None:
+        self.run, self.has_timed_out = run, False
         self._first_signal_s: float | None = None
         self._last_signal_s = -math.inf
 
-    def enforce(self, limit_s: float | None, *, at_once: bool) -> None:
+    def enforce(self, job: Job, limit_s: float | None, *, at_once: bool) -> None:
         """Terminate the job at its time limit, or at once; kill it if it doesn't end."""
         now_s = time.monotonic()
-        is_late = limit_s is not None and now_s - self._started_s > limit_s
+        is_late = limit_s is not None and job.ran_s > limit_s
         if self._first_signal_s is None and (is_late or at_once):
             self._first_signal_s, self.has_timed_out = now_s, is_late and not at_once
         if self._first_signal_s is None:
             return
         if now_s - self._first_signal_s > _GRACE_S:
-            self.process.kill()
+            job.kill()
         elif now_s - self._last_signal_s > _REPEAT_S:
             self._last_signal_s = now_s
-            self.process.terminate()
+            job.terminate()
 
-    def record_timeout(self, limit_s: float | None) -> None:
-        """Write the time limit into the job's summary as the reason for its end."""
-        fault = Fault(
-            where=Sweep.key("timeout_s"),
-            found=f"a job that takes more than {limit_s:g} s",
-            expected="a job that ends within the limit",
-            remedy="raise the limit, or give the job less to do",
-        )
-        Record(self.folder).update(status=FAILED, error=str(fault))
+
+def _record_timeout(folder: Path, limit_s: float | None) -> None:
+    """Write the time limit into the job's summary as the reason for its end."""
+    fault = Fault(
+        where=Sweep.key("timeout_s"),
+        found=f"a job that takes more than {limit_s:g} s",
+        expected="a job that ends within the limit",
+        remedy="raise the limit, or give the job less to do",
+    )
+    Record(folder).update(status=FAILED, error=str(fault))
 
 
 @contextmanager

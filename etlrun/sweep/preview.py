@@ -100,12 +100,13 @@ def preview(found: Grid) -> Preview:
         for config, places in zip(configs, of, strict=True)
     ]
     known_s = [config.seconds * config.runs for config in planned if config.seconds is not None]
-    total_s = sum(known_s) / found.sweep.max_jobs_in_flight if len(known_s) == len(planned) else None
+    in_flight = min(found.multirun.at_a_time(found.sweep), len(runs))
+    total_s = sum(known_s) / in_flight if len(known_s) == len(planned) else None
     return Preview(
         format=FORMAT_VERSION,
         combinations=len(found.jobs) + len(unfit),
         jobs=len(runs),
-        in_flight=found.sweep.max_jobs_in_flight,
+        in_flight=in_flight,
         swept=found.swept,
         configs=planned,
         unfit=unfit,

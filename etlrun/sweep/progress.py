@@ -25,8 +25,8 @@ class Progress:
         own: Overrides of each config that not all configs share.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
+    def __init__(self, ledger: Ledger, at_a_time: int) -> None:
+        self.ledger, self._at_a_time = ledger, at_a_time
         self.total = len(ledger.runs)
         self.own = own_overrides([config.overrides for config in ledger.configs])
         self._console = Console(soft_wrap=True)
@@ -72,7 +72,7 @@ class Progress:
     def left_s(self) -> float | None:
         """Return the expected seconds for the remaining jobs, from the median so far; None before the first ended."""
         left = self.total - self._done
-        return statistics.median(self._walls_s) * left / self.ledger.sweep.max_jobs_in_flight if self._walls_s else None
+        return statistics.median(self._walls_s) * left / min(self._at_a_time, max(left, 1)) if self._walls_s else None
 
     def ended(self, run: RunKey, outcome: Outcome) -> None:
         """Print a line for a job that has ended."""

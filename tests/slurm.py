@@ -1,0 +1,137 @@
+"""A cluster with Slurm on this machine: a controller and two nodes of two cores each, all as processes of a test."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+BINARIES = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "setpriv")
+_CONF = """\
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock,cred_expire=5
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerParameters=sched_min_interval=0,batch_sched_delay=0
+MpiDefault=none
+ReturnToService=2
+KillWait=5
+SlurmdParameters=config_overrides
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={n1} CPUs=2
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={n2} CPUs=2
+PartitionName=low Nodes=ALL Default=YES PriorityTier=1
+PartitionName=high Nodes=ALL PriorityTier=2
+"""
+
+
+@dataclass
+class Cluster:
+    """A running cluster; commands of Slurm find it by SLURM_CONF."""
+
+    folder: Path
+    daemons: ExitStack
+    nodes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def begin(self, *command: str) -> subprocess.Popen[bytes]:
+        """Start a daemon that ends with the cluster, and with this process if that is killed."""
+        output = self.daemons.enter_context((self.folder / f"{command[0]}.out").open("ab"))
+        command = ("setpriv", "--pdeathsig", "KILL", *command)
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        self.daemons.callback(process.wait)
+        self.daemons.callback(process.kill)
+        return process
+
+    def begin_node(self, name: str) -> None:
+        self.nodes[name] = self.begin("slurmd", "-D", "-N", name)
+
+    @contextmanager
+    def without(self, node: str) -> Iterator[None]:
+        """Lose a node during the block, as Slurm sees it: what has run there goes on."""
+        self.nodes[node].kill()
+        self.nodes[node].wait()
+        said("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
+        yield
+        self.begin_node(node)
+        wait_for(lambda: _idle() == 2)
+
+
+def _idle() -> int:
+    rows = said("sinfo", "--noheader", "--format=%T %D", "--partition=low").splitlines()
+    return sum(int(count) for state, count in map(str.split, rows) if state == "idle")
+
+
+def said(*command: str) -> str:
+    """Output of a command that succeeds."""
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def wait_for(condition: Callable[[], object], longest_s: float = 60.0) -> None:
+    until_s = time.monotonic() + longest_s
+    while not condition():
+        assert time.monotonic() < until_s, "not in time"
+        time.sleep(0.05)
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[Cluster]:
+    """A cluster with its files in `folder`, whose daemons end with the block, and with this process.
+
+    Skipped where it can't be started.
+    """
+    missing = [name for name in BINARIES if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"no {', '.join(missing)} on this machine (apt-get install slurm-wlm munge)")
+    if os.getuid():
+        pytest.skip("only root can start a cluster with Slurm")
+    folder.chmod(0o755)
+    for name in ("state", "n1", "n2"):
+        (folder / name).mkdir()
+    (folder / "munge.key").write_bytes(os.urandom(128))
+    (folder / "munge.key").chmod(0o600)
+    ports = dict(zip(("controller", "n1", "n2"), _free_ports(3), strict=True))
+    (folder / "slurm.conf").write_text(_CONF.format(folder=folder, host=socket.gethostname().split(".")[0], **ports))
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+        found = Cluster(folder, stack)
+        names = {"socket": "sock", "key-file": "key", "pid-file": "pid", "seed-file": "seed", "log-file": "log"}
+        found.begin("munged", "-F", "--force", *(f"--{name}={folder}/munge.{end}" for name, end in names.items()))
+        wait_for((folder / "munge.sock").exists)
+        found.begin("slurmctld", "-D")
+        for name in ("n1", "n2"):
+            found.begin_node(name)
+        stack.callback(_end_jobs)
+        wait_for(lambda: _idle() == 2)
+        yield found
+
+
+def _end_jobs() -> None:
+    said("scancel", "--user=root")
+    wait_for(lambda: not said("squeue", "--noheader").strip(), longest_s=15)
+
+
+def _free_ports(number: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
