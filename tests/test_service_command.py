@@ -11,6 +11,7 @@ FAULTS = {
     "dispatcher --port 65535": "argument --port: found 65535; expected an integer from 1 to 65534",
     "worker --dispatcher localhost:5050 --port -5": "argument --port: found -5; expected an integer from 0 to 65535",
     "worker --dispatcher localhost:5050 --port x": "argument --port: found x; expected an integer from 0 to 65535",
+    "dispatcher --host ": "argument --host: found nothing; expected a name of this machine",
     "worker --dispatcher localhost": "argument --dispatcher: found localhost; expected HOST:PORT",
 }
 
@@ -18,7 +19,7 @@ FAULTS = {
 @pytest.mark.parametrize("words", FAULTS)
 def test_a_port_that_can_not_be_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["service", *words.split()])
+        cli.main(["service", *words.split(" ")])
     error = f"etlrun service {words.split(maxsplit=1)[0]}: error: {FAULTS[words]}"
     assert (ended.value.code, capsys.readouterr().err.splitlines()[-1]) == (2, error)
 
@@ -29,6 +30,18 @@ def test_a_host_without_an_address_is_told_from_a_port_that_is_taken(capsys: pyt
     found, _, rest = capsys.readouterr().err.partition(";")
     assert (ended.value.code, found.startswith("etlrun: 1 fault\n  --host: found no.such.host.invalid: ")) == (1, True)
     assert rest == " expected a name of this machine that has an IPv4 address\n    -> choose another --host\n"
+
+
+def test_a_worker_has_a_name_at_which_it_is_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["service", "worker", "--dispatcher", "cpu1:5050", "--host", "0.0.0.0", "--trusted-network"])  # noqa: S104
+    assert (ended.value.code, capsys.readouterr().err) == (
+        2,
+        (
+            "etlrun: 1 fault\n  --host: found 0.0.0.0; expected the name under which runs on other machines reach this one"
+            "\n    -> name it\n"
+        ),
+    )
 
 
 def test_a_port_without_a_next_one_is_refused() -> None:

@@ -12,6 +12,9 @@ from etlrun.run.service.standalone import dispatch, work
 from etlrun.stages.service import LAST_PORT, is_loopback
 from etlrun.system.errors import ConfigError, Fault
 
+_ALL = ("0.0.0.0", "::", "[::]")  # noqa: S104 - which a worker may not have
+"""Addresses of all interfaces, at which nobody can be reached."""
+
 
 def main(arguments: list[str]) -> None:
     """Serve until a SIGINT or a SIGTERM.
@@ -21,11 +24,15 @@ def main(arguments: list[str]) -> None:
         WorldError: The port is taken, or there is no dispatcher of the same versions.
     """
     known = _parser().parse_args(arguments)
-    far = [of for of in (known.host, getattr(known, "dispatcher", "").rpartition(":")[0]) if of and not is_loopback(of)]
+    hosts = (known.host, *([known.dispatcher.rpartition(":")[0]] if known.role == "worker" else ()))
+    far = [of for of in hosts if not is_loopback(of)]
     if far and not known.trusted_network:
         expected = "an address of this machine alone, since the service neither encrypts nor authenticates"
         remedy = "add --trusted-network on a network whose machines you trust"
         raise ConfigError([Fault(where="--host", found=far[0], expected=expected, remedy=remedy)])
+    if known.role == "worker" and known.host in _ALL:
+        expected = "the name under which runs on other machines reach this one"
+        raise ConfigError([Fault(where="--host", found=known.host, expected=expected, remedy="name it")])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if known.role == "dispatcher":
         dispatch(known.host, known.port, _say)
@@ -50,12 +57,18 @@ def _parser() -> argparse.ArgumentParser:
         "--dispatcher", type=_address, required=True, metavar="HOST:PORT", help="address of the dispatcher"
     )
     for role, port, low, high in ((dispatcher, 5050, 1, LAST_PORT), (worker, 0, 0, LAST_PORT + 1)):
-        role.add_argument("--host", default="localhost", help="name under which others reach this machine")
+        role.add_argument("--host", type=_host, default="localhost", help="name under which others reach this machine")
         default = f"default: {port or 'any that is free'}"
         role.add_argument("--port", type=_port(low, high), default=port, metavar="PORT", help=default)
         trusted = "there is neither encryption nor authentication: who reaches a port can run operations here"
         role.add_argument("--trusted-network", action="store_true", help=trusted)
     return parser
+
+
+def _host(text: str) -> str:
+    if not re.fullmatch(r"\S+", text):  # of which servers make all interfaces
+        raise argparse.ArgumentTypeError("found nothing; expected a name of this machine")
+    return text
 
 
 def _address(text: str) -> str:
