@@ -38,8 +38,8 @@ def test_a_worker_has_a_name_at_which_it_is_reached(capsys: pytest.CaptureFixtur
     assert (ended.value.code, capsys.readouterr().err) == (
         2,
         (
-            "etlrun: 1 fault\n  --host: found 0.0.0.0; expected the name under which runs on other machines reach this one"
-            "\n    -> name it\n"
+            "etlrun: 1 fault\n  --host: found 0.0.0.0; expected the name under which runs on other machines reach "
+            "this one\n    -> name it\n"
         ),
     )
 
