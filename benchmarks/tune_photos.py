@@ -79,18 +79,22 @@ def main() -> None:
         for _ in range(ROUNDS):
             for name in shuffle.sample([*contenders], len(contenders)):
                 times[name].append(search._measure(contenders[name]) or float("nan"))  # noqa: SLF001
-    first = times["as it is (naive)"]
+            if known.output:  # a kill loses one round
+                how = f"python -m benchmarks.tune_photos --data-dir DIR --budget {known.budget:g}"
+                table = _table(contenders, times, cost_s)
+                known.output.write_text(f"`{how}` on {machine.cores()} cores\n\n{table}\n")
+    print(_table(contenders, times, cost_s))
+
+
+def _table(contenders: dict[str, Candidate], times: dict[str, list[float]], cost_s: float) -> str:
+    first = next(iter(times.values()))
     lines = ["| config | changes | seconds of all epochs | speed | cost of the search |", "|---|---|---|---|---|"]
     for name, of in times.items():
         gain = statistics.median(one / other for one, other in zip(first, of, strict=True))
         cost = f"{cost_s:.0f} s" if name in ("etlrun tune", "Optuna") else "-"
         cells = [name, contenders[name].words, f"{statistics.median(of):.2f}", f"{gain:.2f}", cost]
         lines.append(f"| {' | '.join(cells)} |")
-    table = "\n".join(lines)
-    print(table)
-    if known.output:
-        how = f"python -m benchmarks.tune_photos --data-dir DIR --budget {known.budget:g}"
-        known.output.write_text(f"`{how}` on {machine.cores()} cores\n\n{table}\n")
+    return "\n".join([*lines, "", f"Medians of {len(first)} rounds."])
 
 
 if __name__ == "__main__":

@@ -173,6 +173,7 @@ OTHER_VALUES: dict[str, str] = {
     "trainer.jit_compile": "true",
     "trainer.device": "cpu",
     "trainer.devices": "2",
+    "trainer.hosts": "2",
     "trainer.checkpoint_every_steps": "10",
     "trainer.checkpoint_keep": "3",
     "trainer.checkpoint_best": "val_loss",
@@ -226,6 +227,8 @@ def beside(parameter: str) -> tuple[str, ...]:
         return "extract=sequential", "cache=none"
     if parameter == "load.sample":
         return "extract=sequential", "cache=none", "load.shuffle=full"
+    if parameter == "trainer.hosts":
+        return "load.drop_remainder=true", "trainer.jit_compile=auto"
     if parameter.startswith("trainer.schedule."):
         return OF_SCHEDULES.get(parameter.rpartition(".")[2], ())
     step = parameter.removeprefix("transform.").partition(".")[0]

@@ -1,14 +1,13 @@
 import math
 import random
-import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.review.gains import Noise
 from etlrun.stages import STAGES
 from etlrun.sweep.tune import race
 from etlrun.sweep.tune.search import KEEP, Search
@@ -34,9 +33,9 @@ def dice(seed: int) -> random.Random:
     return random.Random(seed)  # noqa: S311 - no secret
 
 
-def machine(times_s: dict[int, float | None], noise: float, drift: float = 0.0) -> Callable[[Candidate], float | None]:
+def machine(times_s: dict[int, float | None], noise: float, drift: float = 0.0, seed: int = 0) -> race.Measure:
     """Measures configs of known times on a machine with noise, which becomes slower with each window."""
-    draws, windows = dice(0), [0]
+    draws, windows = dice(seed), [0]
 
     def measure(candidate: Candidate) -> float | None:
         windows[0] += 1
@@ -46,98 +45,152 @@ def machine(times_s: dict[int, float | None], noise: float, drift: float = 0.0) 
     return measure
 
 
-def always() -> bool:
-    return True
+def noting(windows: list[int], measure: race.Measure) -> race.Measure:
+    """Measures as another one does, and notes the numbers of the configs."""
+
+    def measured(candidate: Candidate) -> float | None:
+        windows.append(candidate.number)
+        return measure(candidate)
+
+    return measured
+
+
+def raced(
+    space: Space,
+    others: Sequence[Candidate],
+    measure: race.Measure,
+    seed: int = 0,
+    has_time: Callable[[Candidate], bool] = lambda _: True,
+) -> tuple[Candidate, race.Race]:
+    """Race configs whose predictions say that all are alike, and return the winner and the race."""
+    configs = [{}, *(of.changes for of in others)]
+    running = race.Race(space, configs, [5.0] * len(configs), measure)
+    return running.run([], dice(seed), has_time), running
 
 
 def test_the_fastest_config_wins_while_the_machine_drifts(space: Space) -> None:
-    base, (one, two, three, four) = space.baseline, candidates(space)
+    one, two, three, four = candidates(space)
     times_s: dict[int, float | None] = {0: 10.0, one.number: 8.0, two.number: 9.5, three.number: 12.0, four.number: 9.9}
-    wins = 0
-    for seed in range(40):
-        ran = race.raced(base, [one, two, three, four], machine(times_s, 0.02, 0.03), dice(seed), always)
-        wins += race.winner(ran, [base, one, two, three, four]) is one
-    assert wins == 40
+    for seed in range(20):
+        assert raced(space, [one, two, three, four], machine(times_s, 0.02, 0.03), seed)[0] is one
 
 
-def test_a_steady_drift_cancels_out(space: Space) -> None:
-    base, (one, two, *_) = space.baseline, candidates(space)
-    measure = machine({0: 10.0, one.number: 8.0, two.number: 9.0}, 0.0, drift=0.05)
-    ran = race.raced(base, [one, two], measure, dice(0), always)
-    assert ran.lead(one.number) == pytest.approx(math.log(10 / 8))
-    assert ran.lead(two.number) == pytest.approx(math.log(10 / 9))
+def test_what_can_not_win_runs_least(space: Space) -> None:
+    one, two, three, _ = candidates(space)
+    windows: list[int] = []
+    times_s: dict[int, float | None] = {0: 10.0, one.number: 8.0, two.number: 13.0, three.number: 14.0}
+    measure = machine(times_s, 0.01)
+    best, _ = raced(space, [one, two, three], noting(windows, measure))
+    assert best is one
+    assert windows[0] == 0
+    assert windows.count(two.number) == windows.count(three.number) == 1
 
 
-def test_what_can_not_win_is_dropped_early(space: Space) -> None:
-    base, (one, two, *_) = space.baseline, candidates(space)
-    ran = race.raced(base, [one, two], machine({0: 10.0, one.number: 8, two.number: 30}, 0.01), dice(0), always)
-    assert ran.dropped == {two.number: 1}
-    assert len(ran.logs[two.number]) == 1
-    assert len(ran.logs[one.number]) == 2  # the one that is left ends the race, after a second look
-    assert math.exp(ran.lead(one.number)) == pytest.approx(10 / 8, rel=0.05)
-
-
-def test_a_race_of_equals_ends_after_two_rounds_with_the_incumbent(space: Space) -> None:
-    base, others = space.baseline, candidates(space)
+def test_a_race_of_equals_ends_with_the_baseline(space: Space) -> None:
+    others = candidates(space)
     times_s: dict[int, float | None] = dict.fromkeys([0, *(of.number for of in others)], 5.0)
-    ran = race.raced(base, others, machine(times_s, 0.002), dice(0), always)
-    assert {len(logs) for logs in ran.logs.values()} == {2}
-    assert race.winner(ran, [base, *others]) is base
+    windows: list[int] = []
+    measure = machine(times_s, 0.002)
+    best, _ = raced(space, others, noting(windows, measure))
+    assert best is space.baseline
+    assert {*windows} == {*times_s}
+    assert len(windows) < 20
 
 
 def test_of_tied_configs_the_simpler_one_wins(space: Space) -> None:
     both = space.candidate({"cache.name": "none", "load.prefetch": 2})
     assert isinstance(both, Candidate)
-    base, (_, one, *_) = space.baseline, candidates(space)
-    measure = machine({0: 10.0, one.number: 5.0, both.number: 4.99}, 0.0001)
-    ran = race.raced(base, [both, one], measure, dice(0), always)
-    assert race.winner(ran, [base, both, one]) is one
+    _, two, one, *_ = candidates(space)
+    measure = machine({0: 10.0, one.number: 5.0, two.number: 9.9, both.number: 4.99}, 0.0001)
+    assert raced(space, [both, one, two], measure)[0] is one
 
 
 def test_a_config_that_fails_is_out(space: Space) -> None:
-    base, (one, two, *_) = space.baseline, candidates(space)
-    measure = machine({0: 10.0, one.number: None, two.number: 8.0}, 0.001)
-    ran = race.raced(base, [one, two], measure, dice(0), always)
-    assert one.number not in ran.logs
-    assert race.winner(ran, [base, one, two]) is two
+    one, two, *_ = candidates(space)
+    best, running = raced(space, [one, two], machine({0: 10.0, one.number: None, two.number: 8.0}, 0.001))
+    assert best is two
+    assert [*running.ran.values()] == [space.baseline, two]
+
+
+def test_values_that_do_not_fit_together_never_run() -> None:
+    words = ["extract.cycle_length=1", "extract.num_parallel_calls=1"]
+    tune, job = grid.tuned(Request(overrides=words), STAGES)
+    space = Space(job, tune, cores=2)
+    running = race.Race(space, [{}, {"extract.num_parallel_calls": 2}], [5.0, 1.0], machine({0: 10.0}, 0.01))
+    assert running.run([], dice(0), lambda _: True) is space.baseline
+    assert running.known[1] == ("extract.num_parallel_calls: found 2; expected at most cycle_length, which is 1")
 
 
 def test_a_race_ends_when_the_time_is_up(space: Space) -> None:
-    base, (one, *_) = space.baseline, candidates(space)
-    ran = race.raced(base, [one], machine({0: 10.0, one.number: 8.0}, 0.01), dice(0), lambda: False)
-    assert ran.logs == {}
-    assert race.winner(ran, [base, one]) is base
+    one, two, three, _ = candidates(space)
+    windows: list[int] = []
+    measure = machine({0: 10.0, one.number: 8.0, two.number: 8.0, three.number: 8.0}, 0.01)
+    answers = iter([True, True, False])
+    best, running = raced(space, [one, two, three], noting(windows, measure), has_time=lambda _: next(answers))
+    assert windows == [0, best.number]
+    best, running = raced(space, [one], measure, has_time=lambda _: False)
+    assert (best, [*running.ran]) == (space.baseline, [0])
 
 
-def test_noise_is_that_of_the_incumbent(space: Space) -> None:
-    base, (one, *_) = space.baseline, candidates(space)
-    found = [
-        race.raced(base, [one], machine({0: 1.0, one.number: 1.0}, 0.05), dice(seed), always, rounds=5).noise
-        for seed in range(30)
+def test_a_config_of_the_first_group_runs_whatever_is_expected(space: Space) -> None:
+    one, two, *_ = candidates(space)
+    configs, times_s = [{}, one.changes, two.changes], machine({0: 10.0, one.number: 9.0, two.number: 50.0}, 0.001)
+    running = race.Race(space, configs, [10.0, 9.0, 100.0], times_s)
+    assert running.run([2], dice(0), lambda _: True) is one
+    assert two in running.ran.values()
+
+
+def test_neighbours_are_raced_after_the_most_promising(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "_WIDE", 1)
+    monkeypatch.setattr(race, "_GROUP", 1)
+    values: list[dict[str, Any]] = [
+        {"load.prefetch": 2},
+        {"load.prefetch": 2, "cache.name": "disk"},
+        {"cache.name": "disk"},
+        {"cache.name": "none", "transform.num_parallel_calls": 8},
     ]
-    assert statistics.median(found) == pytest.approx(0.05, rel=0.3)
+    found = [space.candidate(changes) for changes in values]
+    times_s: dict[int, float | None] = {0: 10.0}
+    for candidate in found:
+        assert isinstance(candidate, Candidate)
+        times_s[candidate.number] = 9.0
+    running = race.Race(space, [{}, *values], [10.0, 4.0, 9.0, 9.0, 9.0], machine(times_s, 0.001))
+    running.run([], dice(0), lambda _: True)
+    assert 4 not in running.ran  # two values apart from the fastest one
 
 
 def test_a_confirmation_has_an_interval_and_knows_its_noise(space: Space) -> None:
     base, (one, two, *_) = space.baseline, candidates(space)
     measure = machine({0: 10.0, one.number: 8.0, two.number: 10.0}, 0.01)
-    rounds = race.confirmed(base, [one, two], measure, dice(0))
-    gain, same = rounds.gain(one.number, 0), rounds.gain(two.number, 0)
+    rounds = race.confirmed([base, one, two], measure, dice(0), lambda: True)
+    gain, same = rounds.gain(one, base), rounds.gain(two, base)
     assert (gain.call, gain.rounds, same.call) == ("better", 5, "tied")
     assert gain.low is not None
     assert gain.high is not None
     assert 1.2 < gain.low < 1.25 < gain.high < 1.3
-    assert rounds.noise.pairs == 5
-    assert rounds.gain(one.number, two.number).call == "better"
+    assert rounds.noise.pairs == 4  # a window at the end of a round, and one at the beginning of the next
+    assert rounds.gain(one, two).call == "better"
 
 
-def test_the_time_is_looked_at_between_windows_of_the_incumbent(space: Space) -> None:
-    base, others = space.baseline, candidates(space)
-    times_s: dict[int, float | None] = dict.fromkeys([0, *(of.number for of in others)], 5.0)
+def test_a_drift_of_the_machine_is_no_gain(space: Space) -> None:
+    base, (one, *_) = space.baseline, candidates(space)
+    rounds = race.confirmed([base, one], machine({0: 10.0, one.number: 10.0}, 0.0, 0.1), dice(0), lambda: True)
+    logs = [math.log(rate / rounds.rates[0][number]) for number, rate in rounds.rates[one.number].items()]
+    assert [abs(log) for log in logs] == pytest.approx([0.1] * 15)
+    assert abs(sum(logs)) == pytest.approx(0.1)  # each order is as frequent as the other
+    assert rounds.gain(one, base).call == "tied"
+
+
+def test_a_confirmation_goes_on_while_it_tells_nothing(space: Space) -> None:
+    base, (one, *_) = space.baseline, candidates(space)
+    times_s: dict[int, float | None] = {0: 10.0, one.number: 9.4}
+    rounds = race.confirmed([base, one], machine(times_s, 0.05), dice(0), lambda: True)
+    assert len(rounds.rates[0]) == len(rounds.rates[one.number]) == 15
     answers = iter([True, True, False])
-    ran = race.raced(base, others, machine(times_s, 0.002), dice(0), lambda: next(answers))
-    assert len(ran.logs) == 3
-    assert len(ran.pairs) == 1
+    rounds = race.confirmed([base, one], machine(times_s, 0.05), dice(0), lambda: next(answers))
+    assert len(rounds.rates[0]) == 7
+    rounds = race.confirmed([base, one], machine({0: 10.0, one.number: 10.1}, 0.01), dice(0), lambda: True)
+    assert len(rounds.rates[0]) == 5  # a gain that could count is out of reach
 
 
 def test_a_gain_below_three_percent_is_no_reason_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,11 +198,11 @@ def test_a_gain_below_three_percent_is_no_reason_to_change(tmp_path: Path, monke
     search = Search(job, tune, Windows(tmp_path, []), print)
     best = search.space.candidate({"cache.name": "none"})
     assert isinstance(best, Candidate)
-    search.found.races = [race.Race(incumbent=0, logs={best.number: [0.02]})]
+    search.found.candidates = {0: search.space.baseline, best.number: best}
     rates = {0: dict.fromkeys(range(5), 1.0), best.number: dict.fromkeys(range(5), 1.02)}
-    still = Noise(median=0.001, largest=0.002, pairs=5)
-    monkeypatch.setattr(race, "confirmed", lambda *_: race.Confirmation(rates=rates, noise=still))
-    search._confirm(best, None)
+    still = [(1.0, 1.001)] * 5
+    monkeypatch.setattr(race, "confirmed", lambda *_: race.Confirmation(rates=rates, pairs=still))
+    search._confirm(best, [])
     assert search.found.gain is not None
     assert search.found.gain.call == "better"
     assert (search.found.end, search.found.why) == (

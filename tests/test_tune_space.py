@@ -70,18 +70,6 @@ def test_values_that_do_not_fit_together_are_told() -> None:
     )
 
 
-def test_neighbours_differ_in_one_parameter() -> None:
-    space = space_of("cache=none")
-    candidate = space.candidate({"cache.name": "memory", "load.prefetch": 2})
-    assert isinstance(candidate, Candidate)
-    near = [*map(dict, space.neighbours(candidate))]
-    assert {"load.prefetch": 2} in near
-    assert {"cache.name": "memory"} in near or {"cache.name": "memory", "cache.at": "transformed"} in near
-    assert {"cache.name": "memory", "load.prefetch": 2, "transform.num_parallel_calls": 4} in near
-    assert {"load.prefetch": 2, "cache.name": "disk", "cache.at": "source"} in near
-    assert dict(candidate.changes) not in near
-
-
 def test_what_autotune_sets_is_left_to_it() -> None:
     space = space_of("extract.num_parallel_calls=1", "load.prefetch=0")
     assert autotuned(space) == dict.fromkeys(

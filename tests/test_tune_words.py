@@ -17,7 +17,6 @@ from etlrun.record.summary import COMPLETED, Epoch, Read, Summary
 from etlrun.review.gains import Gain
 from etlrun.stages import STAGES
 from etlrun.sweep.tune import calibrate, overlay
-from etlrun.sweep.tune.race import Race
 from etlrun.sweep.tune.search import Found, Search
 from etlrun.sweep.tune.space import Candidate
 from etlrun.sweep.tune.windows import Scene, Windows
@@ -97,9 +96,9 @@ def test_of_few_examples_a_window_makes_several_passes(tmp_path: Path) -> None:
 def test_a_config_of_autotune_that_fails_at_last_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search = search_of(tmp_path, "load.prefetch=0")
     best, auto = candidate(search, load__prefetch=2), candidate(search, load__prefetch="autotune")
-    search.found.races.append(Race(incumbent=0, logs={best.number: [0.7]}))
+    search.found.candidates = {0: search.space.baseline, best.number: best}
     monkeypatch.setattr(search, "_measure", lambda of: {0: 2.0, best.number: 2.0}.get(of.number))
-    search._confirm(best, auto)
+    search._confirm(best, [auto])
     assert search.found.gain is not None
     assert search.found.gain.rounds == 5
     assert search.found.autotune is None

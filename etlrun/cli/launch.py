@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from etlrun.record.summary import COMPLETED
 from etlrun.results import report
 from etlrun.results.collect import collect
 from etlrun.run import run
+from etlrun.run.hosts import watch
+from etlrun.run.hosts.place import ALONE, place_of
 from etlrun.run.interrupts import interrupts
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
@@ -47,7 +50,14 @@ def launch(arguments: Sequence[str]) -> None:
 
 
 def start(request: Request, planned: Job) -> None:
-    """Run the one job of `request` in this process, in the folder and with the logging that Hydra's config names."""
+    """Run the one job of `request` in this process, in the folder and with the logging that Hydra's config names.
+
+    The part of a host that doesn't lead is run in a folder that is removed.
+    """
+    place = ALONE if planned.plan.spec.fit is None else place_of(planned.plan.spec.fit)
+    if not place.leads:
+        settled = partial(run.freeze, config=planned.config, overrides=request.overrides, config_dir=request.config_dir)
+        raise SystemExit(watch.followed(place, planned.plan, settled))
     with composer(request) as files:
         config = with_hydra(request)
     refuse_unwritable(Path(config.hydra.run.dir), "hydra.run.dir")
@@ -59,6 +69,8 @@ def start(request: Request, planned: Job) -> None:
     def run_planned(_: DictConfig) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)
         _freeze(folder, planned.config)
+        if place.count > 1:
+            raise SystemExit(watch.led(place, folder, planned.plan))
         raise SystemExit(run.run(folder, planned=planned.plan))
 
     ended = run_job(run_planned, config, job_dir_key="hydra.run.dir", job_subdir_key=None, hydra_context=context)

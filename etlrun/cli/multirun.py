@@ -12,6 +12,7 @@ from typing import Any
 from etlrun.cli import launch
 from etlrun.config import grid
 from etlrun.config.request import Request, files_digest, merged
+from etlrun.plan.hosts import require_one_host
 from etlrun.plan.spec import show
 from etlrun.record.locks import held, held_if_there
 from etlrun.record.outcome import outcome_of
@@ -56,6 +57,8 @@ def multirun(arguments: Sequence[str]) -> None:
         return
     found = grid.of(request, STAGES)
     _refuse_unfit(found.sweep, found.multirun, request)
+    for job in found.jobs:
+        require_one_host(job.plan.spec, "the jobs of a sweep run on one host")
     for logger in {job.plan.spec.logger for job in found.jobs}:
         require(logger)
     if not found.multirun.is_grid:

@@ -16,6 +16,7 @@ from typing import Any
 from etlrun.config import grid
 from etlrun.config.jobs import Job
 from etlrun.config.request import Request, composer, with_hydra
+from etlrun.plan.hosts import require_one_host
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse, parse_tune
 from etlrun.record.locks import held
@@ -60,6 +61,7 @@ def main(arguments: list[str]) -> None:
     """
     known, request = _parsed(arguments)
     tune, job = grid.tuned(request, STAGES)
+    require_one_host(job.plan.spec, "a search measures the input of one host")
     target = None if known.write is None else _target(known.write)
     if tune.resume is not None:
         folder = Path(tune.resume)

@@ -12,6 +12,7 @@ from etlrun.eject.parts import PART_TEXTS, model
 from etlrun.eject.pipeline import pipeline
 from etlrun.eject.sources import functions_of, text_for
 from etlrun.eject.text import COLUMNS, constant, literal, path, quoted
+from etlrun.plan.hosts import require_one_host
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.plan.service import require_no_service
 from etlrun.plan.training import require_one_device
@@ -60,6 +61,7 @@ def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
     """
     require_no_service(plan.spec)
     require_one_device(plan.spec)
+    require_one_host(plan.spec, "a program trains on one host")
     entry = "train" if plan.spec.fit is not None else "drain"
     functions = dict.fromkeys(_functions(plan))  # without duplicates
     text = "\n\n\n".join([*functions, f'if __name__ == "__main__":\n    {entry}()'])

@@ -17,7 +17,7 @@ from etlrun.graph.datasets import chained, counted, staged
 from etlrun.graph.numbered import in_random_order
 from etlrun.graph.passes import Passes
 from etlrun.plan.plan import PlannedStage, at_cache, by_number
-from etlrun.sources.base import Split
+from etlrun.sources.base import Identified, Split
 from etlrun.stages.base import Scope
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import FullShuffle
@@ -68,6 +68,11 @@ class Pipeline:
     def split(self) -> Split:
         """Examples that the pipeline reads."""
         return self.context.split
+
+    @property
+    def content(self) -> Identified:
+        """Content of the files whose digest the run records."""
+        return self.split.content
 
     @property
     def held_bytes(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -69,6 +69,15 @@ class Digest:
     def _collect(self) -> None:
         count, total = self._hashing.popleft().result()
         self._count, self._sum = self._count + count, self._sum + total
+
+
+def union(digests: Iterable[str]) -> str:
+    """Return the digest of all examples that have been added to any of `digests`."""
+    whole = Digest()
+    for text in digests:
+        whole.resume(text)
+    whole.close()
+    return whole.taken()
 
 
 def _hashed(inputs: Any, targets: Any) -> tuple[int, int]:

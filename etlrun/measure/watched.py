@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -31,6 +32,7 @@ class Watch:
         iterator: TensorFlow's iterator of the pass in progress; None before and after.
         pass_batches: Number of batches per pass, if consecutive passes share an iterator; None if each has its own.
         passed: Number of batches of all passes so far.
+        is_counted: Whether the digest is to have the batch that was read last.
         resumed_batches: Number of batches of the epoch in progress that an earlier process has trained on.
         spent: Exhausted TensorFlow iterators. Deleting one may take half a second, so the sampler does it, outside
             of the steps.
@@ -45,6 +47,7 @@ class Watch:
         self.pass_batches: int | None = None
         self.passed = self.resumed_batches = 0
         self.spent: list[Any] = []
+        self.is_counted: Callable[[], bool] = lambda: True
         self._lock = threading.Lock()
         self._models: list[Any] = []
 
@@ -53,7 +56,7 @@ class Watch:
         self.meter.fetched(wait_s, tuple(tf.nest.flatten(batch)[0].shape))
         if self.batch is None:
             self.batch = batch
-        if self.digest is not None:
+        if self.digest is not None and self.is_counted():
             began_s = time.perf_counter()
             self.digest.add(*batch)
             self.meter.held_up(time.perf_counter() - began_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from etlrun.plan.hosts import host_note, host_rules
 from etlrun.plan.plan import PlannedStage, at_cache, keeps_file_order, name_of_point
 from etlrun.plan.service import service_notes, service_rules
 from etlrun.plan.spec import RunSpec
@@ -56,6 +57,7 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
         yield from _cache(spec, train)
     if spec.fit is not None:
         yield from training_rules(spec, spec.fit)
+        yield from host_rules(spec, spec.fit) if spec.fit.hosts > 1 else ()
     else:
         yield from _drain(spec, given)
 
@@ -211,6 +213,8 @@ def remarks(spec: RunSpec) -> Iterator[str]:
         yield f"{' and '.join(loose)} = false: the order of the examples, and so every result, differs from run to run."
     if spec.load.service is not None:
         yield from service_notes(spec.load.service)
+    if spec.fit is not None and spec.fit.hosts > 1:
+        yield host_note(spec.fit, spec.load.batch_size)
     if keeps_file_order(spec):
         yield "extract.shuffle_files = true: the cache keeps the order of the first pass for all later ones."
     if spec.load.class_weights == "balanced":

@@ -24,7 +24,7 @@ def training_rules(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     yield from _objective(spec, trainer)
     yield from _schedule(spec, trainer)
     yield from _checkpoints(spec, trainer)
-    if trainer.devices != 1:
+    if trainer.devices != 1 and trainer.hosts == 1:
         yield from _devices(spec, trainer)
     if trainer.early_stopping.patience is not None:
         yield from _monitored(spec, trainer.early_stopping.key("monitor"), trainer.early_stopping.monitor)

@@ -15,6 +15,7 @@ from importlib import metadata
 import psutil
 
 from etlrun.record.summary import Host
+from etlrun.run.hosts.here import here, join, leave
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
 from etlrun.system.machine import VISIBLE, Gpu, cores, driver_gpus, listed_ids, processor
@@ -46,11 +47,13 @@ class Backend:
 
 
 @contextmanager
-def prepare(fit: Trainer | None) -> Iterator[Backend]:
+def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
     """Import the backend and set the device and the precision of `fit`; None uses the CPU only.
 
+    A run on several hosts `joins` the others; what is left of it afterwards is used on one.
+
     Raises:
-        WorldError: A GPU is requested, and there is none.
+        WorldError: A GPU is requested, and there is none; or the backend doesn't train on several hosts.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # otherwise TensorFlow allocates all memory of a GPU
@@ -65,6 +68,9 @@ def prepare(fit: Trainer | None) -> Iterator[Backend]:
         name = keras.backend.backend()
         if name != "tensorflow" or device == "cpu":
             tf.config.set_visible_devices([], "GPU")
+    if joins and fit is not None:
+        join(name, fit)
+    with native_messages_kept():
         found = accelerators()
     listed = driver_gpus()
     if device == "gpu" and not found:
@@ -75,6 +81,7 @@ def prepare(fit: Trainer | None) -> Iterator[Backend]:
         keras.config.set_dtype_policy(fit.mixed_precision)
     try:
         yield Backend(name=name, versions=_versions(), host=_host(found, listed, fit), unseen=unseen)
+        leave()
     finally:
         keras.config.set_dtype_policy(policy)
 
@@ -111,6 +118,7 @@ def accelerators() -> list[str]:
         found = [str(device) for device in keras.distribution.list_devices("gpu")]
     except RuntimeError:  # raised by JAX if there is none
         return []
+    found = found[: len(found) // here().count]
     names = _gpu_names(keras.backend.backend()) if found else []
     return names if len(names) == len(found) else found
 
@@ -120,7 +128,7 @@ def _gpu_names(name: str) -> list[str]:
     if name == "jax":
         import jax
 
-        return [device.device_kind for device in jax.devices("gpu")]
+        return [device.device_kind for device in jax.local_devices(backend="gpu")]
     if name == "tensorflow":
         import tensorflow as tf
 
@@ -142,7 +150,7 @@ def peak_gpu_bytes() -> int | None:
     if name == "jax":
         import jax
 
-        return (jax.devices("gpu")[0].memory_stats() or {}).get("peak_bytes_in_use")
+        return (jax.local_devices(backend="gpu")[0].memory_stats() or {}).get("peak_bytes_in_use")
     if name == "tensorflow":
         import tensorflow as tf
 
@@ -201,6 +209,11 @@ def _versions() -> dict[str, str]:
 
 def _device(found: Sequence[str], fit: Trainer | None) -> str:
     """Return the name of the device on which a model computes, and how many there are."""
+    of_host, hosts = _device_of_host(found, fit), here().count
+    return of_host if hosts == 1 else f"{of_host}, on each of {hosts} hosts"
+
+
+def _device_of_host(found: Sequence[str], fit: Trainer | None) -> str:
     if not found:
         return _cpu(fit)
     many, used = len(found), fit.devices if fit else 1

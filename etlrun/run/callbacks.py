@@ -19,6 +19,7 @@ from etlrun.record.record import Record
 from etlrun.record.summary import MEASURES, Epoch, as_json, from_summary
 from etlrun.run.checkpoint import BEST, checkpoint_path, checkpoints_in, states_in
 from etlrun.run.epochs import record_epoch
+from etlrun.run.hosts.here import here, joint
 from etlrun.run.interrupts import raise_if_interrupted
 from etlrun.run.optimizer import averaged
 from etlrun.stages.measure import Window
@@ -26,6 +27,9 @@ from etlrun.stages.metrics import is_loss
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
 from etlrun.system.files import replacing, sync
+
+_OF_HOSTS = ("examples", "examples_per_s", "startup_examples")
+"""Figures of an epoch that are those of all hosts together."""
 
 
 class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
@@ -180,6 +184,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         measures = {key: value for key, value in found.items() if key in MEASURES}
         further = {key: value for key, value in found.items() if key not in MEASURES}
         described = loop.described()
+        described |= {key: here().count * described[key] for key in _OF_HOSTS}
         record_epoch(
             self.assessment,
             Epoch(
@@ -214,7 +219,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _digests(self) -> dict[str, str]:
         found = {"digest": self.train.digest, "validation_digest": self.validation.digest if self.validation else None}
-        return {key: digest.taken() for key, digest in found.items() if digest is not None}
+        return {key: joint(digest.taken()) for key, digest in found.items() if digest is not None}
 
 
 def _place(measure: tuple[str, Any]) -> int:

@@ -84,7 +84,9 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     if trainer is None or trainer.resume is None:
         return None
     left = _left_in(Path(trainer.resume))
-    _same_config(planned, plan(parse(_config_in(left.folder), stages)), left.folder)
+    before = plan(parse(_config_in(left.folder), stages))
+    _same_config(planned, before, left.folder)
+    _same_place(trainer, before.spec.fit, left)
     done, last = len(left.epochs), trainer.planned_phases[-1]
     if done > last.end:
         key, least = _epochs(trainer).replace(Trainer.path, Trainer.block), done - last.done
@@ -151,7 +153,7 @@ def _config_in(folder: Path) -> dict[str, Any]:
 
 def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
     now, then, fit = planned.decisive, before.decisive, planned.spec.fit
-    free = {f"{Trainer.path}.devices"}
+    free = {f"{Trainer.path}.devices", f"{Trainer.path}.hosts"}
     if fit is not None and not fit.schedule.needs_run:  # otherwise the rate depends on the number
         free.add(_epochs(fit))
     faults = [
@@ -166,6 +168,15 @@ def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
     ]
     if faults:
         raise ConfigError(faults)
+
+
+def _same_place(now: Trainer, then: Trainer | None, left: PreviousRun) -> None:
+    """Raise `ConfigError` if an epoch that was begun on some hosts is to be ended on another number of them."""
+    if left.state is not None and then is not None and now.hosts != then.hosts:
+        key = Trainer.key("hosts")
+        expected = f"{then.hosts}, as in {left.folder}, which ended inside an epoch whose examples are shared by them"
+        remedy = f"set {key}={then.hosts}, or remove {left.state}, so that the epoch begins again"
+        raise ConfigError([Fault(where=key, found=str(now.hosts), expected=expected, remedy=remedy)])
 
 
 def has_read_the_same(previous: PreviousRun, digests: Mapping[str, str | None]) -> bool:

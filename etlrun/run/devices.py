@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from etlrun.plan.training import undivided
+from etlrun.run.hosts.here import has_whole, here
 from etlrun.stages.load import Load
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, WorldError
@@ -33,11 +36,15 @@ def listed(trainer: Trainer) -> list[str]:
         WorldError: The backend has fewer devices, or can't share batches as the config says.
     """
     name, wanted = keras.backend.backend(), trainer.devices
-    if wanted == 1:
+    if wanted == here().count == 1:
         return []
     if name not in _JIT:
         raise _unfit(trainer, "devices", wanted, f"1 with Keras's {name} backend", "set trainer.devices=1")
-    found = [*map(str, keras.distribution.list_devices())]
+    every = [*map(str, keras.distribution.list_devices())]
+    count = here().count
+    if count > 1:
+        _as_many(trainer, len(every), count)
+    found = every[: len(every) // count]
     if wanted != "all" and wanted > len(found):
         expected = f"at most {len(found)}, the devices that Keras's {name} backend has: {', '.join(found)}"
         raise _unfit(trainer, "devices", wanted, expected, f"set trainer.devices={len(found)}, or all")
@@ -51,8 +58,25 @@ def listed(trainer: Trainer) -> list[str]:
         raise _unfit(
             trainer, key, value, needed, "set the environment variable KERAS_BACKEND=jax, or trainer.devices=1"
         )
-    names = found if wanted == "all" else found[:wanted]
+    used = len(found) if wanted == "all" else wanted
+    names = [name for start in range(0, len(every), len(found)) for name in every[start : start + used]]
     return names if len(names) > 1 else []
+
+
+def _as_many(trainer: Trainer, every: int, hosts: int) -> None:
+    """Raise `WorldError` if this host has not as many devices as the others have in the mean."""
+    import jax
+
+    own = jax.local_device_count()
+    if own * hosts != every:
+        expected = f"equally many devices on all {hosts} hosts, which have {every} together"
+        raise _unfit(
+            trainer,
+            "devices",
+            f"{trainer.devices}, with {own} devices on this host",
+            expected,
+            "use hosts of the same kind",
+        )
 
 
 def _of_whole_gradient(trainer: Trainer) -> dict[str, float]:
@@ -77,7 +101,7 @@ def distributed(trainer: Trainer, load: Load) -> Iterator[None]:
     if not names:
         yield
         return
-    if faults := [*undivided(load, trainer, len(names))]:
+    if faults := [*undivided(replace(load, batch_size=load.batch_size * here().count), trainer, len(names))]:
         raise ConfigError(faults)
     if keras.backend.backend() == "jax":
         with _Shares(devices=names, auto_shard_dataset=False).scope():
@@ -105,8 +129,8 @@ class _Shares(keras.distribution.DataParallel):  # type: ignore[misc]
     """Data parallelism that gives the whole of a batch to each device if it can't be divided: the last of a pass."""
 
     def get_data_layout(self, data_shape: Any) -> Any:
-        """Return the layout of a batch."""
-        if data_shape[0] % self.device_mesh.shape[0]:
+        """Return the layout of a batch, of which this host has a part of `data_shape`."""
+        if has_whole() or data_shape[0] % (self.device_mesh.shape[0] // here().count):
             return keras.distribution.TensorLayout([None] * len(data_shape), self.device_mesh)
         return super().get_data_layout(data_shape)
 
@@ -121,10 +145,35 @@ class _Shares(keras.distribution.DataParallel):  # type: ignore[misc]
         before = JAXEpochIterator._get_distributed_iterator  # noqa: SLF001 - Keras has no other way
         JAXEpochIterator._get_distributed_iterator = batches  # noqa: SLF001 - the same
         try:
-            with super().scope():
+            with _put_alone(), super().scope():
                 yield
         finally:
             JAXEpochIterator._get_distributed_iterator = before  # noqa: SLF001 - the same
+
+
+@contextmanager
+def _put_alone() -> Iterator[None]:
+    """Let each of several hosts give a variable its value alone; JAX would compare the values of all, one by one."""
+    if here().count == 1:
+        yield
+        return
+    import jax
+    from keras.src.backend.jax import distribution_lib
+
+    before = distribution_lib.distribute_tensor
+
+    def put(tensor: Any, layout: Any) -> Any:
+        is_traced = isinstance(tensor, jax.core.Tracer)
+        if is_traced or (isinstance(tensor, jax.Array) and not tensor.is_fully_addressable):
+            return before(tensor, layout)
+        value, sharding = np.asarray(tensor), getattr(layout, "backend_layout", layout)
+        return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
+
+    distribution_lib.distribute_tensor = put
+    try:
+        yield
+    finally:
+        distribution_lib.distribute_tensor = before
 
 
 def without_strategy(model: keras.Model) -> keras.Model:

@@ -22,6 +22,7 @@ from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profi
 from etlrun.run.checkpoint import BEST, CHECKPOINTS, PreviousRun
 from etlrun.run.devices import distributed
 from etlrun.run.floor import floor, without_end_warnings
+from etlrun.run.hosts.here import here
 from etlrun.run.optimizer import finish
 from etlrun.run.phases import begin, plans_left
 from etlrun.run.session import at_work, batches_in_pass, opened, prepared, without_cache
@@ -67,8 +68,11 @@ def _train(plan: Plan, record: Record, source: Source, previous: PreviousRun | N
                 record.remark(f"The verdict and the stages are those from phase {number} on, which reads images.")
                 with at_work(work):
                     model = _fit_phases(whole, work, trainer, assessment)
-        save(whole, record.folder / MODEL, record)
-        assessment.conclude(floor(model, work, assessment))
+        if here().leads:
+            save(whole, record.folder / MODEL, record)
+        ready = floor(model, work, assessment)
+        if here().leads:
+            assessment.conclude(ready)
 
 
 def _profile_fits(work: Work, trainer: Trainer) -> None:
@@ -148,7 +152,7 @@ def _carry_over(record: Record, previous: PreviousRun) -> None:
         record.epoch(epoch)
     best = previous.folder / CHECKPOINTS / BEST
     for path in (best if best.exists() else None, previous.checkpoint, previous.state):
-        if path is not None:
+        if path is not None and here().leads:
             copy(path, record.folder / CHECKPOINTS / path.name, record)
 
 
@@ -179,11 +183,11 @@ def _callbacks(
         callbacks.append(keras.callbacks.SwapEMAWeights())
     if trainer.early_stopping.patience is not None:
         callbacks.append(EarlyStopping(trainer.early_stopping, done))
-    if windows:
+    if windows and here().leads:
         callbacks.append(Profiler(windows, str(record.folder / "profile"), sum(epoch.steps for epoch in done)))
     if trainer.checkpoint_every_steps is not None:
         callbacks.append(StepCheckpoint(record, whole, work.watches["train"], trainer.checkpoint_every_steps))
-    return [*callbacks, Checkpoint(record, whole, trainer)]
+    return [*callbacks, Checkpoint(record, whole, trainer)] if here().leads else callbacks
 
 
 def _has_stopped(model: keras.Model, callbacks: list[keras.callbacks.Callback]) -> bool:

@@ -15,8 +15,11 @@ from etlrun.measure.assessment import Assessment
 from etlrun.measure.meter import Loop, Meter
 from etlrun.measure.watched import Watch, Watched
 from etlrun.measure.work import Work
+from etlrun.run.hosts.here import here
 
 _FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2
+_STEPS_OF_HOSTS = 5
+"""Steps on several hosts, which all have to take the same number of them."""
 
 
 @contextmanager
@@ -39,7 +42,8 @@ class _Floor(keras.callbacks.Callback):  # type: ignore[misc]
         self.meter.stepped()
         steps = len(self.meter.loop.steps_s)
         is_late = time.perf_counter() > self.until_s and steps >= _FEWEST_FLOOR_STEPS
-        self.model.stop_training = is_late or steps > _FLOOR_STEPS
+        is_over = is_late or steps > _FLOOR_STEPS
+        self.model.stop_training = steps >= _STEPS_OF_HOSTS if here().count > 1 else is_over
 
 
 def floor(model: keras.Model, work: Work, assessment: Assessment) -> Loop | None:

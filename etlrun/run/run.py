@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from etlrun.plan import render
+from etlrun.plan.hosts import require_one_host
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import RunSpec, parse
@@ -28,6 +29,7 @@ from etlrun.record.record import Record
 from etlrun.run import checkpoint
 from etlrun.run.backend import Backend
 from etlrun.run.forks import fork_server
+from etlrun.run.hosts.place import place_of
 from etlrun.run.interrupts import interrupts
 from etlrun.run.loggers.log import Log
 from etlrun.sources.on_disk import examples_by_class, read_bytes
@@ -40,6 +42,7 @@ from etlrun.system.machine import rounded
 
 OK, FAILED, TOO_SLOW = 0, 1, 3
 TRACEBACK = "traceback.txt"
+_INTERRUPT = Fault(where="the run", found="an interrupt", expected="the end of the training")
 
 
 def freeze(folder: Path, config: Mapping[str, Any], overrides: list[str], config_dir: str | None = None) -> None:
@@ -60,36 +63,42 @@ def with_figures(planned: Plan) -> Plan:
     return planned if note is None else replace(planned, remarks=(*planned.remarks, note))
 
 
-def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> int:
+def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None, *, is_part: bool = False) -> int:
     """Execute the run in `folder`, created by `freeze`, and return the exit status; it always writes a summary.
 
-    `planned` is the plan of that config, if it exists already.
+    `planned` is the plan of that config, if it exists already. An error of what `is_part` of a run on several
+    hosts is in the summary alone.
     """
     try:
         with nobodys(folder):
-            return _run(Record(folder), stages, planned)
+            return _run(Record(folder), stages, planned, is_part=is_part)
     except EtlrunError as error:
         _say_failed(error.faults)
         return error.status
 
 
-def _run(record: Record, stages: Stages, planned: Plan | None) -> int:
+def _run(record: Record, stages: Stages, planned: Plan | None, *, is_part: bool) -> int:
     with closing(Log(record)) as log:
-        return _reported_run(record, stages, planned, log)
+        return _reported_run(record, stages, planned, log, is_part=is_part)
 
 
-def _reported_run(record: Record, stages: Stages, planned: Plan | None, log: Log) -> int:
+def _reported_run(record: Record, stages: Stages, planned: Plan | None, log: Log, *, is_part: bool) -> int:
     try:
         with interrupts():
-            _work(record, stages, planned or plan(parse(records.read_config(record.folder), stages)), log)
+            planned = planned or plan(parse(records.read_config(record.folder), stages))
+            if not is_part:
+                require_one_host(planned.spec, "only a single run without options of Hydra's starts parts on hosts")
+            _work(record, stages, planned, log)
     except KeyboardInterrupt:
-        _end_early(record, statuses.INTERRUPTED, _fault("the run", "an interrupt", "the end of the training"))
-        _say_interrupted(record)
+        _end_early(record, statuses.INTERRUPTED, _INTERRUPT)
+        if not is_part:
+            say_interrupted(record)
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - reported in the summary and by the exit status
         known = _reported(record, error)
         _end_early(record, statuses.FAILED, *known.faults)
-        _say_failed(known.faults)
+        if not is_part:
+            _say_failed(known.faults)
         _traceback_if_asked(error)
         return known.status
     report.show(record.folder, record.summary)
@@ -133,6 +142,14 @@ def close(folder: Path, status: str, fault: Fault) -> None:
     page.write(folder)
 
 
+def end(folder: Path, error: str | None) -> None:
+    """Let a run end with this `error`, None for an interrupt, whatever its own process has written of its end."""
+    status = statuses.INTERRUPTED if error is None else statuses.FAILED
+    Record(folder).update(status=status, error=error or str(_INTERRUPT))
+    report.write(folder)
+    page.write(folder)
+
+
 def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
     spec = planned.spec
     record.update(au_min=spec.measure.au_min)
@@ -145,21 +162,24 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
     previous = checkpoint.previous_run(planned, stages)
     if previous is not None:
         record.update(resumed_from=str(previous.folder))
-    log.open(planned, previous.folder if previous is not None else None)
+    if spec.fit is None or spec.fit.hosts == 1 or place_of(spec.fit).leads:
+        log.open(planned, previous.folder if previous is not None else None)
 
     if spec.load.service is not None and spec.load.service.workers is not None:
         fork_server()  # which imports TensorFlow as this process does
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
-    with prepare(spec.fit) as backend:
+    with prepare(spec.fit, joins=True) as backend:
         from etlrun.run.drain import drain
         from etlrun.run.fit import train
+        from etlrun.run.hosts.parts import part_of
 
         record.update(versions=backend.versions, host=backend.host, au_of=_worker(spec, backend))
         _say_device(record, backend, spec)
         record.event("started", backend=backend.name, pid=os.getpid())
         if spec.fit is not None:
-            train(planned, record, previous, spec.fit)
+            part = part_of(planned)
+            train(part, record, previous, part.spec.fit or spec.fit)
         else:
             drain(planned, record)
     _end(record, statuses.COMPLETED)
@@ -210,8 +230,14 @@ def _end_early(record: Record, status: str, *faults: Fault) -> None:
             _say_failed(records.unwritable(record.folder, refusal).faults)
 
 
-def _say_interrupted(record: Record) -> None:
-    left = str(record.folder) if checkpoint.checkpoints(record.folder) else record.summary.resumed_from
+def resumable(record: Record) -> str | None:
+    """Return the folder from which a run that has not completed is resumed: its own, or that which it resumed."""
+    return str(record.folder) if checkpoint.checkpoints(record.folder) else record.summary.resumed_from
+
+
+def say_interrupted(record: Record) -> None:
+    """Say that a run was interrupted, and how to go on."""
+    left = resumable(record)
     command = left and f"etlrun {shlex.quote(f'trainer.resume={left}')}"
     _say(f"interrupted; resume with: {command}" if command else "interrupted before the first checkpoint")
 

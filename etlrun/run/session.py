@@ -21,6 +21,8 @@ from etlrun.record.record import Record
 from etlrun.run.backend import seed_all
 from etlrun.run.caches import describe_caches, note, open_caches
 from etlrun.run.checkpoint import PreviousRun, has_read_the_same
+from etlrun.run.hosts.here import counts, here
+from etlrun.run.hosts.parts import notes_on, pipelines_on
 from etlrun.run.keepers import keepers_of, readings_of
 from etlrun.run.service.pipeline import describe_service, pipelines_of
 from etlrun.sources.base import Source
@@ -62,23 +64,30 @@ def prepared(
         WorldError: Data is missing, too small, or differs from that of the `previous` run; or there is no space.
     """
     contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
-    _enough(plan, contexts["train"].split.num_examples)
+    place, split = here(), contexts["train"].split
+    _enough(plan, split.num_examples)
     data = _described(source, contexts)
-    digests = {name: context.split.content.digest for name, context in contexts.items()}
+    digests = {name: context.split.content.digest for name, context in contexts.items()} if place.leads else {}
     if previous is not None and not has_read_the_same(previous, digests):
         record.remark(f"It is unknown whether {previous.folder} has read the same records.")
-    load, split = plan.spec.load, contexts["train"].split
+    load = plan.spec.load
     of_classes = note_of_classes(load, split.name, partial(counts_of, source, split, by_number=load.is_by_number))
-    for sentence in (*source.notes, *_overlap(contexts), *([of_classes] if of_classes else [])):
+    of_hosts = notes_on(place, split) if place.count > 1 else ()
+    for sentence in (*source.notes, *_overlap(contexts), *([of_classes] if of_classes else []), *of_hosts):
         record.remark(sentence)
     _note_few_shards(plan, record, len(contexts["train"].split.shards))
     made_by = {"folder": str(record.folder), "overrides": record.summary.overrides}
     keepers = keepers_of(plan, contexts, made_by, partial(note, record))
-    pipelines = pipelines_of(plan, record, contexts, keepers)
+    if place.count > 1:
+        pipelines = pipelines_on(place, plan.pipelines, contexts)
+    else:
+        pipelines = pipelines_of(plan, record, contexts, keepers)
     open_caches(plan, record, pipelines)
     record.update(dataset={**data, "digest": digests, "classes": source.class_names and list(source.class_names)})
     record.event("dataset", **data)
     watches = {name: Watch(with_digest=plan.spec.measure.digest) for name in pipelines}
+    for watch in watches.values():
+        watch.is_counted = counts
     return Work(plan=plan, record=record, pipelines=pipelines, watches=watches)
 
 
@@ -116,11 +125,11 @@ def _described(source: Source, contexts: Mapping[str, Context]) -> dict[str, Any
 
 
 def _enough(plan: Plan, num_examples: int) -> None:
-    load = plan.spec.load
-    if load.drop_remainder and num_examples < load.batch_size:
+    load, hosts = plan.spec.load, here().count
+    if load.drop_remainder and num_examples < load.batch_size * hosts:
         raise WorldError(
             where=load.key("batch_size"),
-            found=f"{load.batch_size}, with {num_examples} examples in the training split",
+            found=f"{load.batch_size * hosts}, with {num_examples} examples in the training split",
             expected=f"at most {num_examples} with load.drop_remainder=true, which otherwise drops the only batch",
             remedy=f"set load.batch_size={num_examples} or smaller, or load.drop_remainder=false",
         )
@@ -158,7 +167,7 @@ def steps_of_run(plan: Plan, source: Source, trainer: Trainer) -> int:
         return trainer.steps_per_epoch * trainer.all_epochs
     dataset = plan.spec.dataset
     split = source.split(dataset.split, dataset.key_of("train"))
-    return batches_in(plan.spec.load, split.num_examples) * trainer.all_epochs
+    return batches_in(plan.spec.load, split.num_examples // here().count) * trainer.all_epochs
 
 
 @contextmanager
@@ -193,7 +202,7 @@ def at_work(work: Work) -> Iterator[None]:
 
 def _report_changed(work: Work) -> None:
     """Remove the digest of splits with files that changed during the run, and add a note."""
-    changed = {name: pipeline.split.content.changed() for name, pipeline in work.pipelines.items()}
+    changed = {name: pipeline.content.changed() for name, pipeline in work.pipelines.items()}
     dataset = work.record.summary.dataset
     digests = {name: None if changed[name] else digest for name, digest in dataset.digest.items()}
     work.record.update(dataset=dataset.with_values(digest=digests))

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from etlrun.measure.watched import Watch
 from etlrun.record.record import Record
+from etlrun.run.hosts.here import joint
 from etlrun.system.errors import WorldError, headline
 from etlrun.system.files import replacing, sync
 
@@ -97,7 +98,7 @@ class Copier:
     def state(self, watch: Watch, *, epochs: int, steps: int) -> State:
         """Return the state after `epochs` epochs and `steps` steps."""
         copies = [read() for read in self._read]
-        digest = watch.digest.so_far(watch.meter.ahead) if watch.digest else ""
+        digest = joint(watch.digest.so_far(watch.meter.ahead)) if watch.digest else ""
         variables, metrics = copies[: self._count], copies[self._count :]
         return State(epochs=epochs, steps=steps, digest=digest, variables=variables, metrics=metrics)
 

@@ -12,6 +12,7 @@ import keras
 from etlrun.measure.watched import Watch
 from etlrun.record.record import Record
 from etlrun.run.checkpoint import state_path, states_in
+from etlrun.run.hosts.here import here
 from etlrun.run.state import Copier, State
 
 
@@ -44,7 +45,8 @@ class StepCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         model = self.model  # on JAX, this sets its variables
         self.copier = self.copier or Copier(model, self.whole)
         state = self.copier.state(self.watch, epochs=self.epoch, steps=steps)
-        self._writing = self._writer.submit(self._write, state, began_s, time.perf_counter())
+        if here().leads:
+            self._writing = self._writer.submit(self._write, state, began_s, time.perf_counter())
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Wait for the last state of the epoch, whose own checkpoint is next."""
@@ -96,7 +98,7 @@ class Continuation(keras.callbacks.Callback):  # type: ignore[misc]
         for variable, array in zip(model.metrics_variables, self.state.metrics, strict=True):
             variable.assign(array)
         self.logs = model.get_metrics_result()
-        if self.watch.digest is not None and self.state.digest:
+        if self.watch.digest is not None and self.state.digest and here().leads:
             self.watch.digest.resume(self.state.digest)
 
     def pass_over(self, model: keras.Model) -> None:

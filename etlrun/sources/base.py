@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
@@ -88,6 +88,10 @@ class Split:
     def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
         """Return records of a shard (string scalars), of which the arguments are attributes, or tensors of them."""
         return tf.data.TFRecordDataset(path).skip(skip).take(take)
+
+    def part(self, start: int, stop: int) -> Split:
+        """Return the examples from the one of number `start` to the one before `stop`, in the order of the data."""
+        return replace(self, shards=tuple(_cut(self.shards, start, stop)), num_examples=stop - start)
 
     def shared(self, other: Split) -> int:
         """Return how many of its examples the `other` split of the same dataset has, too."""
@@ -215,6 +219,17 @@ class Source:
             expected="at least one",
             remedy="choose a larger part of the split",
         )
+
+
+def _cut(shards: Sequence[Shard], start: int, stop: int) -> Iterator[Shard]:
+    """Yield the shards of the examples from `start` on and before `stop`, counted over all of them."""
+    first = 0
+    for shard in shards:
+        left_out = max(0, start - first)
+        take = min(shard.take, stop - first) - left_out
+        if take > 0:
+            yield replace(shard, skip=shard.skip + left_out, take=take)
+        first += shard.take
 
 
 def all_there(source: Source, split: Split) -> None:

@@ -8,7 +8,7 @@ import json
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -165,6 +165,11 @@ class FileSplit(Split):
     def _records(self) -> tf.Tensor:
         with tf.init_scope():  # one constant for all graphs
             return tf.constant(self.images.records.tolist(), tf.string)
+
+    def part(self, start: int, stop: int) -> FileSplit:
+        images = Images(paths=self.images.paths[start:stop], labels=self.images.labels[start:stop])
+        shards = tuple(_shards(self.shards[0].path, stop - start))
+        return replace(self, shards=shards, num_examples=stop - start, images=images)
 
     def shared(self, other: Split) -> int:
         return len({*self.paths} & {*other.paths})

@@ -62,6 +62,8 @@ class Trainer(Stage):
         jit_compile: Whether XLA compiles the steps; `auto` leaves it to Keras.
         device: `auto` uses an accelerator if there is one, `gpu` fails if there is none.
         devices: Number of devices that share each batch, or `all`; `load.batch_size` is that of all of them together.
+        hosts: Number of processes, each on a host of its own, that read equal parts of each batch; `devices` are those
+            of each host.
         resume: Folder of an interrupted run of the same config, to resume from its last epoch.
         early_stopping: When to end before the last epoch.
         checkpoint_every_steps: Steps of an epoch after which the state of the training is saved, so that a run resumes
@@ -108,6 +110,7 @@ class Trainer(Stage):
     jit_compile: Annotated[bool | Literal["auto"], Expected("true, false or auto"), TRAINING]
     device: Annotated[Literal["auto", "cpu", "gpu"], Expected("auto, cpu or gpu"), TRAINING]
     devices: Annotated[Positive | Literal["all"], Expected("a positive integer, or all"), TRAINING] = 1
+    hosts: Annotated[Positive, TRAINING] = 1
     resume: Annotated[OptionalPath, SPEED]
     early_stopping: Annotated[EarlyStopping, Expected("a mapping")]
     checkpoint_every_steps: Annotated[OptionalPositive, SPEED] = None

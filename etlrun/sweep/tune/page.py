@@ -30,21 +30,20 @@ def html(found: Found, overrides: list[str]) -> str:
         autotune=over_autotune(found) if found.autotune is not None else "",
         again=again(found, overrides) if found.end == FOUND else "",
         overrides=" ".join(overrides) or "the default config",
-        rows=[_row(candidate, found) for candidate in ran],
-        race=_race(ran, found) if found.races else "",
+        rows=[_row(candidate) for candidate in ran],
+        race=_race(ran, found) if len(found.candidates) > 1 else "",
     )
 
 
-def _row(candidate: Candidate, found: Found) -> dict[str, str]:
+def _row(candidate: Candidate) -> dict[str, str]:
     times, predicted = candidate.times_s, candidate.predicted_s
-    dropped = [f"round {race.dropped[candidate.number]}" for race in found.races if candidate.number in race.dropped]
     return {
         "number": str(candidate.number),
         "words": candidate.words,
         "predicted": f"{predicted[1]:.2f} ({predicted[0]:.2f} to {predicted[2]:.2f})" if predicted else "-",
         "measured": f"{statistics.median(times):.2f}" if times else "-",
         "windows": str(len(times)),
-        "state": candidate.error or (f"dropped in {dropped[-1]}" if dropped else ""),
+        "error": candidate.error,
     }
 
 

@@ -1,169 +1,155 @@
-"""Races: candidates against an incumbent in short windows, whose ratios cancel the drift of the machine.
-
-The incumbent runs before, after and between every three candidates. A candidate is compared with the incumbent's times
-around its own; the incumbent's pairs are the noise.
-"""
+"""The race, of configs in short windows with the fastest one so far in between; and the confirmation of its winner."""
 
 from __future__ import annotations
 
 import math
 import random
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from etlrun.review.gains import TIED as TIES
 from etlrun.review.gains import Gain, Noise, gains, noise_of
-from etlrun.sweep.tune.space import Candidate
+from etlrun.sweep.tune.space import Candidate, Changes, Space
+from etlrun.sweep.tune.surrogate import Surrogate
 
 ALIKE = 0.03
-"""Difference in time that ends a race."""
-TIED = 0.015
+"""Difference in time that is no reason to change a config."""
+TIED = 0.01
 """Difference in time within which the simpler config is taken."""
-MOST_ROUNDS, CONFIRMATIONS = 5, 5
-_APART = 3
-"""Candidates between two windows of the incumbent."""
-_LEAST_NOISE = 0.004
+CONFIRMATIONS, _MOST_CONFIRMATIONS = 5, 15
 OF_PAIRS = 0.6745 * math.sqrt(2)
 """Median difference of two values over the standard deviation of one."""
-
+_GROUP, _WIDE, _MOST = 3, 3, 20
+"""Configs between two windows of the fastest one, groups that are chosen from all configs, and groups of a race."""
 Measure = Callable[[Candidate], float | None]
 """Seconds of all epochs in a new window; None if it failed."""
 
 
-@dataclass(kw_only=True)
 class Race:
-    """A race so far.
+    """A race of configs, whose places in a list are their names here; the first is the baseline.
 
     Attributes:
-        incumbent: Number of the config that the others are compared with.
-        logs: Logarithm of the speed relative to the incumbent, by round, of each candidate.
-        pairs: Times of the incumbent, one after the other.
-        dropped: Round in which a candidate was dropped, by its number.
+        known: Configs that were chosen, by place; or why their values do not fit together.
+        ran: Configs that ran and did not fail, by place, and the baseline.
     """
 
-    incumbent: int
-    logs: dict[int, list[float]] = field(default_factory=dict)
-    pairs: list[tuple[float, float]] = field(default_factory=list)
-    dropped: dict[int, int] = field(default_factory=dict)
+    def __init__(
+        self, space: Space, configs: Sequence[Changes], predicted_s: Sequence[float], measure: Measure
+    ) -> None:
+        self._space, self._configs, self._measure = space, configs, measure
+        self._surrogate = Surrogate(configs, predicted_s)
+        self.known, self.ran = dict[int, Candidate | str](), {0: space.baseline}
 
     @property
     def noise(self) -> float:
-        """Standard deviation of the logarithm of a time."""
-        apart = [abs(math.log(one / other)) for one, other in self.pairs]
-        return max(statistics.median(apart) / OF_PAIRS if apart else 0.0, _LEAST_NOISE)
+        """Relative difference between equal runs, in the median."""
+        return math.expm1(self._surrogate.expected().noise * OF_PAIRS)
 
-    def lead(self, number: int) -> float:
-        """Return the median logarithm of the speed relative to the incumbent; 0 for itself."""
-        return 0.0 if number == self.incumbent else statistics.median(self.logs[number])
+    def run(self, first: Sequence[int], shuffle: random.Random, has_time: Callable[[Candidate], bool]) -> Candidate:
+        """Return the winner once no config is expected to be faster, or there is no time for another window.
 
-    def reach(self, number: int) -> float:
-        """Return two standard errors of the lead: of a median, with the noise of the incumbent's windows around."""
-        return 2 * 1.25 * self.noise * math.sqrt(1.5 / max(len(self.logs.get(number, ())), 1))
+        First run the most promising of all configs, and those in `first`; then the neighbours of the fastest one, which
+        differ from it in one parameter, beside those that ran.
+        """
+        for number in range(_MOST):
+            over = self._fastest()
+            group = self._surrogate.promising(over, _GROUP, TIED, self._chosen(None if number < _WIDE else over))
+            group = [*dict.fromkeys([*(first if number == 0 else ()), *group])]
+            if not group:
+                break
+            for place in [over, *shuffle.sample(group, len(group))]:
+                if not has_time(self.ran[self._fastest()]):
+                    return self.ran[self._fastest()]
+                self._run(place)
+        return self.ran[self._fastest()]
 
+    def _chosen(self, near: int | None) -> Callable[[int], bool]:
+        """Return which configs may run: those whose values fit together, and near one if that is given."""
+        return lambda place: (
+            (near is None or place in self.ran or self._surrogate.is_near(place, near))
+            and self._candidate(place) is not None
+        )
 
-def raced(
-    incumbent: Candidate,
-    rivals: Sequence[Candidate],
-    measure: Measure,
-    shuffle: random.Random,
-    has_time: Callable[[], bool],
-    rounds: int = MOST_ROUNDS,
-) -> Race:
-    """Race candidates until those left are alike, the time is up, or there were that many rounds."""
-    race, left = Race(incumbent=incumbent.number), list(rivals)
-    before = measure(incumbent)
-    for number in range(1, rounds + 1):
-        if not left or not has_time() or before is None:
-            break
-        order = shuffle.sample(left, len(left))
-        for place in range(0, len(order), _APART):
-            if before is None or not has_time():
-                return race
-            before = _leg(race, incumbent, order[place : place + _APART], measure, before)
-        left = _left(race, left, number)
-        if number > 1 and _are_alike(race, left):
-            break
-    return race
+    def _candidate(self, place: int) -> Candidate | None:
+        """Return a config; None if its values do not fit together, or it has failed."""
+        if place not in self.known:
+            self.known[place] = self._space.candidate(self._configs[place])
+        found = self.known[place]
+        return None if isinstance(found, str) or found.error else found
 
+    def _run(self, place: int) -> None:
+        candidate = self._candidate(place)
+        time_s = None if candidate is None else self._measure(candidate)
+        if candidate is not None and time_s is not None:
+            self.ran[place] = candidate
+            self._surrogate.tell(place, time_s)
+        elif place:
+            self.ran.pop(place, None)
 
-def _leg(race: Race, incumbent: Candidate, group: Sequence[Candidate], measure: Measure, before: float) -> float | None:
-    """Measure some candidates between two windows of the incumbent, and return the time of the second."""
-    times = [measure(candidate) for candidate in group]
-    after = measure(incumbent)
-    if after is None:
-        return None
-    race.pairs.append((before, after))
-    for place, (candidate, time_s) in enumerate(zip(group, times, strict=True), 1):
-        if time_s is not None:
-            share = place / (len(group) + 1)
-            reference = (1 - share) * math.log(before) + share * math.log(after)
-            race.logs.setdefault(candidate.number, []).append(reference - math.log(time_s))
-    return after
+    def _fastest(self) -> int:
+        """Return the simplest of the configs that are tied with the fastest one.
 
-
-def _left(race: Race, left: Sequence[Candidate], number: int) -> list[Candidate]:
-    """Return the candidates that may still win; those that failed are left out, too."""
-    ran = [candidate for candidate in left if candidate.number in race.logs and not candidate.error]
-    leads = [(race.lead(of.number) - race.reach(of.number), of.number) for of in ran]
-    best = max([*leads, (0.0, race.incumbent)])[0]
-    kept = [of for of in ran if race.lead(of.number) + race.reach(of.number) >= best]
-    race.dropped |= {of.number: number for of in left if of not in kept}
-    return kept
+        Simpler is what changes fewer values, then what takes less memory: the order of caches is none, memory, disk.
+        """
+        means = self._surrogate.expected().means
+        best = max(means[place] for place in self.ran)
+        tied = [place for place in self.ran if best - means[place] <= TIED]
+        return min(tied, key=lambda place: _simplicity(self.ran[place]))
 
 
-def _are_alike(race: Race, left: Sequence[Candidate]) -> bool:
-    leads = [race.lead(candidate.number) for candidate in left]
-    return not leads or max(leads) - min(leads) < ALIKE
-
-
-def winner(race: Race, candidates: Sequence[Candidate]) -> Candidate:
-    """Return the simplest of the candidates that are tied with the fastest one.
-
-    Simpler is what changes fewer values, then what takes less memory: the order of caches is none, memory, disk.
-    """
-    ran = [of for of in candidates if of.number == race.incumbent or (of.number in race.logs and not of.error)]
-    best = max(race.lead(of.number) for of in ran)
-    tied = [of for of in ran if best - race.lead(of.number) <= TIED]
-    return min(tied, key=lambda of: (len(of.changes), ("none", "memory", "disk").index(_cache(of)), of.number))
-
-
-def _cache(candidate: Candidate) -> str:
-    return str(candidate.config["cache"]["name"])
+def _simplicity(candidate: Candidate) -> tuple[int, int, int]:
+    cache = str(candidate.config["cache"]["name"])
+    return len(candidate.changes), ("none", "memory", "disk").index(cache), candidate.number
 
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """Fresh rounds, in each of which the reference ran twice.
+    """Fresh rounds, in each of which all configs ran once.
 
     Attributes:
         rates: Speed of each config by round, by its number.
-        noise: Difference between two windows of the reference.
+        pairs: Speeds of one config in two windows, one after the other.
     """
 
     rates: dict[int, dict[int, float]]
-    noise: Noise
+    pairs: list[tuple[float, float]] = field(default_factory=list)
 
-    def gain(self, number: int, over: int) -> Gain:
+    @property
+    def noise(self) -> Noise:
+        """Difference between two windows of one config."""
+        return noise_of(self.pairs)
+
+    def gain(self, of: Candidate, over: Candidate) -> Gain:
         """Return the gain of one config over another."""
-        return gains({number: self.rates[number]}, self.rates[over], self.noise)[number]
+        return gains({of.number: self.rates[of.number]}, self.rates[over.number], self.noise)[of.number]
 
 
 def confirmed(
-    reference: Candidate, others: Sequence[Candidate], measure: Measure, shuffle: random.Random
+    candidates: Sequence[Candidate], measure: Measure, shuffle: random.Random, has_time: Callable[[], bool]
 ) -> Confirmation:
-    """Measure `reference`, twice in each round, and `others` in turns."""
-    rates: dict[int, dict[int, float]] = {of.number: {} for of in (reference, *others)}
-    pairs = []
-    for number in range(CONFIRMATIONS):
-        twins = []
-        for candidate in shuffle.sample([reference, reference, *others], 2 + len(others)):
+    """Measure the baseline, a winner and others in rounds, each in the reverse order of the one before.
+
+    So a drift cancels out, and the last one of a round, which is the first of the next, tells the noise. If the first
+    rounds leave open whether the winner is faster, there are more of them, as long as there is time.
+    """
+    order = shuffle.sample(candidates, len(candidates))
+    found, before = Confirmation(rates={of.number: {} for of in candidates}), dict[int, float]()
+    for number in range(_MOST_CONFIRMATIONS):
+        if number == CONFIRMATIONS and not _is_open(found, *candidates[:2]):
+            break
+        if number >= CONFIRMATIONS and not has_time():
+            break
+        for candidate in order:
             time_s = measure(candidate)
-            if time_s is not None and candidate is reference:
-                twins.append(1 / time_s)
-            elif time_s is not None:
-                rates[candidate.number][number] = 1 / time_s
-        if len(twins) > 1:
-            pairs.append((twins[0], twins[1]))
-        if twins:
-            rates[reference.number][number] = statistics.geometric_mean(twins)
-    return Confirmation(rates=rates, noise=noise_of(pairs))
+            if time_s is not None:
+                found.rates[candidate.number][number] = 1 / time_s
+                found.pairs.extend([(before[candidate.number], 1 / time_s)] if candidate.number in before else [])
+            before = {} if time_s is None else {candidate.number: 1 / time_s}
+        order.reverse()
+    return found
+
+
+def _is_open(found: Confirmation, baseline: Candidate, winner: Candidate) -> bool:
+    """Return whether more rounds may tell that the winner is faster."""
+    gain = found.gain(winner, baseline)
+    return gain.call == TIES and gain.ratio is not None and gain.ratio > 1 + ALIKE / 2

@@ -14,7 +14,6 @@ from etlrun.review.gains import BETTER, Gain, Noise
 from etlrun.stages.tune import Tune
 from etlrun.sweep.tune import calibrate, race
 from etlrun.sweep.tune.predict import Predictor
-from etlrun.sweep.tune.race import Race
 from etlrun.sweep.tune.space import CACHE, POINT, Candidate, Changes, Space, autotuned
 from etlrun.sweep.tune.windows import Scene, Windows
 from etlrun.system import machine
@@ -26,12 +25,8 @@ HEADSPACE = 1.03
 """Below this ratio of a run's time to that with an ideal input pipeline, there is nothing to gain."""
 NOISY = 0.10
 """Median difference of equal runs above which a search can't tell."""
-_RACED, _NEIGHBOURS, _HILLS = 9, 6, 4
-_OF_ONE_CACHE = 4
-_RESERVED = 4 * race.CONFIRMATIONS + 2
-"""Windows of the confirmation: baseline twice, winner, AUTOTUNE; and two with digests."""
-_SAME = 0.005
-"""Relative difference of predictions of configs that are taken for alike."""
+_FEWEST = 10
+"""Windows of the smallest race."""
 
 
 @dataclass(kw_only=True)
@@ -48,8 +43,7 @@ class Found:
         winner: The config that was confirmed, or the best so far; None if none was raced.
         gain: Gain of the winner over the baseline in the confirmation; None without one.
         autotune: The config that leaves all to AUTOTUNE, and the gain of the winner over it; None without one.
-        noise: Difference between equal runs in the confirmation; before it, in the races.
-        races: The races in order.
+        noise: Difference between equal runs in the confirmation; before it, what the race lets expect.
         candidates: All configs that ran, by number.
         left_out: Number of configs that never ran, by the reason.
         size: Number of configs in the space.
@@ -70,7 +64,6 @@ class Found:
     gain: Gain | None = None
     autotune: tuple[Candidate, Gain] | None = None
     noise: Noise | None = None
-    races: list[Race] = field(default_factory=list)
     candidates: dict[int, Candidate] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
     size: int = 0
@@ -90,7 +83,7 @@ class Search:
         self.space = Space(job, tune, self.cores)
         self.found = Found(baseline=self.space.baseline, size=len(self.space))
         self._shuffle = random.Random(tune.seed)  # noqa: S311 - an order, no secret
-        self._measured_s, self._measured = 0.0, 0
+        self._costs_s = dict[int, float]()
 
     def run(self) -> Found:
         """Search, and return what was found."""
@@ -109,23 +102,33 @@ class Search:
         return found
 
     def _searched(self) -> None:
+        found, base = self.found, self.space.baseline
         costs = calibrate.costs(self.space, self._scene, self.windows, self.cores)
-        self.predictor = Predictor(self._scene, costs, self.space.baseline.config, self.cores)
-        rivals = self._promising()
-        auto = self.space.candidate(autotuned(self.space))
-        if isinstance(auto, Candidate) and auto is not self.space.baseline and auto not in rivals:
-            rivals.append(auto)
-        if not rivals:
-            self.found.end, self.found.why = KEEP, "no other config is predicted to be faster"
+        self.predictor = Predictor(self._scene, costs, base.config, self.cores)
+        configs = [{}, *self._promising()]
+        if len(configs) == 1:
+            found.end, found.why = KEEP, "no other config is predicted to be faster"
             return
-        best = self._raced(self.space.baseline, rivals[: self._affordable()])
-        for _ in range(_HILLS):
-            near = self._near(best)
-            better = self._raced(best, near, rounds=2) if near and self._has_time() else best
-            if better is best:
-                break
-            best = better
-        self._confirm(best, auto if isinstance(auto, Candidate) else None)
+        auto = self._autotuned()
+        first = [configs.index(auto.changes)] if auto is not None and auto.changes in configs else []
+        others = [] if auto is None else [auto]
+        if self._rounds_s([base, base, *others]) > (self.tune.budget_s - self.windows.spent_s) / 2:
+            others = []  # of a small budget the race has more than half
+        self.say(f"race    {len(configs) - 1:,} configs against {base.words}")
+        running = race.Race(self.space, configs, [self.predictor.seconds(of)[1] for of in configs], self._measure)
+        best = running.run(first, self._shuffle, lambda best: self._has_time([base, best, *others]))
+        found.noise = Noise(median=running.noise, largest=None, pairs=0)
+        found.left_out += Counter(of for of in running.known.values() if isinstance(of, str))
+        never = found.size - len(found.candidates) - found.left_out.total()
+        found.left_out += Counter({"others are expected to be faster": never})
+        for candidate in found.candidates.values():
+            candidate.predicted_s = self.predictor.seconds(candidate.changes)
+        self._confirm(best, others)
+
+    def _autotuned(self) -> Candidate | None:
+        """Return the config that leaves all to AUTOTUNE; None if it is the baseline, or if its values do not fit."""
+        auto = self.space.candidate(autotuned(self.space))
+        return None if isinstance(auto, str) or auto is self.space.baseline else auto
 
     @property
     def _scene(self) -> Scene:
@@ -139,7 +142,7 @@ class Search:
         name = str(candidate.number) + (f".{len(candidate.times_s)}" if candidate.times_s else "")
         before_s = self.windows.spent_s
         window = self.windows.run(name, self._scene.config(candidate.config, self.windows.caches))
-        self._measured_s, self._measured = self._measured_s + self.windows.spent_s - before_s, self._measured + 1
+        self._costs_s[candidate.number] = self.windows.spent_s - before_s
         self._last, time_s = window, self._scene.seconds(window)
         self.found.candidates[candidate.number] = candidate
         if time_s is None:
@@ -151,89 +154,48 @@ class Search:
             self.say(f"{name:>6}  {candidate.words}: {rate:,.0f} examples/s")
         return time_s
 
-    def _promising(self) -> list[Candidate]:
-        """Return the configs with the best predictions, and count the others by why they are left out."""
-        base_s, picked = self.space.baseline.times_s[0], list[Candidate]()
-        predicted = sorted(
-            ((self.predictor.seconds(changes), changes) for changes in self.space if changes),
-            key=lambda item: (item[0][1], len(item[1])),
-        )
-        kinds: Counter[str] = Counter()
-        for bounds, changes in predicted:
-            reason = self._reason(bounds, changes, base_s, picked, kinds)
+    def _promising(self) -> list[Changes]:
+        """Return what the configs change that may be faster, and count the others by why they are left out."""
+        base_s, rivals = self.space.baseline.times_s[0], list[Changes]()
+        unfit = {_kind(cache): self._unfit(cache) for cache in self.space.caches}
+        for changes in filter(None, self.space):
+            reason = unfit[_kind(changes)]
+            if not reason and self.predictor.seconds(changes)[0] > base_s * (1 - race.ALIKE):
+                reason = "can't be faster, by its prediction"
             if reason:
                 self.found.left_out[reason] += 1
-        return picked
+            else:
+                rivals.append(changes)
+        return rivals
 
-    def _reason(
-        self,
-        bounds: tuple[float, float, float],
-        changes: Changes,
-        base_s: float,
-        picked: list[Candidate],
-        kinds: Counter[str],
-    ) -> str:
-        """Return why a config is left out; else add it to those that are picked."""
-        if bounds[0] > base_s * (1 - race.ALIKE):
-            return "can't be faster, by its prediction"
-        kind = _kind(changes)
-        if any(_is_alike(bounds, other) and kind == _kind(other.changes) for other in picked):
-            return "predicted to be as fast as a simpler one that is raced"
-        if len(picked) >= _RACED or kinds[kind] >= _OF_ONE_CACHE:
-            return "others are predicted to be faster"
-        candidate = self.space.candidate(changes)
+    def _unfit(self, cache: Changes) -> str:
+        """Return why a cache does not fit into memory or on the disk; empty if it does."""
+        candidate = self.space.candidate(cache)
         if isinstance(candidate, str):
-            return candidate
-        unfit = self._unfit(candidate)
-        if not unfit:
-            candidate.predicted_s = bounds
-            picked.append(candidate)
-            kinds[kind] += 1
-        return unfit
-
-    def _unfit(self, candidate: Candidate) -> str:
-        """Return why the caches of a config don't fit; empty if they do."""
+            return ""
         free = machine.free_disk_bytes(candidate.config["cache"]["dir"] or self.windows.folder)
         return self.predictor.unfit(candidate.changes, candidate.plan, free)
 
-    def _near(self, best: Candidate) -> list[Candidate]:
-        """Return neighbours of a config that have not run, the most promising first."""
-        near = []
-        for changes in self.space.neighbours(best):
-            candidate = self.space.candidate(changes)
-            if isinstance(candidate, str) or candidate.times_s or candidate.error or candidate is best:
-                continue
-            if not self._unfit(candidate):
-                candidate.predicted_s = self.predictor.seconds(candidate.changes)
-                near.append(candidate)
-        unique = {candidate.number: candidate for candidate in near}
-        return sorted(unique.values(), key=lambda of: (of.predicted_s or (0, 0, 0))[1])[:_NEIGHBOURS]
+    def _has_time(self, contenders: list[Candidate], rounds: int = race.CONFIRMATIONS) -> bool:
+        """Return whether there is time for another window, and so many rounds of the confirmation."""
+        return self.windows.spent_s + self._window_s() + self._rounds_s(contenders, rounds) <= self.tune.budget_s
 
-    def _raced(self, incumbent: Candidate, rivals: list[Candidate], rounds: int = race.MOST_ROUNDS) -> Candidate:
-        self.say(f"race    {len(rivals)} configs against {incumbent.words}")
-        ran = race.raced(incumbent, rivals, self._measure, self._shuffle, self._has_time, rounds)
-        self.found.races.append(ran)
-        return race.winner(ran, [incumbent, *rivals])
-
-    def _has_time(self) -> bool:
-        """Return whether there is time for more than the confirmation."""
-        return self.windows.spent_s + _RESERVED * self._window_s() < self.tune.budget_s
-
-    def _affordable(self) -> int:
-        """Return the number of configs for which there is time in a round, with the windows between them."""
-        left_s = self.tune.budget_s - self.windows.spent_s - _RESERVED * self._window_s()
-        return max(0, int(left_s / self._window_s() * 2 / 3))
+    def _rounds_s(self, contenders: list[Candidate], rounds: int = race.CONFIRMATIONS) -> float:
+        """Return the seconds of rounds of the confirmation, and of the windows that compare digests."""
+        base_s = self._costs_s[self.space.baseline.number]
+        costs_s = [self._costs_s.get(of.number, base_s) for of in contenders]
+        return rounds * sum(costs_s) + sum(costs_s[:2])
 
     def _window_s(self) -> float:
-        """Return the mean seconds of a window of the race."""
-        return self._measured_s / max(self._measured, 1)
+        """Return the mean seconds of a window, of all configs that ran."""
+        return sum(self._costs_s.values()) / len(self._costs_s)
 
-    def _confirm(self, best: Candidate, auto: Candidate | None) -> None:
-        """Confirm the winner in fresh pairs, against the baseline and against AUTOTUNE."""
+    def _confirm(self, best: Candidate, others: list[Candidate]) -> None:
+        """Confirm the winner in fresh rounds, against the baseline and against AUTOTUNE."""
         found, base = self.found, self.space.baseline
         found.winner = best
-        if not any(of.logs for of in found.races):
-            needed_s = self.windows.spent_s + (_RESERVED + 3 * _RACED) * self._window_s()
+        if len(found.candidates) == 1:
+            needed_s = self.windows.spent_s + self._rounds_s([base, base, *others]) + _FEWEST * self._window_s()
             taken = f"calibration took {self.windows.spent_s:.0f} s"
             found.why = f"the budget of {self.tune.budget_s:g} s is too small: {taken}"
             found.advice = f"Set tune.budget_s={needed_s:.0f} or more."
@@ -241,12 +203,12 @@ class Search:
         if best is base:
             self._keep("no config was faster in the race")
             return
-        others = [best] if auto is None or auto in (best, base) or auto.error else [best, auto]
+        contenders = [base, best, *(of for of in others if of is not best and not of.error)]
         self.say(f"confirm {best.words}")
-        rounds = race.confirmed(base, others, self._measure, self._shuffle)
-        found.noise, found.gain = rounds.noise, rounds.gain(best.number, base.number)
-        for other in others[1:]:
-            over = rounds.gain(best.number, other.number)
+        rounds = race.confirmed(contenders, self._measure, self._shuffle, lambda: self._has_time(contenders, 1))
+        found.noise, found.gain = rounds.noise, rounds.gain(best, base)
+        for other in contenders[2:]:
+            over = rounds.gain(best, other)
             found.autotune = None if over.ratio is None else (other, over)
         ratio = found.gain.ratio or 1.0
         if found.gain.call == BETTER and ratio < 1 + race.ALIKE:
@@ -262,10 +224,9 @@ class Search:
             self._keep(f"{best.words} is not better in the confirmation")
 
     def _keep(self, why: str) -> None:
-        noise = self.found.noise.median if self.found.noise is not None else None
-        apart = noise if noise is not None else max((of.noise * race.OF_PAIRS for of in self.found.races), default=0.0)
+        apart = self.found.noise.median if self.found.noise is not None else None
         self.found.end, self.found.why = KEEP, why
-        if apart > NOISY:
+        if apart is not None and apart > NOISY:
             self.found.end, self.found.why = UNTOLD, f"two equal runs differ by {apart:.0%} in the median"
             self.found.advice = "Run it on an idle machine, or with a larger tune.budget_s."
 
@@ -281,7 +242,3 @@ class Search:
 
 def _kind(changes: Changes) -> str:
     return f"{changes.get(CACHE)} {changes.get(POINT)}"
-
-
-def _is_alike(bounds: tuple[float, float, float], other: Candidate) -> bool:
-    return other.predicted_s is not None and abs(bounds[1] / other.predicted_s[1] - 1) < _SAME

@@ -121,21 +121,6 @@ class Space:
             self._others[known] = Candidate(number=number, changes=changes, config=config, plan=made)
         return self._others[known]
 
-    def neighbours(self, candidate: Candidate) -> Iterator[Changes]:
-        """Yield what the configs change that differ from `candidate` in one parameter, or lack one of its changes."""
-        own = candidate.changes
-        of_cache = {key for cache in self.caches for key in cache}
-        rest = {key: value for key, value in own.items() if key not in of_cache}
-        cache = {key: value for key, value in own.items() if key in of_cache}
-        for other in self.caches:
-            if other != cache:
-                yield {**rest, **other}
-        for key, values in self.options.items():
-            without = {name: value for name, value in own.items() if name != key}
-            if key in own:
-                yield without
-            yield from ({**without, key: value} for value in values if own.get(key, ...) != value)
-
 
 def autotuned(space: Space) -> Changes:
     """Return the changes that leave to AUTOTUNE whatever it sets."""

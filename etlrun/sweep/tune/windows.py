@@ -25,6 +25,8 @@ from etlrun.sweep.tune import CACHES
 
 _LONGEST_S = 600.0
 """Seconds after which a window is ended, which is a fault of its config."""
+_GRACE_S = 30.0
+"""Seconds that a window which is ended has for its summary, before it is killed."""
 _START_S = 0.3
 """Seconds that a process takes to start and to end, which its run does not count."""
 _BEGIN_S = 0.06
@@ -151,7 +153,10 @@ class Windows:
         finally:
             if process.exitcode is None:
                 process.terminate()
-                process.join(_LONGEST_S)
+                process.join(_GRACE_S)
+            if process.exitcode is None:
+                process.kill()
+                process.join()
             shutil.rmtree(self.caches, ignore_errors=True)
         with nobodys(folder):
             runs.settle(folder, process.exitcode or 0)

@@ -1,0 +1,415 @@
+"""Runs on several hosts: two real processes on loopback, each with its own part of the data."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun.cli import multirun
+from etlrun.cli.tune import main as tune
+from etlrun.eject.program import ejected, versions
+from etlrun.measure.digest import union
+from etlrun.run import run
+from etlrun.run.hosts import here
+from etlrun.run.hosts.place import ALONE, Place, place_of
+from etlrun.sources.base import Split
+from etlrun.sources.content import Shard
+from etlrun.system.errors import ConfigError, WorldError
+from tests.configs import plan_of
+from tests.hosts import QUICK, WAITING, is_linked, on_two_hosts, wait_for
+from tests.runs import config_of, finish, losses_of, small, summary_of
+
+SHARED = ("trainer.hosts=2", "load.drop_remainder=true", "trainer.jit_compile=auto")
+EPOCHS = 3
+LOST = "expected 2 hosts until the end of the run\n    -> resume with this or another trainer.hosts: trainer.resume="
+ON_ONE = """
+import json, sys
+import pytest
+from etlrun.cli.main import main
+from tests.quick import quick_probes, shallow
+patch = pytest.MonkeyPatch()
+quick_probes(patch)
+shallow(patch)
+for words in json.loads(sys.argv[1]):
+    try:
+        main(words)
+    except SystemExit as end:
+        assert end.code == 0, words
+"""
+"""A process that does one run after the other on one host."""
+
+
+@pytest.fixture(scope="module")
+def trained(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Summaries of equal trainings on one host and on two, of which one host was killed, and what was said of that.
+
+    With this extract, one host reads the batches that two hosts read together, each from its own shard.
+    """
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("the extra `jax` is not installed")
+    folder = tmp_path_factory.mktemp("hosts")
+    splits = ("dataset.split='train[:24]'", "dataset.eval_split='train[24:38]'")
+    order = ("extract.cycle_length=2", "extract.block_length=4", "load.shuffle_buffer=0", "measure.digest=true")
+    base = small(
+        tiny, *SHARED[1:], *splits, *order, "model.trainable=true", "model.weights=null", f"trainer.epochs={EPOCHS}"
+    )
+
+    def words(name: str, *more: str) -> list[str]:
+        return [*base, *more, f"hydra.run.dir={folder / name}"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERAS_BACKEND", "jax")
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+        hosts = on_two_hosts(words("killed", SHARED[0]), folder, QUICK)
+        checkpoint = folder / "killed" / "checkpoints" / "epoch_0001.keras"
+        wait_for("checkpoint", hosts[0], is_there=partial(checkpoint.exists))
+        os.kill(hosts[1].pid, signal.SIGKILL)
+        began_s = time.monotonic()
+        ended, took_s = finish(hosts[0]), time.monotonic() - began_s
+        runs = [
+            words("one"),
+            words("begun_on_one", "trainer.epochs=1"),
+            words("then_on_one", f"trainer.resume={folder / 'killed'}", "trainer.hosts=1"),
+        ]
+        command = [sys.executable, "-c", ON_ONE, json.dumps(runs)]
+        subprocess.run(command, check=True, capture_output=True, timeout=300)
+        resumed = words("then_on_two", SHARED[0], f"trainer.resume={folder / 'begun_on_one'}")
+        both = [finish(host)[0] for host in on_two_hosts(resumed, folder, QUICK)]
+    names = ("one", "killed", "then_on_one", "then_on_two")
+    left = [path.name for path in folder.iterdir() if path.name.startswith("etlrun_host_1")]
+    return {
+        **{name: summary_of(folder / name) for name in names},
+        "folder": folder,
+        "ended": ended,
+        "took_s": took_s,
+        "both": both,
+        "left": left,
+    }
+
+
+def test_a_host_that_is_killed_ends_the_other_within_a_minute(trained: dict[str, Any]) -> None:
+    status, _, err = trained["ended"]
+    error = f"host 1: found the end of its connection; {LOST}{trained['folder'] / 'killed'}"
+    assert (status, trained["killed"]["status"], trained["killed"]["error"]) == (1, "failed", error)
+    assert f"etlrun: failed\n  {error}\n" in err
+    assert trained["took_s"] < 60
+
+
+@pytest.mark.parametrize("name", ["then_on_one", "then_on_two"])
+def test_a_run_goes_on_with_another_number_of_hosts(trained: dict[str, Any], name: str) -> None:
+    one, other = trained["one"], trained[name]
+    assert losses_of(other) == [pytest.approx(losses, rel=1e-3) for losses in losses_of(one)]
+
+
+@pytest.mark.parametrize("kind", ["digest", "validation_digest", "examples"])
+def test_the_hosts_together_read_what_one_host_reads(trained: dict[str, Any], kind: str) -> None:
+    one, two = ([epoch[kind] for epoch in trained[name]["epochs"]] for name in ("one", "then_on_two"))
+    assert two == one
+    assert {"digest": "24:", "validation_digest": "14:", "examples": "24"}[kind] in str(one[0])
+
+
+def test_there_is_one_run_folder(trained: dict[str, Any]) -> None:
+    assert trained["both"] == [0, 0]
+    assert trained["then_on_two"]["host"]["device"] == "CPU, on each of 2 hosts"
+    assert (trained["folder"] / "then_on_two" / "model.keras").exists()
+    assert len(trained["left"]) == 1  # that of the host that was killed
+
+
+def waiting(tmp_path: Path, *more: str, other: list[str] | None = None) -> list[Any]:
+    """Two hosts that wait, and are linked."""
+    words = [*SHARED, *more, f"hydra.run.dir={tmp_path / 'run'}"]
+    hosts = on_two_hosts(words, tmp_path, WAITING, other=other)
+    if other is None:
+        wait_for("link", hosts[1], is_there=partial(is_linked, hosts[1]))
+    return hosts
+
+
+def test_a_first_host_that_is_killed_ends_the_others(tmp_path: Path) -> None:
+    hosts = waiting(tmp_path)
+    os.kill(hosts[0].pid, signal.SIGKILL)
+    status, _, err = finish(hosts[1])
+    assert (status, err) == (
+        1,
+        f"etlrun: failed\n  host 0: found the end of its connection; {LOST}{tmp_path / 'run'}\n",
+    )
+
+
+def test_a_part_that_is_killed_ends_all_hosts(tmp_path: Path) -> None:
+    import psutil
+
+    hosts = waiting(tmp_path)
+    (part,) = psutil.Process(hosts[1].pid).children()
+    part.kill()
+    expected = "host 1: found the end of its process: SIGKILL; expected 2 hosts until the end of the run\n"
+    for status, _, err in map(finish, hosts):
+        assert (status, err) == (
+            1,
+            f"etlrun: failed\n  {expected}    -> start again, with this or another trainer.hosts\n",
+        )
+    assert summary_of(tmp_path / "run")["error"].startswith("host 1: found the end of its process: SIGKILL")
+
+
+def test_an_interrupt_of_one_host_ends_all(tmp_path: Path) -> None:
+    hosts = waiting(tmp_path)
+    os.kill(hosts[1].pid, signal.SIGTERM)
+    (first, _, said), (second, _, also_said) = map(finish, hosts)
+    assert (first, second) == (130, 130)
+    assert (said, also_said) == ("etlrun: interrupted before the first checkpoint\n", "etlrun: interrupted\n")
+    assert summary_of(tmp_path / "run")["status"] == "interrupted"
+
+
+def test_hosts_with_another_run_are_refused(tmp_path: Path) -> None:
+    hosts = waiting(tmp_path, other=[*SHARED, "trainer.learning_rate=0.5"])
+    plans = [plan_of(*SHARED).fingerprint, plan_of(*SHARED, "trainer.learning_rate=0.5").fingerprint]
+    expected = (
+        f"etlrun: failed\n  host 1: plan: found {plans[1]}; expected {plans[0]}, as on host 0\n"
+        "    -> start all with the same command\n"
+    )
+    assert [(status, err) for status, _, err in map(finish, hosts)] == [(1, expected)] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            ["load.batch_size=33", "load.drop_remainder=false", "trainer.jit_compile=false"],
+            [
+                (
+                    "trainer.jit_compile: found false; expected true or auto with trainer.hosts=2, "
+                    "whose steps meet inside\n"
+                    "    -> set trainer.jit_compile=auto, or trainer.hosts=1"
+                ),
+                (
+                    "load.drop_remainder: found false; expected true with trainer.hosts=2, since a "
+                    "smaller batch may have no "
+                    "equal parts\n    -> set load.drop_remainder=true, or trainer.hosts=1"
+                ),
+                (
+                    "load.batch_size: found 33; expected a multiple of 2, the number of hosts that share a batch\n"
+                    "    -> set load.batch_size=34, or another trainer.hosts"
+                ),
+            ],
+        ),
+        (
+            ["trainer.devices=3"],
+            [
+                (
+                    "load.batch_size: found 32; expected a multiple of 6, the devices of 2 hosts that share a batch\n"
+                    "    -> set load.batch_size=36, or another trainer.hosts"
+                ),
+            ],
+        ),
+        (
+            ["cache=disk", "dataset.on_corrupt=skip", "extract=tfds"],
+            [
+                (
+                    "cache.name: found disk; expected memory or none with trainer.hosts=2, whose "
+                    "hosts keep their own parts of "
+                    "a split\n    -> set cache=memory, or trainer.hosts=1"
+                ),
+                (
+                    "extract.name: found tfds; expected sequential or interleave with "
+                    "trainer.hosts=2, whose hosts read a part "
+                    "of a split by its records\n    -> set extract=interleave"
+                ),
+                (
+                    "dataset.on_corrupt: found skip; expected raise with trainer.hosts=2, since "
+                    "hosts that skip records would "
+                    "take different numbers of steps\n"
+                    "    -> repair the data and set dataset.on_corrupt=raise, or set trainer.hosts=1"
+                ),
+            ],
+        ),
+        (
+            ["model=emulated"],
+            [
+                (
+                    "trainer.hosts: found 2; expected 1 with model.emulated, which computes nothing\n"
+                    "    -> set trainer.hosts=1"
+                ),
+            ],
+        ),
+        (
+            ["cache.at=features", "model.trainable=false"],
+            [
+                (
+                    "trainer.hosts: found 2; expected 1 with cache.at=features, which one device computes\n"
+                    "    -> set trainer.hosts=1"
+                ),
+            ],
+        ),
+        (
+            [
+                (
+                    "load.service={workers: 2, address: null, order: exact, on_loss: fail, timeout_s: "
+                    "60.0, trusted_network: false}"
+                ),
+                "cache=none",
+            ],
+            [
+                (
+                    "load.service: found a service; expected null with trainer.hosts=2, whose hosts "
+                    "read by themselves\n"
+                    "    -> set load=shuffled, or trainer.hosts=1"
+                ),
+            ],
+        ),
+        (
+            ["load.shuffle=full", "load.sample=uniform_by_class", "cache=none", "extract=sequential"],
+            [
+                (
+                    "load.sample: found uniform_by_class; expected all with trainer.hosts=2, since a "
+                    "host has not all examples "
+                    "of a class\n    -> set load.sample=all, or trainer.hosts=1"
+                ),
+            ],
+        ),
+    ],
+)
+def test_what_hosts_can_not_share_is_refused(words: list[str], expected: list[str]) -> None:
+    given = {word.split("=")[0] for word in words}
+    with pytest.raises(ConfigError) as caught:
+        plan_of(*(word for word in SHARED if word.split("=")[0] not in given), *words)
+    assert [str(fault) for fault in caught.value.faults] == expected
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        (lambda words: ejected(plan_of(*words), words, versions()), "a program trains on one host"),
+        (tune, "a search measures the input of one host"),
+        (lambda words: multirun.multirun([*words, "-m"]), "the jobs of a sweep run on one host"),
+    ],
+)
+def test_what_runs_on_one_host_refuses_several(what: Callable[[list[str]], Any], why: str) -> None:
+    words = [*SHARED, "trainer.epochs=2"]
+    with pytest.raises(ConfigError) as caught:
+        what(words)
+    assert [str(fault) for fault in caught.value.faults] == [
+        f"trainer.hosts: found 2; expected 1, since {why}\n    -> add trainer.hosts=1"
+    ]
+
+
+def test_a_run_that_is_started_in_another_way_is_refused(tmp_path: Path) -> None:
+    words = [*SHARED, "trainer.epochs=2"]
+    run.freeze(tmp_path / "run", config_of(words), words)
+    assert run.run(tmp_path / "run") == ConfigError.status
+    assert summary_of(tmp_path / "run")["error"] == (
+        "trainer.hosts: found 2; expected 1, since only a single run without options of Hydra's starts parts on hosts\n"
+        "    -> add trainer.hosts=1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason"),
+    [
+        ("tensorflow", "on which Keras 3's fit does not train under tf.distribute.MultiWorkerMirroredStrategy"),
+        ("torch", "which shares no batches"),
+    ],
+)
+def test_a_backend_that_does_not_train_on_several_hosts_is_refused(backend: str, reason: str) -> None:
+    trainer = plan_of(*SHARED).spec.fit
+    assert trainer is not None
+    with pytest.raises(WorldError) as caught:
+        here.join(backend, trainer)
+    assert str(caught.value) == (
+        f"trainer.hosts: found 2; expected 1 with Keras's {backend} backend, {reason}\n"
+        "    -> set the environment variable KERAS_BACKEND=jax, or trainer.hosts=1"
+    )
+
+
+SLURM = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURM_JOB_ID": "4097"}
+OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "number", "address"),
+    [
+        ({**SLURM, "SLURM_STEP_NODELIST": "node[007-008]"}, 1, "node007:61441"),
+        ({**SLURM, "SLURM_STEP_NODELIST": "big,small"}, 1, "big:61441"),
+        ({**OPEN_MPI, "OMPI_MCA_orte_hnp_uri": "8192.0;tcp://10.0.0.1,10.1.0.1:3491"}, 0, "10.0.0.1:61442"),
+        ({**OPEN_MPI, **SLURM, "JAX_COORDINATOR_ADDRESS": "a:5000"}, 0, "a:5000"),
+        ({"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1", "JAX_COORDINATOR_ADDRESS": "[::1]:5000"}, 1, "[::1]:5000"),
+    ],
+)
+def test_the_environment_of_a_launcher_tells_the_place(environment: dict[str, str], number: int, address: str) -> None:
+    trainer = plan_of(*SHARED).spec.fit
+    assert trainer is not None
+    assert place_of(trainer, environment) == Place(number=number, count=2, address=address)
+
+
+def test_without_a_launcher_a_host_is_alone() -> None:
+    trainer = plan_of().spec.fit
+    assert trainer is not None
+    assert place_of(trainer, {}) == ALONE
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "expected"),
+    [
+        (
+            SHARED,
+            {},
+            (
+                "trainer.hosts: found 2; expected 1, since no launcher has started more\n"
+                "    -> start a process on each host with srun or mpirun (docs/training.md), or set trainer.hosts=1"
+            ),
+        ),
+        (
+            (),
+            SLURM,
+            "trainer.hosts: found 1; expected 2, the number of processes that Slurm counts\n    -> set trainer.hosts=2",
+        ),
+        (
+            SHARED,
+            OPEN_MPI,
+            (
+                "JAX_COORDINATOR_ADDRESS: found nothing; expected HOST:PORT of host 0, whose port "
+                "and the one below are free "
+                "there\n    -> set that environment variable for all processes"
+            ),
+        ),
+        (
+            SHARED,
+            {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "2"},
+            (
+                "the number of a process, by Open MPI: found 2; expected a number from 0 to 1, "
+                "another one on each host\n"
+                "    -> start them all with the same launcher"
+            ),
+        ),
+    ],
+)
+def test_other_processes_than_the_config_expects_are_refused(
+    words: tuple[str, ...], environment: dict[str, str], expected: str
+) -> None:
+    trainer = plan_of(*words).spec.fit
+    assert trainer is not None
+    with pytest.raises(WorldError) as caught:
+        place_of(trainer, environment)
+    assert str(caught.value) == expected
+
+
+def test_parts_of_a_split_are_parts_of_its_shards() -> None:
+    shards = (Shard(path="a", skip=2, take=3), Shard(path="b", skip=0, take=4))
+    split = Split(name="train", shards=shards, num_examples=7)
+    parts = [split.part(start, stop).shards for start, stop in ((0, 2), (2, 5), (5, 7))]
+    assert parts == [
+        (Shard(path="a", skip=2, take=2),),
+        (Shard(path="a", skip=4, take=1), Shard(path="b", skip=0, take=2)),
+        (Shard(path="b", skip=2, take=2),),
+    ]
+
+
+def test_the_digest_of_all_is_the_sum_of_those_of_each() -> None:
+    most = "f" * 32
+    assert union([f"2:{most}", f"3:{2:032x}"]) == f"5:{1:032x}"
