@@ -228,7 +228,7 @@ def _cpu(fit: Trainer | None) -> str:
 
     many = fit.devices if fit else 1
     if many == "all" and keras.backend.backend() != "torch":  # of which Keras lists no devices
-        many = len(keras.distribution.list_devices())
+        many = len(keras.distribution.list_devices()) // here().count
     return "CPU" if many == 1 else f"CPU ({many} devices)"
 
 
