@@ -78,7 +78,7 @@ def trained(request: pytest.FixtureRequest, tiny: Path, tmp_path_factory: pytest
     ]
     status, err = on_four_devices(request.param, runs)
     assert status == [0] * len(runs), err
-    return {name: summary_of(folder / name) for name in ("one", "four", "then_on_one", "then_on_four")}
+    return {name: summary_of(folder / name) for name in ("one", "four", "begun_on_four", "then_on_one", "then_on_four")}
 
 
 @pytest.mark.parametrize("name", ["four", "then_on_one", "then_on_four"])
@@ -90,7 +90,7 @@ def test_the_losses_are_those_of_one_device(trained: dict[str, Any], name: str) 
 
 def test_the_devices_are_named(trained: dict[str, Any]) -> None:
     assert trained["one"]["host"]["device"] == "CPU"
-    assert trained["four"]["host"]["device"] == "CPU (4 devices)"
+    assert trained["four"]["host"]["device"] == trained["begun_on_four"]["host"]["device"] == "CPU (4 devices)"
 
 
 def test_what_the_backend_can_not_share_is_refused(tiny: Path, tmp_path: Path) -> None:

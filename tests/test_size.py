@@ -1,6 +1,8 @@
 """What an accelerator needs, by the costs of real runs."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,44 @@ def test_a_run_without_a_step_needs_one(drained: Path) -> None:
     )
 
 
+def changed(drained: Path, folder: Path, name: str, change: Callable[[str], str]) -> Path:
+    """A copy of a run with another text in one of its files."""
+    shutil.copytree(drained, folder / "run")
+    file = folder / "run" / name
+    file.write_text(change(file.read_text()))
+    return folder / "run"
+
+
+def test_a_line_that_was_cut_off_is_no_pass(drained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    killed = changed(drained, tmp_path, "events.jsonl", lambda text: text + '{"event": "stages", "pipe')
+    assert sized(capsys, str(killed), "--step-ms", "4") == sized(capsys, str(drained), "--step-ms", "4")
+
+
+def test_without_a_cache_a_pass_whose_reading_was_not_sampled_is_left_out(
+    drained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unread = json.dumps(
+        {"event": "stages", "pipeline": "train", "stages": [{"stage": "transform.map", "cost_ms": 0.001}]}
+    )
+    more = changed(drained, tmp_path, "events.jsonl", lambda text: f"{text}{unread}\n")
+    assert sized(capsys, str(more), "--step-ms", "4") == sized(capsys, str(drained), "--step-ms", "4")
+    (tmp_path / "alone").mkdir()
+    alone = changed(drained, tmp_path / "alone", "events.jsonl", lambda _: f"{unread}\n")
+    (need,) = sized(capsys, str(alone), "--step-ms", "4")["needs"]
+    assert need["passes"] == "each pass"
+    assert need["storage_bytes_per_s"] > 0
+
+
+def test_a_run_with_a_service_has_no_costs_of_stages(drained: Path, tmp_path: Path) -> None:
+    served = changed(drained, tmp_path, "config.yaml", lambda text: text.replace("  service: null", "  service: {}"))
+    with pytest.raises(WorldError) as caught:
+        size.main([str(served), "--step-ms", "4"])
+    assert str(caught.value.faults[0]) == (
+        f"{served}: found load.service, whose stages are not measured; expected a run without a service\n"
+        "    -> size a run of the same config with load=shuffled"
+    )
+
+
 def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
     with pytest.raises(WorldError) as caught:
         size.main([str(tmp_path)])
@@ -100,10 +140,13 @@ def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--step-ms", "0"), "argument --step-ms: found 0; expected a positive number"),
-        (("--step-ms", "inf"), "argument --step-ms: found inf; expected a positive number"),
-        (("--au", "1.5"), "argument --au: found 1.5; expected a number above 0, at most 1"),
-        (("--au", "much"), "argument --au: found much; expected a number above 0, at most 1"),
+        (("--step-ms", "0"), "argument --step-ms: found 0; expected a number from 0.001 to 1,000,000"),
+        (("--step-ms", "1e-322"), "argument --step-ms: found 1e-322; expected a number from 0.001 to 1,000,000"),
+        (("--step-ms", "inf"), "argument --step-ms: found inf; expected a number from 0.001 to 1,000,000"),
+        (("--step-ms", "nan"), "argument --step-ms: found nan; expected a number from 0.001 to 1,000,000"),
+        (("--au", "0"), "argument --au: found 0; expected a number from 0.001 to 1"),
+        (("--au", "1.5"), "argument --au: found 1.5; expected a number from 0.001 to 1"),
+        (("--au", "much"), "argument --au: found much; expected a number from 0.001 to 1"),
     ],
 )
 def test_wrong_values_are_refused(

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import sys
+from collections.abc import Callable
 
 from etlrun.run.service.standalone import dispatch, work
-from etlrun.stages.service import is_loopback
+from etlrun.stages.service import LAST_PORT, is_loopback
 from etlrun.system.errors import ConfigError, Fault
+
+_ALL = ("0.0.0.0", "::", "[::]")  # noqa: S104 - which a worker may not have
+"""Addresses of all interfaces, at which nobody can be reached."""
 
 
 def main(arguments: list[str]) -> None:
@@ -19,11 +24,15 @@ def main(arguments: list[str]) -> None:
         WorldError: The port is taken, or there is no dispatcher of the same versions.
     """
     known = _parser().parse_args(arguments)
-    far = [of for of in (known.host, getattr(known, "dispatcher", "").rpartition(":")[0]) if of and not is_loopback(of)]
+    hosts = (known.host, *([known.dispatcher.rpartition(":")[0]] if known.role == "worker" else ()))
+    far = [of for of in hosts if not is_loopback(of)]
     if far and not known.trusted_network:
         expected = "an address of this machine alone, since the service neither encrypts nor authenticates"
         remedy = "add --trusted-network on a network whose machines you trust"
         raise ConfigError([Fault(where="--host", found=far[0], expected=expected, remedy=remedy)])
+    if known.role == "worker" and known.host in _ALL:
+        expected = "the name under which runs on other machines reach this one"
+        raise ConfigError([Fault(where="--host", found=known.host, expected=expected, remedy="name it")])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if known.role == "dispatcher":
         dispatch(known.host, known.port, _say)
@@ -44,10 +53,34 @@ def _parser() -> argparse.ArgumentParser:
     roles = parser.add_subparsers(dest="role", required=True, metavar="dispatcher | worker")
     dispatcher = roles.add_parser("dispatcher", help="deal the work to workers", allow_abbrev=False)
     worker = roles.add_parser("worker", help="compute batches", allow_abbrev=False)
-    worker.add_argument("--dispatcher", required=True, metavar="HOST:PORT", help="address of the dispatcher")
-    for role, port in ((dispatcher, 5050), (worker, 0)):
-        role.add_argument("--host", default="localhost", help="name under which others reach this machine")
-        role.add_argument("--port", type=int, default=port, help=f"default: {port or 'any that is free'}")
+    worker.add_argument(
+        "--dispatcher", type=_address, required=True, metavar="HOST:PORT", help="address of the dispatcher"
+    )
+    for role, port, low, high in ((dispatcher, 5050, 1, LAST_PORT), (worker, 0, 0, LAST_PORT + 1)):
+        role.add_argument("--host", type=_host, default="localhost", help="name under which others reach this machine")
+        default = f"default: {port or 'any that is free'}"
+        role.add_argument("--port", type=_port(low, high), default=port, metavar="PORT", help=default)
         trusted = "there is neither encryption nor authentication: who reaches a port can run operations here"
         role.add_argument("--trusted-network", action="store_true", help=trusted)
     return parser
+
+
+def _host(text: str) -> str:
+    if not re.fullmatch(r"\S+", text):  # of which servers make all interfaces
+        raise argparse.ArgumentTypeError("found nothing; expected a name of this machine")
+    return text
+
+
+def _address(text: str) -> str:
+    if not re.fullmatch(r"\S+:[0-9]+", text):
+        raise argparse.ArgumentTypeError(f"found {text}; expected HOST:PORT")
+    return text
+
+
+def _port(low: int, high: int) -> Callable[[str], int]:
+    def port(text: str) -> int:
+        if not re.fullmatch("[0-9]{1,5}", text) or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"found {text}; expected an integer from {low} to {high}")
+        return int(text)
+
+    return port

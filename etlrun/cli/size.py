@@ -70,18 +70,18 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a completed run")
-    parser.add_argument("--step-ms", type=_positive, metavar="N", help="milliseconds of a step; default: the run's")
+    parser.add_argument("--step-ms", type=_milliseconds, metavar="N", help="milliseconds of a step; default: the run's")
     parser.add_argument("--au", type=_share, default=0.9, metavar="SHARE", help="utilization to reach; default: 0.9")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     return parser
 
 
-def _positive(text: str) -> float:
-    return _between(text, 0.0, float("inf"), "a positive number")
+def _milliseconds(text: str) -> float:
+    return _between(text, 0.001, 1e6, "a number from 0.001 to 1,000,000")
 
 
 def _share(text: str) -> float:
-    return _between(text, 0.0, 1.0, "a number above 0, at most 1")
+    return _between(text, 0.001, 1.0, "a number from 0.001 to 1")
 
 
 def _between(text: str, low: float, high: float, expected: str) -> float:
@@ -89,6 +89,6 @@ def _between(text: str, low: float, high: float, expected: str) -> float:
         value = float(text)
     except ValueError:
         value = float("nan")
-    if not low < value <= high or value == float("inf"):
+    if not low <= value <= high:
         raise argparse.ArgumentTypeError(f"found {text}; expected {expected}")
     return value

@@ -122,12 +122,38 @@ class Axis:
 
 _BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[a-z_][a-z0-9_-]*", re.IGNORECASE | re.ASCII)
 """Strings that Hydra's grammar accepts without quotes; a subset."""
+_LIST = re.compile(r"\[(.*)\]")
+_QUOTES = "'\""
 
 
 def quoted(word: str) -> str:
     """Return the override KEY=VALUE with the value quoted as a string."""
     key, _, value = word.partition("=")
-    return f"{key}={QuotedString(value, Quote.double).with_quotes()}"
+    return f"{key}={_string(value)}"
+
+
+def _string(text: str) -> str:
+    return str(QuotedString(text, Quote.double).with_quotes())
+
+
+def _requoted(parser: OverridesParser, key: str, value: str) -> str:
+    """Return the override with quotes around its value, or around the items of a list, quoted again for a shell."""
+    inner = _LIST.fullmatch(value)
+    if inner is not None:
+        items = [
+            item if _parses(parser, f"{key}={item}") else _string(item.strip(_QUOTES)) for item in inner[1].split(",")
+        ]
+        if _parses(parser, word := f"{key}=[{','.join(items)}]"):
+            return shlex.quote(word)
+    return shlex.quote(f"{key}={_string(value)}")
+
+
+def _parses(parser: OverridesParser, word: str) -> bool:
+    try:
+        parser.parse_override(word)
+    except (HydraException, ValueError, RecursionError):
+        return False
+    return True
 
 
 def typed(group: str, option: str) -> str:
@@ -153,7 +179,8 @@ def parsed(words: Sequence[str], loader: ConfigLoader | None) -> tuple[list[Over
             overrides += parser.parse_overrides([word if word.partition("=")[0] else ""])
         except (HydraException, ValueError, RecursionError) as error:
             key, _, value = word.partition("=")
-            remedy = f"""quote the value, once for Hydra and once for the shell: '{key}="{value}"'"""
+            key, value = key.lstrip(_QUOTES), value.strip(_QUOTES)
+            remedy = f"quote the value, once for Hydra and once for the shell: {_requoted(parser, key, value)}"
             remedy = remedy if value else f"write {key}=VALUE"
             found = one_line(error).split(" See http")[0]
             if found.startswith("LexerNoViableAltException"):

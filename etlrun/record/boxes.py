@@ -90,7 +90,7 @@ def _last_costs(folder: Path, pipeline: str) -> list[StageCost]:
         return []
     for line in reversed(lines):
         if b'"stages"' in line:
-            event = _event(line)
+            event = event_of(line)
             if event.get("event") == "stages" and event.get("pipeline") == pipeline:
                 try:
                     return _costs().validate_python(event.get("stages"))
@@ -99,7 +99,7 @@ def _last_costs(folder: Path, pipeline: str) -> list[StageCost]:
     return []
 
 
-def _event(line: bytes) -> Mapping[str, Any]:
+def event_of(line: bytes) -> Mapping[str, Any]:
     """Return an event from its line; empty if it is cut off."""
     try:
         event = json.loads(line)

@@ -6,7 +6,6 @@ A stage that takes c seconds per example, summed over its threads, keeps r * c t
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.record import record as records
+from etlrun.record.boxes import event_of
 from etlrun.record.findings import Resources
 from etlrun.record.summary import Summary
 from etlrun.system.errors import WorldError
@@ -92,6 +92,9 @@ def size(folder: Path, summary: Summary, step_ms: float | None, au: float) -> Si
     Without `step_ms` it is the accelerator of the run. `WorldError` if the run has not measured what is needed.
     """
     config = records.read_config(folder)
+    if config["load"].get("service") is not None:
+        remedy = "size a run of the same config with load=shuffled"
+        raise _unmeasured(folder, "load.service, whose stages are not measured", "a run without a service", remedy)
     batch_size, step_ms = int(config["load"]["batch_size"]), step_ms or _step_ms(summary, config)
     if step_ms is None:
         remedy = "pass --step-ms, the milliseconds of a training step of your accelerator"
@@ -127,18 +130,25 @@ def _unmeasured(folder: Path, found: str, expected: str, remedy: str) -> WorldEr
 
 def _passes(folder: Path) -> Iterator[dict[str, float]]:
     """Yield the milliseconds per example of each stage in each training pass that was sampled."""
-    for line in (folder / records.EVENTS).read_text(encoding="utf-8").splitlines():
-        event = json.loads(line)
-        if event["event"] == "stages" and event["pipeline"] == "train":
+    for line in (folder / records.EVENTS).read_bytes().splitlines():
+        event = event_of(line)
+        if event.get("event") == "stages" and event["pipeline"] == "train":
             yield {row["stage"]: row["cost_ms"] for row in event["stages"]}
 
 
 def _kinds(passes: Sequence[dict[str, float]], *, has_cache: bool) -> Iterator[tuple[str, Sequence[dict[str, float]]]]:
-    """Yield the passes by their kind: a pass that reads a cache does not read records."""
+    """Yield the passes by their kind: a pass that reads a cache does not read records.
+
+    Without a cache each does, but the reading of one that is shorter than the shuffle buffer may be over before the
+    first sample: such passes are left out where others are complete.
+    """
     reading = [costs for costs in passes if any(stage.startswith("extract.") for stage in costs)]
+    if not has_cache:
+        yield "each pass", reading or passes
+        return
     others = [costs for costs in passes if costs not in reading]
     if reading:
-        yield "the first pass" if has_cache else "each pass", reading
+        yield "the first pass", reading
     if others:
         yield "later passes", others
 
@@ -172,7 +182,7 @@ def _need(passes: str, costs: Sequence[dict[str, float]], rate: float, machine: 
     cost_ms = Range(low=min(totals) / spread, likely=statistics.median(totals), high=max(totals) * spread)
     stages = {stage: statistics.median([of[stage] for of in costs if stage in of]) for of in costs for stage in of}
     capacity = machine.cores * 1000 / cost_ms.likely if machine.alone_ms is None else 1000 / machine.alone_ms
-    is_reading = any(stage.startswith("extract.") for stage in stages)
+    is_reading = summary.cache is None or any(stage.startswith("extract.") for stage in stages)
     encoded = summary.dataset.bytes / max(sum(summary.dataset.examples.values()), 1)
     return Need(
         passes=passes,

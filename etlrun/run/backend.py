@@ -215,11 +215,21 @@ def _device(found: Sequence[str], fit: Trainer | None) -> str:
 
 def _device_of_host(found: Sequence[str], fit: Trainer | None) -> str:
     if not found:
-        return "CPU" if fit is None or fit.devices == 1 else f"CPU ({fit.devices} devices)"
+        return _cpu(fit)
     many, used = len(found), fit.devices if fit else 1
     if used == 1:
         return f"{found[0]} (GPU{f', the first of {many}' if many > 1 else ''})"
     return f"{found[0]} ({many if used == 'all' else used} of {many} GPUs)"
+
+
+def _cpu(fit: Trainer | None) -> str:
+    """Return the name of a device that is none of the GPUs, and how many of it share a batch."""
+    import keras
+
+    many = fit.devices if fit else 1
+    if many == "all" and keras.backend.backend() != "torch":  # of which Keras lists no devices
+        many = len(keras.distribution.list_devices()) // here().count
+    return "CPU" if many == 1 else f"CPU ({many} devices)"
 
 
 def _host(found: Sequence[str], listed: Sequence[Gpu], fit: Trainer | None) -> Host:

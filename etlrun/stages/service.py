@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
@@ -12,12 +13,14 @@ from etlrun.stages.base import DATA, ORDER, SPEED, Expected, Flag, Nodes, Positi
 
 _Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/,\[\]]+):[1-9][0-9]{0,4}$")]
 _Addresses = Annotated[tuple[_Address, ...], Field(min_length=1)] | _Address | None
+LAST_PORT = 65534
+"""Last port of a dispatcher, whose versions are told at the next one."""
 _LOOPBACK = ("localhost", "[::1]")
 
 
 def is_loopback(host: str) -> bool:
     """Return whether `host` is this machine by a name or a number that no other machine can reach."""
-    return host in _LOOPBACK or host.startswith("127.")
+    return host.lower() in _LOOPBACK or re.fullmatch(r"127(\.[0-9]{1,3}){1,3}", host) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,10 @@ class Service(Stage):
         if not self.is_exact and len(self.addresses) > 1:
             expected = "one dispatcher with order=dynamic, which has all workers"
             yield "address", str(list(self.addresses)), expected, "name one of them, or set load.service.order=exact"
+        for port in (int(of.rpartition(":")[2]) for of in self.addresses):
+            if port > LAST_PORT:
+                expected = f"a port of at most {LAST_PORT}, since the dispatcher tells its versions at the next one"
+                yield "address", f"the port {port}", expected, "name the port of the dispatcher"
         far = [of for of in self.addresses if not is_loopback(of.rpartition(":")[0])]
         if far and not self.trusted_network:
             expected = f"true, since {far[0]} is on another machine, and the service neither encrypts nor authenticates"

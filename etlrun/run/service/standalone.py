@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,12 +21,15 @@ def dispatch(host: str, port: int, say: Callable[[str], None]) -> None:
     """Serve as a dispatcher at `port`, and compare versions at `port + 1`, until a KeyboardInterrupt.
 
     Raises:
-        WorldError: A port is taken.
+        WorldError: A port is taken, or `host` has no address.
     """
     try:
         hello = Hello(host.strip("[]"), port + 1)
-    except (OSError, OverflowError) as error:
-        raise _taken(port + 1, getattr(error, "strerror", None) or str(error)) from error
+    except socket.gaierror as error:
+        found, expected = f"{host}: {error.strerror}", "a name of this machine that has an IPv4 address"
+        raise WorldError(where="--host", found=found, expected=expected, remedy="choose another --host") from error
+    except OSError as error:
+        raise _taken(port + 1, error.strerror or str(error)) from error
     with hello:
         server = _started(lambda servers: servers.dispatch_server(port), host, port)
         threading.Thread(target=hello.serve_forever, daemon=True).start()

@@ -1,0 +1,29 @@
+"""What Hydra's grammar refuses without quotes, and the same words with the quotes that it needs."""
+
+import shlex
+
+import pytest
+
+from etlrun.config.overrides import parsed
+
+SAME = "quote the value, once for Hydra and once for the shell: "
+REMEDIES = {
+    "trainer.metrics=[accuracy,f1_of_bär]": """'trainer.metrics=[accuracy,"f1_of_bär"]'""",
+    "trainer.metrics=[accuracy,'f1_of_bär]": """'trainer.metrics=[accuracy,"f1_of_bär"]'""",
+    "load.service.address=[[::1]:5050,cpu1:5050]": """'load.service.address=["[::1]:5050",cpu1:5050]'""",
+    "load.service.address=[::1]:5050": """'load.service.address="[::1]:5050"'""",
+    "trainer.metrics=[f1,,f1_of_bär]": """'trainer.metrics="[f1,,f1_of_bär]"'""",
+    "trainer.resume=a=b": """'trainer.resume="a=b"'""",
+    "'trainer.resume=\"a=b\"'": """'trainer.resume="a=b"'""",
+    "trainer.resume=it's": """'trainer.resume="it'"'"'s"'""",
+    "'trainer.resume='": "write trainer.resume=VALUE",
+}
+
+
+@pytest.mark.parametrize("word", REMEDIES)
+def test_the_remedy_of_an_unread_override_is_read(word: str) -> None:
+    overrides, (fault,) = parsed([word], None)
+    assert (overrides, fault.where) == ([], word)
+    assert fault.remedy.removeprefix(SAME) == REMEDIES[word]
+    if fault.remedy.startswith(SAME):
+        assert not parsed(shlex.split(REMEDIES[word]), None)[1]
