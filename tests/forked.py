@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing import util
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from etlrun.sweep.process import _context
 
@@ -65,9 +65,11 @@ def _do(
 ) -> None:
     """Do `work` as if a shell had started it in `cwd`."""
     spawn = util.spawnv_passfds
-    util.spawnv_passfds = lambda path, args, passed: (
-        _served(args[-1], passed) if "forkserver" in args[-1] else spawn(path, args, passed)
-    )
+
+    def spawned(path: bytes, args: Any, passfds: Sequence[int]) -> int:
+        return _served(args[-1], passfds) if "forkserver" in args[-1] else spawn(path, args, passfds)
+
+    util.spawnv_passfds = spawned
     os.setsid()
     os.chdir(cwd)
     os.environ.clear()
