@@ -1,4 +1,4 @@
-"""Imported by the server from which the processes of tests are forked, so that their runs are quick, too."""
+"""Imported by the server from which processes of tests are forked, and by some others, so that their runs are quick."""
 
 import pytest
 

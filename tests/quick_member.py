@@ -2,13 +2,8 @@
 
 import sys
 
-import pytest
-
+import tests.quick_jobs  # noqa: F401 - makes it quick
 from etlrun.run.hosts import member
-from tests.quick import quick_probes, shallow
 
 if __name__ == "__main__":
-    patch = pytest.MonkeyPatch()
-    quick_probes(patch)
-    shallow(patch)
     member.main(sys.argv[1])

@@ -24,12 +24,8 @@ if os.environ["KERAS_BACKEND"] == "tensorflow":
 
     cpu, four = tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
     tf.config.set_logical_device_configuration(cpu, four)
-import pytest
+import tests.quick_jobs
 from etlrun.cli.main import main
-from tests.quick import quick_probes, shallow
-patch = pytest.MonkeyPatch()
-quick_probes(patch)
-shallow(patch)
 for words in json.loads(sys.argv[1]):
     try:
         main(words)

@@ -21,12 +21,8 @@ EPOCHS = 3
 LOST = "expected 2 hosts until the end of the run\n    -> resume with this or another trainer.hosts: trainer.resume="
 ON_ONE = """
 import json, sys
-import pytest
+import tests.quick_jobs
 from etlrun.cli.main import main
-from tests.quick import quick_probes, shallow
-patch = pytest.MonkeyPatch()
-quick_probes(patch)
-shallow(patch)
 for words in json.loads(sys.argv[1]):
     try:
         main(words)

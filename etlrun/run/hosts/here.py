@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from etlrun.measure.digest import union
-from etlrun.run.hosts.link import JOIN_S, is_loopback
+from etlrun.run.hosts.link import JOIN_S
 from etlrun.run.hosts.place import ALONE, Place, place_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
@@ -53,7 +53,7 @@ def join(backend: str, trainer: Trainer) -> None:
         # A host has all of its devices, and not the one of its number, as JAX would have it with Slurm.
         local_device_ids=None if "JAX_LOCAL_DEVICE_IDS" in os.environ else [],
         initialization_timeout=int(JOIN_S),
-        coordinator_bind_address=place.address if is_loopback(place.host) else None,
+        coordinator_bind_address=place.address if place.is_loopback else None,
     )
     _place = place
 

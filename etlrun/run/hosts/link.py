@@ -23,18 +23,12 @@ SILENT_S = 25.0
 _BEAT_S = 5.0
 _AGAIN_S = 0.2
 _LONGEST = 1 << 20
-_LOOPBACK = ("127.", "localhost", "::1")
 LOST, REFUSED = "lost", "refused"
 """Kinds of news, beside `message`, about a host."""
 MESSAGE = "message"
 
 News = tuple[int, str, Any]
 """Number of a host, the kind of the news, and a message (a mapping) or the reason (a text)."""
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether `host` is this machine alone."""
-    return host.startswith(_LOOPBACK)
 
 
 class Link:
@@ -150,7 +144,7 @@ def _line(message: Mapping[str, Any]) -> bytes:
 
 def _server(place: Place) -> socket.socket:
     """Return the socket on which host 0 listens; `OSError` if the port is in use."""
-    if is_loopback(place.host):
+    if place.is_loopback:
         return socket.create_server((place.host, place.port - 1), backlog=place.count)
     if socket.has_dualstack_ipv6():
         return socket.create_server(

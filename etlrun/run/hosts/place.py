@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from etlrun.stages.service import is_loopback
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
 
@@ -45,6 +46,11 @@ class Place:
     def host(self) -> str:
         """Name or IP address of host 0."""
         return self.address.rpartition(":")[0].strip("[]")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether no other machine can reach host 0."""
+        return is_loopback(f"[{self.host}]" if ":" in self.host else self.host)
 
     @property
     def port(self) -> int:
