@@ -3,6 +3,7 @@
 import os
 import socket
 import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -43,15 +44,15 @@ def on_two_hosts(
             patch.setenv(
                 "PYTHONPATH", os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
             )
-            patch.setenv("TMPDIR", str(cwd))
-            started.append(Forked(partial(_host, of_host, member), cwd))
+            started.append(Forked(partial(_host, of_host, member, str(cwd)), cwd))
     return started
 
 
-def _host(words: list[str], member: tuple[str, ...]) -> None:
+def _host(words: list[str], member: tuple[str, ...], temporary: str) -> None:
     from etlrun.cli.main import main
     from etlrun.run.hosts import watch
 
+    tempfile.tempdir = temporary  # TMPDIR is read once, before the fork
     watch.MEMBER = member
     main(words)
 
