@@ -112,6 +112,25 @@ def test_a_config_that_fails_is_out(space: Space) -> None:
     assert [*running.ran.values()] == [space.baseline, two]
 
 
+def test_a_config_that_fails_in_a_later_window_is_out() -> None:
+    tune, job = grid.tuned(Request(overrides=[]), STAGES)
+    space = Space(job, tune, cores=2)  # whose candidates keep the error
+    one, two, *_ = candidates(space)
+    usual = machine({0: 10.0, one.number: 7.0, two.number: 7.1}, 0.05)
+
+    def measure(of: Candidate) -> float | None:
+        if of is one and of.times_s:
+            of.error = "no memory is left"
+            return None
+        of.times_s.append(usual(of) or 0.0)
+        return of.times_s[-1]
+
+    best, running = raced(space, [one, two], measure)
+    assert best is two
+    assert len(one.times_s) == 1
+    assert [*running.ran.values()] == [space.baseline, two]
+
+
 def test_values_that_do_not_fit_together_never_run() -> None:
     words = ["extract.cycle_length=1", "extract.num_parallel_calls=1"]
     tune, job = grid.tuned(Request(overrides=words), STAGES)

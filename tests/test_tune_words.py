@@ -1,6 +1,8 @@
 """What a search asks for and hands over: configs of its windows, and the commands that it prints."""
 
+import os
 import shlex
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,9 @@ from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, Epoch, Read, Summary
 from etlrun.review.gains import Gain
 from etlrun.stages import STAGES
+from etlrun.sweep.process import started
 from etlrun.sweep.tune import calibrate, overlay
+from etlrun.sweep.tune import windows as windows_module
 from etlrun.sweep.tune.search import Found, Search
 from etlrun.sweep.tune.space import Candidate
 from etlrun.sweep.tune.windows import Scene, Windows
@@ -85,6 +89,13 @@ class Instant(Windows):
         return Summary(status=COMPLETED, overrides=[], epochs=[epoch], dataset=Read(examples={"train": 50}, shards=1))
 
 
+class Failing(Windows):
+    """Windows that fail at once."""
+
+    def run(self, name: str, config: Mapping[str, Any]) -> Summary:
+        return Summary(status="failed", overrides=[], error="cache.at: gone")
+
+
 def test_of_few_examples_a_window_makes_several_passes(tmp_path: Path) -> None:
     windows = Instant(tmp_path, [])
     tune, job = grid.tuned(Request(overrides=["model=emulated", "model.step_ms=1", "trainer.epochs=9"]), STAGES)
@@ -102,6 +113,49 @@ def test_a_config_of_autotune_that_fails_at_last_is_left_out(tmp_path: Path, mon
     assert search.found.gain is not None
     assert search.found.gain.rounds == 5
     assert search.found.autotune is None
+
+
+def test_a_winner_that_fails_at_last_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = search_of(tmp_path, "load.prefetch=0")
+    best = candidate(search, load__prefetch=2)
+    search.found.candidates = {0: search.space.baseline, best.number: best}
+
+    def measure(of: Candidate) -> float | None:
+        best.error = "no memory\nis left"
+        return 2.0 if of is search.space.baseline else None
+
+    monkeypatch.setattr(search, "_measure", measure)
+    search._confirm(best, [])
+    assert (search.found.end, search.found.why) == ("keep", "load.prefetch=2 failed: no memory is left")
+
+
+def test_a_baseline_that_fails_later_ends_the_search(tmp_path: Path) -> None:
+    search = search_of(tmp_path, "model=emulated", "model.step_ms=1")
+    search.windows, search.found.scene = Instant(tmp_path, []), SCENE
+    assert search._measure(search.space.baseline) == pytest.approx(4)
+    search.windows = Failing(tmp_path, [])
+    with pytest.raises(WorldError) as caught:
+        search._measure(search.space.baseline)
+    expected = "the baseline: found cache.at: gone; expected a config that runs"
+    assert str(caught.value.faults[0]).startswith(expected)
+
+
+def test_a_window_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = search_of(tmp_path).space.baseline.config
+
+    def stopped(folder: Path) -> Any:
+        process = started(folder)
+        os.kill(process.pid or 0, signal.SIGSTOP)  # so that SIGTERM does not end it
+        hung.append(process)
+        return process
+
+    hung: list[Any] = []
+    monkeypatch.setattr(windows_module, "started", stopped)
+    monkeypatch.setattr(windows_module, "_GRACE_S", 0.1)
+    windows = Windows(tmp_path, [], longest_s=0.1)
+    window = windows.run("0", SCENE.config(config, windows.caches))
+    assert hung[0].exitcode == -signal.SIGKILL
+    assert (window.status, window.error) == ("failed", "the window: found no end within 0.1 s; expected a short run")
 
 
 def test_an_overlay_that_can_not_be_written_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

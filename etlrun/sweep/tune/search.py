@@ -27,6 +27,8 @@ NOISY = 0.10
 """Median difference of equal runs above which a search can't tell."""
 _FEWEST = 10
 """Windows of the smallest race."""
+_TIMES_AS_SLOW, _SHORTEST_LIMIT_S = 10, 30.0
+"""Time that a window may take as a multiple of that of the baseline, and in seconds where that is less."""
 
 
 @dataclass(kw_only=True)
@@ -89,11 +91,11 @@ class Search:
         """Search, and return what was found."""
         found, base = self.found, self.space.baseline
         found.scene = calibrate.scene_of(self.job, self.tune, self.windows)
-        first_s = self._measure(base)
-        if first_s is None:
-            calibrate.completed(self._last)
-        elif found.scene.step_ms:
-            found.headspace = first_s / found.scene.ideal_s
+        self._measure(base)
+        base_s = self._costs_s[base.number]
+        self.windows.longest_s = max(_SHORTEST_LIMIT_S, min(_TIMES_AS_SLOW * base_s, self.windows.longest_s))
+        if found.scene.step_ms:
+            found.headspace = base.times_s[0] / found.scene.ideal_s
         if found.headspace is not None and found.headspace < HEADSPACE:
             found.end, found.why = MODEL, "the model is the limit"
         else:
@@ -136,14 +138,20 @@ class Search:
         return self.found.scene
 
     def _measure(self, candidate: Candidate) -> float | None:
-        """Return the seconds of all epochs of a config, from a new window; None if it failed."""
+        """Return the seconds of all epochs of a config, from a new window; None if it failed.
+
+        Raises:
+            WorldError: The baseline failed.
+        """
         if candidate.error:
             return None
         name = str(candidate.number) + (f".{len(candidate.times_s)}" if candidate.times_s else "")
         before_s = self.windows.spent_s
         window = self.windows.run(name, self._scene.config(candidate.config, self.windows.caches))
         self._costs_s[candidate.number] = self.windows.spent_s - before_s
-        self._last, time_s = window, self._scene.seconds(window)
+        if candidate is self.space.baseline:
+            calibrate.completed(window)
+        time_s = self._scene.seconds(window)
         self.found.candidates[candidate.number] = candidate
         if time_s is None:
             candidate.error = (window.error or window.status).strip()
@@ -221,7 +229,8 @@ class Search:
                 found.advice = "Compare both with `measure.digest=true`: equal plans have to see equal examples."
             found.cache_bytes = self.predictor.cache_bytes(best.plan)
         else:
-            self._keep(f"{best.words} is not better in the confirmation")
+            is_not = f"failed: {' '.join(best.error.split())}" if best.error else "is not better in the confirmation"
+            self._keep(f"{best.words} {is_not}")
 
     def _keep(self, why: str) -> None:
         apart = self.found.noise.median if self.found.noise is not None else None

@@ -22,9 +22,8 @@ from etlrun.run import run as runs
 from etlrun.sweep.attempts import put_aside
 from etlrun.sweep.process import started
 from etlrun.sweep.tune import CACHES
+from etlrun.system.errors import Fault
 
-_LONGEST_S = 600.0
-"""Seconds after which a window is ended, which is a fault of its config."""
 _GRACE_S = 30.0
 """Seconds that a window which is ended has for its summary, before it is killed."""
 _START_S = 0.3
@@ -120,12 +119,13 @@ class Windows:
     """Windows of a search in its folder.
 
     Attributes:
+        longest_s: Seconds after which a window is ended and counts as failed.
         spent_s: Seconds of all windows so far, including those of earlier processes.
         ended: Names of the windows that have ended, in order.
     """
 
-    def __init__(self, folder: Path, overrides: list[str]) -> None:
-        self.folder, self.overrides = folder, overrides
+    def __init__(self, folder: Path, overrides: list[str], longest_s: float = 600.0) -> None:
+        self.folder, self.overrides, self.longest_s = folder, overrides, longest_s
         self.spent_s, self.ended = 0.0, list[str]()
 
     @property
@@ -149,9 +149,10 @@ class Windows:
         Record.create(folder, config, self.overrides, in_flight=1)
         process = started(folder)
         try:
-            process.join(_LONGEST_S)
+            process.join(self.longest_s)
         finally:
-            if process.exitcode is None:
+            is_late = process.exitcode is None
+            if is_late:
                 process.terminate()
                 process.join(_GRACE_S)
             if process.exitcode is None:
@@ -160,6 +161,9 @@ class Windows:
             shutil.rmtree(self.caches, ignore_errors=True)
         with nobodys(folder):
             runs.settle(folder, process.exitcode or 0)
+            if is_late:
+                fault = Fault(where="the window", found=f"no end within {self.longest_s:.3g} s", expected="a short run")
+                runs.end(folder, str(fault))
         found = read_summary(folder)
         if found is None:
             found = Summary(status="failed", overrides=[], error="the summary of the window is gone")
