@@ -21,6 +21,7 @@ from etlrun.results.runs import entries
 from etlrun.sweep.tune import race
 from etlrun.sweep.tune import search as search_module
 from etlrun.system.errors import ConfigError, EtlrunError, WorldError
+from tests.disks import mounted
 from tests.runs import emulated
 
 SLOW = (
@@ -172,6 +173,21 @@ def test_a_baseline_that_does_not_run_is_told(tiny: Path, tmp_path: Path) -> Non
     (fault,) = caught.value.faults
     assert fault.where == "the baseline"
     assert fault.found.startswith("dataset.split: found 'nothing'")
+
+
+def test_a_search_goes_on_once_a_full_disk_has_room(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with mounted(tmp_path / "disk", "5m") as disk:
+        filler = disk / "filler"
+        filler.write_bytes(bytes(4_900_000))
+        with pytest.raises(WorldError):
+            tune.main([*words(tiny), "tune.budget_s=1", f"hydra.run.dir={disk / 'search'}"])
+        resume = f"resume with: etlrun tune tune.resume={disk / 'search'}"
+        assert capsys.readouterr().err.splitlines()[-1] == f"etlrun: the search stops; once that is mended, {resume}"
+        filler.unlink()
+        tune.main([f"tune.resume={disk / 'search'}"])
+        assert "the budget of 1 s is too small" in capsys.readouterr().out
 
 
 def refused(*arguments: str) -> list[str]:

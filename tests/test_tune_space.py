@@ -119,6 +119,9 @@ def test_a_cache_that_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     disk = space.candidate({"cache.name": "disk"})
     assert isinstance(disk, Candidate)
     assert predictor.unfit(disk.changes, disk.plan, 10**9) == ""
+    assert predictor.unfit(disk.changes, disk.plan, 10**6) == (
+        f"its cache takes {scene_bytes / 1e6:.0f} MB, with 1 MB free on the disk"
+    )
 
 
 def test_the_time_of_a_window_is_scaled_to_the_whole_run() -> None:

@@ -101,6 +101,9 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     except KeyboardInterrupt:
         _say(f"etlrun: interrupted; resume with: {resume}")
         raise SystemExit(INTERRUPTED) from None
+    except WorldError:
+        _say(f"etlrun: the search stops; once that is mended, resume with: {resume}")
+        raise
     try:
         write_atomically(folder / RESULTS, report.as_json(found, asked.overrides))
         write_atomically(folder / PAGE, page.html(found, asked.overrides))

@@ -117,12 +117,12 @@ class Predictor:
     def unfit(self, changes: Mapping[str, Any], plan: Plan, free_disk_bytes: int) -> str:
         """Return why the caches of a config don't fit; empty if they do, or if their size is not known."""
         size, target = self.cache_bytes(plan), self._value(changes, CACHE)
-        free, share = machine.free_memory_bytes(), MEMORY_SHARE
+        free, share, where = machine.free_memory_bytes(), MEMORY_SHARE, "in memory"
         if target == "disk":
-            free, share = free_disk_bytes, DISK_SHARE
+            free, share, where = free_disk_bytes, DISK_SHARE, "on the disk"
         if size is None or size <= share * free:
             return ""
-        return f"its cache takes {megabytes(size)}, with {megabytes(free)} free in {target}"
+        return f"its cache takes {megabytes(size)}, with {megabytes(free)} free {where}"
 
     def _value(self, changes: Mapping[str, Any], key: str) -> Any:
         return changes[key] if key in changes else value_of(self._config, key)
