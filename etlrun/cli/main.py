@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from etlrun.config import grid
-from etlrun.config.request import Request
+from etlrun.config.request import Request, requested
 from etlrun.stages import STAGES
 from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Fault, describe, of_system
 
@@ -142,12 +142,7 @@ def _show(arguments: list[str]) -> None:
 
 def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[argparse.Namespace, Request]:
     """Parse `arguments`, and return the request for the configs that they name."""
-    parser.allow_abbrev = False
-    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
-    parser.add_argument("--config-dir", "-cd", metavar="DIR")
-    parser.add_argument("--config-name", "-cn", metavar="NAME")
-    known = parser.parse_intermixed_args(arguments)
-    request = Request(overrides=known.overrides, config_dir=known.config_dir, config_name=known.config_name)
+    known, request = requested(parser, arguments)
     return known, dataclasses.replace(request.resuming(), multirun=getattr(known, "multirun", False))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from etlrun.config import grid
 from etlrun.config.jobs import Job
-from etlrun.config.request import Request, composer, with_hydra
+from etlrun.config.request import Request, composer, requested, with_hydra
 from etlrun.plan.hosts import require_one_host
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse, parse_tune
@@ -73,9 +73,7 @@ def main(arguments: list[str]) -> None:
             folder = Path(str(with_hydra(request).hydra.run.dir))
         searching = (f"{Tune.path}.", f"{Tune.path}=", "hydra")
         own = [word for word in request.overrides if not word.lstrip("+").startswith(searching)]
-        named = {"--config-dir": request.config_dir, "--config-name": request.config_name}
-        files = [word for option, value in named.items() if value is not None for word in (option, value)]
-        asked = Asked(overrides=own, config=job.config, tune=tune, files=files)
+        asked = Asked(overrides=own, config=job.config, tune=tune, files=request.files)
         _refuse_used(folder)
     with held(folder):
         _search(folder, asked, target)
@@ -182,14 +180,9 @@ def _parsed(arguments: list[str]) -> tuple[argparse.Namespace, Request]:
         prog="etlrun tune",
         description="Find the fastest config that sees the same data, prove that it is faster, and hand it over for a "
         "review. Settings are those of the group `tune`: tune.budget_s, tune.allow, tune.seed, tune.resume.",
-        allow_abbrev=False,
     )
-    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_argument("--write", type=Path, metavar="FILE", help="file for the result: conf/experiment/NAME.yaml")
-    parser.add_argument("--config-dir", "-cd", metavar="DIR")
-    parser.add_argument("--config-name", "-cn", metavar="NAME")
-    known = parser.parse_intermixed_args(arguments)
-    return known, Request(overrides=known.overrides, config_dir=known.config_dir, config_name=known.config_name)
+    return requested(parser, arguments)
 
 
 def _say(text: str) -> None:

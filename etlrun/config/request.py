@@ -94,11 +94,25 @@ class Request:
         )
 
     @property
+    def files(self) -> list[str]:
+        """Options that name the folder and the name of config files."""
+        named = {"--config-dir": self.config_dir, "--config-name": self.config_name}
+        return [word for option, value in named.items() if value is not None for word in (option, value)]
+
+    @property
     def arguments(self) -> list[str]:
         """Command line in an order that Hydra's parser accepts: overrides before options."""
-        named = {"--config-dir": self.config_dir, "--config-name": self.config_name}
-        options = [f"{option}={value}" for option, value in named.items() if value is not None]
-        return [*self.overrides, *options, *self.unknown, *(["--multirun"] if self.multirun else [])]
+        return [*self.overrides, *self.files, *self.unknown, *(["--multirun"] if self.multirun else [])]
+
+
+def requested(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[argparse.Namespace, Request]:
+    """Return the options of a command with `parser`, and the request for the config that `arguments` select."""
+    parser.allow_abbrev = False
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
+    parser.add_argument("--config-dir", "-cd", metavar="DIR")
+    parser.add_argument("--config-name", "-cn", metavar="NAME")
+    known = parser.parse_intermixed_args(arguments)
+    return known, Request(overrides=known.overrides, config_dir=known.config_dir, config_name=known.config_name)
 
 
 def composed(request: Request) -> dict[str, Any]:
