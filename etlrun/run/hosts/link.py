@@ -74,14 +74,16 @@ class Link:
         until_s, missing = time.monotonic() + JOIN_S, {*range(1, self._place.count)}
         assert self._server is not None  # noqa: S101 - host 0 has it
         while missing and not self._is_closed.is_set():
-            try:
-                self._server.settimeout(max(_AGAIN_S, until_s - time.monotonic()))
-                connection, _ = self._server.accept()
-            except OSError:
-                if not self._is_closed.is_set() and time.monotonic() > until_s:
-                    for number in sorted(missing):
-                        self.news.put((number, LOST, f"no connection within {JOIN_S:.0f} s"))
+            if (left_s := until_s - time.monotonic()) <= 0:
+                for number in sorted(missing):
+                    self.news.put((number, LOST, f"no connection within {JOIN_S:.0f} s"))
                 return
+            self._server.settimeout(left_s)
+            try:
+                connection, _ = self._server.accept()
+            except OSError:  # the time is up, a connection ended before it was accepted, or too many files are open
+                self._is_closed.wait(_AGAIN_S)
+                continue
             missing -= self._greeted(connection, missing)
         self._is_whole.set()
 
@@ -93,6 +95,8 @@ class Link:
             hello = json.loads(lines.readline(_LONGEST))
             number = hello.pop("host")
         except (OSError, ValueError, KeyError, AttributeError, TypeError):  # a stranger
+            number = None
+        if type(number) is not int:
             connection.close()
             return set()
         differs = [key for key, value in self._hello.items() if hello.get(key) != value]
@@ -103,7 +107,8 @@ class Link:
             found = (str(hello.get(key)), str(self._hello[key])) if differs else (str(number), "another on each host")
             self.news.put((number, REFUSED, (key, *found)))
             return set()
-        connection.sendall(_line(self._welcome))
+        with suppress(OSError):  # the thread that hears from it finds out
+            connection.sendall(_line(self._welcome))
         threading.Thread(target=self._hear, args=(number, lines), daemon=True).start()
         return {number}
 
@@ -112,11 +117,11 @@ class Link:
         while not self._is_closed.is_set() and time.monotonic() < until_s:
             try:
                 connection = socket.create_connection((self._place.host, self._place.port - 1), timeout=SILENT_S)
+                connection.sendall(_line({"host": self._place.number, **self._hello}))
             except OSError as error:
                 reason = error.strerror or str(error)
                 self._is_closed.wait(_AGAIN_S)
                 continue
-            connection.sendall(_line({"host": self._place.number, **self._hello}))
             with self._lock:
                 self._open[0] = connection
             self._is_whole.set()
