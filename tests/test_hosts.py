@@ -18,6 +18,9 @@ from tests.hosts import QUICK, SHARED, WAITING, is_linked, on_two_hosts, wait_fo
 from tests.runs import finish, losses_of, small, summary_of
 
 EPOCHS = 3
+SPLITS = ("dataset.split='train[:24]'", "dataset.eval_split='train[24:38]'")
+ORDER = ("extract.cycle_length=2", "extract.block_length=4", "load.shuffle_buffer=0")
+MODEL = ("model.trainable=true", "model.weights=null")
 LOST = "expected 2 hosts until the end of the run\n    -> resume with this or another trainer.hosts: trainer.resume="
 ON_ONE = """
 import json, sys
@@ -41,11 +44,7 @@ def trained(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     if importlib.util.find_spec("jax") is None:
         pytest.skip("the extra `jax` is not installed")
     folder = tmp_path_factory.mktemp("hosts")
-    splits = ("dataset.split='train[:24]'", "dataset.eval_split='train[24:38]'")
-    order = ("extract.cycle_length=2", "extract.block_length=4", "load.shuffle_buffer=0", "measure.digest=true")
-    base = small(
-        tiny, *SHARED[1:], *splits, *order, "model.trainable=true", "model.weights=null", f"trainer.epochs={EPOCHS}"
-    )
+    base = small(tiny, *SHARED[1:], *SPLITS, *ORDER, *MODEL, "measure.digest=true", f"trainer.epochs={EPOCHS}")
 
     def words(name: str, *more: str) -> list[str]:
         return [*base, *more, f"hydra.run.dir={folder / name}"]
@@ -149,6 +148,24 @@ def test_an_interrupt_of_one_host_ends_all(tmp_path: Path) -> None:
     assert (first, second) == (130, 130)
     assert (said, also_said) == ("etlrun: interrupted before the first checkpoint\n", "etlrun: interrupted\n")
     assert summary_of(tmp_path / "run")["status"] == "interrupted"
+
+
+def test_an_interrupt_ends_the_training_of_all_hosts_itself(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jax")
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    words = small(tiny, *SHARED, *SPLITS, *ORDER, *MODEL, "trainer.epochs=999", f"hydra.run.dir={tmp_path / 'run'}")
+    hosts = on_two_hosts(words, tmp_path, QUICK)
+    checkpoint = tmp_path / "run" / "checkpoints" / "epoch_0001.keras"
+    wait_for("checkpoint", hosts[0], is_there=partial(checkpoint.exists))
+    os.kill(hosts[1].pid, signal.SIGINT)
+    (first, _, said), (second, _, also_said) = map(finish, hosts)
+    assert (first, second, also_said) == (130, 130, "etlrun: interrupted\n")
+    assert said.endswith(f"etlrun: interrupted; resume with: etlrun trainer.resume={tmp_path / 'run'}\n")
+    events = (tmp_path / "run" / "events.jsonl").read_text().splitlines()
+    assert {"event": "ended", "status": "interrupted"}.items() <= json.loads(events[-1]).items()
 
 
 def test_hosts_with_another_run_are_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -55,6 +56,8 @@ def join(backend: str, trainer: Trainer) -> None:
         initialization_timeout=int(JOIN_S),
         coordinator_bind_address=place.address if place.is_loopback else None,
     )
+    # JAX has taken SIGTERM for a notice of pre-emption, after which a run goes on.
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
     _place = place
 
 
