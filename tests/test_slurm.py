@@ -103,6 +103,36 @@ def test_jobs_outlive_the_process_of_their_sweep_and_are_taken_over(nodes: Clust
     assert not psutil.pid_exists(pid)
 
 
+@pytest.mark.usefixtures("nodes")
+def test_a_job_that_has_failed_is_submitted_again(
+    sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "_ASK_S", 0.3)
+    script = tmp_path / "trouble"
+    script.write_text(f"echo >> {script}.count\n[ $(wc -l < {script}.count) -gt 1 ] || exit 3\n")
+    words = (f"hydra.launcher.setup=['source {script}']", "sweep.retries=1", "load.prefetch=0")
+    assert sweep(*ON_SLURM, *words) == 0
+    ((failed, _),) = ends_of(tmp_path / "sweep" / "attempts", "0-1")
+    assert (failed, summary_of(tmp_path / "sweep" / "0")["status"]) == ("failed", "completed")
+
+
+@pytest.mark.usefixtures("nodes")
+def test_ctrl_c_waits_for_the_running_jobs_and_a_second_one_cancels_them(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    words = emulated(tiny, *ON_SLURM, *QUICK[1:], "model.step_ms=60000", "load.prefetch=0,1,2,3,4")
+    process = start(["-m", *words, f"hydra.sweep.dir={folder}"], tmp_path)
+    wait_for(lambda: process.poll() is not None or has_started(folder / "0"))
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.stdout is not None
+    lines = iter(process.stdout.readline, "")
+    assert any("press Ctrl-C again to stop at once" in line for line in lines)
+    os.killpg(process.pid, signal.SIGINT)
+    status, _, err = finish(process)
+    assert (status, err) == (130, f"etlrun: interrupted; resume with: etlrun -m sweep.resume={folder}\n")
+    assert summary_of(folder / "0")["status"] == "interrupted"
+    assert not said("squeue", "--noheader", "--states=RUNNING,PENDING").strip()
+
+
 def has_started(folder: Path) -> bool:
     return (folder / "events.jsonl").exists() and "started" in {event["event"] for event in events_of(folder)}
 
