@@ -1,8 +1,9 @@
-"""How long `plan`, `plan -m` and `diff` take on a dataset of the size of ImageNet, of which only the metadata are here.
+"""How long commands without a run take on a dataset with the shards of ImageNet, whose records hold a few bytes each.
 
     python -m benchmarks.large_plans [--runs 5] [--output benchmarks/results/large_plans.md]
 
-1,281,167 training examples in 1,024 shards, 50,000 for validation in 64. Each command is a process of its own.
+1,281,167 training examples in 1,024 shards, 50,000 for validation in 64, and the sizes of ImageNet in the metadata.
+Each command is a process of its own. `cache why` reads the checksums of all records once, and keeps them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import argparse
 import json
 import os
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import yaml
+
+from etlrun.sources.content import masked
 from etlrun.stages.cache import kept_bytes
 from etlrun.system import machine
 
@@ -28,25 +33,69 @@ CONFIG = (
 )  # fmt: skip
 
 
-def write_metadata(home: Path) -> None:
-    """Write what TFDS keeps of such a dataset beside its shards."""
+DATA = b"of a record"
+
+
+def write_dataset(home: Path) -> None:
+    """Write what TFDS keeps of such a dataset beside its shards, and these with small records."""
     folder = home / "imagenet2012" / "5.1.0"
     folder.mkdir(parents=True)
     splits = []
     for name, (examples, shards) in SPLITS.items():
         lengths = [str(examples // shards + (number < examples % shards)) for number in range(shards)]
+        length = struct.pack("<Q", len(DATA))
+        record = length + masked(length) + DATA + masked(DATA)
+        for number, count in enumerate(lengths):
+            file = folder / f"imagenet2012-{name}.tfrecord-{number:05d}-of-{shards:05d}"
+            file.write_bytes(record * int(count))
+            os.utime(file, (0, 0))
         splits.append({"name": name, "shardLengths": lengths, "numBytes": str(examples * MEAN_BYTES)})
     info = {"name": "imagenet2012", "version": "5.1.0", "fileFormat": "tfrecord", "splits": splits}
     (folder / "dataset_info.json").write_text(json.dumps(info))
 
 
-def asked(words: list[str]) -> tuple[float, float, str]:
-    """Seconds and CPU seconds of a command, and what it printed."""
+def write_experiment(home: Path, config: list[str]) -> Path:
+    """Write an own folder of configs with one experiment, of that dataset."""
+    file = home / "own/experiment/imagenet.yaml"
+    file.parent.mkdir(parents=True)
+    choices = [word.split("=") for word in config if "." not in word.partition("=")[0]]
+    listed = "".join(f"  - override /{group}: {option}\n" for group, option in choices)
+    values: dict[str, dict[str, object]] = {}
+    for key, _, value in (word.partition("=") for word in config if "." in word.partition("=")[0]):
+        values.setdefault(key.split(".")[0], {})[key.split(".")[1]] = yaml.safe_load(value)
+    head = "# @package _global_\n# ImageNet, for the time that a check takes.\n"
+    file.write_text(f"{head}defaults:\n{listed}  - _self_\n{yaml.safe_dump(values)}")
+    return file.parent.parent
+
+
+def asked(words: list[str], caches: Path) -> tuple[float, float, str]:
+    """Seconds and CPU seconds of a command, and what it printed; `caches` is the user's folder of caches."""
+    command, environment = [sys.executable, "-m", "etlrun", *words], {**os.environ, "XDG_CACHE_HOME": str(caches)}
     before, began_s = os.times(), time.perf_counter()
-    ran = subprocess.run([sys.executable, "-m", "etlrun", *words], capture_output=True, text=True, check=True)
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     after = os.times()
     used_s = after.children_user + after.children_system - before.children_user - before.children_system
     return time.perf_counter() - began_s, used_s, ran.stdout
+
+
+def measured(home: Path, runs: int) -> dict[str, list[tuple[float, float, str]]]:
+    """Return what each command took, by its name, in turns."""
+    config = [*CONFIG, f"dataset.data_dir={home}"]
+    own = str(write_experiment(home, config))
+    commands = {
+        "plan": ["plan", *config],
+        "plan -m, 12 configs": ["plan", "-m", *config, "load.prefetch=1,2,4", "extract.cycle_length=1,4,16,64"],
+        "diff": ["diff", " ".join(config), " ".join([*config, "cache.at=source", "load.prefetch=4"])],
+        "check, 154 configs": ["check"],
+        "check --config-dir, own experiment": ["check", "--config-dir", own],
+        "cache why, first time": ["cache", "why", *config],
+        "cache why": ["cache", "why", *config],
+    }
+    taken: dict[str, list[tuple[float, float, str]]] = {name: [] for name in commands}
+    for run in range(runs):
+        for name, words in commands.items():
+            taken[name].append(asked(words, home / f"caches{run}"))
+    return taken
 
 
 def main() -> None:
@@ -57,15 +106,8 @@ def main() -> None:
     known = parser.parse_args()
     lines = ["| command | seconds, median | lowest | highest | CPU seconds |", "|---|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as home:
-        write_metadata(Path(home))
-        config = [*CONFIG, f"dataset.data_dir={home}"]
-        other = [*config, "cache.at=source", "load.prefetch=4"]
-        commands = {
-            "plan": ["plan", *config],
-            "plan -m, 12 configs": ["plan", "-m", *config, "load.prefetch=1,2,4", "extract.cycle_length=1,4,16,64"],
-            "diff": ["diff", " ".join(config), " ".join(other)],
-        }
-        taken = {name: [asked(words) for _ in range(known.runs)] for name, words in commands.items()}
+        write_dataset(Path(home))
+        taken = measured(Path(home), known.runs)
     forecast = (
         f"{kept_bytes(SPLITS['train'][0], MEAN_BYTES + LABEL_BYTES) / 1e6:,.0f} MB of {SPLITS['train'][0]:,} examples"
     )

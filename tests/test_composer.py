@@ -13,6 +13,8 @@ WORDS = [
     [],
     ["load.batch_size=7", "+transform.rescale={scale: 2.0, offset: 1.0}", "~trainer.epochs"],
     ["dataset.eval_split=${dataset.split}", "cache=disk", "experiment=naive"],
+    ["cache=none", "load=service"],
+    ["transform=cifar_32", "cache=none", "trainer=drain"],
     *([f"{group}={option}"] for group, option in OPTIONS),
 ]
 OWN = """\
@@ -57,6 +59,16 @@ def test_a_reference_in_a_defaults_list_resolves_as_hydra_resolves_it(tmp_path: 
             assert files.values(words)["fresh"] == {"value": 2}
             assert files.values(words) == plain(hydra.compose("own", overrides=words))
             assert files.layers(words)[-2].path == tmp_path / "fresh/disk_of_two.yaml"
+
+
+def test_options_with_a_package_or_a_list_of_their_own_are_placed_as_hydra_places_them(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache/elsewhere.yaml").write_text("# @package load\nprefetch: 3\n")
+    (tmp_path / "cache/of_disk.yaml").write_text("defaults: [disk, _self_]\nat: source\n")
+    with composer(Request(overrides=[], config_dir=str(tmp_path))) as files:
+        for words in (["cache=elsewhere"], ["cache=of_disk", "load=service"], ["cache=none", "cache=disk"]):
+            assert files.values(words) == plain(hydra.compose("config", overrides=words)), words
+            assert files.missing(words) == []
 
 
 def test_a_file_with_other_text_is_read_again_even_if_its_size_and_time_are_the_same(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from etlrun.config.choices import Choices
 from etlrun.config.files import Copying, Readable
 from etlrun.system.errors import ConfigError, Fault, one_line
 
@@ -58,21 +59,40 @@ class Composer:
         self._blocks: dict[str, dict[str, Any]] = {}
         self._lists: dict[tuple[str, ...], DefaultsList] = {}
         self._configs: dict[tuple[str, ...], DictConfig] = {}
+        self._containers: dict[tuple[str, ...], Any] = {}
+        self._choices: Choices | None = None
 
     def values(self, overrides: Sequence[str]) -> dict[str, Any]:
         """Return the config as plain values with references resolved and missing values (`???`) removed."""
-        try:
-            return plain(self.config(overrides))
-        except UNCOMPOSABLE as error:
-            raise ConfigError([refusal(error)]) from error
+        return _of_a_run(_without_missing(self._container(overrides)))
 
     def block(self, name: str, overrides: Sequence[str]) -> Any:
         """Return the values of a group that is not part of a run; None if the config has none of that name."""
-        try:
-            block = self.config(overrides).get(name)
-            return None if block is None else OmegaConf.to_container(block, resolve=True)
-        except UNCOMPOSABLE as error:
-            raise ConfigError([refusal(error)]) from error
+        return self._container(overrides).get(name)
+
+    def missing(self, overrides: Sequence[str]) -> list[str]:
+        """Return the dotted keys of missing values (`???`)."""
+        return _missing(self._container(overrides), "")
+
+    def _container(self, overrides: Sequence[str]) -> Any:
+        """Return the whole config with references resolved; where it has none, OmegaConf is not asked, which is slow.
+
+        Raises:
+            ConfigError: It can't be composed.
+        """
+        key = tuple(overrides)
+        if key not in self._containers:
+            try:
+                merged, defaults = self._merged(overrides)
+                is_plain = not defaults.config_overrides and "${" not in repr(merged)
+            except (*UNCOMPOSABLE, _NotPlainError):
+                is_plain = False
+            try:
+                found: Any = merged if is_plain else OmegaConf.to_container(self.config(overrides), resolve=True)
+            except UNCOMPOSABLE as error:
+                raise ConfigError([refusal(error)]) from error
+            self._containers[key] = found
+        return self._containers[key]
 
     def config(self, overrides: Sequence[str]) -> DictConfig:
         """Compose a config as Hydra does; if it fails without Hydra's own config, it is composed with it."""
@@ -92,10 +112,6 @@ class Composer:
             return ()
         return tuple(Layer(self._path(default), _package(default)) for default in defaults)
 
-    def missing(self, overrides: Sequence[str]) -> list[str]:
-        """Return the dotted keys of missing values (`???`)."""
-        return _missing(OmegaConf.to_container(self.config(overrides), resolve=False), "")
-
     def options(self, group: str) -> list[str]:
         """Return the options of a group, as Hydra's loader does, which copies its whole repository for each."""
         return list(self._files.get_group_options(group, ObjectType.CONFIG))
@@ -109,10 +125,19 @@ class Composer:
         key = tuple(overrides)
         if key not in self._lists:
             try:
-                self._lists[key] = self._listed(key, with_hydra=False)
+                self._lists[key] = self._chosen(key) or self._listed(key, with_hydra=False)
             except HydraException:  # it may select options of Hydra's own groups
                 self._lists[key] = self._listed(key, with_hydra=True)
         return self._lists[key]
+
+    def _chosen(self, overrides: tuple[str, ...]) -> DefaultsList | None:
+        """Return the defaults list of the primary config with other options; None if it takes Hydra to make it."""
+        if not overrides:
+            return None
+        primary = self._defaults(())
+        self._choices = self._choices or Choices(self._files, self._parser, primary)
+        defaults = self._choices.defaults(overrides)
+        return None if defaults is None else replace(primary, defaults=defaults)
 
     def _listed(self, overrides: tuple[str, ...], *, with_hydra: bool) -> DefaultsList:
         with _maps_where_needed():
@@ -127,6 +152,14 @@ class Composer:
         return found
 
     def _without_hydra(self, overrides: Sequence[str]) -> DictConfig:
+        merged, defaults = self._merged(overrides)
+        config = OmegaConf.create(merged)
+        OmegaConf.set_struct(config, value=True)
+        ConfigLoaderImpl._apply_overrides_to_config(defaults.config_overrides, config)  # noqa: SLF001 - Hydra's own
+        return config
+
+    def _merged(self, overrides: Sequence[str]) -> tuple[dict[str, Any], DefaultsList]:
+        """Return the values of all files of a config, and its defaults list with the overrides yet to be applied."""
         primary = self._files.load_config(self._name)
         if primary is None or OmegaConf.select(primary.config, "hydra.searchpath") is not None:
             raise _NotPlainError
@@ -135,10 +168,7 @@ class Composer:
         for default in defaults.defaults:
             _merge(merged, self._block(default))
         merged.pop("hydra", None)
-        config = OmegaConf.create(merged)
-        OmegaConf.set_struct(config, value=True)
-        ConfigLoaderImpl._apply_overrides_to_config(defaults.config_overrides, config)  # noqa: SLF001 - Hydra's own
-        return config
+        return merged, defaults
 
     def _block(self, default: ResultDefault) -> dict[str, Any]:
         """Return the values of a file, nested in its package."""
@@ -157,6 +187,7 @@ class Composer:
         return Path(loaded.path.removeprefix("file://")) / f"{default.config_path}.yaml"
 
 
+_NO_CHOICES = DictConfig({})
 _map_of = defaults_list._create_interpolation_map  # noqa: SLF001 - Hydra's own
 
 
@@ -165,7 +196,7 @@ def _map_where_needed(overrides: Any, defaults: Sequence[InputDefault], self_add
     if any(not default.is_self() and default.is_interpolation() for default in defaults):
         choices: DictConfig = _map_of(overrides, defaults, self_added)
         return choices
-    return DictConfig({})
+    return _NO_CHOICES
 
 
 @contextmanager
@@ -209,7 +240,11 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
     Settings of sweeps and of `tune` are not part of it.
     """
-    return {key: value for key, value in resolved(config).items() if key not in NOT_OF_A_RUN}
+    return _of_a_run(resolved(config))
+
+
+def _of_a_run(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in NOT_OF_A_RUN}
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:

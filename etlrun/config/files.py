@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 from hydra._internal.config_repository import ConfigRepository
@@ -27,6 +28,8 @@ _MAPPING = "a mapping of keys to values"
 _MOST_LOADED = 1_000
 _loaded: dict[tuple[str, str, str, bytes], ConfigResult] = {}
 """Loaded files by their provider, folder, path in it, and text."""
+_sound: set[bytes] = set()
+"""Texts of files that have been loaded."""
 
 
 def config_files(folder: Path, suffix: str = ".yaml", above: tuple[str, ...] = ()) -> Iterator[Path]:
@@ -55,11 +58,22 @@ def config_files(folder: Path, suffix: str = ".yaml", above: tuple[str, ...] = (
 class Readable(ConfigRepository):  # type: ignore[misc]
     """Hydra's repository, with a precise error for files that cannot be loaded, and without hidden options.
 
-    A file is parsed again only if its text has changed. Results are shared: callers must not change them.
+    It reads a file once, and parses it again only if its text has changed since another one did. Results are shared:
+    callers must not change them.
     """
+
+    def __init__(self, config_search_path: Any) -> None:
+        super().__init__(config_search_path)
+        self._read: dict[str, ConfigResult | None] = {}
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         """Load a config as Hydra does; `ConfigError` if the file cannot be loaded."""
+        if config_path not in self._read:
+            self._read[config_path] = self._load(config_path)
+        result = self._read[config_path]
+        return None if result is None else replace(result)
+
+    def _load(self, config_path: str) -> ConfigResult | None:
         source = self._find_object_source(config_path, ObjectType.CONFIG)
         if source is None or source.scheme() != "file":
             return super().load_config(config_path)
@@ -69,7 +83,7 @@ class Readable(ConfigRepository):  # type: ignore[misc]
             text = path.read_bytes()
             key = (source.provider, source.path, config_path, text)
             if key in _loaded:
-                return replace(_loaded[key])
+                return _loaded[key]
             result = None if _unfit(text, str(path)) else super().load_config(config_path)
         except _UNLOADABLE as error:
             raised = error
@@ -85,8 +99,10 @@ class Readable(ConfigRepository):  # type: ignore[misc]
             if path.read_bytes() == text:  # Hydra has read the file again
                 if len(_loaded) >= _MOST_LOADED:
                     _loaded.clear()
+                    _sound.clear()
                 _loaded[key] = result
-        return replace(result)
+                _sound.add(text)
+        return result
 
     def get_group_options(self, group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG) -> list[str]:
         """Return the options as Hydra does, without hidden and unprintable ones; `ConfigError` if unreadable."""
@@ -115,6 +131,8 @@ def unloadable(path: Path, file: str) -> Fault | None:
     text, line, found, expected = b"", 1, "", "YAML"
     try:
         text = path.read_bytes()
+        if text in _sound:
+            return None
         if fault := _unfit(text, file):
             return fault
         config = OmegaConf.load(io.StringIO(text.decode()))

@@ -53,8 +53,6 @@ def check(folders: Folders) -> Checked:
     """Check the configs of `folders`: the user's own if given, else the project's."""
     checked = Checked()
     own = _own(folders)
-    broken = [fault for name in own if (fault := _broken(folders.paths[name], name)) is not None]
-    checked.add(broken)
     try:
         with requests.composer(folders.request([])) as files:
             _compose_all(checked, files, folders, own)
@@ -64,6 +62,8 @@ def check(folders: Folders) -> Checked:
                 checked.configs[(f"--config-name={name}",)] = composed([], files, folders)
     except ConfigError as error:  # in a file that every config needs
         checked.add(located(fault, (), folders, ()) for fault in error.faults)
+    broken = [fault for name in own if (fault := _broken(folders.paths[name], name)) is not None]
+    checked.faults = {str(fault): fault for fault in broken} | checked.faults
     _judge(checked)
     checked.add(_other_suffixes(folders))
     checked.add(_without_header(folders, own))

@@ -45,6 +45,15 @@ class Folders:
 
     def name(self, path: Path) -> str:
         """Return the name of a file in messages: the same in each revision, without unprintable characters."""
+        if path not in self._names:  # each file is part of many configs
+            self._names[path] = self._name(path)
+        return self._names[path]
+
+    @cached_property
+    def _names(self) -> dict[Path, str]:
+        return {}
+
+    def _name(self, path: Path) -> str:
         for folder, shown in self.shown.items():
             if path.is_relative_to(folder):
                 path = Path(shown) / path.relative_to(folder)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -32,18 +33,19 @@ class Entry:
     file: str
 
 
-def entries(text: bytes, package: str, file: str) -> list[Entry]:
+@cache
+def entries(text: bytes, package: str, file: str) -> tuple[Entry, ...]:
     """Return the keys that a file sets, outer before inner ones; empty if it is not a mapping."""
     node = None
     for loader in (_LOADER, yaml.SafeLoader):  # Hydra uses the second one, which accepts slightly more
         with suppress(yaml.YAMLError, RecursionError):
             node = yaml.compose(text, Loader=loader)
             break
-    return [
+    return tuple(
         Entry(key, line, file)
         for key, line in _keys(node, f"{package}." if package else "")
         if not key.startswith((f"{package}.defaults".lstrip("."), "hydra"))
-    ]
+    )
 
 
 def _keys(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int]]:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
+import google_crc32c
 
 from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.system.errors import WorldError
@@ -119,25 +118,6 @@ def _digest(shard: Shard, held: bytes | None, whole: bool) -> str | None:  # noq
     return None if len(wanted) < size * shard.take else hashlib.sha256(wanted).hexdigest()[:16]
 
 
-def starts_of(shards: Sequence[Shard]) -> list[npt.NDArray[np.int64]]:
-    """Return the place in its file of each record that is read, and of the end of the last one, for each shard.
-
-    Raises:
-        ValueError: The records of a file can't be separated, or there are too few.
-        OSError: A file can't be read.
-    """
-    held = known({shard.path: stamp_of(shard.path) for shard in shards}, framing)
-    return [_starts(shard, held[shard.path]) for shard in shards]
-
-
-def _starts(shard: Shard, held: bytes | None) -> npt.NDArray[np.int64]:
-    lengths = np.frombuffer(held or b"", dtype=[("data", "<u8"), ("checksums", "<u8")])["data"].astype(np.int64)
-    if shard.take and len(lengths) < shard.skip + shard.take:
-        raise ValueError(f"{shard.path} is truncated or damaged")
-    ends = np.cumsum(lengths[: shard.skip + shard.take] + HEAD + FOOT)
-    return np.concatenate([[0], ends])[shard.skip :]
-
-
 def sha256_of_all(path: str) -> bytes:
     """Return the first 8 bytes of a SHA-256 over the whole file."""
     with Path(path).open("rb") as file:
@@ -161,3 +141,10 @@ def framing(path: str) -> bytes | None:
             found += head + foot_and_head[:FOOT]
             place, head = place + FOOT, foot_and_head[FOOT:]
     return bytes(found) if place == size else None
+
+
+def masked(data: bytes) -> bytes:
+    """Return the checksum of `data` as TFRecord files contain it."""
+    crc = google_crc32c.value(data)
+    rotated: int = (crc >> 15 | crc << 17) + 0xA282EAD8
+    return (rotated & 0xFFFFFFFF).to_bytes(4, "little")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from etlrun.sources.content import HEAD
-from etlrun.sources.numbered import masked
+from etlrun.sources.content import HEAD, masked
 from etlrun.system.errors import Fault
 
 _GZIP, _MXNET = b"\x1f\x8b", b"\x0a\x23\xd7\xce"

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.sources.content import FOOT, HEAD, Shard, starts_of
+from etlrun.sources.content import FOOT, HEAD, Shard, framing, masked
+from etlrun.sources.records import known, stamp_of
 
 
 class Numbered:
@@ -52,8 +52,20 @@ class Numbered:
         return data
 
 
-def masked(data: bytes) -> bytes:
-    """Return the checksum of `data` as TFRecord files contain it."""
-    crc = google_crc32c.value(data)
-    rotated: int = (crc >> 15 | crc << 17) + 0xA282EAD8
-    return (rotated & 0xFFFFFFFF).to_bytes(4, "little")
+def starts_of(shards: Sequence[Shard]) -> list[npt.NDArray[np.int64]]:
+    """Return the place in its file of each record that is read, and of the end of the last one, for each shard.
+
+    Raises:
+        ValueError: The records of a file can't be separated, or there are too few.
+        OSError: A file can't be read.
+    """
+    held = known({shard.path: stamp_of(shard.path) for shard in shards}, framing)
+    return [_starts(shard, held[shard.path]) for shard in shards]
+
+
+def _starts(shard: Shard, held: bytes | None) -> npt.NDArray[np.int64]:
+    lengths = np.frombuffer(held or b"", dtype=[("data", "<u8"), ("checksums", "<u8")])["data"].astype(np.int64)
+    if shard.take and len(lengths) < shard.skip + shard.take:
+        raise ValueError(f"{shard.path} is truncated or damaged")
+    ends = np.cumsum(lengths[: shard.skip + shard.take] + HEAD + FOOT)
+    return np.concatenate([[0], ends])[shard.skip :]

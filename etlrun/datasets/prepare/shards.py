@@ -13,8 +13,7 @@ from etlrun.datasets.prepare.identical import digest_of
 from etlrun.datasets.prepare.source import DamagedError, Source
 from etlrun.datasets.prepare.splits import Image
 from etlrun.datasets.prepare.threads import threads
-from etlrun.sources.content import FOOT, HEAD
-from etlrun.sources.numbered import masked
+from etlrun.sources.content import FOOT, HEAD, masked
 from etlrun.stages.dataset import IMAGE, LABEL
 from etlrun.stages.lazy import tf
 from etlrun.system.errors import WorldError, one_line
