@@ -43,4 +43,9 @@ def test_where_there_is_no_terminal_a_line_stays_for_each_job(
         progress.note(RunKey(1, 0), ended)
         progress.show([RunKey(2, 0)])
         progress.ended(RunKey(1, 0), ended)
-    assert capsys.readouterr().out == "1/5 1 load.prefetch=1: completed, 100.0 examples/s, 60.0 s\n"
+        killed = outcome(Summary(status="failed", overrides=[], error="the job's process:\n  found SIGKILL"))
+        progress.ended(RunKey(2, 0), killed)
+    assert capsys.readouterr().out.splitlines() == [
+        "1/5 1 load.prefetch=1: completed, 100.0 examples/s, 60.0 s",
+        "1/5 2 load.prefetch=2: failed: the job's process: found SIGKILL",
+    ]

@@ -69,7 +69,7 @@ def test_each_end_of_a_job_is_a_row_with_its_reason(
         ("failed", f"job {jobs[5]} in Slurm: found NODE_FAIL; expected {lost}\n{again}"),
     ]
     assert [run["outcome"]["status"] for run in results_of(tmp_path)["runs"]].count("failed") == 5
-    assert "6/6 5 load.prefetch=5: failed, " in capsys.readouterr().out
+    assert f"6/6 5 load.prefetch=5: failed: job {jobs[5]} in Slurm: found NODE_FAIL; " in capsys.readouterr().out
 
 
 def test_jobs_outlive_the_process_of_their_sweep_and_are_taken_over(nodes: Cluster, tiny: Path, tmp_path: Path) -> None:

@@ -77,10 +77,11 @@ class Progress:
     def ended(self, run: RunKey, outcome: Outcome) -> None:
         """Print a line for a job that has ended."""
         without = " without its cache" if outcome.state == UNCACHED else ""
-        rate = f"{outcome.examples_per_s:.1f} examples/s{without}, " if outcome.examples_per_s else ""
+        parts = [outcome.status]
+        parts += [f"{outcome.examples_per_s:.1f} examples/s{without}"] if outcome.examples_per_s else []
+        parts += [f"{outcome.wall_s:.1f} s"] if outcome.wall_s else []  # unknown of a run that was killed
         reason = f": {' '.join(outcome.error.split())}" if outcome.error else ""
-        name = self._name(run.config)
-        self.say(f"{self._done}/{self.total} {run.name} {name}: {outcome.status}, {rate}{outcome.wall_s:.1f} s{reason}")
+        self.say(f"{self._done}/{self.total} {run.name} {self._name(run.config)}: {', '.join(parts)}{reason}")
 
     def say(self, text: str) -> None:
         """Print a permanent line; a closed pipe (`| head`) does not end the sweep."""
