@@ -3,9 +3,11 @@ from pathlib import Path
 
 import hydra
 import pytest
+from hydra._internal.config_repository import ConfigRepository
+from omegaconf import OmegaConf
 
 from etlrun.config.composer import plain
-from etlrun.config.request import Request, composed, composer, config_dir
+from etlrun.config.request import Request, by_hydra, composed, composer, config_dir
 from tests.configs import EXPERIMENTS, yaml_files
 
 OPTIONS = [path.removesuffix(".yaml").split("/") for path in yaml_files() if "/" in path]
@@ -32,6 +34,17 @@ def test_a_config_is_what_hydra_composes() -> None:
         by_hydra = [(words, plain(hydra.compose("config", overrides=words))) for words in WORDS]
         for words, config in by_hydra + by_hydra[::-1]:
             assert files.values(words) == config, words
+
+
+@pytest.mark.parametrize("words", [["experiment=parallel"], ["hydra/job_logging=none", "hydra.run.dir=${cache.at}"]])
+def test_the_config_of_hydra_itself_is_what_hydra_composes_of_files_that_it_reads_again(words: list[str]) -> None:
+    request = Request(overrides=words)
+    with composer(request) as files:
+        by_hydra(request, [*words, "load.shuffle_buffer=7", "hydra.job.name=other"])
+        found = OmegaConf.to_container(by_hydra(request, words))
+        files.loader.repository = ConfigRepository(files.loader.config_search_path)
+        wanted = hydra.compose("config", overrides=words, return_hydra_config=True)
+    assert found == OmegaConf.to_container(wanted)
 
 
 @pytest.mark.parametrize(

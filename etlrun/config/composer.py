@@ -101,7 +101,8 @@ class Composer:
             try:
                 self._configs[key] = self._without_hydra(overrides)
             except (*UNCOMPOSABLE, _NotPlainError):
-                self._configs[key] = hydra.compose(config_name=self._name, overrides=list(overrides))
+                with maps_where_needed():
+                    self._configs[key] = hydra.compose(config_name=self._name, overrides=list(overrides))
         return self._configs[key]
 
     def layers(self, overrides: Sequence[str]) -> tuple[Layer, ...]:
@@ -140,7 +141,7 @@ class Composer:
         return None if defaults is None else replace(primary, defaults=defaults)
 
     def _listed(self, overrides: tuple[str, ...], *, with_hydra: bool) -> DefaultsList:
-        with _maps_where_needed():
+        with maps_where_needed():
             found = create_defaults_list(
                 repo=self._files,
                 config_name=self._name,
@@ -200,7 +201,7 @@ def _map_where_needed(overrides: Any, defaults: Sequence[InputDefault], self_add
 
 
 @contextmanager
-def _maps_where_needed() -> Iterator[None]:
+def maps_where_needed() -> Iterator[None]:
     """Let Hydra make that map for lists with references alone, not for each file: it took a third of a composition."""
     defaults_list._create_interpolation_map = _map_where_needed  # noqa: SLF001
     try:

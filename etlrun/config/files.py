@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from hydra._internal.config_repository import ConfigRepository
 from hydra.core.object_type import ObjectType
-from hydra.plugins.config_source import ConfigResult
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -75,8 +75,16 @@ class Readable(ConfigRepository):  # type: ignore[misc]
 
     def _load(self, config_path: str) -> ConfigResult | None:
         source = self._find_object_source(config_path, ObjectType.CONFIG)
-        if source is None or source.scheme() != "file":
-            return super().load_config(config_path)
+        if source is not None and source.scheme() == "file":
+            return self._of_file(source, config_path)
+        if source is not None and source.scheme() == "pkg":  # Hydra's own, of an installed package
+            key = (source.provider, source.path, config_path, b"")
+            if key not in _loaded:
+                _loaded[key] = super().load_config(config_path)
+            return replace(_loaded[key])
+        return super().load_config(config_path)
+
+    def _of_file(self, source: ConfigSource, config_path: str) -> ConfigResult | None:
         path = Path(source.path) / f"{config_path.removesuffix('.yaml')}.yaml"
         result, raised = None, None
         try:
@@ -118,7 +126,13 @@ class Copying(Readable):
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         """Load a config that the caller may change; `ConfigError` if the file cannot be loaded."""
-        return copy.deepcopy(super().load_config(config_path))
+        result = super().load_config(config_path)
+        is_copy = result is None or result.path.startswith("structured:")  # as Hydra's store returns it
+        return result if is_copy else copy.deepcopy(result)
+
+    def __deepcopy__(self, memo: object) -> Copying:
+        """Return a copy that shares the sources, which Hydra replaces and never changes."""
+        return copy.copy(self)
 
 
 def unreadable(file: str, error: OSError) -> Fault:

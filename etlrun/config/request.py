@@ -20,7 +20,7 @@ from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
-from etlrun.config.composer import UNCOMPOSABLE, Composer, refusal
+from etlrun.config.composer import UNCOMPOSABLE, Composer, maps_where_needed, refusal
 from etlrun.config.files import config_files, unreadable
 from etlrun.stages.base import is_remote
 from etlrun.system.errors import ConfigError, Fault
@@ -166,7 +166,8 @@ def files_digest(request: Request) -> str:
 def by_hydra(request: Request, overrides: Sequence[str]) -> DictConfig:
     """Compose a config by Hydra, with Hydra's own config in it."""
     name = request.config_name or "config"
-    config: DictConfig = hydra.compose(config_name=name, overrides=list(overrides), return_hydra_config=True)
+    with maps_where_needed():
+        config: DictConfig = hydra.compose(config_name=name, overrides=list(overrides), return_hydra_config=True)
     return config
 
 
