@@ -1,5 +1,6 @@
 """What makes runs in tests quick, in this process and in those that are forked for jobs."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,3 +23,13 @@ def shallow(patch: pytest.MonkeyPatch) -> None:
         return inputs if block_id else block(inputs, *values, block_id=block_id, **named)
 
     patch.setattr(mobilenet_v2, "_inverted_res_block", first)
+
+
+def quick_jax(cache: Path) -> dict[str, str]:
+    """The environment in which XLA optimizes little, and compiles once for all processes with the same `cache`."""
+    return {
+        "KERAS_BACKEND": "jax",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }

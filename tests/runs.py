@@ -96,10 +96,10 @@ def events_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
 
 
-def start(words: list[str], cwd: Path, **environment: str) -> subprocess.Popen[str]:
-    """`python -m etlrun` in a process group of its own, as a shell starts it."""
+def start(words: list[str], cwd: Path, module: str = "etlrun", **environment: str) -> subprocess.Popen[str]:
+    """`python -m etlrun` in a process group of its own, as a shell starts it; runs of `tests.quick_jobs` are quick."""
     return subprocess.Popen(
-        [sys.executable, "-m", "etlrun", *words],
+        [sys.executable, "-m", module, *words],
         cwd=cwd,
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,

@@ -15,6 +15,7 @@ import pytest
 
 from tests.configs import plan_of
 from tests.hosts import QUICK, SHARED, WAITING, is_linked, on_two_hosts, wait_for
+from tests.quick import quick_jax
 from tests.runs import finish, losses_of, small, summary_of
 
 EPOCHS = 3
@@ -50,8 +51,8 @@ def trained(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
         return [*base, *more, f"hydra.run.dir={folder / name}"]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERAS_BACKEND", "jax")
-        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+        for name, value in quick_jax(folder / "jax").items():
+            patch.setenv(name, value)
         hosts = on_two_hosts(words("killed", SHARED[0]), folder, QUICK)
         checkpoint = folder / "killed" / "checkpoints" / "epoch_0001.keras"
         wait_for("checkpoint", hosts[0], is_there=partial(checkpoint.exists))
