@@ -50,7 +50,7 @@ def thumbnail(pixels: npt.NDArray[np.uint8], side: int = SIDE) -> Image.Image:
 def data_url(image: Image.Image) -> str:
     """Return the image as a PNG, or as a JPEG if that PNG would be large."""
     png, jpeg = io.BytesIO(), io.BytesIO()
-    image.save(png, "PNG", optimize=True)
+    image.save(png, "PNG", compress_level=1)
     if png.tell() <= _MOST_PNG_BYTES:
         return f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}"
     image.save(jpeg, "JPEG", quality=_QUALITY, subsampling=0)
