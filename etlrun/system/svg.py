@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib as mpl
 from markupsafe import Markup
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 COLOURS = {
@@ -48,8 +49,9 @@ def svg(figure: Figure, name: str, title: str, description: str) -> Markup:
     `name` is unique in the page. Equal figures give equal text.
     """
     file = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": name}):
-        figure.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    with mpl.rc_context({"svg.hashsalt": name}):  # savefig would draw it twice
+        canvas: Any = FigureCanvasSVG(figure)
+        canvas.print_svg(file, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = file.getvalue()
     text = re.sub(r"<!--.*?-->|<style.*?</style>", "", text[text.index("<svg") :], flags=re.DOTALL)
     body = text.partition(">")[2]
