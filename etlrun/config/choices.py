@@ -8,7 +8,7 @@ from typing import Any
 
 from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.defaults_list import DefaultsList
-from hydra.core.default_element import ResultDefault
+from hydra.core.default_element import ConfigDefault, InputDefault, ResultDefault
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 
@@ -19,7 +19,7 @@ class Choices:
     def __init__(self, files: ConfigRepository, parser: OverridesParser, primary: DefaultsList) -> None:
         self._files, self._parser, self._primary = files, parser, primary
         lists = [files.load_config(default.config_path).defaults_list or [] for default in primary.defaults]
-        self._has_references = any(not of.is_self() and of.is_interpolation() for listed in lists for of in listed)
+        self._takes_hydra = any(map(_names_others, (of for listed in lists for of in listed if not of.is_self())))
         self._places = {str(of.override_key): place for place, of in enumerate(primary.defaults) if of.override_key}
         self._options: dict[str, tuple[int, ResultDefault] | None] = {}
 
@@ -31,7 +31,7 @@ class Choices:
         """
         chosen = [self._option(word) for word in overrides]
         found = [one for one in chosen if one is not None]
-        if self._has_references or len({place for place, _ in found}) < len(overrides):
+        if self._takes_hydra or len({place for place, _ in found}) < len(overrides):
             return None
         defaults = list(self._primary.defaults)
         for place, default in found:
@@ -62,3 +62,8 @@ class Choices:
 
 def _is_alone(loaded: Any) -> bool:
     return loaded is not None and not loaded.defaults_list
+
+
+def _names_others(default: InputDefault) -> bool:
+    """Return whether an entry of a defaults list names a whole config, or refers to a choice."""
+    return isinstance(default, ConfigDefault) or bool(default.is_interpolation())
