@@ -124,7 +124,7 @@ def test_a_run_with_a_service_has_no_costs_of_stages(drained: Path, tmp_path: Pa
     with pytest.raises(WorldError) as caught:
         size.main([str(served), "--step-ms", "4"])
     assert str(caught.value.faults[0]) == (
-        f"{served}: found load.service, whose stages are not measured; expected a run without a service\n"
+        f"{served}: found load.service, whose passes are not measured; expected a run without a service\n"
         "    -> size a run of the same config with load=shuffled"
     )
 

@@ -56,20 +56,35 @@ def dealt(stages: Stages, context: Context, workers: int) -> tf.data.Dataset:
     return chained(None, whole, dataclasses.replace(context, split=split)).with_options(as_written())
 
 
+def whole(stages: Stages, context: Context) -> tf.data.Dataset:
+    """Return the batches of a pass, in the order of the data."""
+    inside = [planned for planned in _inside(stages) if not planned.stage.only_reorders]
+    return chained(None, inside, context).with_options(as_written())
+
+
+def reading(stages: Stages) -> list[str]:
+    """Return the paths of the stages that each worker of an exact pass does for all examples."""
+    inside = _inside(stages)
+    return [of.stage.path for of in inside[: next(at for at, of in enumerate(inside) if of.stage.maps_each)]]
+
+
 def require_portable(dataset: tf.data.Dataset) -> None:
     """Raise `ConfigError` if a graph calls Python, or has a state that can't be written."""
     try:
-        graph = tf.raw_ops.DatasetToGraphV2(
-            input_dataset=dataset._variant_tensor,  # noqa: SLF001 - as tf.data's service does
-            external_state_policy=0,
-        )
+        found = tf.compat.v1.GraphDef.FromString(graph_of(dataset))
     except tf.errors.OpError as error:
         raise _not_portable(f"a step with a state of its own: {error.message.splitlines()[0]}") from error
-    found = tf.compat.v1.GraphDef.FromString(graph.numpy())
     nodes = [*found.node, *(node for function in found.library.function for node in function.node_def)]
     calls = next((node.op for node in nodes if node.op in _PYTHON), None)
     if calls is not None:
         raise _not_portable(f"a step that calls Python ({calls})")
+
+
+def graph_of(dataset: tf.data.Dataset) -> bytes:
+    """Return a dataset as tf.data's service writes it, a `GraphDef`."""
+    graph = tf.raw_ops.DatasetToGraphV2(input_dataset=dataset._variant_tensor, external_state_policy=0)  # noqa: SLF001
+    written: bytes = graph.numpy()
+    return written
 
 
 def _not_portable(found: str) -> ConfigError:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+from tensorflow.core.framework.model_pb2 import ModelProto
+
 from etlrun.measure.advice import advice
+from etlrun.measure.elsewhere import over_workers
 from etlrun.measure.meter import Loop, spread_ms
 from etlrun.measure.probes import ceiling_per_s, step_costs_ms
 from etlrun.measure.resources import Resources
@@ -95,17 +98,33 @@ class Assessment:
 
     def _costs_of(self, name: str) -> StageCosts | None:
         """Return the stage costs of the last pass; None if it was too short to be sampled."""
-        stages = [planned.stage for planned in self._stages(name)]
         keeper = self.work.pipelines[name].keeper
         reads = keeper is not None and keeper.passes[-1:] == ["read"]
+        return self._read(name, self.work.watches[name].taken_models(), reads_disk=reads)
+
+    def _read(self, name: str, models: Sequence[Any], *, reads_disk: bool = False) -> StageCosts | None:
+        """Return the stage costs that the deepest and the last model of a pass tell."""
+        stages = [planned.stage for planned in self._stages(name)]
+        batched = self._batched(name)
         seen = [
-            StageCosts(model, stages, self._batch_size, cores(), reads_disk=reads, pass_examples=self._batched(name))
-            for model in self.work.watches[name].taken_models()
+            StageCosts(model, stages, self._batch_size, cores(), reads_disk=reads_disk, pass_examples=batched)
+            for model in models
         ]
         if not seen:
             return None
         seen[0].improve(seen[1])
         return seen[0] if seen[0].periods.work.period_ms else None
+
+    def _ask_workers(self, ceiling: float | None) -> None:
+        """Take the stage costs of pipelines that other processes compute from a probe there."""
+        for name, pipeline in self.work.pipelines.items():
+            models = pipeline.models_elsewhere(self.probe_s())
+            read = [self._read(name, [*map(ModelProto.FromString, of)]) for of in models]
+            if each := [costs for costs in read if costs is not None]:
+                is_measured = ceiling and name == "train" and not self.work.plan.spec.trainer.step_ms
+                period_ms = 1000 / ceiling if is_measured and ceiling else 0.0
+                costs = over_workers(each, *pipeline.read_elsewhere(), period_ms)
+                self._costs[name] = [costs] * len(self.loops[name])
 
     def _batched(self, name: str) -> int:
         """Return the number of examples in the batches of a pass, if no record is skipped."""
@@ -138,8 +157,9 @@ class Assessment:
             return
         if floor is not None and len(floor.waits_s) > 1:
             self._handover_s = statistics.median(floor.waits_s[1:])
+        ceiling, tuned = self._ceiling_per_s(), settled_values(self.work.train.stages, self._rows("train"))
+        self._ask_workers(ceiling)
         sides = [self._side(name, floor if name == "train" else None) for name in self.work.pipelines]
-        ceiling = self._ceiling_per_s()
         if self._is_drained:
             verdict = judge_alone(sides[0], ceiling, self.work.plan.spec.trainer.step_ms)
         else:
@@ -161,7 +181,7 @@ class Assessment:
             fill_wait_s=sum(epoch.fill_wait_s for epoch in epochs),
             validation_wait_s=sum(epoch.validation_wait_s for epoch in epochs),
             stages=[self._described(row, verdict.pipeline or "train") for row in rows],
-            autotune=settled_values(self.work.train.stages, self._rows("train")),
+            autotune=tuned,
             resources=self._used,
             **self.usage,
         )

@@ -168,7 +168,7 @@ def judge_alone(side: Side, rate_per_s: float | None, step_ms: float = 0.0) -> V
             stage = _heaviest(costs.periods.slowest)
             paces[stage] = paces.get(stage, 0.0) + loop.measured_s
     if Service.path in side.paths and rate_per_s is not None:
-        paces[Service.path] = side.measured_s
+        paces = paces or {Service.path: side.measured_s}
     if not paces or rate_per_s is None:
         return _unknown("the passes were too short to profile", "with more examples")
     stage = max(paces, key=lambda name: paces[name])
@@ -218,7 +218,7 @@ def _bound_by_input(
             weights[key] = weights.get(key, 0.0) + waits_s
     if not weights and Service.path in sides[0].paths:
         side = max(sides, key=lambda side: side.waits_s)
-        why = f"{Service.path} delivers batches more slowly than the steps take them; its stages are not measured"
+        why = f"{Service.path} delivers batches more slowly than the steps take them; its stages are not known here"
         return Verdict(
             kind="input",
             stage=Service.path,
@@ -270,6 +270,7 @@ def _why(stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: Step
         return stage, f"each pass first opens the cache{whole} and reads a batch, {took}"
     row = next((row for row in costs.rows if row.stage == stage), StageCost(stage=stage, examples=0, cost_ms=0.0))
     threads = "one thread" if (row.parallelism or 1) == 1 else f"{row.parallelism} threads"
+    threads += " of each worker" if Service.path in side.paths and stage != Service.path else ""
     cost = f"{stage} takes {row.cost_ms:.3g} ms per example with {threads}; {budget}"
     if not stage.startswith("transform.") or (row.parallelism or 1) < cores:
         return stage, cost

@@ -94,7 +94,7 @@ def size(folder: Path, summary: Summary, step_ms: float | None, au: float) -> Si
     config = records.read_config(folder)
     if config["load"].get("service") is not None:
         remedy = "size a run of the same config with load=shuffled"
-        raise _unmeasured(folder, "load.service, whose stages are not measured", "a run without a service", remedy)
+        raise _unmeasured(folder, "load.service, whose passes are not measured", "a run without a service", remedy)
     batch_size, step_ms = int(config["load"]["batch_size"]), step_ms or _step_ms(summary, config)
     if step_ms is None:
         remedy = "pass --step-ms, the milliseconds of a training step of your accelerator"

@@ -110,6 +110,14 @@ class ServedPipeline(Pipeline):
         """Return the batches of the next passes, from the servers as they are."""
         return self._all_passes()
 
+    def models_elsewhere(self, seconds: float) -> list[list[bytes]]:
+        """Return tf.data's models of the stages in each worker of the run; none where others have started them."""
+        return self.servers.models(parts.whole(self.stages, parts.of_pass(self.context, 1)), seconds)
+
+    def read_elsewhere(self) -> tuple[list[str], int]:
+        """Return the paths of the stages that each worker does for all examples, and the number of these workers."""
+        return (parts.reading(self.stages), self.lanes) if self.servers.stage.is_exact else ([], 1)
+
     def close(self) -> None:
         """Stop reading, and end the servers."""
         for lane in (*self._open,):

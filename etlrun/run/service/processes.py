@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal
 
 import tensorflow as tf
+from tensorflow.python.data.ops import dataset_ops
 
+from etlrun.graph.parts import graph_of
+from etlrun.measure.elsewhere import models_of
 from etlrun.run.forks import fork_server
 from etlrun.run.service.loopback import bind_to_loopback, is_open
 from etlrun.system.ends import end_with_parent, how_ended
@@ -27,6 +31,33 @@ _ITERATION_UNUSED_MS, _CHECKED_EACH_MS = 5_000, 1_000
 
 
 @dataclass(frozen=True)
+class Probe:
+    """A question for the costs of the stages of a dataset.
+
+    Attributes:
+        graph: The dataset, as tf.data writes it.
+        elements: What it yields.
+        seconds: How long it is read.
+    """
+
+    graph: bytes
+    elements: Any
+    seconds: float
+
+    @classmethod
+    def of(cls, dataset: tf.data.Dataset, seconds: float) -> Probe:
+        """Return the question for the costs of `dataset`, which rests on nothing in this process."""
+        return cls(graph_of(dataset), dataset.element_spec, seconds)
+
+    def models(self) -> list[bytes]:
+        """Return tf.data's models of the dataset in this process; none if it can't be read."""
+        with suppress(tf.errors.OpError), tf.device("/CPU:0"):
+            variant = tf.raw_ops.DatasetFromGraph(graph_def=self.graph)
+            return models_of(dataset_ops._VariantDataset(variant, self.elements), self.seconds)  # noqa: SLF001 - it has no other
+        return []
+
+
+@dataclass(frozen=True)
 class Server:
     """A process that serves.
 
@@ -34,11 +65,13 @@ class Server:
         process: The process.
         port: Port of its dispatcher, or of its worker if it has none.
         is_open: Whether other machines may reach its ports.
+        channel: Connection over which it is asked for the costs of stages.
     """
 
     process: BaseProcess
     port: int
     is_open: bool
+    channel: Connection
 
     @property
     def address(self) -> str:
@@ -59,6 +92,14 @@ class Server:
         """End the process."""
         self.process.kill()
         self.process.join(_END_S)
+        self.channel.close()
+
+    def models(self, seconds: float) -> list[bytes]:
+        """Return what it answers to `Probe`; raise `OSError` or `EOFError` if it does not."""
+        if not self.channel.poll(seconds + _START_S):
+            raise TimeoutError
+        found: list[bytes] = self.channel.recv()
+        return found
 
 
 def started(role: Role, *, dispatcher: str = "", port: int = 0) -> Server:
@@ -68,18 +109,17 @@ def started(role: Role, *, dispatcher: str = "", port: int = 0) -> Server:
         WorldError: It does not start.
     """
     context = fork_server()
-    answers, answer = context.Pipe(duplex=False)
+    channel, answer = context.Pipe()
     process = context.Process(target=_serve, args=(role, dispatcher, port, answer), daemon=True)
     process.start()
     answer.close()
     try:
-        found = answers.recv() if answers.poll(_START_S) else f"no answer after {_START_S:g} s"
+        found = channel.recv() if channel.poll(_START_S) else f"no answer after {_START_S:g} s"
     except EOFError:
         found = "the end of its process"
-    finally:
-        answers.close()
     if isinstance(found, tuple):
-        return Server(process, *found)
+        return Server(process, found[0], is_open=found[1], channel=channel)
+    channel.close()
     process.kill()
     raise WorldError(
         where="load.service",
@@ -128,5 +168,6 @@ def _serve(role: Role, dispatcher: str, port: int, answer: Connection) -> None:
     except tf.errors.OpError as error:
         answer.send(error.message)
         return
-    answer.close()
-    servers[-1].join()
+    with suppress(EOFError):
+        while True:
+            answer.send(answer.recv().models())

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from etlrun.run.service.processes import Server, started
+from etlrun.run.service.processes import Probe, Server, started
 from etlrun.run.service.versions import workers_of
 from etlrun.stages.service import Service
 from etlrun.system.errors import WorldError, headline
@@ -125,6 +125,7 @@ class Servers:
     def _again(self, name: str, role: Any, ended: Server) -> Server:
         """Start a process again: a worker at the same port, where clients look for it; a cluster at another one."""
         dispatcher, port = (self._dispatchers[0].address, ended.port) if role == "worker" else ("", 0)
+        ended.channel.close()
         server = started(role, dispatcher=dispatcher, port=port)
         self.restarts += 1
         self.say(f"{name} of load.service ended by {ended.end}, and was started again")
@@ -151,6 +152,18 @@ class Servers:
             expected="workers that have the same files at the same paths",
             remedy="mount the folder of the dataset on the machines of the workers, at the path that it has here",
         )
+
+    def models(self, dataset: tf.data.Dataset, seconds: float) -> list[list[bytes]]:
+        """Return tf.data's models of `dataset` in each worker of the run, all of which read it at the same time."""
+        workers = self._workers or self._dispatchers
+        try:
+            probe = Probe.of(dataset, seconds)
+            for worker in workers:
+                worker.channel.send(probe)
+            return [worker.models(seconds) for worker in workers]
+        except (OSError, EOFError) as error:
+            self.say(f"the costs of stages are not known: a worker of {Service.path} does not answer ({error!r})")
+            return []
 
     def overdue(self, lane: int) -> WorldError:
         """Return the error of a batch that did not come in time."""
