@@ -35,4 +35,4 @@ def test_a_record_that_a_worker_can_not_use_is_named(
     status, summary = run_here(tmp_path / "run", emulated(tmp_path / "data", *words))
     assert (status, summary["status"]) == (1, "failed")
     assert summary["error"].startswith(f"{shard}, {found}")
-    assert summary["error"].endswith("or set dataset.on_corrupt=skip to skip and count such records")
+    assert summary["error"].endswith("or set dataset.on_corrupt=skip and load=shuffled to skip and count such records")

@@ -10,7 +10,7 @@ from etlrun.graph.context import Context
 from etlrun.sources.base import Records
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.sources.labels import labels_of
-from etlrun.stages.load import AT_ONCE, FullShuffle
+from etlrun.stages.load import AT_ONCE, TO_SKIP, FullShuffle
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -56,5 +56,5 @@ def _located(context: Context) -> Records:
         raise source.unreadable(str(error.filename), error.strerror or str(error)) from error
     except ValueError as error:
         for corrupt in corrupt_records(source, split):
-            raise corrupt.error(by_number=True) from error
+            raise corrupt.error(TO_SKIP) from error
         raise

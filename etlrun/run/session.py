@@ -183,7 +183,7 @@ def at_work(work: Work) -> Iterator[None]:
         for keeper in keepers:
             keeper.close()  # TensorFlow's threads may still run
         read = [(pipeline.split, pipeline.context.losses) for pipeline in work.pipelines.values()]
-        raise_cause(error, work.train.context.source, read, by_number=work.plan.spec.load.is_by_number)
+        raise_cause(error, work.train.context.source, read, work.plan.spec.load.to_skip)
         raise
     finally:
         for watch in work.watches.values():

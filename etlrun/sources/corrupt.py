@@ -45,9 +45,9 @@ class CorruptRecord:
         path = printable(self.path)
         return path if self.record is None else f"{path}, record {self.record}"
 
-    def error(self, *, by_number: bool = False) -> WorldError:
-        """Return the error that ends a run; one that reads `by_number` can't skip records."""
-        also = " and load.shuffle=buffer" if by_number else ""
+    def error(self, also: str = "") -> WorldError:
+        """Return the error that ends a run; `also` is what it has to set to skip records, beside `on_corrupt`."""
+        also = also and f" and {also}"
         return WorldError(
             where=self.where,
             found=self.reason,
@@ -100,10 +100,10 @@ def reason_of(error: Exception, path: str) -> str:
     return found[1].strip() if found else ""
 
 
-def raise_cause(error: Exception, source: Source, read: Sequence[tuple[Split, Losses]], *, by_number: bool) -> None:
+def raise_cause(error: Exception, source: Source, read: Sequence[tuple[Split, Losses]], also: str = "") -> None:
     """Raise the `WorldError` of an unreadable file or a corrupt record; return if `error` has another cause.
 
-    `read` are the splits that were being read; `by_number` says whether their examples are read by number.
+    `read` are the splits that were being read, and `also` is what the run has to set to skip records.
     """
     for split, losses in read:
         if losses.failure is not None:
@@ -117,7 +117,7 @@ def raise_cause(error: Exception, source: Source, read: Sequence[tuple[Split, Lo
         return
     for split, _ in read:
         for corrupt in corrupt_records(source, split):
-            raise corrupt.error(by_number=by_number) from error
+            raise corrupt.error(also) from error
 
 
 def corrupt_records(source: Source, split: Split) -> Iterator[CorruptRecord]:

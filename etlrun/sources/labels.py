@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import corrupt_records
+from etlrun.stages.load import TO_SKIP
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -46,4 +47,4 @@ def counts_of(source: Source, split: Split, *, by_number: bool) -> dict[str, int
 def _diagnose(source: Source, split: Split, error: Exception | None, *, by_number: bool) -> None:
     """Raise the `WorldError` of the first corrupt record."""
     for corrupt in corrupt_records(source, split):
-        raise corrupt.error(by_number=by_number) from error
+        raise corrupt.error(TO_SKIP if by_number else "") from error

@@ -67,6 +67,8 @@ class Shuffle(Stage):
 
 AT_ONCE = 32
 """Records that are read by number in one call."""
+TO_SKIP = "load.shuffle=buffer"
+"""What a full shuffle gives way to where corrupt records are skipped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,6 +242,13 @@ class Load(Stage):
     def is_by_number(self) -> bool:
         """Whether training passes read the examples by number."""
         return self.shuffle == "full"
+
+    @property
+    def to_skip(self) -> str:
+        """What a run sets to skip corrupt records, beside `dataset.on_corrupt`; empty if it is nothing else."""
+        if self.service is not None:
+            return "load=shuffled"
+        return TO_SKIP if self.is_by_number else ""
 
     @property
     def shuffles(self) -> bool:

@@ -123,7 +123,7 @@ def explained(context: Context, path: str) -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        raise_cause(error, context.source, [(context.split, context.losses)], by_number=False)
+        raise_cause(error, context.source, [(context.split, context.losses)])
         raise WorldError(
             where=path,
             found=headline(error),
