@@ -168,6 +168,7 @@ def _serve(role: Role, dispatcher: str, port: int, answer: Connection) -> None:
     except tf.errors.OpError as error:
         answer.send(error.message)
         return
-    with suppress(EOFError):
+    with suppress(EOFError):  # nobody asks any more
         while True:
             answer.send(answer.recv().models())
+    servers[-1].join()
