@@ -163,14 +163,15 @@ def test_dynamic_passes_have_each_example_once(tiny: Path, dynamic: Servers) -> 
 _DYNAMIC = ("load.service.order=dynamic",)
 
 
-def test_what_a_worker_loses_in_a_dynamic_pass_is_counted(tiny: Path, dynamic: Servers, heard: list[str]) -> None:
+def test_what_workers_lose_in_a_dynamic_pass_is_counted(tiny: Path, dynamic: Servers, heard: list[str]) -> None:
     for on_loss in ("report", "fail"):
         heard.clear()
         dynamic.stage = replace(dynamic.stage, on_loss=on_loss)
         with served(planned(tiny, *_DYNAMIC), dynamic) as pipeline:
             batches = iter(pipeline.dataset)
             found = as_bytes(islice(batches, 3))
-            killed(dynamic._workers[0])
+            for worker in dynamic._workers:  # one of them may have had nothing yet
+                killed(worker)
             if on_loss == "report":
                 found += as_bytes(batches)
                 assert len(found) == BATCHES - pipeline.lost < BATCHES
@@ -184,7 +185,7 @@ def test_what_a_worker_loses_in_a_dynamic_pass_is_counted(tiny: Path, dynamic: S
                     "lost with order=dynamic\n    -> run again, from a checkpoint with trainer.resume; set "
                     "load.service.order=exact, which loses none, or load.service.on_loss=report"
                 )
-        assert heard[0] == AGAIN.format(1)
+        assert {*heard[:2]} == {AGAIN.format(1), AGAIN.format(2)}
     dynamic.stage = replace(dynamic.stage, on_loss="fail")
 
 
