@@ -8,10 +8,12 @@ from typing import Any
 
 
 class _Lazy(ModuleType):
-    """Placeholder of a module, which imports it on first use."""
+    """Placeholder of a module, which imports it on first use, and keeps what it has been asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self.__name__), name)
+        value = getattr(importlib.import_module(self.__name__), name)
+        setattr(self, name, value)
+        return value
 
 
 tf: Any = _Lazy("tensorflow")
