@@ -49,18 +49,17 @@ class Pipeline:
         self._ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
         before, cache, after = at_cache([planned for planned in stages if planned not in self._ahead])
         self._kept: Flow = (before or after)[-1].gives
-        if cache is None:
-            place = next(at for at, planned in enumerate(after) if planned.stage.scope is Scope.EACH)
-            before, after = after[:place], after[place:]
-        first = context if cache is None else dataclasses.replace(context, passes_begun=tf.constant(1, tf.int64))
-        self._before, self._after = self._build(None, before, first), after
-        self._has_memory = cache is not None and keeper is None
-        self._without_cache = by_number([*before, *after])
-        if cache is not None and keeper is None:
-            self._before = staged(counted(self._before, self._kept, context), cache, context)
-        self._before = self._before.with_options(as_written())  # which apply to all datasets derived from it
+        self._has_memory, self._after = cache is not None and keeper is None, after
+        self._without_cache = after if cache is None else by_number([*before, *after])
+        if cache is not None:
+            first = dataclasses.replace(context, passes_begun=tf.constant(1, tf.int64))
+            self._before = self._build(None, before, first)
+            if keeper is None:
+                self._before = staged(counted(self._before, self._kept, context), cache, context)
+            self._before = self._before.with_options(as_written())  # which apply to all datasets derived from it
         self._number, self._skipped, self.filling_s = 0, 0, 0.0
-        batches = self._build(self._unread(context), self._ahead)
+        self._traced = tf.function(partial(self._of_pass, None), autograph=False)
+        batches = self._begun_by(tf.constant(0, tf.int64))
         _check(batches, stages[-1].gives)
         self.dataset: tf.data.Dataset = Passes(batches, lambda: iter(self._next_pass()))
 
@@ -106,20 +105,31 @@ class Pipeline:
         self._number += 1
         self._fill_first()
         self.context.passes_begun.assign(self._number)
-        skipped, self._skipped = self._skipped or None, 0
-        context = dataclasses.replace(self.context, pass_number=self._number, skipped=skipped)
-        mode = None if self.keeper is None else int(self.keeper.begin())
-        if self.keeper is not None and mode == READ:
-            return self._read([*self._after, *self._ahead], self.keeper.count, context)
+        skipped, self._skipped = self._skipped, 0
+        decided = [tf.constant(self._number, tf.int64)]
+        if self.keeper is not None:
+            decided.append(tf.constant(self.keeper.begin()))
+            decided += [tf.constant(self.keeper.count, tf.int64)] if decided[-1] == READ else []
+        return self._of_pass(skipped, *decided) if skipped else self._begun_by(*decided)
+
+    def _begun_by(self, *decided: tf.Tensor) -> tf.data.Dataset:
+        """Return `_of_pass`, traced once for all passes: to build it takes as long as to read a few batches."""
+        batches: tf.data.Dataset = self._traced.get_concrete_function(*decided)(*decided)
+        return batches
+
+    def _of_pass(
+        self, skipped: int | None, number: tf.Tensor, mode: tf.Tensor | None = None, count: tf.Tensor | None = None
+    ) -> tf.data.Dataset:
+        """Return the pass of that number (int64 scalar); with a cache on disk, in its mode, and of `count` examples."""
+        context = dataclasses.replace(self.context, pass_number=number, skipped=skipped)
+        if count is not None:
+            return self._read([*self._after, *self._ahead], count, context)
         return self._build(self._unread(context, mode), self._ahead)
 
     def _unread(self, context: Context, mode: Any = None) -> tf.data.Dataset:
         """Return the batches of a pass that doesn't read a disk cache, but may fill it if it has a `mode`."""
-        whole = self._without_cache
-        if context.skipped is not None and self.keeper is None and not self._has_memory:
-            whole = whole or [planned for planned in self.stages if planned not in self._ahead]
-        if whole:
-            return self._continued(None, whole, context).with_options(as_written())
+        if self._without_cache:
+            return self._continued(None, self._without_cache, context).with_options(as_written())
         dataset = self._before
         if self.keeper is not None and mode is not None:
             dataset = disk.written(dataset, self.keeper, tf.cast(mode, tf.int64))

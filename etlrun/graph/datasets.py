@@ -64,8 +64,11 @@ def _shards(stage: Shards, context: Context) -> tf.data.Dataset:
         seed = context.pass_seed(context.passes_begun)
         return by_name.shuffle(len(shards), seed=seed, reshuffle_each_iteration=False)
 
-    as_is = tf.autograph.experimental.do_not_convert
-    return tf.data.Dataset.from_tensors(0).flat_map(as_is(of_pass)) if stage.shuffle_files else by_name
+    if not stage.shuffle_files:
+        return by_name
+    if tf.inside_function() or not isinstance(context.passes_begun, tf.Variable):
+        return of_pass(tf.constant(0))  # built anew for each pass, or the same in all of them
+    return tf.data.Dataset.from_tensors(0).flat_map(tf.autograph.experimental.do_not_convert(of_pass))
 
 
 def sequential(_nothing: None, stage: Sequential, context: Context) -> tf.data.Dataset:

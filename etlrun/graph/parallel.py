@@ -26,10 +26,12 @@ def parallel_map(
 ) -> tf.data.Dataset:
     """Return `dataset` after `function`, with the parallelism of `stage`.
 
-    TensorFlow traces the function as it is, once for all passes of a pipeline, since that takes long.
+    TensorFlow traces the function as it is, once for a pipeline, since that takes long.
     """
-    key = stage, str(dataset.element_spec), id(context.passes_begun)
-    traced = context.traced.setdefault(key, tf.function(function, autograph=False))
+    traced = tf.autograph.experimental.do_not_convert(function)
+    if not tf.inside_function():  # which is traced once, too, and whose tensors stay in it
+        key = stage, str(dataset.element_spec), id(context.passes_begun)
+        traced = context.traced.setdefault(key, tf.function(function, autograph=False))
     return dataset.map(
         traced,
         num_parallel_calls=autotuned(stage.num_parallel_calls),
