@@ -42,7 +42,7 @@ LATE = "load.shuffle_at=before_batch"
 SIDES: Mapping[str, tuple[str, ...]] = {
     "etlrun": (),
     "etlrun, turbo": (TURBO,),
-    "etlrun, turbo, random_flip": (TURBO, "transform=augmented_224"),
+    "etlrun, turbo, random_flip": (TURBO, "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"),
 }
 LARGE, LARGE_SIDES = 64, (4000, 3000)
 LIBRARIES: Mapping[str, tuple[str, ...]] = {

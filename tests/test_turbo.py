@@ -68,6 +68,11 @@ ODD: Mapping[str, bytes] = {
 }
 
 
+def by_turbo(data: bytes, *, size: tuple[int, int] | None, crop: bool = False, fancy: bool = True) -> Any:
+    (image,) = Turbo.op([data], center_crop=crop, size=size, scaled=False, fancy_upscaling=fancy)
+    return image
+
+
 def by_tensorflow(data: bytes, *, size: tuple[int, int] | None, crop: bool = False) -> Any:
     image = Decode.op(data)
     image = CenterCrop.op(image) if crop else image
@@ -78,18 +83,25 @@ def by_tensorflow(data: bytes, *, size: tuple[int, int] | None, crop: bool = Fal
 
 @pytest.mark.parametrize("name", ODD)
 def test_any_image_is_that_of_tensorflow_but_for_the_rounding_of_its_resize(name: str) -> None:
-    (whole,) = Turbo.op([ODD[name]], center_crop=False, size=None, scaled=False)
-    np.testing.assert_array_equal(whole, by_tensorflow(ODD[name], size=None))
+    np.testing.assert_array_equal(by_turbo(ODD[name], size=None), by_tensorflow(ODD[name], size=None))
     for crop in (False, True):
-        (found,) = Turbo.op([ODD[name]], center_crop=crop, size=SIZE, scaled=False)
-        np.testing.assert_allclose(found, by_tensorflow(ODD[name], size=SIZE, crop=crop).astype(int), atol=1)
+        found, expected = by_turbo(ODD[name], size=SIZE, crop=crop), by_tensorflow(ODD[name], size=SIZE, crop=crop)
+        np.testing.assert_allclose(found, expected.astype(int), atol=1)
+
+
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+def test_without_fancy_upscaling_a_jpeg_is_that_of_tensorflow_without_it(subsampling: str) -> None:
+    data = encoded(noise(61, 51), "JPEG", subsampling=subsampling)
+    expected = tf.io.decode_jpeg(data, channels=3, fancy_upscaling=False)
+    np.testing.assert_array_equal(by_turbo(data, size=None, fancy=False), expected)
+    assert np.array_equal(expected, by_turbo(data, size=None)) == (subsampling == "4:4:4")
 
 
 def test_a_batch_has_each_image_at_its_place_in_aligned_memory() -> None:
-    images = Turbo.op([*ODD.values()], center_crop=False, size=SIZE, scaled=False)
+    images = Turbo.op([*ODD.values()], center_crop=False, size=SIZE, scaled=False, fancy_upscaling=True)
     assert images.ctypes.data % 64 == 0
     for image, data in zip(images, ODD.values(), strict=True):
-        np.testing.assert_array_equal(image, Turbo.op([data], center_crop=False, size=SIZE, scaled=False)[0])
+        np.testing.assert_array_equal(image, by_turbo(data, size=SIZE))
 
 
 @pytest.mark.parametrize(("height", "width", "factor"), [(600, 800, 8), (350, 290, 4), (150, 140, 2), (100, 70, 1)])
@@ -103,11 +115,11 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_that_is_no_smaller_than_its_size(
     least = {"min_height": -(-height // factor), "min_width": -(-width // factor)}
     smaller = simplejpeg.decode_jpeg(data, fastdct=True, **least)
     assert smaller.shape == (*least.values(), 3)
-    (found,) = Turbo.op([data], center_crop=crop, size=size, scaled=True)
+    small_one = ODD["grey"]
+    found, same = Turbo.op([data, small_one], center_crop=crop, size=size, scaled=True, fancy_upscaling=True)
     expected = by_tensorflow(encoded(smaller, "PNG"), size=size, crop=crop)
     np.testing.assert_allclose(found, expected.astype(int), atol=1)
-    (small_one,) = Turbo.op([ODD["grey"]], center_crop=crop, size=size, scaled=True)
-    np.testing.assert_array_equal(small_one, Turbo.op([ODD["grey"]], center_crop=crop, size=size, scaled=False)[0])
+    np.testing.assert_array_equal(same, by_turbo(small_one, size=size, crop=crop))
 
 
 def stages_of(*overrides: str) -> list[str]:

@@ -33,7 +33,7 @@ class Decode(Step):
 
     Attributes:
         library: `turbo` decodes and resizes whole batches with libjpeg-turbo and OpenCV, which takes less time. JPEGs
-            get the same pixels as from `tensorflow`; resized ones differ by rounding.
+            get the pixels of `tensorflow` without fancy upscaling: subsampled colours are repeated, not interpolated.
         scaled: Whether `turbo` decodes JPEGs at a half, a quarter or an eighth of their size, if both sides then are at
             least those of `resize`.
     """

@@ -35,6 +35,7 @@ class Turbo(Stage):
         center_crop: Whether images are cropped to their largest centred square first.
         size: [height, width] in pixels, with bilinear interpolation; null keeps the size of each image.
         scaled: Whether JPEGs are decoded at a half, a quarter or an eighth if both sides then are at least `size`.
+        fancy_upscaling: Whether subsampled colours are interpolated, as TensorFlow does, instead of repeated.
         at_once: Images of the batches that it makes for itself; 0 if its input is in batches.
     """
 
@@ -52,6 +53,7 @@ class Turbo(Stage):
     center_crop: Annotated[Flag, DATA]
     size: Annotated[Size | None, DATA]
     scaled: Annotated[Flag, DATA]
+    fancy_upscaling: Annotated[Flag, DATA]
     at_once: int = 0
 
     @property
@@ -73,7 +75,8 @@ class Turbo(Stage):
     @property
     def values(self) -> dict[str, Any]:
         """Parameters by name, as `op` takes them."""
-        return {"center_crop": self.center_crop, "size": self.size, "scaled": self.scaled}
+        names = ("center_crop", "size", "scaled", "fancy_upscaling")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def makers(self) -> tuple[object, ...]:
@@ -85,9 +88,9 @@ class Turbo(Stage):
 
     @staticmethod
     def op(
-        encoded: list[bytes], *, center_crop: bool, size: tuple[int, int] | None, scaled: bool
+        encoded: list[bytes], *, center_crop: bool, size: tuple[int, int] | None, scaled: bool, fancy_upscaling: bool
     ) -> np.typing.NDArray[np.uint8]:
-        """Encoded images (batch,) -> uint8 (batch, *size, 3); a JPEG has the pixels that TensorFlow decodes.
+        """Encoded images (batch,) -> uint8 (batch, *size, 3), with TensorFlow's pixels if `fancy_upscaling`.
 
         TensorFlow decodes what simplejpeg refuses. A batch without a size, or of decoded images, is a single image.
         """
@@ -106,7 +109,8 @@ class Turbo(Stage):
                     smallest = {"min_height": height, "min_width": width} if factor > 1 else {}
                 if buffer.size < 3 * height * width:
                     buffer = np.empty(3 * height * width, np.uint8)
-                pixels = simplejpeg.decode_jpeg(data, "RGB", fastdct=True, buffer=buffer, **smallest)
+                fast = {"fastdct": True, "fastupsample": not fancy_upscaling}
+                pixels = simplejpeg.decode_jpeg(data, "RGB", buffer=buffer, **fast, **smallest)
             except ValueError:
                 is_pixels = not isinstance(data, bytes)
                 pixels = data if is_pixels else tf.io.decode_image(data, channels=3, expand_animations=False).numpy()
@@ -153,5 +157,6 @@ def turbo_of(steps: Sequence[Step], whole: Map, *, singly: bool) -> Turbo:
         center_crop=any(isinstance(step, CenterCrop) for step in steps),
         size=sizes[0] if sizes else None,
         scaled=bool(sizes) and any(step.scales_down for step in steps),
+        fancy_upscaling=any(isinstance(step, DecodeJpeg) for step in steps),
         at_once=_CHUNK if steps[0].uses_turbo and sizes and not singly else 1,
     )
