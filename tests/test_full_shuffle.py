@@ -21,7 +21,7 @@ from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import plan_of
 from tests.pictures import NUM_EXAMPLES
 from tests.pipelines import as_bytes, training_pipeline
-from tests.runs import emulated, run_here, small
+from tests.runs import emulated, events_of, run_here, small
 from tests.test_eject import of_tiny
 
 FULL = ("load.shuffle=full", "extract=sequential", "cache=none")
@@ -168,12 +168,15 @@ def test_a_program_reads_the_same_order(tiny: Path, tmp_path: Path, uncached: li
 
 
 def test_runs_with_and_without_a_cache_have_the_same_digests_and_losses(tiny: Path, tmp_path: Path) -> None:
-    words = small(tiny, *FULL, "trainer.epochs=2", "measure.digest=true")
+    slowly = ("load.batch_size=4", "load.prefetch=1", "transform.num_parallel_calls=1")  # so that a sample sees it
+    words = small(tiny, *FULL, *slowly, "trainer.epochs=2", "measure.digest=true")
     _, files = run_here(tmp_path / "files", words)
     _, cached = run_here(tmp_path / "cached", [*words, "cache=disk", f"cache.dir={tmp_path / 'caches'}"])
     for name in ("loss", "accuracy", "val_loss", "digest"):
         assert [epoch[name] for epoch in files["epochs"]] == [epoch[name] for epoch in cached["epochs"]]
-    assert [row["stage"] for row in files["stages"]][:2] == ["extract.sequential", "load.shuffle_full"]
+    found = [event for event in events_of(tmp_path / "files") if event["event"] == "stages"]
+    rows = next(event["stages"] for event in found if event["pipeline"] == "train")
+    assert [row["stage"] for row in rows][:2] == ["extract.sequential", "load.shuffle_full"]
     assert cached["cache"]["pipelines"]["train"]["passes"] == ["filled", "read", "read"]
 
 

@@ -23,7 +23,8 @@ def in_random_order(count: Any, stage: FullShuffle, context: Context) -> tf.data
     seed = context.pass_seed(context.pass_number)
     drawn_from = count
     if stage.is_by_class:
-        drawn_from = labels_of(context.source, context.split, by_number=True)
+        with tf.init_scope():  # labels are read now, even where a graph is traced
+            drawn_from = labels_of(context.source, context.split, by_number=True)
 
     def of_pass(_: tf.Tensor) -> tf.data.Dataset:
         order = tf.numpy_function(stage.op, [drawn_from, seed], tf.int64)
@@ -38,7 +39,8 @@ def full_shuffle(_in_order: tf.data.Dataset, stage: FullShuffle, context: Contex
     Raises:
         WorldError: A shard is damaged or can't be read.
     """
-    records = _located(context)
+    with tf.init_scope():  # damage is looked for now, even where a graph is traced
+        records = _located(context)
 
     def read(numbers: tf.Tensor) -> tf.Tensor:
         return tf.ensure_shape(tf.numpy_function(records.read, [numbers], tf.string), (None,))
