@@ -40,8 +40,13 @@ class Forked:
         if self.poll() is None:
             self._process.kill()
             raise TimeoutError(f"process {self.pid} still runs after {timeout} s")
-        out, err = ((self._output / name).read_text() for name in ("1", "2"))
-        return out, err
+        return self.out, (self._output / "2").read_text()
+
+    @property
+    def out(self) -> str:
+        """Stdout so far."""
+        output = self._output / "1"
+        return output.read_text() if output.exists() else ""
 
     @property
     def returncode(self) -> int | None:

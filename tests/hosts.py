@@ -66,8 +66,7 @@ def wait_for(what: str, host: Forked, *, longest_s: float = 240.0, is_there: par
         time.sleep(0.001)
 
 
-def is_linked(host: Forked) -> bool:
-    """Whether a host other than the first is connected to that, and has started its part."""
-    process = psutil.Process(host.pid)
-    connected = [of for of in process.net_connections() if of.status == psutil.CONN_ESTABLISHED]
-    return bool(connected) and bool(process.children())
+def is_linked(host: Forked, run: Path) -> bool:
+    """Whether a host other than the first has heard from that where the run is, and has started its part."""
+    said = f"host 1: the first host writes the run, in {run}\n"
+    return host.out == said and bool(psutil.Process(host.pid).children())

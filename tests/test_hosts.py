@@ -113,7 +113,7 @@ def waiting(tmp_path: Path, *more: str, other: list[str] | None = None) -> list[
     words = [*SHARED, *more, f"hydra.run.dir={tmp_path / 'run'}"]
     hosts = on_two_hosts(words, tmp_path, WAITING, other=other)
     if other is None:
-        wait_for("link", hosts[1], is_there=partial(is_linked, hosts[1]))
+        wait_for("link", hosts[1], is_there=partial(is_linked, hosts[1], tmp_path / "run"))
     return hosts
 
 

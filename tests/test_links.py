@@ -2,6 +2,7 @@
 
 import json
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -86,6 +87,14 @@ def test_a_host_that_says_nothing_is_lost(of_host: Open, monkeypatch: pytest.Mon
     first = of_host(0)
     with connection_to(first, json.dumps({"host": 1, **HELLO}).encode() + b"\n"):
         assert told(first) == (1, LOST, "no sign of it for 0 s")
+
+
+def test_a_host_that_ends_with_something_unread_has_ended(of_host: Open) -> None:
+    first = of_host(0)
+    connection = connection_to(first, json.dumps({"host": 1, **HELLO}).encode() + b"\n")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+    assert told(first) == (1, LOST, "the end of its connection")
 
 
 def test_hosts_that_are_at_work_are_not_lost(of_host: Open, monkeypatch: pytest.MonkeyPatch) -> None:

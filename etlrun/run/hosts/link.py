@@ -26,6 +26,7 @@ _LONGEST = 1 << 20
 LOST, REFUSED = "lost", "refused"
 """Kinds of news, beside `message`, about a host."""
 MESSAGE = "message"
+_ENDED = "the end of its connection"
 
 News = tuple[int, str, Any]
 """Number of a host, the kind of the news, and a message (a mapping) or the reason (a text)."""
@@ -134,7 +135,9 @@ class Link:
             while line := lines.readline(_LONGEST):
                 if message := json.loads(line):
                     self.news.put((number, MESSAGE, message))
-            reason = "the end of its connection"
+            reason = _ENDED
+        except ConnectionResetError:  # it has ended with something unread
+            reason = _ENDED
         except TimeoutError:
             reason = f"no sign of it for {SILENT_S:.0f} s"
         except (OSError, ValueError) as error:

@@ -188,6 +188,7 @@ class Guard:
                 return End(**message[_END])
             elif kind == MESSAGE:
                 self.run = message[_RUN]
+                print(f"host {self.place.number}: the first host writes the run, in {self.run}", flush=True)
             else:
                 return self._whole(0, self._understood(news))
 
