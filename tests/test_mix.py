@@ -141,13 +141,12 @@ def test_batches_are_mixed_with_the_parallelism_of_the_transform(calls: str, tex
     assert f"lambdaimage,label:mixed(image,label,seed){text}" in "".join(ejected(plan, [], versions()).split())
 
 
-def test_the_function_of_all_passes_is_traced_once(folder: Path) -> None:
+def test_the_graph_of_all_passes_is_traced_once(folder: Path) -> None:
     plan = of_folder(folder, *OWN)
     pipeline = Pipeline(plan.train, contexts_of(plan, open_source(plan.spec.dataset))["train"])
     for _ in range(3):
         assert len(list(pipeline.dataset)) == 8
-    (traced,) = [traced for key, traced in pipeline.context.traced.items() if isinstance(key[0], Mix)]
-    assert traced.experimental_get_tracing_count() == 1
+    assert pipeline._traced.experimental_get_tracing_count() == 1
 
 
 def test_a_program_trains_to_the_losses_of_the_run_and_its_model_is_loaded(
