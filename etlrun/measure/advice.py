@@ -30,8 +30,9 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
     if stage is None:
         return None
     last = f"No override helps: {stage} needs less work, faster storage, or more cores."
-    if stage == Service.path and plan.spec.load.service is not None:
-        return _workers(plan.spec.load.service, conditions)
+    service = plan.spec.load.service
+    if service is not None and stage.startswith((Service.path, "extract.", "transform.")):
+        return _workers(service, conditions)
     return _own(stage, plan, rows, conditions) or _cache(plan, conditions) or last
 
 
