@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.configs import plan_of
+from tests.forked import Forked
 from tests.hosts import QUICK, SHARED, WAITING, is_linked, on_two_hosts, wait_for
 from tests.quick import quick_jax
 from tests.runs import finish, losses_of, small, summary_of
@@ -36,6 +37,15 @@ for words in json.loads(sys.argv[1]):
 """A process that does one run after the other on one host."""
 
 
+def in_training(words: list[str], run: Path, patch: pytest.MonkeyPatch) -> list[Forked]:
+    """Two hosts on JAX that have trained for an epoch."""
+    for name, value in quick_jax(run.parent / "jax").items():
+        patch.setenv(name, value)
+    hosts = on_two_hosts(words, run.parent, QUICK)
+    wait_for("checkpoint", hosts[0], is_there=partial((run / "checkpoints" / "epoch_0001.keras").exists))
+    return hosts
+
+
 @pytest.fixture(scope="module")
 def trained(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Summaries of equal trainings on one host and on two, of which one host was killed, and what was said of that.
@@ -51,11 +61,7 @@ def trained(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
         return [*base, *more, f"hydra.run.dir={folder / name}"]
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in quick_jax(folder / "jax").items():
-            patch.setenv(name, value)
-        hosts = on_two_hosts(words("killed", SHARED[0]), folder, QUICK)
-        checkpoint = folder / "killed" / "checkpoints" / "epoch_0001.keras"
-        wait_for("checkpoint", hosts[0], is_there=partial(checkpoint.exists))
+        hosts = in_training(words("killed", SHARED[0]), folder / "killed", patch)
         os.kill(hosts[1].pid, signal.SIGKILL)
         began_s = time.monotonic()
         ended, took_s = finish(hosts[0]), time.monotonic() - began_s
@@ -155,12 +161,8 @@ def test_an_interrupt_ends_the_training_of_all_hosts_itself(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("jax")
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     words = small(tiny, *SHARED, *SPLITS, *ORDER, *MODEL, "trainer.epochs=999", f"hydra.run.dir={tmp_path / 'run'}")
-    hosts = on_two_hosts(words, tmp_path, QUICK)
-    checkpoint = tmp_path / "run" / "checkpoints" / "epoch_0001.keras"
-    wait_for("checkpoint", hosts[0], is_there=partial(checkpoint.exists))
+    hosts = in_training(words, tmp_path / "run", monkeypatch)
     os.kill(hosts[1].pid, signal.SIGINT)
     (first, _, said), (second, _, also_said) = map(finish, hosts)
     assert (first, second, also_said) == (130, 130, "etlrun: interrupted\n")

@@ -152,7 +152,8 @@ def test_a_window_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monke
     hung: list[Any] = []
     monkeypatch.setattr(windows_module, "started", stopped)
     monkeypatch.setattr(windows_module, "_GRACE_S", 0.1)
-    windows = Windows(tmp_path, [], longest_s=0.1)
+    windows = Windows(tmp_path, [])
+    windows.longest_s = 0.1
     window = windows.run("0", SCENE.config(config, windows.caches))
     assert hung[0].exitcode == -signal.SIGKILL
     assert (window.status, window.error) == ("failed", "the window: found no end within 0.1 s; expected a short run")

@@ -28,8 +28,6 @@ from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError
 from etlrun.system.files import refuse_unwritable, write_atomically
 
 RESUME = f"{Tune.path}.resume="
-_SHORTEST_LIMIT_S = 60.0
-"""Seconds that the first windows of a search may take if its budget is less."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +87,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     except OSError as error:
         raise unwritable(folder, error) from error
     resume = f"etlrun tune {shlex.quote(f'{RESUME}{folder}')}"
-    windows = Windows(folder / WINDOWS, asked.overrides, longest_s=max(asked.tune.budget_s, _SHORTEST_LIMIT_S))
-    search = Search(asked.job, asked.tune, windows, _say)
+    search = Search(asked.job, asked.tune, Windows(folder / WINDOWS, asked.overrides), _say)
     _say(f"tune    {len(search.space):,} configs, {asked.tune.budget_s:g} s of measuring, in {folder}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that it says how to resume
     try:

@@ -108,8 +108,9 @@ class Pipeline:
         skipped, self._skipped = self._skipped, 0
         decided = [tf.constant(self._number, tf.int64)]
         if self.keeper is not None:
-            decided.append(tf.constant(self.keeper.begin()))
-            decided += [tf.constant(self.keeper.count, tf.int64)] if decided[-1] == READ else []
+            mode = self.keeper.begin()
+            count = [tf.constant(self.keeper.count, tf.int64)] if mode == READ else []
+            decided += [tf.constant(mode), *count]
         return self._of_pass(skipped, *decided) if skipped else self._begun_by(*decided)
 
     def _begun_by(self, *decided: tf.Tensor) -> tf.data.Dataset:

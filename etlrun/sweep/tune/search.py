@@ -27,8 +27,8 @@ NOISY = 0.10
 """Median difference of equal runs above which a search can't tell."""
 _FEWEST = 10
 """Windows of the smallest race."""
-_TIMES_AS_SLOW, _SHORTEST_LIMIT_S = 10, 30.0
-"""Time that a window may take as a multiple of that of the baseline, and in seconds where that is less."""
+_UNKNOWN_S, _TIMES_AS_SLOW, _LEAST_S = 60.0, 10, 30.0
+"""Longest window, at least: in seconds, as a multiple of the baseline's once that is known, and then in seconds."""
 
 
 @dataclass(kw_only=True)
@@ -90,10 +90,11 @@ class Search:
     def run(self) -> Found:
         """Search, and return what was found."""
         found, base = self.found, self.space.baseline
+        self.windows.longest_s = max(self.tune.budget_s, _UNKNOWN_S)
         found.scene = calibrate.scene_of(self.job, self.tune, self.windows)
         self._measure(base)
-        base_s = self._costs_s[base.number]
-        self.windows.longest_s = max(_SHORTEST_LIMIT_S, min(_TIMES_AS_SLOW * base_s, self.windows.longest_s))
+        usual_s = _TIMES_AS_SLOW * self._costs_s[base.number]
+        self.windows.longest_s = max(_LEAST_S, min(usual_s, self.windows.longest_s))
         if found.scene.step_ms:
             found.headspace = base.times_s[0] / found.scene.ideal_s
         if found.headspace is not None and found.headspace < HEADSPACE:

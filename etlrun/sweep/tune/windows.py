@@ -124,8 +124,8 @@ class Windows:
         ended: Names of the windows that have ended, in order.
     """
 
-    def __init__(self, folder: Path, overrides: list[str], longest_s: float = 600.0) -> None:
-        self.folder, self.overrides, self.longest_s = folder, overrides, longest_s
+    def __init__(self, folder: Path, overrides: list[str]) -> None:
+        self.folder, self.overrides, self.longest_s = folder, overrides, 600.0
         self.spent_s, self.ended = 0.0, list[str]()
 
     @property
