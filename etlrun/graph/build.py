@@ -58,6 +58,7 @@ class Pipeline:
                 self._before = staged(counted(self._before, self._kept, context), cache, context)
             self._before = self._before.with_options(as_written())  # which apply to all datasets derived from it
         self._number, self._skipped, self.filling_s = 0, 0, 0.0
+        self._has_functions = not self._has_memory or any(planned.stage.maps_each for planned in after)
         self._traced = tf.function(partial(self._of_pass, None), autograph=False)
         batches = self._begun_by(tf.constant(0, tf.int64))
         _check(batches, stages[-1].gives)
@@ -114,7 +115,9 @@ class Pipeline:
         return self._of_pass(skipped, *decided) if skipped else self._begun_by(*decided)
 
     def _begun_by(self, *decided: tf.Tensor) -> tf.data.Dataset:
-        """Return `_of_pass`, traced once for all passes: to build it takes as long as to read a few batches."""
+        """Return `_of_pass`; if it has functions, traced once for all passes, which takes as long as a few batches."""
+        if not self._has_functions:
+            return self._of_pass(None, *decided)
         batches: tf.data.Dataset = self._traced.get_concrete_function(*decided)(*decided)
         return batches
 

@@ -158,10 +158,9 @@ def counted(dataset: tf.data.Dataset, flow: Flow, context: Context) -> tf.data.D
     as_is = tf.autograph.experimental.do_not_convert
     if flow.example_bytes is not None and context.source.dataset.on_corrupt != "skip":
         whole = int(flow.example_bytes * context.split.num_examples)
-        end = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64)).map(
-            as_is(lambda none: context.held_bytes.assign(whole) * none)
-        )
-        return dataset.concatenate(end.flat_map(as_is(dataset.take)))
+        end = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
+        none = as_is(lambda zero: dataset.take(context.held_bytes.assign(whole) * zero))
+        return dataset.concatenate(end.flat_map(none))
 
     def count(number: tf.Tensor, example: Any) -> Any:
         size = tf.add_n([_size(feature) for feature in tf.nest.flatten(example)])
