@@ -19,6 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import tensorflow_datasets as tfds
 import yaml
 
 from etlrun.sources.content import masked
@@ -28,8 +29,9 @@ from etlrun.system import machine
 SPLITS = {"train": (1_281_167, 1024), "validation": (50_000, 64)}
 MEAN_BYTES, LABEL_BYTES = 115_000, 8
 CONFIG = (
-    "dataset=tfds", "dataset.name=imagenet2012", "dataset.split=train", "dataset.eval_split=validation",
-    "dataset.download=false", "transform=imagenet_224", "model=mobilenet_v2", "model.weights=null", "cache=disk",
+    "dataset=tfds", "dataset.name=imagenet2012", "dataset.version=5.*.*", "dataset.download=false",
+    "dataset.split=train", "dataset.eval_split=validation", "transform=imagenet_224",
+    "model=mobilenet_v2", "model.weights=null", "cache=disk",
 )  # fmt: skip
 
 
@@ -52,6 +54,13 @@ def write_dataset(home: Path) -> None:
         splits.append({"name": name, "shardLengths": lengths, "numBytes": str(examples * MEAN_BYTES)})
     info = {"name": "imagenet2012", "version": "5.1.0", "fileFormat": "tfrecord", "splits": splits}
     (folder / "dataset_info.json").write_text(json.dumps(info))
+    tfds.features.FeaturesDict(
+        {
+            "image": tfds.features.Image(),
+            "label": tfds.features.ClassLabel(num_classes=1000),
+            "file_name": tfds.features.Text(),
+        }
+    ).save_config(folder)
 
 
 def write_experiment(home: Path, config: list[str]) -> Path:

@@ -88,11 +88,7 @@ def killed_at(folder: Path) -> str:
 
 def main() -> None:
     """Kill, resume and compare."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--kills", type=int, default=30)
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("overrides", nargs="*")
-    given = parser.parse_args()
+    given = _arguments()
     words, where = [*BASE, *given.overrides], Path(tempfile.mkdtemp())
     places: list[str] = []
     chance = random.Random(0)  # noqa: S311
@@ -127,6 +123,14 @@ def main() -> None:
             *waits(whole),
         ]
         report(rows, wrong, given.output)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("overrides", nargs="*")
+    return parser.parse_args()
 
 
 def report(rows: list[tuple[str, object]], wrong: list[str], output: Path | None) -> None:

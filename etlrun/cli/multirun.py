@@ -160,6 +160,15 @@ def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
     raise SystemExit(status if came_to_end else INTERRUPTED)
 
 
+def _of_launcher(config: grid.Multirun) -> Iterator[Fault]:
+    """Yield the faults of settings of the launcher with which a job would be several processes."""
+    for name, wanted in _ONE_PROCESS.items():
+        found = config.settings.get(name, wanted)
+        if found != wanted:
+            expected = f"{wanted}, since a job of a sweep is one process, which sweep.retries repeats"
+            yield Fault(where=f"hydra.launcher.{name}", found=str(found), expected=expected, remedy="leave it out")
+
+
 def _refuse_unfit(sweep: Sweep, config: grid.Multirun, request: Request) -> None:
     """Refuse settings that the sweeper, the launcher or the ledger would ignore, and unknown options."""
     others: dict[str, Any] = SLURMS_OWN if config.is_grid and config.is_slurm else LAUNCHERS_OWN
@@ -186,17 +195,7 @@ def _refuse_unfit(sweep: Sweep, config: grid.Multirun, request: Request) -> None
         expected += ", since a bound measured beside other jobs holds for no other job"
         remedy = "run one job at a time, or don't prune"
         faults.append(Fault(where=Sweep.key("prune"), found="true", expected=expected, remedy=remedy))
-    if config.is_grid:
-        faults += [
-            Fault(
-                where=f"hydra.launcher.{name}",
-                found=str(config.settings[name]),
-                expected=f"{wanted}, since a job of a sweep is one process, which sweep.retries repeats",
-                remedy="leave it out",
-            )
-            for name, wanted in _ONE_PROCESS.items()
-            if config.settings.get(name, wanted) != wanted
-        ]
+    faults += _of_launcher(config) if config.is_grid else ()
     if config.is_grid and config.subdir != SUBDIR:
         remedy = "leave it as it is, and choose hydra.sweep.dir"
         expected = f"{SUBDIR}: a sweep names the folders of its runs"

@@ -21,25 +21,10 @@ Stages = Sequence[PlannedStage]
 
 def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fault]) -> Iterator[Fault]:
     """Yield the faults of a run of these stages; flows are only valid if `so_far`, the faults of stages, is empty."""
-    given, eval_steps = train[-1].gives, f"{spec.transform.block}.eval_steps"
+    given = train[-1].gives
     if spec.load.mixes and not so_far:  # which gives training examples another target
         given = given.with_feature(given.target, spec.dataset.examples.features[given.target])
-    if not so_far and evaluation and evaluation[-1].gives != given:
-        yield fault(
-            eval_steps,
-            evaluation[-1].gives,
-            f"the output of the training steps, {given}",
-            "end both lists with the same steps",
-        )
-    for step in spec.eval_transform.steps:
-        if step.random:
-            yield fault(
-                eval_steps,
-                step.path,
-                "no random step, so that all epochs are validated on the same data",
-                "remove the step",
-                is_rule=False,
-            )
+    yield from _evaluation(spec, given, [] if so_far else evaluation)
     if spec.extract.parses and not spec.dataset.is_of_tfds:
         yield fault(
             "extract.name",
@@ -60,6 +45,18 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
         yield from host_rules(spec, spec.fit) if spec.fit.hosts > 1 else ()
     else:
         yield from _drain(spec, given)
+
+
+def _evaluation(spec: RunSpec, given: Flow, evaluation: Stages) -> Iterator[Fault]:
+    """Yield the faults of the steps of validation, with its stages, beside training that gives `given`."""
+    eval_steps = f"{spec.transform.block}.eval_steps"
+    if evaluation and evaluation[-1].gives != given:
+        expected = f"the output of the training steps, {given}"
+        yield fault(eval_steps, evaluation[-1].gives, expected, "end both lists with the same steps")
+    for step in spec.eval_transform.steps:
+        if step.random:
+            expected = "no random step, so that all epochs are validated on the same data"
+            yield fault(eval_steps, step.path, expected, "remove the step", is_rule=False)
 
 
 def _by_number(spec: RunSpec) -> Iterator[Fault]:
