@@ -14,10 +14,7 @@ from etlrun.sweep import process
 from tests.service import planned, served, servers
 from tests.test_verdict import loop, no_steps, side
 
-SLOW = (
-    "transform.steps=[decode,resize,rand_augment,scale_minus_one_one]",
-    "+transform.rand_augment={num_layers: 14, magnitude: 9}",
-)
+SLOW = ("transform.resize.size=[512,512]", "transform.resize.antialias=true")
 READING = {"extract.interleave", "load.shuffle"}
 
 
