@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,12 @@ class Keeper:
     def count(self) -> int:
         """Number of examples that can be read; 0 before the cache is published."""
         return self._opened.reader.manifest.count if self._opened else 0
+
+    @property
+    def parts(self) -> list[tuple[Path, int]]:
+        """Paths of the files with the examples that can be read, in order, with their sizes in bytes."""
+        opened = self._opened
+        return opened.reader.parts if opened else []
 
     @property
     def held_bytes(self) -> int:

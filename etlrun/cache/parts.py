@@ -21,7 +21,7 @@ import xxhash
 from pydantic import Field, TypeAdapter
 
 MANIFEST, INDEX = "cache.json", "index.npz"
-PART_BYTES = 256 * 2**20
+PART_BYTES = 4 * 2**30
 """Minimum size of a part, after which another one is begun."""
 _MOST_OPEN = 64
 """Limit of open parts per cache: a process may have only so many open files, often 1,024."""
@@ -211,6 +211,17 @@ class Reader:
         self._opened = lru_cache(_MOST_OPEN)(lambda part: _OpenFile(folder / _part_name(part)))
         for part in range(min(len(manifest.files) - 1, _MOST_OPEN)):  # open files outlast a removal of the cache
             self._opened(part)
+
+    @property
+    def parts(self) -> list[tuple[Path, int]]:
+        """Paths of the parts, in order, with their sizes in bytes."""
+        names = [_part_name(part) for part in range(len(self.manifest.files) - 1)]
+        return [(self.folder / name, self.manifest.files[name]["bytes"]) for name in names]
+
+    def verify(self) -> None:
+        """Read all examples; raise `BrokenError` for the first that differs from its checksum."""
+        for number in range(self.manifest.count):
+            self.one(number)
 
     def one(self, number: int) -> tuple[Any, ...]:
         """Return an example as it was added: an array or bytes per feature."""

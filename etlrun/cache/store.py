@@ -97,10 +97,15 @@ def folder_of(cache_dir: str | Path | None) -> Path:
 
 
 class Store:
-    """Caches in a folder, which only `make` creates."""
+    """Caches in a folder, which only `make` creates.
 
-    def __init__(self, cache_dir: str | Path | None) -> None:
-        self.folder = folder_of(cache_dir)
+    Attributes:
+        folder: The folder.
+        verifies: Whether `open` compares all examples with their checksums, for readers that compare none.
+    """
+
+    def __init__(self, cache_dir: str | Path | None, *, verifies: bool = False) -> None:
+        self.folder, self.verifies = folder_of(cache_dir), verifies
 
     def make(self) -> None:
         """Create the folder if it doesn't exist; raise `WorldError` if that fails, or it isn't writable."""
@@ -128,9 +133,21 @@ class Store:
             FileExistsError: Something else has its name.
         """
         if not _is_writable(self.folder):
-            return self._opened(key, marks=False)
+            return self._verified(self._opened(key, marks=False))
         with self._alone():
-            return self._opened(key)
+            opened = self._opened(key)
+        return self._verified(opened)
+
+    def _verified(self, opened: Opened | None) -> Opened | None:
+        if opened is not None and self.verifies:
+            try:
+                opened.reader.verify()
+            except BaseException as error:
+                opened.close()
+                if isinstance(error, BrokenError):
+                    error.inode = opened.inode
+                raise
+        return opened
 
     def _opened(self, key: str, *, marks: bool = True) -> Opened | None:
         folder = self.folder / key
