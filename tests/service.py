@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from etlrun.run.keepers import keepers_of
 from etlrun.run.service.pipeline import ServedPipeline
 from etlrun.run.service.servers import Servers
 from etlrun.run.session import contexts_of
@@ -23,8 +24,9 @@ BATCHES = 38
 
 def planned(data_dir: Path, *overrides: str) -> Any:
     """Plan of a run that reads from servers, which hold little in advance."""
+    given = {word.split("=")[0] for word in overrides}
     words = ("load=service", "cache=none", "load.batch_size=1", "load.prefetch=1")
-    return plan_of(*small(data_dir, *words, *overrides))
+    return plan_of(*small(data_dir, *(word for word in words if word.split("=")[0] not in given), *overrides))
 
 
 @contextmanager
@@ -38,15 +40,20 @@ def servers(heard: list[str] | None = None, **values: Any) -> Iterator[Servers]:
 
 
 @contextmanager
-def served(plan: Any, of: Servers) -> Iterator[ServedPipeline]:
-    """The training pipeline of a plan, read from these servers, which stay."""
+def served(plan: Any, of: Servers, heard: list[str] | None = None) -> Iterator[ServedPipeline]:
+    """The training pipeline of a plan, read from these servers, which stay; `heard` is told of its cache."""
     contexts = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)
-    pipeline = ServedPipeline("train", plan.train, contexts["train"], of)
+    keeper = keepers_of(plan, contexts, {}, (heard if heard is not None else []).append).get("train")
+    pipeline = ServedPipeline("train", plan.train, contexts["train"], of, keeper)
     close, of.close = of.close, lambda: None  # type: ignore[method-assign]
     try:
+        if keeper is not None:
+            keeper.prepare()
         yield pipeline
     finally:
         pipeline.close()
+        if keeper is not None:
+            keeper.close()
         of.close = close  # type: ignore[method-assign]
 
 

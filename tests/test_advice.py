@@ -26,6 +26,8 @@ from tests.configs import plan_of
         ),
         (["load=service", "load.service.workers=2"], "transform.decode", "load.service.workers=4"),
         (["load=service", "load.service.workers=2"], "extract.interleave", "load.service.workers=4"),
+        (["cache=disk", "load=service", "load.service.workers=2"], "cache.disk", "load.service.workers=4"),
+        (["load=service", "load.service.workers=2"], "load.batch", "load.service.workers=4"),
     ],
 )
 def test_advice_can_be_pasted(overrides: list[str], stage: str, expected: str) -> None:

@@ -23,7 +23,7 @@ from etlrun.sweep import process
 from etlrun.system.errors import WorldError
 from tests.forked import Forked, forked
 from tests.pipelines import training_pipeline
-from tests.service import as_bytes, planned, served, servers
+from tests.service import BATCHES, as_bytes, planned, served, servers
 
 NONE_HEARD = list[str]().append
 
@@ -146,12 +146,27 @@ def test_a_worker_that_does_not_see_the_files_says_so(tiny: Path, tmp_path: Path
         (tmp_path / "here").rename(tmp_path / "elsewhere")
         with pytest.raises(WorldError) as caught:
             list(pipeline.dataset)
-    found, _, rest = str(caught.value).partition("; expected ")
-    assert found.startswith(f"load.service.address: found a worker that can't read the dataset: {tmp_path / 'here'}")
+    says_which_file(caught.value, tmp_path / "here")
+
+
+def test_a_worker_that_does_not_see_the_cache_says_so(tiny: Path, tmp_path: Path, elsewhere: Elsewhere) -> None:
+    cache = ("cache=disk", f"cache.dir={tmp_path / 'here'}")
+    plan = planned(tiny, *words(elsewhere.address), *cache)
+    with servers(address=elsewhere.address) as own, served(plan, own) as pipeline:
+        assert len(as_bytes(pipeline.dataset)) == BATCHES
+        (tmp_path / "here").rename(tmp_path / "elsewhere")
+        with pytest.raises(WorldError) as caught:
+            list(pipeline.dataset)
+    says_which_file(caught.value, tmp_path / "here")
+
+
+def says_which_file(error: WorldError, folder: Path) -> None:
+    found, _, rest = str(error).partition("; expected ")
+    assert found.startswith(f"load.service.address: found a worker that can't read a file: {folder}")
     assert found.endswith("No such file or directory")
     assert rest == (
-        "workers that have the same files at the same paths\n    -> mount the folder of the dataset on the "
-        "machines of the workers, at the path that it has here"
+        "workers that have the files of the dataset, and of a cache, at the same paths\n    -> mount the folder of the "
+        "dataset, and cache.dir, on the machines of the workers, at the paths that they have here"
     )
 
 

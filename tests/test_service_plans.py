@@ -110,8 +110,33 @@ def test_a_block_is_checked(overrides: tuple[str, ...], message: str) -> None:
         (
             ("cache=memory",),
             (
-                "cache.name: found memory; expected none with load.service, whose workers share no cache\n    -> set "
-                "cache=none, or load=shuffled"
+                "cache.name: found memory; expected disk or none with load.service, whose workers do not share the "
+                "memory of the run\n    -> set cache=disk, or load=shuffled"
+            ),
+        ),
+        (
+            ("cache=memory", "load.service.order=dynamic", "cache.at=source", "cache.codec=raw"),
+            (
+                "cache.name: found memory; expected disk or none with load.service, whose workers do not share the "
+                "memory of the run\n    -> set cache=disk, or load=shuffled\n"
+                "load.service.order: found dynamic; expected exact with a cache, of which each worker reads its own "
+                "examples by their numbers\n    -> set load.service.order=exact, or cache=none\n"
+                "cache.at: found source, with encoded image, label; expected examples of one size with load.service, "
+                "whose workers find them by it\n    -> set cache.at=resize, or load=shuffled"
+            ),
+        ),
+        (
+            ("cache=disk", "cache.codec=jpeg90", "cache.at=resize", "transform.resize.dtype=uint8"),
+            (
+                "cache.codec: found jpeg90; expected raw with load.service, whose workers find an example by the size "
+                "that all of them have\n    -> set cache.codec=raw, or load=shuffled"
+            ),
+        ),
+        (
+            ("cache=disk", "cache.at=features", "model=mobilenet_v2"),
+            (
+                "cache.at: found features; expected images with load.service, since features leave its workers "
+                "nothing to transform\n    -> set load=shuffled, or cache.at=transformed"
             ),
         ),
         (
@@ -166,7 +191,24 @@ def test_a_block_is_checked(overrides: tuple[str, ...], message: str) -> None:
     ids=lambda of: of[0] if isinstance(of, tuple) else "",
 )
 def test_what_other_processes_can_not_do_is_refused(overrides: tuple[str, ...], message: str) -> None:
-    assert refusal_of_plan(*SERVICE, *overrides) == message
+    without = SERVICE[: 1 if overrides[0].startswith("cache=") else 2]
+    assert refusal_of_plan(*without, *overrides) == message
+
+
+def test_a_cache_on_disk_is_read_by_the_workers() -> None:
+    plan = plan_of("load=service", "cache=disk", "trainer.epochs=1")
+    assert plan.fingerprint == plan_of("cache=none", "trainer.epochs=1").fingerprint
+    assert [planned.stage.path for planned in plan.train] == [
+        *("extract.interleave", "transform.map", "cache.disk", "load.shuffle"),
+        *("load.batch", "load.service", "load.prefetch"),
+    ]
+    assert [note for note in plan.remarks if note.startswith("cache.disk")] == [
+        (
+            "cache.disk: the run fills the cache, or compares it with its checksums, before the first pass; workers "
+            "read it at the same path."
+        ),
+        "cache.disk benefits only other runs: a single epoch waits for all of it, and reads it once.",
+    ]
 
 
 def test_a_diff_tells_the_kinds() -> None:
@@ -176,12 +218,14 @@ def test_a_diff_tells_the_kinds() -> None:
             (("cache=none",), SERVICE),
             (SERVICE, (*SERVICE, "load.service.workers=4", "load.service.order=dynamic")),
             (SERVICE, (*SERVICE, "load.service.order=dynamic", "load.service.on_loss=report")),
+            (SERVICE, ("load=service", "cache=disk")),
         )
     ]
     assert [one.headline for one in told] == [
         "changes only the speed",
         "changes the order and the speed",
         "changes the data, from load.service on, and the order",
+        "changes only the speed",
     ]
     assert [(of.path, of.old, of.new, of.kind) for of in told[0].differences] == [
         ("load.service.workers", "null", "2", "speed")

@@ -151,10 +151,13 @@ class Pipeline:
     def _fill_first(self) -> None:
         """Fill a cache whose examples are read by number, which are all in it before the first one is read."""
         if self._without_cache and self.keeper is not None and self.keeper.is_to_fill:
-            began_s, mode = time.perf_counter(), tf.constant(int(self.keeper.begin()), tf.int64)
-            for _ in disk.written(self._before, self.keeper, mode).map(lambda *_: 0).batch(_AT_ONCE):
-                pass  # signals are handled between batches
-            self.filling_s = time.perf_counter() - began_s
+            self._fill(self.keeper, int(self.keeper.begin()))
+
+    def _fill(self, keeper: Keeper, mode: int) -> None:
+        began_s = time.perf_counter()
+        for _ in disk.written(self._before, keeper, tf.constant(mode, tf.int64)).map(lambda *_: 0).batch(_AT_ONCE):
+            pass  # signals are handled between batches
+        self.filling_s = time.perf_counter() - began_s
 
     def endless(self) -> tf.data.Dataset:
         """Return the batches of the next pass and all later ones; prefetching continues across passes."""

@@ -11,7 +11,8 @@ import tensorflow as tf
 from etlrun.graph.build import as_written
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import chained
-from etlrun.plan.plan import PlannedStage
+from etlrun.graph.mapped import Mapped
+from etlrun.plan.plan import PlannedStage, at_cache
 from etlrun.sources.content import Shard
 from etlrun.stages.base import Scope
 from etlrun.stages.load import Batch
@@ -30,18 +31,38 @@ def of_pass(context: Context, number: int) -> Context:
     return dataclasses.replace(context, pass_number=number, passes_begun=begun, skipped=None, traced={})
 
 
-def every_nth(stages: Stages, context: Context, *, place: int, of: int, done: int) -> tf.data.Dataset:
+def every_nth(
+    stages: Stages, context: Context, cached: Mapped | None, *, place: int, of: int, done: int
+) -> tf.data.Dataset:
     """Return the batches `place`, `place + of`, … of a pass without the first `done` of them, with their numbers.
 
-    All records are read, in the order of the pass; those of other batches are left out before the first map. The
-    elements are (number, batch); numbers are int64 scalars that count the batches of this part from 0.
+    All records are read, in the order of the pass; those of other batches are left out before the first map. Of what
+    is `cached`, only the own examples are read. The elements are (number, batch); numbers are int64 scalars that count
+    the batches of this part from 0.
     """
-    inside = _inside(stages)
-    first = next(at for at, planned in enumerate(inside) if planned.stage.maps_each)
-    batch = _batch(inside)
-    records = chained(None, inside[:first], context).batch(batch.batch_size)
+    for_all, for_own = _divided(stages, cached)
+    reading, batch = context, _batch(for_own)
+    if any(planned.stage.keeps for planned in stages):  # a cache has the order of the files in the first pass
+        reading = dataclasses.replace(context, passes_begun=tf.constant(1, tf.int64))
+    records = chained(cached and cached.numbers(), for_all, reading).batch(batch.batch_size)
     own = records.shard(of, place).skip(done).unbatch()
-    return chained(own, inside[first:], context).enumerate(done).with_options(as_written())
+    batches = chained(cached.read(own) if cached else own, for_own, context)
+    return batches.enumerate(done).with_options(as_written())
+
+
+def _divided(stages: Stages, cached: Mapped | None) -> tuple[list[PlannedStage], list[PlannedStage]]:
+    """Return the stages that each worker of an exact pass does for all examples, and those for its own alone.
+
+    The examples of a cache keep the order in which they are read: without it, they are shuffled as they are read.
+    """
+    before, _, after = at_cache(_inside(stages))
+    inside = after if cached else [*before, *after]
+    shuffles = [planned for planned in inside if planned.stage.only_reorders]
+    others = [planned for planned in inside if not planned.stage.only_reorders]
+    if cached:
+        return shuffles, others
+    first = next(at for at, planned in enumerate(others) if planned.stage.maps_each)
+    return [*others[:1], *shuffles, *others[1:first]], others[first:]
 
 
 def dealt(stages: Stages, context: Context, workers: int) -> tf.data.Dataset:
@@ -56,16 +77,17 @@ def dealt(stages: Stages, context: Context, workers: int) -> tf.data.Dataset:
     return chained(None, whole, dataclasses.replace(context, split=split)).with_options(as_written())
 
 
-def whole(stages: Stages, context: Context) -> tf.data.Dataset:
+def whole(stages: Stages, context: Context, cached: Mapped | None) -> tf.data.Dataset:
     """Return the batches of a pass, in the order of the data."""
-    inside = [planned for planned in _inside(stages) if not planned.stage.only_reorders]
-    return chained(None, inside, context).with_options(as_written())
+    for_all, for_own = _divided(stages, cached)
+    reading = [planned for planned in for_all if not planned.stage.only_reorders]
+    records = chained(cached and cached.read(cached.numbers()), reading, context)
+    return chained(records, for_own, context).with_options(as_written())
 
 
-def reading(stages: Stages) -> list[str]:
+def done_for_all(stages: Stages, cached: Mapped | None) -> list[str]:
     """Return the paths of the stages that each worker of an exact pass does for all examples."""
-    inside = _inside(stages)
-    return [of.stage.path for of in inside[: next(at for at, of in enumerate(inside) if of.stage.maps_each)]]
+    return [planned.stage.path for planned in _divided(stages, cached)[0]]
 
 
 def require_portable(dataset: tf.data.Dataset) -> None:

@@ -31,7 +31,7 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
         return None
     last = f"No override helps: {stage} needs less work, faster storage, or more cores."
     service = plan.spec.load.service
-    if service is not None and stage.startswith((Service.path, "extract.", "transform.")):
+    if service is not None and stage != Prefetch.path:
         return _workers(service, conditions)
     return _own(stage, plan, rows, conditions) or _cache(plan, conditions) or last
 

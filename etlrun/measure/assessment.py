@@ -118,8 +118,9 @@ class Assessment:
     def _ask_workers(self, ceiling: float | None) -> None:
         """Take the stage costs of pipelines that other processes compute from a probe there."""
         for name, pipeline in self.work.pipelines.items():
-            models = pipeline.models_elsewhere(self.probe_s())
-            read = [self._read(name, [*map(ModelProto.FromString, of)]) for of in models]
+            models, keeper = pipeline.models_elsewhere(self.probe_s()), pipeline.keeper
+            reads = keeper is not None and keeper.count > 0
+            read = [self._read(name, [*map(ModelProto.FromString, of)], reads_disk=reads) for of in models]
             if each := [costs for costs in read if costs is not None]:
                 is_measured = ceiling and name == "train" and not self.work.plan.spec.trainer.step_ms
                 period_ms = 1000 / ceiling if is_measured and ceiling else 0.0

@@ -18,6 +18,7 @@ from etlrun.record.findings import StageCost
 from etlrun.stages.base import BATCHES, Nodes, Stage
 from etlrun.stages.cache import DiskCache
 from etlrun.stages.load import Batch, Shuffle
+from etlrun.stages.service import Service
 from etlrun.stages.step import Map
 
 _WRAPPERS = ("FlatMap", "Concatenate", "FiniteTake")
@@ -51,7 +52,8 @@ def _in_order_of_reading(stages: Sequence[Stage | type[Stage]]) -> list[Stage | 
     place = next(place for place, stage in enumerate(stages) if stage.path == DiskCache.path)
     after = stages[place + 1 :]
     first = next(at for at, stage in enumerate(after) if not stage.only_reorders)
-    first += after[first].path == Batch.path  # whole batches are read where nothing works on single examples
+    by_batches = after[first].path == Batch.path and all(stage.path != Service.path for stage in after)
+    first += by_batches  # whole batches are read where nothing works on single examples, but not by a service
     return [*after[:first], stages[place], *after[first:]]
 
 

@@ -266,7 +266,8 @@ def _why(stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: Step
     if stage == Shuffle.path:
         return stage, f"each pass first fills the shuffle buffer, {took}"
     if stage == DiskCache.path and loop.fill_s > loop.input_wait_s:
-        whole = ", which a full shuffle needs whole," if FullShuffle.path in side.paths else ""
+        by = "a full shuffle" if FullShuffle.path in side.paths else Service.path if Service.path in side.paths else ""
+        whole = f", which {by} needs whole," if by else ""
         return stage, f"each pass first opens the cache{whole} and reads a batch, {took}"
     row = next((row for row in costs.rows if row.stage == stage), StageCost(stage=stage, examples=0, cost_ms=0.0))
     threads = "one thread" if (row.parallelism or 1) == 1 else f"{row.parallelism} threads"

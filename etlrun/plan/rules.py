@@ -37,7 +37,7 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
     yield from _classes(spec)
     yield from _parsing(spec)
     if spec.load.service is not None:
-        yield from service_rules(spec, spec.load.service)
+        yield from service_rules(spec, spec.load.service, () if so_far else train)
     if spec.cache.keeps:
         yield from _cache(spec, train)
     if spec.fit is not None:
@@ -209,7 +209,7 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     if loose:
         yield f"{' and '.join(loose)} = false: the order of the examples, and so every result, differs from run to run."
     if spec.load.service is not None:
-        yield from service_notes(spec.load.service)
+        yield from service_notes(spec, spec.load.service)
     if spec.fit is not None and spec.fit.hosts > 1:
         yield host_note(spec.fit, spec.load.batch_size)
     if keeps_file_order(spec):
@@ -246,7 +246,7 @@ def unread_cache(spec: RunSpec) -> str | None:
         epochs = spec.fit.frozen_phases[-1].end
     if epochs != 1 or spec.trainer.steps_per_epoch is not None or not spec.cache.keeps:
         return None
-    if spec.load.is_by_number:
+    if spec.load.is_by_number or spec.load.service is not None:
         return f"{spec.cache.path} benefits only other runs: a single epoch waits for all of it, and reads it once."
     if spec.cache.outlives_run:
         return f"{spec.cache.path} benefits only other runs: a single epoch never reads it back."

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from etlrun.plan.plan import PlannedStage, at_cache
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.training import fault, unordered
 from etlrun.stages.image import Decode
@@ -11,12 +12,14 @@ from etlrun.stages.service import Service
 from etlrun.system.errors import ConfigError, Fault
 
 
-def service_rules(spec: RunSpec, service: Service) -> Iterator[Fault]:
-    """Yield the faults of what can't be done in other processes, or not in the order that the service promises."""
+def service_rules(spec: RunSpec, service: Service, train: Sequence[PlannedStage]) -> Iterator[Fault]:
+    """Yield the faults of what can't be done in other processes, or not in the order that the service promises.
+
+    `train` are the stages of the training; empty if they have faults of their own.
+    """
     load = spec.load
     if spec.cache.keeps:
-        expected = "none with load.service, whose workers share no cache"
-        yield fault("cache.name", spec.cache.path.removeprefix("cache."), expected, "set cache=none, or load=shuffled")
+        yield from _cache(spec, service, train)
     if spec.dataset.on_corrupt == "skip":
         expected = "raise with load.service, since the records that a worker skips could not be counted"
         remedy = "repair the data and set dataset.on_corrupt=raise, or set load=shuffled"
@@ -34,13 +37,37 @@ def service_rules(spec: RunSpec, service: Service) -> Iterator[Fault]:
         yield from _exact(spec)
 
 
+def _cache(spec: RunSpec, service: Service, train: Sequence[PlannedStage]) -> Iterator[Fault]:
+    """Yield the faults of a cache whose examples the workers don't find by their numbers."""
+    cache, order = spec.cache, Service.key("order")
+    if not cache.outlives_run:
+        expected = "disk or none with load.service, whose workers do not share the memory of the run"
+        yield fault("cache.name", cache.path.removeprefix("cache."), expected, "set cache=disk, or load=shuffled")
+    if not service.is_exact:
+        expected = "exact with a cache, of which each worker reads its own examples by their numbers"
+        yield fault(order, service.order, expected, f"set {order}=exact, or cache=none")
+    if cache.keeps_features:
+        expected = "images with load.service, since features leave its workers nothing to transform"
+        yield fault(cache.key("at"), cache.at, expected, "set load=shuffled, or cache.at=transformed")
+    elif cache.quality is not None:
+        expected = "raw with load.service, whose workers find an example by the size that all of them have"
+        yield fault(cache.key("codec"), cache.codec, expected, "set cache.codec=raw, or load=shuffled")
+    before = at_cache(train)[0]
+    if before and before[-1].gives.example_bytes is None and cache.quality is None:
+        steps = [step for planned in train for step in planned.steps if step.gives.example_bytes is not None]
+        expected = "examples of one size with load.service, whose workers find them by it"
+        remedy = f"set cache.at={steps[0].stage.points[0]}, or load=shuffled" if steps else "set load=shuffled"
+        yield fault(cache.key("at"), f"{cache.at}, with {before[-1].gives}", expected, remedy)
+
+
 def _exact(spec: RunSpec) -> Iterator[Fault]:
     """Yield the faults of values with which the workers would not see the same order."""
     order = Service.key("order")
     for key in unordered(spec):
         expected = f"true with {order}=exact, since all workers count on one order"
         yield fault(key, "false", expected, f"set {key}=true, or {order}=dynamic")
-    if spec.load.shuffles and not spec.load.is_by_number and spec.load.shuffle_at == "before_batch":
+    late = spec.load.shuffle_at == "before_batch" and not spec.cache.keeps
+    if spec.load.shuffles and not spec.load.is_by_number and late:
         expected = f"auto with {order}=exact, since each worker would transform all examples to shuffle them"
         yield fault(spec.load.key("shuffle_at"), "before_batch", expected, "set load.shuffle_at=auto")
 
@@ -53,8 +80,13 @@ def require_no_service(spec: RunSpec) -> None:
         raise ConfigError([fault(Service.path, found, "null in a standalone program", remedy)])
 
 
-def service_notes(service: Service) -> Iterator[str]:
+def service_notes(spec: RunSpec, service: Service) -> Iterator[str]:
     """Yield the notes on a run with a service, one sentence each."""
+    if spec.cache.keeps:
+        yield (
+            f"{spec.cache.path}: the run fills the cache, or compares it with its checksums, before the first pass; "
+            "workers read it at the same path."
+        )
     if service.workers is not None:
         yield (
             f"{Service.path}: the workers' ports are without authentication; they are bound to loopback on Linux, "

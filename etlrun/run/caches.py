@@ -37,6 +37,8 @@ def open_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline]) -
         }
         forecast = fits(plan, to_fill, folder_of(cache.dir))
     except BaseException:
+        for pipeline in pipelines.values():
+            pipeline.close()
         for keeper in keepers.values():
             keeper.close()
         raise

@@ -43,7 +43,7 @@ def keepers_of(
         )
         count = None if plan.spec.dataset.on_corrupt == "skip" else reading.split.num_examples
         keepers[name] = Keeper(
-            Store(cache.dir),
+            Store(cache.dir, verifies=plan.spec.load.service is not None),
             kept,
             count=count,
             changed=reading.split.content.changed,

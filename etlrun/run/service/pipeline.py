@@ -5,17 +5,18 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import tensorflow as tf
 from rich.console import Console
 
-from etlrun.cache.keeper import Keeper
+from etlrun.cache.keeper import READ, Keeper
 from etlrun.graph import parts
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
+from etlrun.graph.mapped import Mapped
 from etlrun.graph.passes import Passes
 from etlrun.plan.plan import Plan, PlannedStage, stage_of
 from etlrun.record.record import Record
@@ -31,7 +32,7 @@ _LANE_AHEAD = 2
 
 
 class ServedPipeline(Pipeline):
-    """A pipeline whose passes are read from servers.
+    """A pipeline whose passes are read from servers. A cache is whole before the first of them.
 
     Attributes:
         name: `train` or `validation`.
@@ -40,9 +41,17 @@ class ServedPipeline(Pipeline):
         lost: Examples that its dynamic passes have lost.
     """
 
-    def __init__(self, name: str, stages: Sequence[PlannedStage], context: Context, servers: Servers) -> None:
+    def __init__(
+        self,
+        name: str,
+        stages: Sequence[PlannedStage],
+        context: Context,
+        servers: Servers,
+        keeper: Keeper | None = None,
+    ) -> None:
         """Build the graph; raise `ConfigError` if another process can't run it."""
-        super().__init__(stages, context)
+        super().__init__(stages, context, keeper)
+        self._mapped: Mapped | None = None
         self.name, self.servers, self.lost = name, servers, 0
         batch = stage_of(stages, Batch)
         assert batch is not None  # noqa: S101 - all plans have it
@@ -78,6 +87,7 @@ class ServedPipeline(Pipeline):
         return batches.take(len(range(lane, self.batches_in_pass, self.lanes)) - done)
 
     def _part(self, number: int, lane: int, done: int) -> tf.data.Dataset:
+        cached = self._cached()
         with self._lock:
             context = self._contexts.get(number)
             if context is None:  # the lanes of a pass share it, and so what is traced
@@ -85,38 +95,52 @@ class ServedPipeline(Pipeline):
                 self._contexts = {**{of: self._contexts[of] for of in [*self._contexts][-1:]}, number: context}
         if not self.servers.stage.is_exact:
             return parts.dealt(self.stages, context, self.servers.workers)
-        return parts.every_nth(self.stages, context, place=lane, of=self.lanes, done=done)
+        return parts.every_nth(self.stages, context, cached, place=lane, of=self.lanes, done=done)
+
+    def _cached(self) -> Mapped | None:
+        """Return the examples of the cache; None without one, or if this run can't have it."""
+        with self._lock:
+            found = self.keeper.parts if self._mapped is None and self.keeper is not None else []
+            if found:
+                self._mapped = Mapped(found, self._kept)
+            return self._mapped
 
     def _next_pass(self) -> Any:
+        if self.keeper is not None and (mode := self.keeper.begin()) > READ:
+            self._fill(self.keeper, int(mode))
+            self.keeper.begin()
+        return self._served()
+
+    def _served(self) -> Any:
         self._number += 1
         done, self._skipped = self._skipped // self.batch.batch_size, 0
         return (ExactPass if self.servers.stage.is_exact else DealtPass)(self, self._number, done)
 
     def endless(self) -> tf.data.Dataset:
         """Return the batches of the next pass and all later ones; each begins before the end of the one before it."""
-        return Passes(self.dataset, self._all_passes)
+        return Passes(self.dataset, partial(self._all_passes, self._next_pass))
 
-    def _all_passes(self) -> Iterator[Any]:
-        following: ExactPass | DealtPass | None = self._next_pass()
+    def _all_passes(self, begin: Callable[[], ExactPass | DealtPass]) -> Iterator[Any]:
+        following: ExactPass | DealtPass | None = begin()
         while following is not None:
             now, following = following, None
             for batch in now:
                 if following is None and now.left <= self.lanes:
-                    following = self._next_pass()
+                    following = begin()
                 yield batch
-            following = following or self._next_pass()
+            following = following or begin()
 
     def repeated_alone(self, stages: Sequence[PlannedStage], *, from_cache: bool) -> Iterator[Any]:
         """Return the batches of the next passes, from the servers as they are."""
-        return self._all_passes()
+        return self._all_passes(self._served)
 
     def models_elsewhere(self, seconds: float) -> list[list[bytes]]:
         """Return tf.data's models of the stages in each worker of the run; none where others have started them."""
-        return self.servers.models(parts.whole(self.stages, parts.of_pass(self.context, 1)), seconds)
+        return self.servers.models(parts.whole(self.stages, parts.of_pass(self.context, 1), self._cached()), seconds)
 
     def read_elsewhere(self) -> tuple[list[str], int]:
         """Return the paths of the stages that each worker does for all examples, and the number of these workers."""
-        return (parts.reading(self.stages), self.lanes) if self.servers.stage.is_exact else ([], 1)
+        return (parts.done_for_all(self.stages, self._cached()), self.lanes) if self.servers.stage.is_exact else ([], 1)
 
     def close(self) -> None:
         """Stop reading, and end the servers."""
@@ -142,7 +166,10 @@ def pipelines_of(
         return {name: Pipeline(plan.pipelines[name], of, keepers.get(name)) for name, of in contexts.items()}
     servers = Servers(service, partial(_note, record))
     try:
-        return {name: ServedPipeline(name, plan.pipelines[name], of, servers) for name, of in contexts.items()}
+        return {
+            name: ServedPipeline(name, plan.pipelines[name], of, servers, keepers.get(name))
+            for name, of in contexts.items()
+        }
     except BaseException:
         servers.close()
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any, cast
@@ -16,8 +17,8 @@ from etlrun.system.errors import WorldError, headline
 _GONE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
 _FORGOTTEN = ("iteration client", "dataset id", "iteration id", "task")
 """What a dispatcher that was started again doesn't know."""
-_BEFORE_CAUSE = "Failed to get element: "
-"""What stands before the reason in an error of a worker."""
+_BEFORE_CAUSE = re.compile(r".*(Failed to get element|ParallelMapV2): ")
+"""What stands before the reason in an error of a worker: of the service, and of the map that reads a cache."""
 _REQUESTS_EACH, _WORKERS = 2, 8
 """Batches that are requested from a worker ahead, and the workers that are assumed where others have started them."""
 _NOTICED_S = 1.0
@@ -148,9 +149,10 @@ class Servers:
             return cast("Exception", error)
         return WorldError(
             where=Service.key("address"),
-            found=f"a worker that can't read the dataset: {headline(error).rpartition(_BEFORE_CAUSE)[2]}",
-            expected="workers that have the same files at the same paths",
-            remedy="mount the folder of the dataset on the machines of the workers, at the path that it has here",
+            found=f"a worker that can't read a file: {_BEFORE_CAUSE.sub('', headline(error))}",
+            expected="workers that have the files of the dataset, and of a cache, at the same paths",
+            remedy="mount the folder of the dataset, and cache.dir, on the machines of the workers, at the paths that "
+            "they have here",
         )
 
     def models(self, dataset: tf.data.Dataset, seconds: float) -> list[list[bytes]]:

@@ -1,0 +1,171 @@
+"""Caches on disk that the workers of a service read: the passes of a run without a service, whatever ends."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorflow.core.framework.model_pb2 import ModelProto
+
+from etlrun.cache import parts
+from etlrun.measure.stage_costs import StageCosts
+from etlrun.run.service.servers import Servers
+from etlrun.sweep import process
+from tests.networks import trained_here
+from tests.pipelines import training_pipeline
+from tests.runs import events_of, losses_of
+from tests.service import as_bytes, planned, served, servers
+from tests.test_cache_runs import digests, on_disk, part_of, passes
+
+FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
+AT_RESIZE = (FLIPPED, "cache.at=resize")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fork_server() -> None:
+    """All processes of tests are forked from one server."""
+    process._context()
+
+
+@pytest.fixture(scope="module")
+def exact() -> Iterator[Servers]:
+    with servers(workers=2) as found:
+        yield found
+
+
+def of_local(tiny: Path, *overrides: str) -> list[Any]:
+    """Three passes of a run that has neither a service nor a cache."""
+    with training_pipeline(planned(tiny, *overrides)) as local:
+        return [as_bytes(local.dataset) for _ in range(3)]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (FLIPPED, "cache.at=resize", "load.mixup_alpha=0.2"),
+        ("cache.at=transformed", "transform.resize.dtype=uint8", "load.drop_remainder=true"),
+        ("cache.at=transformed", "load.shuffle_buffer=0", "extract=sequential"),
+        (FLIPPED, "cache.at=resize", "load.shuffle_at=before_batch", "transform.parse_batch=4"),
+    ],
+    ids=" ".join,
+)
+def test_passes_are_those_of_a_run_without_servers_and_without_a_cache(
+    overrides: tuple[str, ...], tiny: Path, tmp_path: Path, exact: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "PART_BYTES", 40_000)
+    words = ("load.batch_size=5", *overrides)
+    expected = of_local(tiny, *(word for word in words if word != "load.shuffle_at=before_batch"))
+    plan = planned(tiny, *words, *on_disk(tmp_path))
+    with served(plan, exact) as pipeline:
+        assert [as_bytes(pipeline.dataset) for _ in range(2)] == expected[:2]
+        assert pipeline.keeper is not None
+        assert pipeline.keeper.passes == ["filled", "read", "read"]
+        assert pipeline.filling_s > 0
+        assert len(pipeline.keeper.parts) > 2
+    with served(plan, exact) as pipeline:
+        pipeline.skip_passes(1)
+        pipeline.skip_batches(4)
+        count = len(expected[0])
+        assert as_bytes(islice(pipeline.endless(), 2 * count - 4)) == [*expected[1][4:], *expected[2]]
+        assert pipeline.keeper is not None
+        assert set(pipeline.keeper.passes) == {"read"}
+
+
+def test_a_killed_worker_goes_on_with_the_cache_where_it_was(tiny: Path, tmp_path: Path) -> None:
+    expected = of_local(tiny, FLIPPED)
+    with (
+        servers(workers=2) as own,
+        served(planned(tiny, *AT_RESIZE, *on_disk(tmp_path)), own) as pipeline,
+    ):
+        batches = iter(pipeline.dataset)
+        found = as_bytes(islice(batches, 5))
+        os.kill(own._dispatchers[0].process.pid or 0, signal.SIGKILL)
+        found += as_bytes(batches)
+        assert (found, own.restarts) == (expected[0], 1)
+
+
+def test_while_another_run_fills_the_cache_the_workers_read_the_files(
+    tiny: Path, tmp_path: Path, exact: Servers
+) -> None:
+    words = (*AT_RESIZE, "extract.shuffle_files=true")
+    plan, heard = planned(tiny, *words, *on_disk(tmp_path)), list[str]()
+    with training_pipeline(planned(tiny, *words, *on_disk(tmp_path / "others"))) as local:
+        expected = [as_bytes(local.dataset) for _ in range(3)]
+    with training_pipeline(plan) as other, served(plan, exact, heard) as pipeline:
+        assert [as_bytes(pipeline.dataset) for _ in range(2)] == expected[:2]
+        assert as_bytes(other.dataset) == expected[0]
+        assert as_bytes(pipeline.dataset) == expected[2]
+        assert pipeline.keeper is not None
+        assert pipeline.keeper.passes == ["uncached", "uncached", "read"]
+        key = pipeline.keeper.key
+    assert heard == [f"this run is filling the cache {key}: this pass runs without it"] * 2
+
+
+def test_each_worker_tells_what_reading_the_cache_costs(tiny: Path, tmp_path: Path, exact: Servers) -> None:
+    for overrides in (AT_RESIZE, ("cache.at=transformed",)):
+        plan = planned(tiny, *overrides, *on_disk(tmp_path), "load.batch_size=19")
+        with served(plan, exact) as pipeline:
+            assert len(as_bytes(pipeline.dataset)) == 2
+            stages = [of.stage for of in pipeline.stages]
+            models = pipeline.models_elsewhere(0.3)
+            assert pipeline.read_elsewhere() == (["load.shuffle"], 2)
+        after = ["transform.after_cache"] * (overrides == AT_RESIZE)
+        for of in models:
+            costs = StageCosts(ModelProto.FromString(of[0]), stages, 19, 2, reads_disk=True)
+            costly = [row for row in costs.rows if row.stage != "load.prefetch"]
+            assert [row.stage for row in costly] == ["cache.disk", *after, "load.batch"]
+            examples = {row.stage: row.examples for row in costs.rows}
+            assert examples["load.batch"] <= examples["cache.disk"] < 5 * examples["load.batch"]  # which are read ahead
+            assert min(row.cost_ms for row in costly) > 0
+
+
+def test_runs_with_a_service_and_a_cache_learn_the_same(tiny: Path, tmp_path: Path) -> None:
+    words = ("trainer.epochs=2", "trainer.learning_rate=0.1", "measure.digest=true", *AT_RESIZE)
+    _, none = trained_here(tmp_path / "none", tiny, *words[:3], FLIPPED, "cache=none")
+    _, local = trained_here(tmp_path / "local", tiny, *words, *on_disk(tmp_path))
+    for name, folder, own in (("filled", tmp_path / "other", "filled"), ("read", tmp_path, "read")):
+        status, summary = trained_here(tmp_path / name, tiny, *words, *on_disk(folder), "load=service")
+        assert status == 0
+        assert summary["plan_fingerprint"] == local["plan_fingerprint"]
+        assert (losses_of(summary), digests(summary)) == (losses_of(none), digests(none))
+        counted = {"filled": ["filled", "read", "read"], "read": ["read", "read"]}[own]
+        assert passes(summary) == {"train": counted, "validation": counted}
+        assert [(pipeline["key"], pipeline["held_bytes"]) for pipeline in summary["cache"]["pipelines"].values()] == [
+            (pipeline["key"], pipeline["held_bytes"]) for pipeline in local["cache"]["pipelines"].values()
+        ]
+        assert {row["stage"] for row in summary["stages"]} >= {"cache.disk", "load.service"}
+        assert summary["service"] == {"restarts": 0, "lost": {"train": 0, "validation": 0}}
+
+
+def test_a_flipped_byte_is_found_before_the_first_pass(tiny: Path, tmp_path: Path) -> None:
+    words = (*AT_RESIZE, *on_disk(tmp_path), "load=service", "measure.digest=true")
+    _, sound = trained_here(tmp_path / "sound", tiny, *words)
+    part = part_of(tmp_path / "caches")
+    data = bytearray(part.read_bytes())
+    data[40_000] ^= 4
+    part.write_bytes(data)
+    status, summary = trained_here(tmp_path / "flipped", tiny, *words)
+    assert status == 0
+    assert digests(summary) == digests(sound)
+    assert passes(summary) == {"train": ["filled", "read"], "validation": ["read"]}
+    key = summary["cache"]["pipelines"]["train"]["key"]
+    told = [event["text"] for event in events_of(tmp_path / "flipped") if event["event"] == "cache"]
+    assert len(told) == 1
+    assert told[0].startswith(
+        f"the cache {key} was broken and will be rebuilt: {part}: found example 12 with checksum "
+    )
+
+
+def test_servers_end_where_a_cache_can_not_be_had(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "caches").write_text("a file")
+    before = {child.pid for child in multiprocessing.active_children()}
+    status, summary = trained_here(tmp_path / "run", tiny, *AT_RESIZE, *on_disk(tmp_path), "load=service")
+    assert (status, summary["status"]) == (1, "failed")
+    assert summary["error"].startswith("cache.dir: found ")
+    assert {child.pid for child in multiprocessing.active_children()} <= before
