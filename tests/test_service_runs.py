@@ -72,3 +72,15 @@ def test_a_drained_service_is_judged_by_the_costs_in_its_workers(tiny: Path, tmp
     assert verdict["kind"] == "input"
     assert verdict["because"].endswith(f"examples/s, limited by {verdict['stage']}")
     assert verdict["stage"] in costs
+
+
+def test_the_step_that_slows_the_workers_is_named(sample: Path, tmp_path: Path) -> None:
+    slow = ["transform.resize.size=[448,448]", "transform.resize.antialias=true", "load.batch_size=16"]
+    words = ["dataset=sample", f"dataset.data_dir={sample}", "model=emulated", "model.step_ms=1", *slow]
+    words += ["dataset.split='train[:30%]'", "dataset.eval_split=null", "trainer.epochs=2"]
+    status, served = run_here(tmp_path, [*words, *SERVED, "load.service.workers=2"])
+    assert status == 0
+    assert served["verdict"]["stage"] == "transform.resize"
+    assert " of each worker; a step takes " in served["verdict"]["because"]
+    costs = {row["stage"]: row["cost_ms"] for row in served["stages"]}
+    assert max(costs, key=lambda stage: costs[stage]) == "transform.map"
