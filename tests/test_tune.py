@@ -101,6 +101,7 @@ def test_the_overlay_is_sound_until_it_is_out_of_date(
     search: Ended, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = search.experiment.read_text()
+    assert f" --config-dir {search.experiment.parents[1]} " in text.splitlines()[2]
     nested: dict[str, Any] = {}
     for key, value in search.result["changes"].items():
         nested.setdefault(key.split(".")[0], {})[key.split(".")[1]] = value
@@ -162,7 +163,7 @@ def test_a_model_that_is_the_limit_ends_the_search_at_once(
 def test_a_budget_that_is_too_small_is_told(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tune.main([*words(tiny), "tune.budget_s=1", f"hydra.run.dir={tmp_path / 'search'}"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("result    nothing can be told: the budget of 1 s is too small: calibration took ")
+    assert lines[0].startswith("result    nothing can be told: the budget of 1 s is too small: ")
     assert [line for line in lines if line.startswith("advice    Set tune.budget_s=")]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from etlrun.cli import tune as command
 from etlrun.config import grid
-from etlrun.config.request import Request
+from etlrun.config.request import Request, config_dir
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
 from etlrun.record.record import Record
@@ -129,6 +129,16 @@ def test_a_winner_that_fails_at_last_is_not_taken(tmp_path: Path, monkeypatch: p
     assert (search.found.end, search.found.why) == ("keep", "load.prefetch=2 failed: no memory is left")
 
 
+def test_a_budget_that_is_too_small_is_told_with_what_is_missing(tmp_path: Path) -> None:
+    search = search_of(tmp_path, "tune.budget_s=40")
+    base = search.space.baseline
+    search.found.candidates, search._costs_s, search.windows.spent_s = {0: base}, {0: 2.0}, 9.0
+    search._confirm(base, [])
+    why = "the budget of 40 s is too small: 9 s were spent, and the smallest race and its confirmation take 44 s more"
+    assert (search.found.end, search.found.why) == ("untold", why)
+    assert search.found.advice == "Set tune.budget_s=53 or more."
+
+
 def test_a_baseline_that_fails_later_ends_the_search(tmp_path: Path) -> None:
     search = search_of(tmp_path, "model=emulated", "model.step_ms=1")
     search.windows, search.found.scene = Instant(tmp_path, []), SCENE
@@ -138,6 +148,8 @@ def test_a_baseline_that_fails_later_ends_the_search(tmp_path: Path) -> None:
         search._measure(search.space.baseline)
     expected = "the baseline: found cache.at: gone; expected a config that runs"
     assert str(caught.value.faults[0]).startswith(expected)
+    remedy = "make it run: etlrun with the same overrides; or set a larger tune.budget_s if a window found no end"
+    assert caught.value.faults[0].remedy == remedy
 
 
 def test_a_window_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,3 +177,16 @@ def test_an_overlay_that_can_not_be_written_is_printed(tmp_path: Path, capsys: p
         command._hand_over("load: {}\n", tmp_path / "file" / "new.yaml")
     assert str(caught.value.faults[0]).startswith(f"--write: found {tmp_path / 'file' / 'new.yaml'}: ")
     assert capsys.readouterr().out == "load: {}\n"
+
+
+def test_the_command_of_an_overlay_finds_it(tmp_path: Path) -> None:
+    mine = tmp_path / "mine" / "experiment" / "tuned.yaml"
+    assert command._finding(mine, ["--config-name", "own"]) == [
+        "--config-name",
+        "own",
+        "--config-dir",
+        str(tmp_path / "mine"),
+    ]
+    assert command._finding(mine, ["--config-dir", "conf"]) == ["--config-dir", "conf"]
+    assert command._finding(config_dir() / "experiment" / "tuned.yaml", []) == []
+    assert command._finding(None, []) == []

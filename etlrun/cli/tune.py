@@ -15,7 +15,7 @@ from typing import Any
 
 from etlrun.config import grid
 from etlrun.config.jobs import Job
-from etlrun.config.request import Request, composer, requested, with_hydra
+from etlrun.config.request import Request, composer, config_dir, requested, with_hydra
 from etlrun.plan.hosts import require_one_host
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse, parse_tune
@@ -107,6 +107,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     for line in report.lines(found, asked.overrides, folder):
         print(line)
     if found.end == FOUND:
+        found.files = _finding(target, asked.files)
         text = overlay.overlay(found, asked.overrides, target.stem if target is not None else "tuned")
         _hand_over(text, target)
 
@@ -124,6 +125,13 @@ def _hand_over(text: str, target: Path | None) -> None:
         remedy = "the overlay is printed above; or free disk space, and resume the search with another --write"
         raise WorldError(where="--write", found=f"{target}: {error}", expected="a new file", remedy=remedy) from error
     print(f"overlay   {target}")
+
+
+def _finding(target: Path | None, files: list[str]) -> list[str]:
+    """Return the options that name config files for a command that finds the overlay."""
+    if target is None or "--config-dir" in files or target.resolve().parents[1] == config_dir():
+        return files
+    return [*files, "--config-dir", str(target.parent.parent)]
 
 
 def _target(path: Path) -> Path:

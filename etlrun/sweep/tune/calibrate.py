@@ -81,7 +81,7 @@ def completed(window: Summary) -> Summary:
     if window.status == COMPLETED and window.epochs:
         return window
     found = (window.error or window.status).strip()
-    remedy = "make it run: etlrun with the same overrides"
+    remedy = "make it run: etlrun with the same overrides; or set a larger tune.budget_s if a window found no end"
     raise WorldError(where="the baseline", found=found, expected="a config that runs", remedy=remedy)
 
 

@@ -204,10 +204,10 @@ class Search:
         found, base = self.found, self.space.baseline
         found.winner = best
         if len(found.candidates) == 1:
-            needed_s = self.windows.spent_s + self._rounds_s([base, base, *others]) + _FEWEST * self._window_s()
-            taken = f"calibration took {self.windows.spent_s:.0f} s"
-            found.why = f"the budget of {self.tune.budget_s:g} s is too small: {taken}"
-            found.advice = f"Set tune.budget_s={needed_s:.0f} or more."
+            spent_s, more_s = self.windows.spent_s, self._rounds_s([base, base, *others]) + _FEWEST * self._window_s()
+            parts = f"{spent_s:.0f} s were spent, and the smallest race and its confirmation take {more_s:.0f} s more"
+            found.why = f"the budget of {self.tune.budget_s:g} s is too small: {parts}"
+            found.advice = f"Set tune.budget_s={spent_s + more_s:.0f} or more."
             return
         if best is base:
             self._keep("no config was faster in the race")
