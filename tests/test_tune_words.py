@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from etlrun.cli import check
 from etlrun.cli import tune as command
 from etlrun.config import grid
 from etlrun.config.request import Request, config_dir
@@ -24,7 +25,7 @@ from etlrun.sweep.tune import windows as windows_module
 from etlrun.sweep.tune.search import Found, Search
 from etlrun.sweep.tune.space import Candidate
 from etlrun.sweep.tune.windows import Scene, Windows
-from etlrun.system.errors import WorldError
+from etlrun.system.errors import ConfigError, WorldError
 
 SCENE = Scene(split="train", examples=1000, passes=2, epochs=4, batch_size=10, buffer=10, step_ms=5.0, step_cores=0.0)
 SAID: list[str] = []
@@ -190,3 +191,28 @@ def test_the_command_of_an_overlay_finds_it(tmp_path: Path) -> None:
     assert command._finding(mine, ["--config-dir", "conf"]) == ["--config-dir", "conf"]
     assert command._finding(config_dir() / "experiment" / "tuned.yaml", []) == []
     assert command._finding(None, []) == []
+
+
+def test_a_value_that_is_not_the_measured_one_is_a_fault_of_its_evidence(tmp_path: Path) -> None:
+    search = search_of(tmp_path / "search")
+    gain = Gain(ratio=2.0, low=1.5, high=2.5, call="better", rounds=5)
+    winner = candidate(search, load__prefetch=2)
+    text = overlay.overlay(Found(baseline=search.space.baseline, winner=winner, scene=SCENE, gain=gain), [], "tuned")
+    file = tmp_path / "mine" / "experiment" / "tuned.yaml"
+    file.parent.mkdir(parents=True)
+
+    def faults(of: str) -> list[str]:
+        file.write_text(of)
+        try:
+            check.main(["--config-dir", str(tmp_path / "mine")])
+        except ConfigError as error:
+            return [f"{fault.found}; {fault.expected}" for fault in error.faults]
+        return []
+
+    assert faults(text) == []
+    assert faults(text.replace("prefetch: 2", "prefetch: 3")) == [
+        "evidence for load.prefetch=2; that of the value as it is, 3"
+    ]
+    assert faults(text.replace('"overrides": []', '"overrides": 3')) == [
+        "'int' object is not iterable; the comment as `etlrun tune` wrote it"
+    ]

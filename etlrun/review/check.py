@@ -134,7 +134,7 @@ def _judge_evidence(checked: Checked, files: Composer, folders: Folders, own: li
         if found is not None:
             number, evidence = found
             checked.add(out_of_date(evidence, experiment, f"{name}:{number}", files))
-            if evidence.machine != Evidence.here("", []).machine:
+            if evidence.machine != Evidence.here("", [], {}).machine:
                 checked.tuned[experiment] = evidence.machine
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from etlrun.config.composer import Composer
 from etlrun.config.overrides import quoted
 from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse
+from etlrun.plan.spec import bare, parse
+from etlrun.plan.unused import leaves
 from etlrun.stages import STAGES
 from etlrun.system import machine
 from etlrun.system.errors import ConfigError, Fault
@@ -27,6 +28,7 @@ class Evidence:
     Attributes:
         fingerprint: Fingerprint of its plan.
         overrides: Overrides that it was tuned with.
+        changes: Values that were found, by their keys, which the fingerprint may not cover.
         cores: CPU cores of the machine.
         memory_gb: Memory of the machine.
         gpus: Names of its GPUs.
@@ -34,16 +36,18 @@ class Evidence:
 
     fingerprint: str
     overrides: list[str]
+    changes: dict[str, Any]
     cores: int
     memory_gb: int
     gpus: list[str]
 
     @classmethod
-    def here(cls, fingerprint: str, overrides: list[str]) -> Self:
+    def here(cls, fingerprint: str, overrides: list[str], changes: Mapping[str, Any]) -> Self:
         """Return evidence from this machine."""
         return cls(
             fingerprint=fingerprint,
             overrides=overrides,
+            changes=dict(changes),
             cores=machine.cores(),
             memory_gb=round(machine.memory_bytes() / 1e9),
             gpus=[gpu.name for gpu in machine.driver_gpus()],
@@ -70,8 +74,9 @@ def evidence_in(text: str, name: str) -> tuple[int, Evidence] | None:
         if line.startswith(MARK):
             try:
                 values: dict[str, Any] = json.loads(line.removeprefix(MARK))
+                values |= {"overrides": [*map(str, values["overrides"])], "changes": dict(values["changes"])}
                 return number, Evidence(**values)
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, KeyError) as error:
                 expected = "the comment as `etlrun tune` wrote it"
                 fault = Fault(where=f"{name}:{number}: evidence", found=str(error), expected=expected, remedy=_AGAIN)
                 raise ConfigError([fault]) from error
@@ -79,7 +84,7 @@ def evidence_in(text: str, name: str) -> tuple[int, Evidence] | None:
 
 
 def out_of_date(evidence: Evidence, experiment: str, where: str, files: Composer) -> Iterator[Fault]:
-    """Yield the fault of an experiment whose plan is no longer the one that was measured."""
+    """Yield the fault of an experiment whose plan or values are no longer those that were measured."""
     try:
         values = files.values([*evidence.overrides, quoted(f"experiment={experiment}")])
         now = plan(parse(values, STAGES)).fingerprint
@@ -90,3 +95,8 @@ def out_of_date(evidence: Evidence, experiment: str, where: str, files: Composer
     if now != evidence.fingerprint:
         found, expected = f"evidence for the plan {evidence.fingerprint}", f"that of the plan as it is, {now}"
         yield Fault(where=f"{where}: evidence", found=found, expected=expected, remedy=_AGAIN)
+    given = dict(leaves("", values))
+    for key, value in evidence.changes.items():
+        if given.get(key) != value:
+            found, expected = f"evidence for {key}={bare(value)}", f"that of the value as it is, {bare(given.get(key))}"
+            yield Fault(where=f"{where}: evidence", found=found, expected=expected, remedy=_AGAIN)

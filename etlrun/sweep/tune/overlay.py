@@ -25,7 +25,7 @@ def overlay(found: Found, overrides: list[str], name: str) -> str:
     """Return the text of `experiment/NAME.yaml` for a search that found something."""
     assert found.winner is not None  # noqa: S101 - for mypy
     assert found.gain is not None  # noqa: S101 - for mypy
-    evidence = Evidence.here(found.winner.plan.fingerprint, _others(found, overrides))
+    evidence = Evidence.here(found.winner.plan.fingerprint, _others(found, overrides), found.winner.changes)
     values: dict[str, Any] = changed({}, found.winner.changes)
     base = [word.removeprefix(EXPERIMENT) for word in overrides if word.startswith(EXPERIMENT)]
     defaults = {"defaults": [*base[-1:], "_self_"]} if base else {}
