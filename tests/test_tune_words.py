@@ -216,3 +216,4 @@ def test_a_value_that_is_not_the_measured_one_is_a_fault_of_its_evidence(tmp_pat
     assert faults(text.replace('"overrides": []', '"overrides": 3')) == [
         "'int' object is not iterable; the comment as `etlrun tune` wrote it"
     ]
+    assert faults(text.replace('"changes"', '"change"')) == ["no changes; the comment as `etlrun tune` wrote it"]

@@ -78,7 +78,8 @@ def evidence_in(text: str, name: str) -> tuple[int, Evidence] | None:
                 return number, Evidence(**values)
             except (ValueError, TypeError, KeyError) as error:
                 expected = "the comment as `etlrun tune` wrote it"
-                fault = Fault(where=f"{name}:{number}: evidence", found=str(error), expected=expected, remedy=_AGAIN)
+                found = f"no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+                fault = Fault(where=f"{name}:{number}: evidence", found=found, expected=expected, remedy=_AGAIN)
                 raise ConfigError([fault]) from error
     return None
 
