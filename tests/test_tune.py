@@ -216,10 +216,14 @@ def test_wrong_settings_are_refused_at_once(tmp_path: Path) -> None:
     ]
     expected = "expected a file *.yaml, such as conf/experiment/tuned.yaml\n    -> choose that suffix"
     assert refused("--write", str(tmp_path / "new.txt")) == [f"--write: found {tmp_path / 'new.txt'}; {expected}"]
+    expected = "expected a file in a folder `experiment`, where configs find it"
+    assert refused("--write", str(tmp_path / "new.yaml")) == [
+        f"--write: found {tmp_path}/new.yaml; {expected}\n    -> write it to {tmp_path}/experiment/new.yaml"
+    ]
     assert refused(f"tune.resume={tmp_path}")[0].startswith(f"{tmp_path}: found no search (FileNotFoundError")
     expected = "expected settings of `tune` alone: a search keeps the config that it started with"
-    assert refused(f"tune.resume={tmp_path}", "cache=disk") == [
-        f"overrides: found cache=disk; {expected}\n    -> leave them out"
+    assert refused(f"tune.resume={tmp_path}", "cache=disk", "--config-dir", str(tmp_path)) == [
+        f"overrides: found cache=disk --config-dir {tmp_path}; {expected}\n    -> leave them out"
     ]
 
 

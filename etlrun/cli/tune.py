@@ -143,6 +143,10 @@ def _target(path: Path) -> Path:
         expected = "a file *.yaml, such as conf/experiment/tuned.yaml"
         raise WorldError(where="--write", found=str(path), expected=expected, remedy="choose that suffix")
     refuse_unwritable(path.parent, "--write")
+    if path.absolute().parent.name != "experiment":
+        expected = "a file in a folder `experiment`, where configs find it"
+        remedy = f"write it to {path.parent / 'experiment' / path.name}"
+        raise WorldError(where="--write", found=str(path), expected=expected, remedy=remedy)
     return path
 
 
@@ -159,7 +163,7 @@ def _resumed(folder: Path, now: Tune, request: Request) -> Asked:
         ConfigError: Other overrides are given; a search keeps its config.
         WorldError: There is no search.
     """
-    given = [word for word in request.overrides if not word.lstrip("+").startswith(f"{Tune.path}.")]
+    given = [word for word in request.overrides if not word.lstrip("+").startswith(f"{Tune.path}.")] + request.files
     if given:
         expected = "settings of `tune` alone: a search keeps the config that it started with"
         raise ConfigError([Fault(where="overrides", found=" ".join(given), expected=expected, remedy="leave them out")])
