@@ -29,7 +29,8 @@ SLOW = (
     "trainer.epochs=4",
     "model.step_ms=1",
     "cache=none",
-    "transform.resize.size=[256,256]",
+    "transform.resize.size=[384,384]",
+    "transform.resize.antialias=true",
     "transform.num_parallel_calls=1",
     "dataset.eval_split=null",
 )
