@@ -80,7 +80,7 @@ def test_keys_and_data_are_equal_together(tiny: Path, tmp_path: Path) -> None:
 
     checks = (HealthCheck.too_slow,)
     run_state_machine_as_test(
-        Edits, settings=settings(max_examples=3, stateful_step_count=10, deadline=None, suppress_health_check=checks)
+        Edits, settings=settings(max_examples=4, stateful_step_count=12, deadline=None, suppress_health_check=checks)
     )
     assert len(keys_of) > 1
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -38,7 +39,9 @@ SLOW = (
 
 
 def words(data_dir: Path, *more: str) -> list[str]:
-    return [*emulated(data_dir, *SLOW), "load.drop_remainder=false", *more]
+    given = {word.split("=")[0] for word in more}
+    slow = [word for word in SLOW if word.split("=")[0] not in given]
+    return [*emulated(data_dir, *slow), "load.drop_remainder=false", *more]
 
 
 class Ended:
@@ -80,8 +83,9 @@ def test_a_search_that_was_killed_goes_on_and_finds_the_cache(search: Ended) -> 
     assert (result["end"], result["same_digests"]) == ("found", True)
     assert result["changes"]["cache.name"] in ("memory", "disk")
     assert result["gain"]["call"] == "better"
+    assert result["gain"]["rounds"] == 5
     assert result["gain"]["low"] > 1
-    assert result["noise"]["pairs"] == result["gain"]["rounds"] - 1 >= 4  # more where the machine is noisy
+    assert result["noise"]["pairs"] == 4
     assert (search.folder / "windows" / "0" / "summary.json").stat().st_mtime == search.before.st_mtime
 
 
@@ -164,7 +168,8 @@ def test_a_model_that_is_the_limit_ends_the_search_at_once(
 def test_a_budget_that_is_too_small_is_told(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tune.main([*words(tiny), "tune.budget_s=1", f"hydra.run.dir={tmp_path / 'search'}"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("result    nothing can be told: the budget of 1 s is too small: ")
+    missing = r"\d+ s were spent, and the smallest race and its confirmation take \d+ s more"
+    assert re.fullmatch(rf"result    nothing can be told: the budget of 1 s is too small: {missing}", lines[0])
     assert [line for line in lines if line.startswith("advice    Set tune.budget_s=")]
 
 
@@ -179,17 +184,17 @@ def test_a_baseline_that_does_not_run_is_told(tiny: Path, tmp_path: Path) -> Non
 def test_a_search_goes_on_once_a_full_disk_has_room(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    quicker = ("transform.resize.size=[256,256]", "transform.resize.antialias=false")
     with mounted(tmp_path / "disk", "5m") as disk:
         filler = disk / "filler"
         filler.write_bytes(bytes(4_900_000))
         with pytest.raises(WorldError):
-            tune.main([*words(tiny), "tune.budget_s=1", f"hydra.run.dir={disk / 'search'}"])
+            tune.main([*words(tiny, *quicker), "tune.budget_s=1", f"hydra.run.dir={disk / 'search'}"])
         resume = f"resume with: etlrun tune tune.resume={disk / 'search'}"
         assert capsys.readouterr().err.splitlines()[-1] == f"etlrun: the search stops; once that is mended, {resume}"
         filler.unlink()
         tune.main([f"tune.resume={disk / 'search'}"])
-        assert capsys.readouterr().out.startswith("result    ")
-        assert (disk / "search" / "results.json").exists()
+        assert "the budget of 1 s is too small" in capsys.readouterr().out
 
 
 def refused(*arguments: str) -> list[str]:

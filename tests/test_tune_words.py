@@ -62,7 +62,7 @@ def test_the_commands_name_the_config_files(tmp_path: Path) -> None:
     found = Found(baseline=search.space.baseline, winner=candidate(search, load__prefetch=2), scene=SCENE, gain=gain)
     found.files = ["--config-dir", "my conf"]
     assert overlay.again(found, []).startswith("etlrun -m --config-dir 'my conf' trainer=drain ")
-    assert "#   etlrun --config-dir 'my conf' experiment=fast\n" in overlay.overlay(found, [], "fast")
+    assert "#   etlrun --config-dir 'my conf' experiment=fast\n" in overlay.overlay(found, [], "fast", found.files)
 
 
 @pytest.mark.parametrize("word", ONLY_WITH_A_MODEL)
@@ -197,7 +197,8 @@ def test_a_value_that_is_not_the_measured_one_is_a_fault_of_its_evidence(tmp_pat
     search = search_of(tmp_path / "search")
     gain = Gain(ratio=2.0, low=1.5, high=2.5, call="better", rounds=5)
     winner = candidate(search, load__prefetch=2)
-    text = overlay.overlay(Found(baseline=search.space.baseline, winner=winner, scene=SCENE, gain=gain), [], "tuned")
+    found = Found(baseline=search.space.baseline, winner=winner, scene=SCENE, gain=gain)
+    text = overlay.overlay(found, [], "tuned", [])
     file = tmp_path / "mine" / "experiment" / "tuned.yaml"
     file.parent.mkdir(parents=True)
 

@@ -107,8 +107,8 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     for line in report.lines(found, asked.overrides, folder):
         print(line)
     if found.end == FOUND:
-        found.files = _finding(target, asked.files)
-        text = overlay.overlay(found, asked.overrides, target.stem if target is not None else "tuned")
+        name, files = target.stem if target is not None else "tuned", _finding(target, asked.files)
+        text = overlay.overlay(found, asked.overrides, name, files)
         _hand_over(text, target)
 
 

@@ -12,7 +12,7 @@ from etlrun.config.composer import MISSING, Composer
 from etlrun.config.files import config_files, unloadable
 from etlrun.plan.plan import Plan
 from etlrun.plan.unused import leaves
-from etlrun.review.evidence import Evidence, evidence_in, out_of_date
+from etlrun.review.evidence import evidence_in, out_of_date
 from etlrun.review.folders import Folders
 from etlrun.review.lines import Entry, entries, located
 from etlrun.review.sides import DEFAULT, Variant, composed, hidden, named_default
@@ -134,7 +134,7 @@ def _judge_evidence(checked: Checked, files: Composer, folders: Folders, own: li
         if found is not None:
             number, evidence = found
             checked.add(out_of_date(evidence, experiment, f"{name}:{number}", files))
-            if evidence.machine != Evidence.here("", [], {}).machine:
+            if not evidence.is_from_here:
                 checked.tuned[experiment] = evidence.machine
 
 

@@ -48,10 +48,13 @@ class Evidence:
             fingerprint=fingerprint,
             overrides=overrides,
             changes=dict(changes),
-            cores=machine.cores(),
-            memory_gb=round(machine.memory_bytes() / 1e9),
-            gpus=[gpu.name for gpu in machine.driver_gpus()],
+            **_machine_here(),
         )
+
+    @property
+    def is_from_here(self) -> bool:
+        """Whether it is from a machine like this one."""
+        return all(vars(self)[name] == value for name, value in _machine_here().items())
 
     @property
     def machine(self) -> str:
@@ -62,6 +65,15 @@ class Evidence:
     def comment(self) -> str:
         """The line of a config file that holds it."""
         return f"{MARK}{json.dumps(vars(self))}"
+
+
+def _machine_here() -> dict[str, Any]:
+    """Return what evidence says of this machine."""
+    return {
+        "cores": machine.cores(),
+        "memory_gb": round(machine.memory_bytes() / 1e9),
+        "gpus": [gpu.name for gpu in machine.driver_gpus()],
+    }
 
 
 def evidence_in(text: str, name: str) -> tuple[int, Evidence] | None:

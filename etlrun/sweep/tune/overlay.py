@@ -21,15 +21,15 @@ from etlrun.system.machine import megabytes
 EXPERIMENT = "experiment="
 
 
-def overlay(found: Found, overrides: list[str], name: str) -> str:
-    """Return the text of `experiment/NAME.yaml` for a search that found something."""
+def overlay(found: Found, overrides: list[str], name: str, files: list[str]) -> str:
+    """Return the text of `experiment/NAME.yaml` for a search that found something; with `files` a command finds it."""
     assert found.winner is not None  # noqa: S101 - for mypy
     assert found.gain is not None  # noqa: S101 - for mypy
     evidence = Evidence.here(found.winner.plan.fingerprint, _others(found, overrides), found.winner.changes)
     values: dict[str, Any] = changed({}, found.winner.changes)
     base = [word.removeprefix(EXPERIMENT) for word in overrides if word.startswith(EXPERIMENT)]
     defaults = {"defaults": [*base[-1:], "_self_"]} if base else {}
-    command = ["etlrun", *found.files, *evidence.overrides, f"{EXPERIMENT}{name}"]
+    command = ["etlrun", *files, *evidence.overrides, f"{EXPERIMENT}{name}"]
     lines = [
         "# @package _global_",
         f"# {gain_words(found)}, found by `etlrun tune` on {time.strftime('%Y-%m-%d')}.",
