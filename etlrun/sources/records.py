@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import time
@@ -93,13 +94,17 @@ def _repaired(path: Path) -> Iterator[None]:
 
 
 def _kept(database: sqlite3.Connection, kind: str, stamps: Mapping[str, Stamp]) -> dict[str, bytes | None]:
+    asked = {(_absolute(path), _text(stamp)): path for path, stamp in stamps.items()}
+    names = json.dumps([name for name, _ in asked])
+    query = (
+        "SELECT files.path, stamp, files.value, checksum FROM json_each(?) AS named "
+        "CROSS JOIN files ON files.kind = ? AND files.path = named.value"  # in this order, so that its key is used
+    )
     found = {}
     with _repaired(_place()):
-        for path, stamp in stamps.items():
-            query = "SELECT value, checksum FROM files WHERE kind = ? AND path = ? AND stamp = ?"
-            row = database.execute(query, (kind, _absolute(path), _text(stamp))).fetchone()
-            if row is not None and row[0] is not None and row[1] == _checksum(row[0]):
-                found[path] = row[0]
+        for name, stamp, value, checksum in database.execute(query, (names, kind)):
+            if (name, stamp) in asked and value is not None and checksum == _checksum(value):
+                found[asked[name, stamp]] = value
     return found
 
 
@@ -124,7 +129,8 @@ def _is_unchanged(path: str, stamp: Stamp) -> bool:
 
 
 def _absolute(path: str) -> str:
-    return str(Path(path).absolute()).encode(errors="backslashreplace").decode()  # SQLite's text is UTF-8
+    absolute = os.path.abspath(path)  # noqa: PTH100 - of many files
+    return absolute.encode(errors="backslashreplace").decode()  # SQLite's text is UTF-8
 
 
 def _text(stamp: Stamp) -> str:
