@@ -192,7 +192,8 @@ def test_a_sweep_of_right_jobs_passes(override: str) -> None:
 
 def test_a_plan_is_of_one_config() -> None:
     assert plan_refusal(Request(overrides=["cache=none,disk", "trainer.epochs=1,2,3"])) == (
-        "overrides: found a sweep; expected one config\n    -> give each key one value, or run the sweep with -m"
+        "overrides: found a sweep; expected one config\n"
+        "    -> give each key one value, or run the sweep with: etlrun -m"
     )
 
 

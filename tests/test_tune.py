@@ -211,12 +211,14 @@ def test_wrong_settings_are_refused_at_once(tmp_path: Path) -> None:
     assert refused("tune.allow=[order]") == [
         f"tune.allow: {allow}\n    -> set tune.allow=[speed], [speed,order] or [speed,order,data]"
     ]
-    remedy = "give each key one value, or run the sweep with -m"
+    remedy = "give each key one value, or run the sweep with: etlrun -m"
     assert refused("load.prefetch=0,1") == [f"overrides: found a sweep; expected one config\n    -> {remedy}"]
-    found = "found a sweep setting; expected settings of a run"
-    assert refused("sweep.repeats=3") == [f"sweep.repeats: {found}\n    -> add -m, or leave it out"]
-    there = tmp_path / "there.yaml"
-    there.write_text("")
+    found, remedy = "found a sweep setting; expected settings of a run", "run a sweep with: etlrun -m, or leave it out"
+    assert refused("sweep.repeats=3") == [f"sweep.repeats: {found}\n    -> {remedy}"]
+    found = "found 2 values; expected one value: it configures the search, not a job"
+    remedy = "for a list write tune.allow=[speed,order]"
+    assert refused("tune.allow=speed,order") == [f"tune.allow: {found}\n    -> {remedy}"]
+    (there := tmp_path / "there.yaml").write_text("")
     remedy = "choose another name, or remove it: a review of what replaces what is git's"
     assert refused("--write", str(there)) == [
         f"--write: found {there}, which exists; expected a new file\n    -> {remedy}"

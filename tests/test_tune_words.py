@@ -169,7 +169,7 @@ def test_a_window_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monke
     windows.longest_s = 0.1
     window = windows.run("0", SCENE.config(config, windows.caches))
     assert hung[0].exitcode == -signal.SIGKILL
-    assert (window.status, window.error) == ("failed", "the window: found no end within 0.1 s; expected a short run")
+    assert (window.status, window.error) == ("failed", "no end within 0.1 s, the longest time of a window")
 
 
 def test_an_overlay_that_can_not_be_written_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from etlrun.stages.sweep import Sweep
 from etlrun.stages.tune import Tune
 from etlrun.system.errors import ConfigError, Fault
 
-_ELSEWHERE = {"sweep": "add -m", "tune": "run etlrun tune"}
+_ELSEWHERE = {"sweep": "run a sweep with: etlrun -m", "tune": "run etlrun tune"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +231,7 @@ class _Command:
         """Return the job of a command line with one config."""
         for axis in self.axes:
             if len(axis.values) > 1:
-                remedy = "give each key one value, or run the sweep with -m"
+                remedy = "give each key one value, or run the sweep with: etlrun -m"
                 self.add([Fault(where="overrides", found="a sweep", expected="one config", remedy=remedy)])
         judge = self.judged(one_by_one([axis for axis in self.axes if not axis.command]), Judge(self.stages))
         if not judge.jobs:

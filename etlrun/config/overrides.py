@@ -104,7 +104,11 @@ class Axis:
         if self.command and len(self.values) > 1:
             found = f"{len(self.values)} values"
             expected = f"one value: it configures the {COMMANDS[self.command]}, not a job"
-            return Fault(where=self.key, found=found, expected=expected)
+            listed = f"{self.key}=[{','.join(value.text for value in self.values)}]"
+            are_words = all(isinstance(value.plain, str) for value in self.values)
+            return Fault(
+                where=self.key, found=found, expected=expected, remedy=f"for a list write {listed}" * are_words
+            )
         for value in self.values if self.is_group and not self.override.is_delete() else ():
             if value.plain not in options and not isinstance(value.plain, list):
                 word = value.plain if isinstance(value.plain, str) else value.text
