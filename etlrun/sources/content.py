@@ -81,7 +81,7 @@ class Content:
                 expected="a shard that can be read",
                 remedy="check the file and its permissions",
             ) from error
-        return [[Path(shard.path).name, [shard.skip, shard.take, found[shard]]] for shard in self._shards]
+        return [[os.path.basename(shard.path), [shard.skip, shard.take, found[shard]]] for shard in self._shards]  # noqa: PTH119 - of many
 
     def changed(self) -> str | None:
         """Return the path of a file whose records differ from those that were hashed; None if there is none.
