@@ -42,6 +42,13 @@ def test_a_dynamic_one_changes_the_order() -> None:
     ("overrides", "message"),
     [
         (
+            ("load.service.workers=null", "load.service.address=[localhost:5050,localhost:5050]"),
+            (
+                "load.service.address: found ['localhost:5050', 'localhost:5050']; expected each dispatcher once with "
+                "order=exact, which has one worker for each\n    -> name each dispatcher once"
+            ),
+        ),
+        (
             ("load.service.workers=null",),
             (
                 "load.service.workers: found null, as is load.service.address; expected a number of processes, or an "

@@ -18,6 +18,8 @@ from etlrun.plan.spec import parse
 from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, Epoch, Read, Summary
 from etlrun.review.gains import Gain
+from etlrun.sources.open import open_source
+from etlrun.sources.sample import builder
 from etlrun.stages import STAGES
 from etlrun.sweep.process import started
 from etlrun.sweep.tune import calibrate, overlay
@@ -151,6 +153,17 @@ def test_a_baseline_that_fails_later_ends_the_search(tmp_path: Path) -> None:
     assert str(caught.value.faults[0]).startswith(expected)
     remedy = "make it run: etlrun with the same overrides; or set a larger tune.budget_s if a window found no end"
     assert caught.value.faults[0].remedy == remedy
+
+
+def test_a_dataset_that_is_missing_is_prepared_before_the_first_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builder, "NUM_EXAMPLES", 16)
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    search = search_of(tmp_path, f"dataset.data_dir={tmp_path}")
+    calibrate.prepare(search.job.plan.spec.dataset)
+    assert open_source(search.job.plan.spec.dataset.as_it_is()).counts == {"train": 16}
+    assert "JAX_PLATFORMS" not in os.environ  # windows may use other devices than this process
 
 
 def test_a_window_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import shlex
 import signal
 import sys
@@ -22,9 +21,7 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse, parse_tune
 from etlrun.record.locks import held
 from etlrun.record.record import PAGE, RESULTS, unwritable
-from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
-from etlrun.stages.dataset import Dataset
 from etlrun.stages.tune import Tune
 from etlrun.sweep.tune import SEARCH, WINDOWS
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError
@@ -81,7 +78,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _search(folder: Path, asked: Asked, target: Path | None) -> None:
-    from etlrun.sweep.tune import overlay, page, report
+    from etlrun.sweep.tune import calibrate, overlay, page, report
     from etlrun.sweep.tune.search import FOUND, Search
     from etlrun.sweep.tune.windows import Windows
 
@@ -94,7 +91,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     _say(f"tune    {len(search.space):,} configs, {asked.tune.budget_s:g} s of measuring, in {folder}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that it says how to resume
     try:
-        _prepare(asked.job.plan.spec.dataset)
+        calibrate.prepare(asked.job.plan.spec.dataset)
         found = search.run()
         found.files = asked.files
     except KeyboardInterrupt:
@@ -114,22 +111,6 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
         name, files = target.stem if target is not None else "tuned", _finding(target, asked.files)
         text = overlay.overlay(found, asked.overrides, name, files)
         _hand_over(text, target)
-
-
-def _prepare(dataset: Dataset) -> None:
-    """Prepare a dataset that is missing, which may take longer than a window; its time is not that of the search."""
-    try:
-        open_source(dataset.as_it_is())
-    except WorldError:
-        from etlrun.run.backend import prepare  # imports TensorFlow
-
-        before = os.environ.copy()
-        try:
-            with prepare(None):
-                open_source(dataset)
-        finally:
-            os.environ.clear()  # windows may use the devices that this process does not
-            os.environ.update(before)
 
 
 def _hand_over(text: str, target: Path | None) -> None:

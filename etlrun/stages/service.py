@@ -79,6 +79,9 @@ class Service(Stage):
         if not self.is_exact and len(self.addresses) > 1:
             expected = "one dispatcher with order=dynamic, which has all workers"
             yield "address", str(list(self.addresses)), expected, "name one of them, or set load.service.order=exact"
+        if self.is_exact and len(set(self.addresses)) < len(self.addresses):
+            expected = "each dispatcher once with order=exact, which has one worker for each"
+            yield "address", str(list(self.addresses)), expected, "name each dispatcher once"
         for port in (int(of.rpartition(":")[2]) for of in self.addresses):
             if port > LAST_PORT:
                 expected = f"a port of at most {LAST_PORT}, since the dispatcher tells its versions at the next one"

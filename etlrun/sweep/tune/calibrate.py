@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping
 from typing import Any, cast
 
 from etlrun.config.jobs import Job
 from etlrun.plan.plan import Plan
 from etlrun.record.summary import COMPLETED, Summary
+from etlrun.run import backend
 from etlrun.sources.on_disk import thinned
+from etlrun.sources.open import open_source
+from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Load
 from etlrun.stages.model import Emulated
 from etlrun.stages.tune import Tune
@@ -33,6 +37,24 @@ _PROBE_S = 1.2
 """Duration of a window that measures costs."""
 _PARTS = 32
 """Places of the training split that a window reads."""
+
+
+def prepare(dataset: Dataset) -> None:
+    """Prepare a dataset that is missing, which may take longer than a window; its time is not that of the search.
+
+    Raises:
+        WorldError: It isn't available.
+    """
+    try:
+        open_source(dataset.as_it_is())
+    except WorldError:
+        before = os.environ.copy()
+        try:
+            with backend.prepare(None):
+                open_source(dataset)
+        finally:
+            os.environ.clear()  # windows may use the devices that this process does not
+            os.environ.update(before)
 
 
 def scene_of(job: Job, tune: Tune, windows: Windows) -> Scene:
