@@ -14,7 +14,7 @@ def test_the_exercise_learns_from_a_tenth_of_the_photos(photos: Path, tmp_path: 
         "experiment=cats_vs_dogs",
         f"dataset.data_dir={photos}",
         "dataset.split='train[:10%]'",
-        "dataset.eval_split='train[95%:]'",
+        "dataset.eval_split='train[90%:]'",
         "trainer.epochs=2",
         f"hydra.run.dir={tmp_path / 'run'}",
     ]
