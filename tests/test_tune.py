@@ -27,7 +27,7 @@ from tests.runs import emulated
 
 SLOW = (
     "load.batch_size=4",
-    "trainer.epochs=4",
+    "trainer.epochs=16",
     "model.step_ms=1",
     "cache=none",
     "transform.resize.size=[384,384]",
@@ -35,7 +35,7 @@ SLOW = (
     "transform.num_parallel_calls=1",
     "dataset.eval_split=null",
 )
-"""A pipeline that a cache makes several times faster."""
+"""A pipeline that a cache makes about ten times faster over so many epochs, which no noise hides."""
 
 
 def words(data_dir: Path, *more: str) -> list[str]:
@@ -83,9 +83,9 @@ def test_a_search_that_was_killed_goes_on_and_finds_the_cache(search: Ended) -> 
     assert (result["end"], result["same_digests"]) == ("found", True)
     assert result["changes"]["cache.name"] in ("memory", "disk")
     assert result["gain"]["call"] == "better"
-    assert 5 <= result["gain"]["rounds"] <= 15  # of a machine that is busy, more than five
+    assert result["gain"]["rounds"] == 5
     assert result["gain"]["low"] > 1
-    assert result["noise"]["pairs"] == result["gain"]["rounds"] - 1
+    assert result["noise"]["pairs"] == 4
     assert (search.folder / "windows" / "0" / "summary.json").stat().st_mtime == search.before.st_mtime
 
 

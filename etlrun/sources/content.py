@@ -59,7 +59,7 @@ class Content:
             found = self._all(whole=False)
         except OSError:  # reading the examples reports it
             return None
-        places = [[Path(shard.path).name, shard.skip, shard.take, digest] for shard, digest in found]
+        places = [[_name(shard.path), shard.skip, shard.take, digest] for shard, digest in found]
         return None if None in dict(found).values() else hashlib.sha256(json.dumps(places).encode()).hexdigest()[:16]
 
     def files(self, *, whole: bool) -> list[list[object]]:
@@ -81,7 +81,7 @@ class Content:
                 expected="a shard that can be read",
                 remedy="check the file and its permissions",
             ) from error
-        return [[os.path.basename(shard.path), [shard.skip, shard.take, found[shard]]] for shard in self._shards]  # noqa: PTH119 - of many
+        return [[_name(shard.path), [shard.skip, shard.take, found[shard]]] for shard in self._shards]
 
     def changed(self) -> str | None:
         """Return the path of a file whose records differ from those that were hashed; None if there is none.
@@ -102,6 +102,10 @@ class Content:
         found = list(zip(chosen, _digests(chosen, self._stamps, whole), strict=True))
         self._found |= {(shard, whole): digest for shard, digest in found}
         return found
+
+
+def _name(path: str) -> str:
+    return os.path.basename(path)  # noqa: PTH119 - of many files
 
 
 def _digests(shards: Sequence[Shard], stamps: Mapping[str, Stamp], whole: bool) -> list[str | None]:  # noqa: FBT001 - see `Content._all`
