@@ -1,12 +1,13 @@
 """What the runner costs: the pipeline of `experiment=parallel` beside the exercise's as a person writes it, in turns.
 
-    python benchmarks/overhead.py --data-dir DIR [--pairs 61] [--output benchmarks/results/overhead.md]
+    python -m benchmarks.overhead --data-dir DIR [--records N] [--pairs 61] [--output benchmarks/results/overhead.md]
 
 A turn builds a pipeline anew and drains its first epoch, which fills the cache in memory, and three later ones, which
 read it; or one without a cache, and all four. By hand, tf.data's graph rewrites are on, as they are by default. Chance
 decides which of the two goes first; a turn of each is thrown away before. A ratio above 1 means that etlrun was faster
 (wall) or needed less (CPU seconds of all threads, which a busy machine disturbs less). glibc is told to keep freed
-memory: to be handed new pages costs more than all that is compared here, and falls on whoever is first.
+memory: to be handed new pages costs more than all that is compared here, and falls on whoever is first. With
+`--records`, the photos are repeated up to that number: the exercise has 23,262.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise, product
@@ -25,6 +27,7 @@ from pathlib import Path
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from benchmarks.scale import made
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
@@ -115,26 +118,38 @@ def compared(data_dir: str, pairs: int, cache: str) -> Iterator[str]:
         yield f"| {cache} | {part} | {clock} | {numbers} |"
 
 
-def main() -> None:
-    """Measure, print, and write the table where asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", required=True, help="where TFDS keeps cats_vs_dogs")
-    parser.add_argument("--pairs", type=int, default=61)
-    parser.add_argument("--output", type=Path)
-    arguments = parser.parse_args()
-    if not KEEP_MEMORY.items() <= os.environ.items():
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_MEMORY})  # noqa: S606
+def table(data_dir: str, pairs: int) -> list[str]:
+    """Lines of the table, of pipelines with a cache in memory and without one."""
     lines = [
         "| cache | part | clock | etlrun s | by hand s | ratio, median | quartiles |",
         "|---|---|---|---|---|---|---|",
     ]
     for cache in ("memory", "none"):
-        lines += compared(arguments.data_dir, arguments.pairs, cache)
+        lines += compared(data_dir, pairs, cache)
         print("\n".join(lines), flush=True)
-    table = "\n".join(lines) + "\n"
+    return lines
+
+
+def main() -> None:
+    """Measure, print, and write the table where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", required=True, type=Path, help="where TFDS keeps cats_vs_dogs")
+    parser.add_argument("--records", type=int, help="number of records to which the photos are repeated")
+    parser.add_argument("--pairs", type=int, default=61)
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    if not KEEP_MEMORY.items() <= os.environ.items():
+        command = [sys.executable, "-m", "benchmarks.overhead", *sys.argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, **KEEP_MEMORY})  # noqa: S606
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.records:
+            made(arguments.data_dir, Path(folder), arguments.records, shards=16)
+        lines = table(folder if arguments.records else str(arguments.data_dir), arguments.pairs)
     if arguments.output:
-        command = f"python benchmarks/overhead.py --data-dir DIR --pairs {arguments.pairs}"
-        arguments.output.write_text(f"`{command}` on 2 cores, TensorFlow {tf.__version__}\n\n{table}")
+        records = f" --records {arguments.records}" if arguments.records else ""
+        command_of = f"python -m benchmarks.overhead --data-dir DIR{records} --pairs {arguments.pairs}"
+        of = f"`{command_of}` on 2 cores, TensorFlow {tf.__version__}"
+        arguments.output.write_text("\n".join([of, "", *lines, ""]))
 
 
 if __name__ == "__main__":

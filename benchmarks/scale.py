@@ -1,200 +1,180 @@
-"""How far do workers of tf.data's service get, and what is the limit then? A simulation from measured costs.
+"""Large datasets: rate, memory, start and disk of whole runs, and the time to find their caches.
 
-    python -m benchmarks.scale --run RUN [--storage-gb-per-s 10] [--network-gbit-per-s 25] [--shards 1024]
-                               [--output benchmarks/results/scale.md]
+python -m benchmarks.scale --data-dir DIR [--records 1600 16000 128000] [--output benchmarks/results/scale.md]
 
-`RUN` is a run whose stages have been measured, without a cache (`etlrun trainer=drain cache=none`). Its machine is a
-worker. What is measured here beside: files that a dispatcher deals out per second, and bytes that a client receives per
-second, both over loopback on the cores that workers and client share, so that they are lower bounds.
+A dataset of so many records is made of the photos of cats_vs_dogs, which repeat, in shards of about 2,000, and read by
+processes of their own, in batches of 32 images of uint8 without a model, for two epochs. `rate` is that of the second
+one, which reads the cache where there is one, `start` the time from the start of the process to its first batch, and
+`memory` the peak of its own memory, without the pages of files that the system keeps. The disk holds the dataset and
+the cache, whose pages are dropped from memory before a run. Each cache is removed before the next one is filled.
 
-In the exact order every worker reads all records and transforms every n-th batch, and the client takes the batches in
-turn. Each worker keeps two batches ready; its times are drawn from a gamma distribution. In the dynamic order a worker
-gets whole files.
+The second table has the seconds that a process needs to find the key of a cache, without its imports: of a dataset that
+nobody has read yet, and again in another process, which reads no record; and those of a whole `etlrun diff`.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-import tensorflow as tf
+from benchmarks.decoding import TURBO
+from benchmarks.processes import summary_of
+from etlrun.sources.content import Shard
+from etlrun.sources.numbered import starts_of
+from etlrun.system.machine import cores
 
-from etlrun.record import record as records
-from etlrun.record.summary import Summary, read_summary
-from etlrun.results.sizing import size
-from etlrun.system import machine
-
-WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
-SPREAD = 0.3
-"""Standard deviation of the time of a batch, as a share of the mean."""
-READY, ROUNDS = 2, 400
-"""Batches that a worker keeps ready, and batches of each worker that are simulated."""
-HEAD = ("workers", "exact: examples/s", "limit", "dynamic: examples/s", "limit")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Costs:
-    """Costs of an example: milliseconds of one core, and bytes; and what is shared by all workers.
-
-    Attributes:
-        read_ms: Reading and shuffling of a record; in the exact order each worker does it for all of them.
-        transform_ms: Decoding and all further steps.
-        record_bytes, given_bytes: Size of a record, and of what the model gets of it.
-        cores, batch_size: Cores of a worker, and examples per batch.
-        shards: Files of the dataset.
-        storage_bytes_per_s, client_bytes_per_s: What the storage delivers to all workers, and what the client receives.
-        splits_per_s: Files that a dispatcher deals out.
-        examples: Examples of the dataset.
-    """
-
-    read_ms: float
-    transform_ms: float
-    record_bytes: float
-    given_bytes: float
-    cores: int
-    batch_size: int
-    shards: int
-    storage_bytes_per_s: float
-    client_bytes_per_s: float
-    splits_per_s: float
-    examples: int
-
-    @property
-    def of_client(self) -> float:
-        """Examples per second that the client receives at most."""
-        return self.client_bytes_per_s / self.given_bytes
-
-    def exact(self, workers: int) -> Mapping[str, float]:
-        """Examples per second that each part allows in the exact order; the workers are simulated."""
-        is_reading = workers * self.read_ms > self.transform_ms
-        return {
-            "reading, which each worker does for all" if is_reading else "workers": self._in_turn(workers),
-            "storage, read by each worker": self.storage_bytes_per_s / (workers * self.record_bytes),
-            "network of the client": self.of_client,
-        }
-
-    def dynamic(self, workers: int) -> Mapping[str, float]:
-        """Examples per second that each part allows in the dynamic order."""
-        one = self.cores * 1000 / (self.read_ms + self.transform_ms)
-        return {
-            "workers": workers * one,
-            "shards": self.shards * one,
-            "storage": self.storage_bytes_per_s / self.record_bytes,
-            "network of the client": self.of_client,
-            "dispatcher": self.splits_per_s * self.examples / self.shards,
-        }
-
-    def _in_turn(self, workers: int) -> float:
-        """Examples per second of workers whose batches are taken in turn, without any other limit."""
-        mean_s = self.batch_size * (workers * self.read_ms + self.transform_ms) / 1000 / self.cores
-        shape = 1 / SPREAD**2
-        takes_s = np.random.default_rng(0).gamma(shape, mean_s / shape, (ROUNDS, workers))
-        ready_s, taken_s, now_s = np.zeros((ROUNDS, workers)), np.zeros((ROUNDS, workers)), 0.0
-        for turn in range(ROUNDS):
-            begun_s = ready_s[turn - 1] if turn else np.zeros(workers)
-            if turn >= READY:
-                begun_s = np.maximum(begun_s, taken_s[turn - READY])
-            ready_s[turn] = begun_s + takes_s[turn]
-            taken_s[turn] = np.maximum.accumulate(np.maximum(ready_s[turn], now_s))
-            now_s = taken_s[turn, -1]
-        first = ROUNDS // 2
-        return float((ROUNDS - first) * workers * self.batch_size / (now_s - taken_s[first - 1, -1]))
+NAME, VERSION = "cats_vs_dogs", "4.0.1"
+SIDES: Mapping[str, tuple[str, ...]] = {
+    "uncached": ("cache=none",),
+    "uncached, turbo": ("cache=none", TURBO),
+    "uncached, turbo, full shuffle": ("cache=none", TURBO, "extract=sequential", "load.shuffle=full"),
+    "JPEG cache, turbo": ("cache=disk", "cache.codec=jpeg90", TURBO),
+    "raw cache": ("cache=disk",),
+    "raw cache, full shuffle": ("cache=disk", "extract=sequential", "load.shuffle=full"),
+}
+_PER_SHARD = 2_000
+_FIND = """
+import sys, time
+from etlrun.run.why import keepers
+from etlrun.config import grid
+from etlrun.config.request import Request
+from etlrun.stages import STAGES
+plan = grid.resolve(Request(overrides=sys.argv[1:]), STAGES).plan
+began_s = time.perf_counter()
+keys = [keeper.key for keeper in keepers(plan).values()]
+print(time.perf_counter() - began_s, *keys)
+"""
 
 
-def splits_per_s(files: int = 20_000) -> float:
-    """Splits that a dispatcher deals out to two workers per second; each number of a range is one."""
-    service = tf.data.experimental.service
-    dispatcher = service.DispatchServer()
-    address = dispatcher.target.split("://")[1]
-    servers = [service.WorkerServer(service.WorkerConfig(dispatcher_address=address)) for _ in range(2)]
-    dataset = tf.data.Dataset.range(files).apply(service.distribute(service.ShardingPolicy.DYNAMIC, dispatcher.target))
+def records(shards: Sequence[Shard]) -> Iterator[bytes]:
+    """The records of these files as they contain them, again and again."""
+    found = []
+    for shard, starts in zip(shards, starts_of(shards), strict=True):
+        content = Path(shard.path).read_bytes()
+        found += [content[start:end] for start, end in itertools.pairwise(starts)]
+    return itertools.cycle(found)
+
+
+def made(photos: Path, folder: Path, count: int, shards: int) -> int:
+    """Write a dataset of `count` records in so many shards; its bytes."""
+    source, target = photos / NAME / VERSION, folder / NAME / VERSION
+    target.mkdir(parents=True)
+    info = json.loads((source / "dataset_info.json").read_text(encoding="utf-8"))
+    files, takes = sorted(source.glob("*.tfrecord-*")), map(int, info["splits"][0]["shardLengths"])
+    endless = records([Shard(path=str(path), skip=0, take=take) for path, take in zip(files, takes, strict=True)])
+    lengths = [count * (number + 1) // shards - count * number // shards for number in range(shards)]
+    for number, length in enumerate(lengths):
+        with (target / f"{NAME}-train.tfrecord-{number:05}-of-{shards:05}").open("wb") as file:
+            file.writelines(itertools.islice(endless, length))
+    info["splits"][0]["shardLengths"] = [str(length) for length in lengths]
+    size = sum(file.stat().st_size for file in target.iterdir())
+    info["splits"][0]["numBytes"] = str(size)
+    (target / "dataset_info.json").write_text(json.dumps(info), encoding="utf-8")
+    for name in ("features.json", "label.labels.txt"):
+        shutil.copyfile(source / name, target / name)
+    return size
+
+
+def uncached_pages(folder: Path) -> None:
+    """Write what waits to be written, and drop the pages of these files from memory."""
+    os.sync()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def of_run(words: Sequence[str], folder: Path) -> dict[str, Any]:
+    """The summary of a run in a process of its own, and the seconds to its first batch."""
+    began_s = time.time()
+    summary = summary_of(words, folder)
+    first = summary["epochs"][0]
+    ended = [json.loads(line) for line in (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+    epoch_end_s = summary["created_s"] + next(of["elapsed_s"] for of in ended if of["event"] == "epoch")
+    summary["start_s"] = epoch_end_s - began_s - first["wall_s"] + first["startup_s"] + first["fill_wait_s"]
+    return summary
+
+
+def rows(photos: Path, folder: Path, count: int, sides: Sequence[str]) -> Iterator[str]:
+    """Lines of the first table."""
+    shards = max(16, count // _PER_SHARD)
+    size = made(photos, folder / "data", count, shards)
+    common = [f"experiment={NAME}", f"dataset.data_dir={folder / 'data'}", f"cache.dir={folder / 'caches'}"]
+    common += ["dataset.split=train", "dataset.eval_split=null", "dataset.download=false"]
+    common += ["trainer=drain", "trainer.epochs=2", "trainer.seconds=null"]
+    for number, name in enumerate(sides):
+        if "cache=disk" in SIDES[name]:  # filled by another run: the next one reads it from the disk
+            of_run([*common, *SIDES[name], "trainer.epochs=1"], folder / f"fills_{number}")
+        uncached_pages(folder)
+        summary = of_run([*common, *SIDES[name]], folder / f"reads_{number}")
+        held = sum(file.stat().st_size for file in (folder / "caches").rglob("*") if file.is_file())
+        shutil.rmtree(folder / "caches", ignore_errors=True)
+        first, second = (epoch["examples_per_s"] for epoch in summary["epochs"])
+        memory, start, disk = summary["resources"]["peak_rss_bytes"] / 1e6, summary["start_s"], (size + held) / 1e9
+        yield f"| {count:,} | {name} | {first:,.0f} | {second:,.0f} | {memory:,.0f} | {start:.1f} | {disk:.2f} |"
+
+
+def finding(photos: Path, folder: Path, count: int, shards: int) -> str:
+    """Line of the second table."""
+    made(photos, folder / "data", count, shards)
+    time.sleep(3)  # files of the last two seconds may still change
+    words = [f"experiment={NAME}", f"dataset.data_dir={folder / 'data'}", f"cache.dir={folder / 'caches'}"]
+    words += ["cache=disk", "dataset.download=false"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "home")}
+    found = []
+    for _process in range(2):
+        uncached_pages(folder / "data")
+        command = [sys.executable, "-c", _FIND, *words]
+        answer = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.split()
+        found.append((float(answer[0]), answer[1:]))
+    assert found[0][1] == found[1][1]
     began_s = time.perf_counter()
-    count = sum(1 for _ in dataset)
-    took_s = time.perf_counter() - began_s
-    assert count == files
-    del servers
-    return files / took_s
-
-
-def client_bytes_per_s(batch_bytes: int, batches: int = 400) -> float:
-    """Bytes that a client receives per second in batches of that size."""
-    service = tf.data.experimental.service
-    dispatcher = service.DispatchServer()
-    address = dispatcher.target.split("://")[1]
-    server = service.WorkerServer(service.WorkerConfig(dispatcher_address=address))
-    made = tf.data.Dataset.from_tensors(tf.zeros(batch_bytes, tf.uint8)).repeat(batches)
-    dataset = made.apply(service.distribute(service.ShardingPolicy.OFF, dispatcher.target))
-    began_s = time.perf_counter()
-    count = sum(1 for _ in dataset)
-    took_s = time.perf_counter() - began_s
-    del server
-    return count * batch_bytes / took_s
-
-
-def costs_of(folder: Path, summary: Summary, known: argparse.Namespace) -> Costs:
-    """The costs of a run, and of what is shared."""
-    found = size(folder, summary, 1.0, 1.0)
-    of_stages = {stage: 1000 * busy / found.examples_per_s for stage, busy in found.needs[0].threads.items()}
-    read_ms = sum(ms for stage, ms in of_stages.items() if stage.startswith(("extract.", "load.")))
-    height, width = records.read_config(folder)["transform"]["resize"]["size"]
-    given_bytes = height * width * 3
-    network = known.network_gbit_per_s * 1e9 / 8
-    examples = sum(summary.dataset.examples.values())
-    return Costs(
-        read_ms=read_ms,
-        transform_ms=sum(of_stages.values()) - read_ms,
-        record_bytes=summary.dataset.bytes / examples,
-        given_bytes=given_bytes,
-        cores=found.worker_cores,
-        batch_size=found.batch_size,
-        shards=known.shards,
-        storage_bytes_per_s=known.storage_gb_per_s * 1e9,
-        client_bytes_per_s=min(network, client_bytes_per_s(found.batch_size * given_bytes)),
-        splits_per_s=splits_per_s(),
-        examples=known.examples,
-    )
-
-
-def table(costs: Costs) -> str:
-    """The rates and their limits, by the number of workers."""
-    lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
-    for workers in WORKERS:
-        cells = [f"{workers:,}"]
-        for rates in (costs.exact(workers), costs.dynamic(workers)):
-            limit = min(rates, key=lambda part: rates[part])
-            cells += [f"{rates[limit]:,.0f}", limit]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    command = [sys.executable, "-m", "etlrun", "diff", " ".join(words), " ".join([*words, "load.batch_size=64"])]
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+    diff_s = time.perf_counter() - began_s
+    return f"| {count:,} | {shards:,} | {found[0][0]:.2f} | {found[1][0]:.2f} | {diff_s:.2f} |"
 
 
 def main() -> None:
-    """Measure, simulate, and write the table where asked."""
+    """Measure, print, and write the tables where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--storage-gb-per-s", type=float, default=10)
-    parser.add_argument("--network-gbit-per-s", type=float, default=25)
-    parser.add_argument("--shards", type=int, default=1024)
-    parser.add_argument("--examples", type=int, default=1_281_167)
+    parser.add_argument("--data-dir", required=True, type=Path, help="where TFDS keeps cats_vs_dogs")
+    parser.add_argument("--records", type=int, nargs="+", default=[1_600, 16_000, 128_000])
+    parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=list(SIDES))
+    parser.add_argument(
+        "--shards", type=int, nargs="*", default=[16, 1_000], help="of the datasets whose keys are found"
+    )
     parser.add_argument("--output", type=Path)
     known = parser.parse_args()
-    summary = read_summary(known.run)
-    assert summary is not None, known.run
-    costs = costs_of(known.run, summary, known)
-    given = (
-        f"Workers of {costs.cores} cores; an example takes {costs.read_ms:.3f} ms of a core to read and "
-        f"{costs.transform_ms:.3f} ms to transform, {costs.record_bytes / 1000:,.0f} kB as a record and "
-        f"{costs.given_bytes / 1000:,.0f} kB as the model gets it. {costs.examples:,} examples in {costs.shards:,} "
-        f"files; storage {costs.storage_bytes_per_s / 1e9:g} GB/s, the client receives "
-        f"{costs.client_bytes_per_s / 1e9:.2f} GB/s, a dispatcher deals out {costs.splits_per_s:,.0f} files/s."
-    )
-    print(f"{given}\n\n{table(costs)}")
+    lines = [
+        "| records | pipeline | images/s, first epoch | second | memory MB | start s | disk GB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for count in known.records:
+        with tempfile.TemporaryDirectory() as folder:
+            for row in rows(known.data_dir, Path(folder), count, known.sides):
+                lines.append(row)
+                print(row, flush=True)
+    if known.shards:
+        lines += ["", "| records | shards | key s | key s, again | `diff` s |", "|---|---|---|---|---|"]
+    for shards in known.shards:
+        with tempfile.TemporaryDirectory() as folder:
+            lines.append(finding(known.data_dir, Path(folder), 16_000, shards))
+            print(lines[-1], flush=True)
+    command = f"python -m benchmarks.scale --data-dir DIR --records {' '.join(map(str, known.records))}"
+    text = "\n".join([f"`{command}` on {cores()} cores", "", *lines, ""])
     if known.output:
-        how = "python -m benchmarks.scale --run RUN"
-        known.output.write_text(f"`{how}` on {machine.cores()} cores\n\n{given}\n\n{table(costs)}\n")
+        known.output.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,201 @@
+"""How far do workers of tf.data's service get, and what is the limit then? A simulation from measured costs.
+
+    python -m benchmarks.workers --run RUN [--storage-gb-per-s 10] [--network-gbit-per-s 25] [--shards 1024]
+                               [--output benchmarks/results/workers.md]
+
+`RUN` is a run whose stages have been measured, without a cache (`etlrun trainer=drain cache=none`). Its machine is a
+worker. What is measured here beside: files that a dispatcher deals out per second, and bytes that a client receives per
+second, both over loopback on the cores that workers and client share, so that they are lower bounds.
+
+In the exact order every worker reads all records and transforms every n-th batch, and the client takes the batches in
+turn. Each worker keeps two batches ready; its times are drawn from a gamma distribution. In the dynamic order a worker
+gets whole files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from etlrun.record import record as records
+from etlrun.record.summary import Summary, read_summary
+from etlrun.results.sizing import size
+from etlrun.system import machine
+
+WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
+SPREAD = 0.3
+"""Standard deviation of the time of a batch, as a share of the mean."""
+READY, ROUNDS = 2, 400
+"""Batches that a worker keeps ready, and batches of each worker that are simulated."""
+HEAD = ("workers", "exact: examples/s", "limit", "dynamic: examples/s", "limit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """Costs of an example: milliseconds of one core, and bytes; and what is shared by all workers.
+
+    Attributes:
+        read_ms: Reading and shuffling of a record; in the exact order each worker does it for all of them.
+        transform_ms: Decoding and all further steps.
+        record_bytes, given_bytes: Size of a record, and of what the model gets of it.
+        cores, batch_size: Cores of a worker, and examples per batch.
+        shards: Files of the dataset.
+        storage_bytes_per_s, client_bytes_per_s: What the storage delivers to all workers, and what the client receives.
+        splits_per_s: Files that a dispatcher deals out.
+        examples: Examples of the dataset.
+    """
+
+    read_ms: float
+    transform_ms: float
+    record_bytes: float
+    given_bytes: float
+    cores: int
+    batch_size: int
+    shards: int
+    storage_bytes_per_s: float
+    client_bytes_per_s: float
+    splits_per_s: float
+    examples: int
+
+    @property
+    def of_client(self) -> float:
+        """Examples per second that the client receives at most."""
+        return self.client_bytes_per_s / self.given_bytes
+
+    def exact(self, workers: int) -> Mapping[str, float]:
+        """Examples per second that each part allows in the exact order; the workers are simulated."""
+        is_reading = workers * self.read_ms > self.transform_ms
+        return {
+            "reading, which each worker does for all" if is_reading else "workers": self._in_turn(workers),
+            "storage, read by each worker": self.storage_bytes_per_s / (workers * self.record_bytes),
+            "network of the client": self.of_client,
+        }
+
+    def dynamic(self, workers: int) -> Mapping[str, float]:
+        """Examples per second that each part allows in the dynamic order."""
+        one = self.cores * 1000 / (self.read_ms + self.transform_ms)
+        return {
+            "workers": workers * one,
+            "shards": self.shards * one,
+            "storage": self.storage_bytes_per_s / self.record_bytes,
+            "network of the client": self.of_client,
+            "dispatcher": self.splits_per_s * self.examples / self.shards,
+        }
+
+    def _in_turn(self, workers: int) -> float:
+        """Examples per second of workers whose batches are taken in turn, without any other limit."""
+        mean_s = self.batch_size * (workers * self.read_ms + self.transform_ms) / 1000 / self.cores
+        shape = 1 / SPREAD**2
+        takes_s = np.random.default_rng(0).gamma(shape, mean_s / shape, (ROUNDS, workers))
+        ready_s, taken_s, now_s = np.zeros((ROUNDS, workers)), np.zeros((ROUNDS, workers)), 0.0
+        for turn in range(ROUNDS):
+            begun_s = ready_s[turn - 1] if turn else np.zeros(workers)
+            if turn >= READY:
+                begun_s = np.maximum(begun_s, taken_s[turn - READY])
+            ready_s[turn] = begun_s + takes_s[turn]
+            taken_s[turn] = np.maximum.accumulate(np.maximum(ready_s[turn], now_s))
+            now_s = taken_s[turn, -1]
+        first = ROUNDS // 2
+        return float((ROUNDS - first) * workers * self.batch_size / (now_s - taken_s[first - 1, -1]))
+
+
+def splits_per_s(files: int = 20_000) -> float:
+    """Splits that a dispatcher deals out to two workers per second; each number of a range is one."""
+    service = tf.data.experimental.service
+    dispatcher = service.DispatchServer()
+    address = dispatcher.target.split("://")[1]
+    servers = [service.WorkerServer(service.WorkerConfig(dispatcher_address=address)) for _ in range(2)]
+    dataset = tf.data.Dataset.range(files).apply(service.distribute(service.ShardingPolicy.DYNAMIC, dispatcher.target))
+    began_s = time.perf_counter()
+    count = sum(1 for _ in dataset)
+    took_s = time.perf_counter() - began_s
+    assert count == files
+    del servers
+    return files / took_s
+
+
+def client_bytes_per_s(batch_bytes: int, batches: int = 400) -> float:
+    """Bytes that a client receives per second in batches of that size."""
+    service = tf.data.experimental.service
+    dispatcher = service.DispatchServer()
+    address = dispatcher.target.split("://")[1]
+    server = service.WorkerServer(service.WorkerConfig(dispatcher_address=address))
+    made = tf.data.Dataset.from_tensors(tf.zeros(batch_bytes, tf.uint8)).repeat(batches)
+    dataset = made.apply(service.distribute(service.ShardingPolicy.OFF, dispatcher.target))
+    began_s = time.perf_counter()
+    count = sum(1 for _ in dataset)
+    took_s = time.perf_counter() - began_s
+    del server
+    return count * batch_bytes / took_s
+
+
+def costs_of(folder: Path, summary: Summary, known: argparse.Namespace) -> Costs:
+    """The costs of a run, and of what is shared."""
+    found = size(folder, summary, 1.0, 1.0)
+    of_stages = {stage: 1000 * busy / found.examples_per_s for stage, busy in found.needs[0].threads.items()}
+    read_ms = sum(ms for stage, ms in of_stages.items() if stage.startswith(("extract.", "load.")))
+    height, width = records.read_config(folder)["transform"]["resize"]["size"]
+    given_bytes = height * width * 3
+    network = known.network_gbit_per_s * 1e9 / 8
+    examples = sum(summary.dataset.examples.values())
+    return Costs(
+        read_ms=read_ms,
+        transform_ms=sum(of_stages.values()) - read_ms,
+        record_bytes=summary.dataset.bytes / examples,
+        given_bytes=given_bytes,
+        cores=found.worker_cores,
+        batch_size=found.batch_size,
+        shards=known.shards,
+        storage_bytes_per_s=known.storage_gb_per_s * 1e9,
+        client_bytes_per_s=min(network, client_bytes_per_s(found.batch_size * given_bytes)),
+        splits_per_s=splits_per_s(),
+        examples=known.examples,
+    )
+
+
+def table(costs: Costs) -> str:
+    """The rates and their limits, by the number of workers."""
+    lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
+    for workers in WORKERS:
+        cells = [f"{workers:,}"]
+        for rates in (costs.exact(workers), costs.dynamic(workers)):
+            limit = min(rates, key=lambda part: rates[part])
+            cells += [f"{rates[limit]:,.0f}", limit]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, simulate, and write the table where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--storage-gb-per-s", type=float, default=10)
+    parser.add_argument("--network-gbit-per-s", type=float, default=25)
+    parser.add_argument("--shards", type=int, default=1024)
+    parser.add_argument("--examples", type=int, default=1_281_167)
+    parser.add_argument("--output", type=Path)
+    known = parser.parse_args()
+    summary = read_summary(known.run)
+    assert summary is not None, known.run
+    costs = costs_of(known.run, summary, known)
+    given = (
+        f"Workers of {costs.cores} cores; an example takes {costs.read_ms:.3f} ms of a core to read and "
+        f"{costs.transform_ms:.3f} ms to transform, {costs.record_bytes / 1000:,.0f} kB as a record and "
+        f"{costs.given_bytes / 1000:,.0f} kB as the model gets it. {costs.examples:,} examples in {costs.shards:,} "
+        f"files; storage {costs.storage_bytes_per_s / 1e9:g} GB/s, the client receives "
+        f"{costs.client_bytes_per_s / 1e9:.2f} GB/s, a dispatcher deals out {costs.splits_per_s:,.0f} files/s."
+    )
+    print(f"{given}\n\n{table(costs)}")
+    if known.output:
+        how = "python -m benchmarks.workers --run RUN"
+        known.output.write_text(f"`{how}` on {machine.cores()} cores\n\n{given}\n\n{table(costs)}\n")
+
+
+if __name__ == "__main__":
+    main()
