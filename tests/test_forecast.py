@@ -61,6 +61,21 @@ def test_what_the_disk_can_not_hold_is_refused_and_leaves_no_claim(
     assert summary["cache"]["forecast_bytes"] == 48 * PICTURE
 
 
+def test_what_is_advised_is_nothing_that_the_run_can_not_have(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of a service share no memory with the run."""
+    caches = tmp_path / "caches"
+    monkeypatch.setattr(machine, "free_disk_bytes", lambda _folder: 50_000)
+    words = ("cache=disk", "cache.at=resize", f"cache.dir={caches}", "load=service", "load.service.workers=1")
+    status, summary = run_here(tmp_path / "run", emulated(tiny, *words))
+    assert status == 1
+    assert summary["error"] == (
+        f"cache.disk at resize: found 0 MB to cache, with 0 MB free in {caches}; expected at most 95% of the free "
+        "space\n    -> set cache=none"
+    )
+
+
 def test_what_is_there_already_needs_no_space(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = emulated(tiny, "cache=disk", f"cache.dir={tmp_path / 'caches'}")
     assert run_here(tmp_path / "fills", words)[0] == 0

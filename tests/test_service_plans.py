@@ -56,11 +56,11 @@ def test_a_dynamic_one_changes_the_order() -> None:
             ),
         ),
         (
-            ("load.service.workers=0", "load.service.address=nowhere", "load.service.timeout_s=0"),
+            ("load.service.workers=0", "load.service.address=nowhere", "load.service.timeout_s=0.5"),
             (
                 "load.service.workers: found 0; expected an integer from 1 to 256, or null\nload.service.address: "
-                "found 'nowhere'; expected HOST:PORT, a list of them, or null\nload.service.timeout_s: found 0; "
-                "expected a positive number"
+                "found 'nowhere'; expected HOST:PORT, a list of them, or null\nload.service.timeout_s: found 0.5; "
+                "expected a number of seconds, at least 1"
             ),
         ),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import tensorflow as tf
@@ -13,11 +14,12 @@ from etlrun.graph.build import Pipeline
 from etlrun.plan.plan import Plan, PlannedStage, at_cache
 from etlrun.plan.planner import plan as planned
 from etlrun.plan.spec import RunSpec
-from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE, kept_bytes
+from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE, Cache, DiskCache, MemoryCache, kept_bytes
 from etlrun.system import machine
 from etlrun.system.errors import ConfigError, WorldError
 from etlrun.system.machine import megabytes
 
+_TARGETS: Mapping[str, type[Cache]] = {"memory": MemoryCache, "disk": DiskCache}
 _SAMPLE = 64
 """Number of examples that are sampled for the mean size if sizes differ."""
 
@@ -62,23 +64,24 @@ def fits(plan: Plan, pipelines: Mapping[str, Pipeline], folder: Any) -> int:
 
 
 def _that_fit(plan: Plan, pipelines: Mapping[str, Pipeline], size: int, spaces: Mapping[str, Space]) -> Iterator[str]:
-    """Yield other targets and points that fit, with their sizes."""
-    points = {plan.spec.cache.at: size}
-    for point in ("source", "decoded", "transformed"):
-        other = _at(plan.spec, point)
-        if point not in points and other is not None:
-            points[point] = _bytes_of(other, pipelines)
-    for target, space in spaces.items():
-        for point, bytes_there in points.items():
-            if space.takes(bytes_there):
-                free = f"{megabytes(bytes_there)} of {megabytes(space.free_bytes)} free"
-                yield f"cache={target} cache.at={point} ({free})"
+    """Yield other targets and points that fit, with their sizes, of those that the run may have."""
+    sizes = {plan.spec.cache.at: size}
+    for (target, space), point in product(spaces.items(), dict.fromkeys((*sizes, "source", "decoded", "transformed"))):
+        other = _with(plan.spec, _TARGETS[target], point)
+        if other is None:
+            continue
+        if point not in sizes:
+            sizes[point] = _bytes_of(other, pipelines)
+        if space.takes(sizes[point]):
+            free = f"{megabytes(sizes[point])} of {megabytes(space.free_bytes)} free"
+            yield f"cache={target} cache.at={point} ({free})"
 
 
-def _at(spec: RunSpec, point: str) -> Plan | None:
-    """Return the plan of the same run with a cache at another point; None if it can't have one."""
+def _with(spec: RunSpec, target: type[Cache], point: str) -> Plan | None:
+    """Return the plan of the same run with another cache; None if it can't have one."""
+    values = {item.name: getattr(spec.cache, item.name) for item in dataclasses.fields(spec.cache)}
     try:
-        return planned(dataclasses.replace(spec, cache=dataclasses.replace(spec.cache, at=point, dtype="auto")))
+        return planned(dataclasses.replace(spec, cache=target(**values | {"at": point, "dtype": "auto"})))
     except ConfigError:
         return None
 

@@ -9,9 +9,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, ORDER, SPEED, Expected, Flag, Nodes, PositiveNumber, Scope, Stage
+from etlrun.stages.base import DATA, ORDER, SPEED, Expected, Flag, Nodes, Scope, Stage
 
 _Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/,\[\]]+):[1-9][0-9]{0,4}$")]
+_Timeout = Annotated[float, Field(ge=1, allow_inf_nan=False), Expected("a number of seconds, at least 1")]
 _Addresses = Annotated[tuple[_Address, ...], Field(min_length=1)] | _Address | None
 LAST_PORT = 65534
 """Last port of a dispatcher, whose versions are told at the next one."""
@@ -35,7 +36,7 @@ class Service(Stage):
             dispatcher of `address`, makes every n-th batch. `dynamic` deals parts of the files to the workers that are
             free: the order differs from run to run, and what a worker had when it ended is lost.
         on_loss: `fail` ends the run at the end of a pass that has lost examples, `report` counts them; `dynamic` only.
-        timeout_s: Longest wait for a batch in seconds, after which the run fails.
+        timeout_s: Longest wait for a batch in seconds, at least 1, after which the run fails.
         trusted_network: Whether all who reach the ports of an address on another machine are trusted: tf.data's service
             has neither encryption nor authentication, and who reaches a port can read files and run operations there.
     """
@@ -51,7 +52,7 @@ class Service(Stage):
     address: Annotated[_Addresses, Expected("HOST:PORT, a list of them, or null"), SPEED] = None
     order: Annotated[Literal["exact", "dynamic"], Expected("exact or dynamic"), ORDER] = "exact"
     on_loss: Annotated[Literal["fail", "report"], Expected("fail or report"), DATA] = "fail"
-    timeout_s: Annotated[PositiveNumber, SPEED] = 120.0
+    timeout_s: Annotated[_Timeout, SPEED] = 120.0
     trusted_network: Annotated[Flag, SPEED] = False
 
     @property
