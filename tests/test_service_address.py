@@ -219,6 +219,30 @@ def test_another_machine_is_served_on_a_trusted_network_alone(role: list[str], f
     )
 
 
+def test_two_workers_do_not_share_a_port(elsewhere: Elsewhere, folder_of_servers: Path) -> None:
+    """The system would deal the clients of both to either of them, which would get the batches of others."""
+    port = elsewhere.port + 2
+    process = forked(["service", "worker", "--dispatcher", elsewhere.address, "--port", str(port)], folder_of_servers)
+    _, errors = process.communicate(60)
+    assert (process.returncode, errors) == (
+        1,
+        (
+            f"etlrun: 1 fault\n  --port: found {port}: Address already in use; expected a free port, and the next one "
+            "free for a dispatcher\n    -> choose another with --port\n"
+        ),
+    )
+
+
+def test_a_worker_that_is_stopped_blames_no_dispatcher(folder_of_servers: Path) -> None:
+    own = Elsewhere(folder_of_servers)
+    said = own.worker._output / "2"
+    until(lambda: f"worker of {own.address}\n" in said.read_text())
+    os.kill(own.worker.pid, signal.SIGTERM)
+    _, errors = own.worker.communicate(60)
+    ended(own.dispatcher)
+    assert (own.worker.returncode, errors.splitlines()[-1]) == (0, f"worker of {own.address}")
+
+
 def _start_and_say() -> None:
     print(*(started("cluster").process.pid for _ in range(2)), flush=True)
     signal.pause()

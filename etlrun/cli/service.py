@@ -24,12 +24,14 @@ def main(arguments: list[str]) -> None:
         WorldError: The port is taken, or there is no dispatcher of the same versions.
     """
     known = _parser().parse_args(arguments)
-    hosts = (known.host, *([known.dispatcher.rpartition(":")[0]] if known.role == "worker" else ()))
-    far = [of for of in hosts if not is_loopback(of)]
+    hosts = {"--host": known.host}
+    if known.role == "worker":
+        hosts["--dispatcher"] = known.dispatcher.rpartition(":")[0]
+    far = [(option, host) for option, host in hosts.items() if not is_loopback(host)]
     if far and not known.trusted_network:
         expected = "an address of this machine alone, since the service neither encrypts nor authenticates"
         remedy = "add --trusted-network on a network whose machines you trust"
-        raise ConfigError([Fault(where="--host", found=far[0], expected=expected, remedy=remedy)])
+        raise ConfigError([Fault(where=of, found=host, expected=expected, remedy=remedy) for of, host in far])
     if known.role == "worker" and known.host in _ALL:
         expected = "the name under which runs on other machines reach this one"
         raise ConfigError([Fault(where="--host", found=known.host, expected=expected, remedy="name it")])

@@ -61,6 +61,8 @@ def _workers(service: Service, conditions: Mapping[str, Any]) -> str:
         return f"Try load.service.workers={conditions['cores']}: the workers do not use all cores."
     if service.workers is not None:
         return "Start workers on other machines and set load.service.address: this one has no more cores."
+    if service.is_exact:
+        return "Start a dispatcher with a worker on another machine, and add it to load.service.address."
     return "Start more workers on other machines."
 
 

@@ -6,7 +6,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 
 from etlrun.run.backend import native_messages_kept, uncollected
 from etlrun.run.service.loopback import bind_to_loopback, is_open
@@ -33,9 +32,7 @@ def dispatch(host: str, port: int, say: Callable[[str], None]) -> None:
     with hello:
         server = _started(lambda servers: servers.dispatch_server(port), host, port)
         threading.Thread(target=hello.serve_forever, daemon=True).start()
-        say(f"dispatcher at {host}:{port}, versions at {host}:{port + 1}")
-        _say_open(say)
-        _until_interrupted()
+        _until_interrupted(f"dispatcher at {host}:{port}, versions at {host}:{port + 1}", say)
         del server
 
 
@@ -47,24 +44,17 @@ def work(dispatcher: str, host: str, port: int, say: Callable[[str], None]) -> N
     """
     connection = join(dispatcher, "--dispatcher")
     server = _started(lambda servers: servers.worker_server(dispatcher, port, host), host, port)
-    say(f"worker of {dispatcher}")
-    _say_open(say)
     ended = threading.Thread(target=lambda: connection.recv(1), daemon=True)
     ended.start()
-    _until_interrupted(ended)
+    is_stopped = _until_interrupted(f"worker of {dispatcher}", say, ended)
     del server
-    if not ended.is_alive():
+    if not is_stopped:
         raise WorldError(
             where="--dispatcher",
             found=f"the end of the dispatcher {dispatcher}",
             expected="a dispatcher that serves",
             remedy="start it again, and then this worker",
         )
-
-
-def _say_open(say: Callable[[str], None]) -> None:
-    if is_open():
-        say(_OPEN)
 
 
 def _started(serve: Callable[..., object], host: str, port: int) -> object:
@@ -74,6 +64,7 @@ def _started(serve: Callable[..., object], host: str, port: int) -> object:
         import tensorflow as tf
 
         from etlrun.run.service import processes as servers
+    _require_free(port)
     if is_loopback(host):
         bind_to_loopback()
     try:
@@ -82,12 +73,29 @@ def _started(serve: Callable[..., object], host: str, port: int) -> object:
         raise _taken(port, error.message) from error
 
 
-def _until_interrupted(other: threading.Thread | None = None) -> None:
-    with suppress(KeyboardInterrupt):
+def _require_free(port: int) -> None:
+    """Raise `WorldError` if another process serves at `port`: TensorFlow's servers would share it, and the clients."""
+    try:
+        with socket.socket() as own:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections hold no server up
+            own.bind(("", port))
+    except OSError as error:
+        raise _taken(port, error.strerror or str(error)) from error
+
+
+def _until_interrupted(what: str, say: Callable[[str], None], other: threading.Thread | None = None) -> bool:
+    """Say `what` serves, and wait for a KeyboardInterrupt, or the end of `other`; return whether it was the first."""
+    try:
+        say(what)
+        if is_open():
+            say(_OPEN)
         if other is None:
             threading.Event().wait()
         else:
             other.join()
+    except KeyboardInterrupt:
+        return True
+    return False
 
 
 def _taken(port: int, reason: str) -> WorldError:
