@@ -23,7 +23,7 @@ from etlrun.sweep import process
 from etlrun.system.errors import WorldError
 from tests.forked import Forked, forked
 from tests.pipelines import training_pipeline
-from tests.service import BATCHES, as_bytes, planned, served, servers
+from tests.service import as_bytes, planned, served, servers
 
 NONE_HEARD = list[str]().append
 
@@ -149,15 +149,19 @@ def test_a_worker_that_does_not_see_the_files_says_so(tiny: Path, tmp_path: Path
     says_which_file(caught.value, tmp_path / "here")
 
 
-def test_a_worker_that_does_not_see_the_cache_says_so(tiny: Path, tmp_path: Path, elsewhere: Elsewhere) -> None:
-    cache = ("cache=disk", f"cache.dir={tmp_path / 'here'}")
-    plan = planned(tiny, *words(elsewhere.address), *cache)
-    with servers(address=elsewhere.address) as own, served(plan, own) as pipeline:
-        assert len(as_bytes(pipeline.dataset)) == BATCHES
-        (tmp_path / "here").rename(tmp_path / "elsewhere")
-        with pytest.raises(WorldError) as caught:
-            list(pipeline.dataset)
-    says_which_file(caught.value, tmp_path / "here")
+def test_a_worker_that_does_not_see_the_cache_says_so(
+    tiny: Path, tmp_path: Path, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the worker has another folder there
+    here = Path("/proc/self/cwd/here")
+    plan = planned(tiny, *words(elsewhere.address), "cache=disk", f"cache.dir={here}")
+    with (
+        servers(address=elsewhere.address) as own,
+        served(plan, own) as pipeline,
+        pytest.raises(WorldError) as caught,
+    ):
+        list(pipeline.dataset)
+    says_which_file(caught.value, here)
 
 
 def says_which_file(error: WorldError, folder: Path) -> None:

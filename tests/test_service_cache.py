@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,11 @@ from etlrun.cache import parts
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.run.service.servers import Servers
 from etlrun.sweep import process
+from etlrun.system.errors import WorldError
 from tests.networks import trained_here
 from tests.pipelines import training_pipeline
 from tests.runs import events_of, losses_of
-from tests.service import as_bytes, planned, served, servers
+from tests.service import BATCHES, as_bytes, planned, served, servers
 from tests.test_cache_runs import digests, on_disk, part_of, passes
 
 FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
@@ -160,6 +161,45 @@ def test_a_flipped_byte_is_found_before_the_first_pass(tiny: Path, tmp_path: Pat
     assert told[0].startswith(
         f"the cache {key} was broken and will be rebuilt: {part}: found example 12 with checksum "
     )
+
+
+def flipped(part: Path) -> tuple[str, str]:
+    with part.open("r+b") as file:
+        file.seek(40_000)
+        (byte,) = file.read(1)
+        file.seek(40_000)
+        file.write(bytes([byte ^ 4]))
+    return "example 12 with checksum ", ""
+
+
+def truncated(part: Path) -> tuple[str, str]:
+    size = part.stat().st_size
+    os.truncate(part, 20_000)
+    return "20000 bytes", f"{size} bytes"
+
+
+def deleted(part: Path) -> tuple[str, str]:
+    size = part.stat().st_size
+    part.unlink()
+    return "no file", f"{size} bytes"
+
+
+@pytest.mark.parametrize("spoiled", [flipped, truncated, deleted], ids=lambda of: of.__name__)
+def test_a_cache_that_changes_during_a_run_ends_it(
+    spoiled: Callable[[Path], tuple[str, str]], tiny: Path, tmp_path: Path, exact: Servers
+) -> None:
+    with served(planned(tiny, *AT_RESIZE, *on_disk(tmp_path)), exact) as pipeline:
+        assert len(as_bytes(pipeline.dataset)) == BATCHES
+        part = part_of(tmp_path / "caches")
+        found, expected = spoiled(part)
+        with pytest.raises(WorldError) as caught:
+            list(pipeline.dataset)
+        key = pipeline.keeper.key if pipeline.keeper else ""
+    said, _, rest = str(caught.value).partition("; expected ")
+    assert said.startswith(f"{part}: found {found}")
+    assert rest.startswith(expected)
+    assert rest.endswith("\n    -> resume the run, or start it again: the cache has been removed and will be rebuilt")
+    assert not (tmp_path / "caches" / key).exists()
 
 
 def test_servers_end_where_a_cache_can_not_be_had(tiny: Path, tmp_path: Path) -> None:

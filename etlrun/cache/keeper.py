@@ -237,6 +237,26 @@ class Keeper:
             self._fail(opened, str(opened.reader.folder), str(error.strerror or error), "files that can be read")
             raise
 
+    def examined(self, number: int | None) -> WorldError | None:
+        """Return what is wrong with the files, after another process could not read them; None if they are as written.
+
+        `number` is the number of an example that was not the one which it had read before.
+        """
+        opened = self._opened
+        if opened is None:
+            return None
+        try:
+            opened.reader.require_files()
+            if number is not None:
+                opened.reader.one(number)
+        except BrokenError as error:
+            self._fail(opened, str(error.path), error.found, error.expected)
+        else:
+            if number is not None:
+                found = f"example {number} with other bytes than when the run opened the cache"
+                self._fail(opened, str(opened.reader.folder), found, "the same bytes")
+        return self.failure
+
     def _fail(self, opened: Opened, where: str, found: str, expected: str) -> None:
         with self._lock:
             if self.failure is None:

@@ -48,6 +48,9 @@ class Served(Protocol):
     def lane(self, number: int, lane: int, done: int) -> Lane:
         """Start to read a lane of the pass of that number, after `done` batches."""
 
+    def refused(self, error: tf.errors.OpError) -> Exception:
+        """Return the error to raise for what a worker could not do."""
+
 
 class ExactPass:
     """Batches of a pass in the order of the plan, by turns from each lane; those that were taken are not read again."""
@@ -92,7 +95,7 @@ class ExactPass:
                 raise self._incomplete(own, "the end of its part") from None
             except tf.errors.OpError as error:
                 if not self._servers.is_gone(error, lane):
-                    raise self._servers.refused(error) from error
+                    raise self._pipeline.refused(error) from error
                 is_gone = True
                 self._servers.revived(lane)
                 time.sleep(_LOOK_S)
@@ -179,7 +182,7 @@ class DealtPass:
                 return None
             except tf.errors.OpError as error:
                 self._servers.look()
-                raise self._servers.refused(error) from error
+                raise self._pipeline.refused(error) from error
             self._got += self._rows(batch)
             return batch
         raise self._servers.overdue(0)

@@ -116,6 +116,11 @@ class ServedPipeline(Pipeline):
         done, self._skipped = self._skipped // self.batch.batch_size, 0
         return (ExactPass if self.servers.stage.is_exact else DealtPass)(self, self._number, done)
 
+    def refused(self, error: tf.errors.OpError) -> Exception:
+        """Return the error to raise for what a worker could not do: of a cache whose files have changed, or its own."""
+        failure = self.keeper.examined(Mapped.changed(error)) if self.keeper is not None else None
+        return failure or self.servers.refused(error)
+
     def endless(self) -> tf.data.Dataset:
         """Return the batches of the next pass and all later ones; each begins before the end of the one before it."""
         return Passes(self.dataset, partial(self._all_passes, self._next_pass))
