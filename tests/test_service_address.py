@@ -66,6 +66,11 @@ def has_workers(address: str, count: int) -> bool:
         return False
 
 
+def is_served(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("localhost", port)) == 0
+
+
 @pytest.fixture(scope="module")
 def folder_of_servers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("servers") / "cwd"
@@ -226,6 +231,7 @@ def test_another_machine_is_served_on_a_trusted_network_alone(role: list[str], f
 def test_two_workers_do_not_share_a_port(elsewhere: Elsewhere, folder_of_servers: Path) -> None:
     """The system would deal the clients of both to either of them, which would get the batches of others."""
     port = elsewhere.port + 2
+    until(partial(is_served, port))
     process = forked(["service", "worker", "--dispatcher", elsewhere.address, "--port", str(port)], folder_of_servers)
     _, errors = process.communicate(60)
     assert (process.returncode, errors) == (
