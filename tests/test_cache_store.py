@@ -117,6 +117,13 @@ def test_a_broken_cache_is_not_opened(name: str, damage: Any, message: str, stor
     assert str(caught.value) == message.format(path=path)
 
 
+@pytest.mark.parametrize("damage", [cut, Path.unlink], ids=["cut short", "gone"])
+def test_a_cache_without_a_whole_part_is_listed_as_broken(damage: Any, store: Store) -> None:
+    published(store)
+    damage(store.folder / KEY / "part_00000.bin")
+    assert [entry.manifest for entry in store.entries()] == [None]
+
+
 def test_a_cache_under_the_wrong_key_is_not_opened(store: Store) -> None:
     published(store)
     (store.folder / KEY).rename(store.folder / "another")

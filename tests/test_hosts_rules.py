@@ -226,7 +226,7 @@ def test_without_a_launcher_a_host_is_alone() -> None:
             SHARED,
             {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "2"},
             (
-                "the number of a process, by Open MPI: found 2; expected a number from 0 to 1, "
+                "OMPI_COMM_WORLD_RANK: found 2; expected a number from 0 to 1, "
                 "another one on each host\n"
                 "    -> start them all with the same launcher"
             ),

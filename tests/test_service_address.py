@@ -13,8 +13,10 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from etlrun.run.service import versions as hello
+from etlrun.run.service.loopback import is_shared
 from etlrun.run.service.processes import started
 from etlrun.run.service.servers import Servers
 from etlrun.run.service.versions import workers_of
@@ -240,6 +242,22 @@ def test_two_workers_do_not_share_a_port(elsewhere: Elsewhere, folder_of_servers
             f"etlrun: 1 fault\n  --port: found {port}: Address already in use; expected a free port, and the next one "
             "free for a dispatcher\n    -> choose another with --port\n"
         ),
+    )
+
+
+def test_a_port_is_shared_if_another_process_listens_there(elsewhere: Elsewhere) -> None:
+    with socket.create_server(("localhost", 0)) as own:
+        assert not is_shared(own.getsockname()[1])
+    assert is_shared(elsewhere.port + 2)
+
+
+def test_a_pass_that_servers_do_not_know_is_no_missing_file(elsewhere: Elsewhere) -> None:
+    with servers(address=elsewhere.address) as own:
+        error = own.refused(tf.errors.NotFoundError(None, None, "Dataset id 1000 not found"))
+    assert str(error) == (
+        "load.service.address: found servers that do not know this pass: Dataset id 1000 not found; expected the "
+        "dispatcher and the workers with which it began\n"
+        "    -> look whether one was started again, or shares its port with another, and run again"
     )
 
 

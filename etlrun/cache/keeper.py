@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.cache.parts import Array, BrokenError, Column, Manifest, Writer
+from etlrun.cache.parts import Array, BrokenError, Column, Manifest, Writer, require_files
 from etlrun.cache.store import Claim, Identity, Opened, Store, key_of
 from etlrun.system.errors import WorldError
 
@@ -246,7 +246,7 @@ class Keeper:
         if opened is None:
             return None
         try:
-            opened.reader.require_files()
+            require_files(opened.reader.folder, opened.reader.manifest)
             if number is not None:
                 opened.reader.one(number)
         except BrokenError as error:

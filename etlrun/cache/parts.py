@@ -175,6 +175,15 @@ class Manifest:
 _MANIFEST = TypeAdapter(Manifest)
 
 
+def require_files(folder: Path, manifest: Manifest) -> None:
+    """Raise `BrokenError` if a file of a cache is missing, or has another size than the one that was written."""
+    for name, wanted in manifest.files.items():
+        path = folder / name
+        size = path.stat().st_size if path.is_file() else None
+        if size != wanted["bytes"]:
+            raise BrokenError(path, "no file" if size is None else f"{size} bytes", f"{wanted['bytes']} bytes")
+
+
 class _OpenFile:
     """A file for reading, closed with the last reference to it: never while a thread reads it."""
 
@@ -197,7 +206,7 @@ class Reader:
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         """Open the files; raise `BrokenError` if one is missing or truncated, or the index was modified."""
         self.folder, self.manifest = folder, manifest
-        self.require_files()
+        require_files(folder, manifest)
         data = (folder / INDEX).read_bytes()
         if checksum(data) != manifest.files[INDEX]["checksum"]:
             raise BrokenError(folder / INDEX, "a modified index", "the index that was written")
@@ -213,14 +222,6 @@ class Reader:
         """Paths of the parts, in order, with their sizes in bytes."""
         names = [_part_name(part) for part in range(len(self.manifest.files) - 1)]
         return [(self.folder / name, self.manifest.files[name]["bytes"]) for name in names]
-
-    def require_files(self) -> None:
-        """Raise `BrokenError` if a file is missing, or has another size than the one that was written."""
-        for name, wanted in self.manifest.files.items():
-            path = self.folder / name
-            size = path.stat().st_size if path.is_file() else None
-            if size != wanted["bytes"]:
-                raise BrokenError(path, "no file" if size is None else f"{size} bytes", f"{wanted['bytes']} bytes")
 
     def verify(self) -> None:
         """Read all examples; raise `BrokenError` for the first that differs from its checksum."""

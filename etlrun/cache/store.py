@@ -30,7 +30,7 @@ from filelock import FileLock, Timeout
 from etlrun.cache.entries import Entry
 from etlrun.cache.folders import FILLING, GONE, PUBLISHED, discard, files_of, named, unusable
 from etlrun.cache.locks import is_marked, mark, unmark
-from etlrun.cache.parts import MANIFEST, BrokenError, Manifest, Reader
+from etlrun.cache.parts import MANIFEST, BrokenError, Manifest, Reader, require_files
 from etlrun.system.errors import WorldError
 from etlrun.system.locks import alone, lock_of
 
@@ -226,10 +226,11 @@ class Store:
     def _entry(self, folder: Path) -> Entry:
         files = files_of(folder)
         path = folder / MANIFEST
-        try:
-            manifest = self._manifest(folder)
-        except OSError:
-            manifest = None
+        manifest = None
+        with contextlib.suppress(OSError):
+            found = self._manifest(folder)
+            require_files(folder, found)
+            manifest = found
         return Entry(
             key=folder.name,
             manifest=manifest,

@@ -77,7 +77,7 @@ def place_of(trainer: Trainer, environment: Mapping[str, str] = os.environ) -> P
         return ALONE
     if not 0 <= number < count:
         raise WorldError(
-            where=f"the number of a process, by {launcher}",
+            where=next(of for name, _, of in _COUNTED if name == launcher),
             found=str(number),
             expected=f"a number from 0 to {count - 1}, another one on each host",
             remedy="start them all with the same launcher",

@@ -74,15 +74,30 @@ def bind_to_loopback(library: bytes = b"tensorflow") -> None:
             ctypes.c_uint64.from_address(place).value = ctypes.cast(hook, ctypes.c_void_p).value or 0
 
 
+def is_shared(port: int) -> bool:
+    """Return whether another process, too, listens at `port`, as far as the system tells."""
+    try:
+        own = {*_descriptors()}
+    except OSError:
+        return False
+    rows = [row for row in _listening() if int(row[1].rpartition(":")[2], 16) == port]
+    return any(f"socket:[{row[9]}]" not in own for row in rows)
+
+
 def is_open() -> bool:
     """Return whether this process listens on a port that is not bound to loopback alone, or that is unknown."""
     try:
         own = {*_descriptors()}
-        rows = [line.split() for name in ("tcp", "tcp6") for line in _lines(Path(f"/proc/net/{name}"))]
+        listening = [row[1].partition(":")[0] for row in _listening() if f"socket:[{row[9]}]" in own]
     except OSError:
         return True
-    listening = [row[1].partition(":")[0] for row in rows if row[3] == _LISTENS and f"socket:[{row[9]}]" in own]
     return not listening or not all(address.endswith("0100007F") for address in listening)
+
+
+def _listening() -> list[list[str]]:
+    """Return the rows of the system's tables of the ports at which processes listen."""
+    rows = [line.split() for name in ("tcp", "tcp6") for line in _lines(Path(f"/proc/net/{name}"))]
+    return [row for row in rows if row[3] == _LISTENS]
 
 
 def _descriptors() -> Iterator[str]:

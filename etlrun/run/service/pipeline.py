@@ -108,10 +108,12 @@ class ServedPipeline(Pipeline):
     def _next_pass(self) -> Any:
         if self.keeper is not None and (mode := self.keeper.begin()) > READ:
             self._fill(self.keeper, int(mode))
-            self.keeper.begin()
+            if self.keeper.count:
+                self.keeper.begin()
         return self._served()
 
     def _served(self) -> Any:
+        self._cached()  # which may take longer than a batch
         self._number += 1
         done, self._skipped = self._skipped // self.batch.batch_size, 0
         return (ExactPass if self.servers.stage.is_exact else DealtPass)(self, self._number, done)

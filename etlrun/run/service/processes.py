@@ -16,6 +16,7 @@ from tensorflow.python.data.ops import dataset_ops
 
 from etlrun.graph.parts import graph_of
 from etlrun.measure.elsewhere import models_of
+from etlrun.run.backend import native_messages_kept
 from etlrun.run.forks import fork_server
 from etlrun.run.service.loopback import bind_to_loopback, is_open
 from etlrun.system.ends import end_with_parent, how_ended
@@ -170,5 +171,8 @@ def _serve(role: Role, dispatcher: str, port: int, answer: Connection) -> None:
         return
     with suppress(EOFError):  # nobody asks any more
         while True:
-            answer.send(answer.recv().models())
+            probe = answer.recv()
+            with native_messages_kept():  # TensorFlow looks for CUDA's drivers
+                found = probe.models()
+            answer.send(found)
     servers[-1].join()

@@ -144,9 +144,15 @@ class Servers:
 
     def refused(self, error: tf.errors.OpError) -> Exception:
         """Return the error to raise for what a worker could not do."""
-        is_of_files = isinstance(error, tf.errors.NotFoundError | tf.errors.PermissionDeniedError)
-        if self._dispatchers or not is_of_files:
+        if self._dispatchers or not isinstance(error, tf.errors.NotFoundError | tf.errors.PermissionDeniedError):
             return cast("Exception", error)
+        if any(of in error.message.lower() for of in _FORGOTTEN):
+            return WorldError(
+                where=Service.key("address"),
+                found=f"servers that do not know this pass: {headline(error)}",
+                expected="the dispatcher and the workers with which it began",
+                remedy="look whether one was started again, or shares its port with another, and run again",
+            )
         return WorldError(
             where=Service.key("address"),
             found=f"a worker that can't read a file: {_BEFORE_CAUSE.sub('', headline(error))}",

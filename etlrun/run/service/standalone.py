@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from etlrun.run.backend import native_messages_kept, uncollected
-from etlrun.run.service.loopback import bind_to_loopback, is_open
+from etlrun.run.service.loopback import bind_to_loopback, is_open, is_shared
 from etlrun.run.service.versions import Hello, join
 from etlrun.stages.service import is_loopback
 from etlrun.system.errors import WorldError
@@ -68,9 +68,12 @@ def _started(serve: Callable[..., object], host: str, port: int) -> object:
     if is_loopback(host):
         bind_to_loopback()
     try:
-        return serve(servers)
+        server = serve(servers)
     except tf.errors.OpError as error:
         raise _taken(port, error.message) from error
+    if port and is_shared(port):  # both have looked before either served
+        raise _taken(port, "Address already in use")
+    return server
 
 
 def _require_free(port: int) -> None:
