@@ -44,6 +44,29 @@ def test_advice_can_be_pasted(overrides: list[str], stage: str, expected: str) -
 
 
 @pytest.mark.parametrize(
+    ("service", "expected"),
+    [
+        (
+            ["load.service.workers=4"],
+            "Start workers on other machines and set load.service.address: this one has no more cores.",
+        ),
+        (
+            ["load.service.workers=null", "load.service.address=localhost:5050"],
+            "Start a dispatcher with a worker on another machine, and add it to load.service.address.",
+        ),
+        (
+            ["load.service.workers=null", "load.service.address=localhost:5050", "load.service.order=dynamic"],
+            "Start more workers on other machines.",
+        ),
+    ],
+)
+def test_more_workers_are_those_that_the_order_can_use(service: list[str], expected: str) -> None:
+    """A further worker of a dispatcher with an exact order is a spare."""
+    conditions = {"cores": 4, "shards": 8, "cached_bytes": 10**6, "epochs": 4}
+    assert advice("transform.map", plan_of("cache=none", "load=service", *service), [], conditions) == expected
+
+
+@pytest.mark.parametrize(
     ("overrides", "stage", "changes"),
     [
         (["cache=memory"], "transform.decode", {}),
