@@ -99,6 +99,7 @@ class Elsewhere:
         words = ["service", "worker", "--dispatcher", self.address, "--port", str(self.port + 2)]
         self.worker = forked(words, self._folder)
         until(partial(has_workers, self.address, 1))
+        until(partial(is_served, self.port + 2))
 
     def end(self) -> None:
         for server in (self.worker, self.dispatcher):
@@ -233,7 +234,6 @@ def test_another_machine_is_served_on_a_trusted_network_alone(role: list[str], f
 def test_two_workers_do_not_share_a_port(elsewhere: Elsewhere, folder_of_servers: Path) -> None:
     """The system would deal the clients of both to either of them, which would get the batches of others."""
     port = elsewhere.port + 2
-    until(partial(is_served, port))
     process = forked(["service", "worker", "--dispatcher", elsewhere.address, "--port", str(port)], folder_of_servers)
     _, errors = process.communicate(60)
     assert (process.returncode, errors) == (
