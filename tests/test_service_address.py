@@ -172,7 +172,7 @@ def test_a_worker_that_does_not_see_the_cache_says_so(
     says_which_file(caught.value, here)
 
 
-def says_which_file(error: WorldError, folder: Path) -> None:
+def says_which_file(error: Exception, folder: Path) -> None:
     found, _, rest = str(error).partition("; expected ")
     assert found.startswith(f"load.service.address: found a worker that can't read a file: {folder}")
     assert found.endswith("No such file or directory")
@@ -259,6 +259,13 @@ def test_a_pass_that_servers_do_not_know_is_no_missing_file(elsewhere: Elsewhere
         "dispatcher and the workers with which it began\n"
         "    -> look whether one was started again, or shares its port with another, and run again"
     )
+
+
+def test_a_file_whose_path_has_the_words_of_a_pass_is_a_file(elsewhere: Elsewhere) -> None:
+    with servers(address=elsewhere.address) as own:
+        error = tf.errors.NotFoundError(None, None, "/data/multitask/a.tfrecord; No such file or directory")
+        assert not own.is_gone(error, 0)
+        says_which_file(own.refused(error), Path("/data/multitask"))
 
 
 def test_a_worker_that_is_stopped_blames_no_dispatcher(folder_of_servers: Path) -> None:

@@ -23,6 +23,7 @@ from tests.pipelines import training_pipeline
 from tests.runs import events_of, losses_of
 from tests.service import BATCHES, as_bytes, planned, served, servers
 from tests.test_cache_runs import digests, on_disk, part_of, passes
+from tests.test_cache_store import flip
 
 FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
 AT_RESIZE = (FLIPPED, "cache.at=resize")
@@ -148,9 +149,7 @@ def test_a_flipped_byte_is_found_before_the_first_pass(tiny: Path, tmp_path: Pat
     words = (*AT_RESIZE, *on_disk(tmp_path), "load=service", "measure.digest=true")
     _, sound = trained_here(tmp_path / "sound", tiny, *words)
     part = part_of(tmp_path / "caches")
-    data = bytearray(part.read_bytes())
-    data[40_000] ^= 4
-    part.write_bytes(data)
+    flipped(part)
     status, summary = trained_here(tmp_path / "flipped", tiny, *words)
     assert status == 0
     assert digests(summary) == digests(sound)
@@ -164,11 +163,7 @@ def test_a_flipped_byte_is_found_before_the_first_pass(tiny: Path, tmp_path: Pat
 
 
 def flipped(part: Path) -> tuple[str, str]:
-    with part.open("r+b") as file:
-        file.seek(40_000)
-        (byte,) = file.read(1)
-        file.seek(40_000)
-        file.write(bytes([byte ^ 4]))
+    flip(part, 40_000)
     return "example 12 with checksum ", ""
 
 

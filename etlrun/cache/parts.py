@@ -228,6 +228,14 @@ class Reader:
         for number in range(self.manifest.count):
             self.one(number)
 
+    def examine(self, number: int | None) -> None:
+        """Raise `BrokenError` for a missing or truncated file, and for an example that another process found other."""
+        require_files(self.folder, self.manifest)
+        if number is not None:
+            self.one(number)
+            found = f"example {number} with other bytes than when the run opened the cache"
+            raise BrokenError(self.folder, found, "the same bytes")
+
     def one(self, number: int) -> tuple[Any, ...]:
         """Return an example as it was added: an array or bytes per feature."""
         found = []

@@ -14,12 +14,12 @@ from etlrun.graph.build import Pipeline
 from etlrun.plan.plan import Plan, PlannedStage, at_cache
 from etlrun.plan.planner import plan as planned
 from etlrun.plan.spec import RunSpec
-from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE, Cache, DiskCache, MemoryCache, kept_bytes
+from etlrun.stages import STAGES
+from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE, kept_bytes
 from etlrun.system import machine
 from etlrun.system.errors import ConfigError, WorldError
 from etlrun.system.machine import megabytes
 
-_TARGETS: Mapping[str, type[Cache]] = {"memory": MemoryCache, "disk": DiskCache}
 _SAMPLE = 64
 """Number of examples that are sampled for the mean size if sizes differ."""
 
@@ -67,7 +67,7 @@ def _that_fit(plan: Plan, pipelines: Mapping[str, Pipeline], size: int, spaces: 
     """Yield other targets and points that fit, with their sizes, of those that the run may have."""
     sizes = {plan.spec.cache.at: size}
     for (target, space), point in product(spaces.items(), dict.fromkeys((*sizes, "source", "decoded", "transformed"))):
-        other = _with(plan.spec, _TARGETS[target], point)
+        other = _with(plan.spec, target, point)
         if other is None:
             continue
         if point not in sizes:
@@ -77,11 +77,12 @@ def _that_fit(plan: Plan, pipelines: Mapping[str, Pipeline], size: int, spaces: 
             yield f"cache={target} cache.at={point} ({free})"
 
 
-def _with(spec: RunSpec, target: type[Cache], point: str) -> Plan | None:
+def _with(spec: RunSpec, target: str, point: str) -> Plan | None:
     """Return the plan of the same run with another cache; None if it can't have one."""
     values = {item.name: getattr(spec.cache, item.name) for item in dataclasses.fields(spec.cache)}
+    cache: Any = STAGES["cache"][target](**values | {"at": point, "dtype": "auto"})
     try:
-        return planned(dataclasses.replace(spec, cache=target(**values | {"at": point, "dtype": "auto"})))
+        return planned(dataclasses.replace(spec, cache=cache))
     except ConfigError:
         return None
 

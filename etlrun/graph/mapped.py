@@ -35,7 +35,7 @@ class Mapped:
         assert size is not None  # noqa: S101 - a rule of the plan
         self._parts = [(str(path.absolute()), size_bytes // size) for path, size_bytes in parts]
         self.count = sum(count for _, count in self._parts)
-        self._fingerprints = self._found()
+        self._fingerprints = self._computed()
         self._traced = tf.function(self._one, autograph=False)
 
     def numbers(self) -> tf.data.Dataset:
@@ -52,7 +52,7 @@ class Mapped:
         found = re.search(re.escape(_CHANGED) + r"\D*(\d+)", error.message)
         return None if found is None else int(found[1])
 
-    def _found(self) -> npt.NDArray[np.uint8]:
+    def _computed(self) -> npt.NDArray[np.uint8]:
         """Return the fingerprint of each example, uint8 (examples, 8)."""
         each = tf.function(lambda number: tf.fingerprint(self._row(number))[0], autograph=False)
         found = self.numbers().map(each, num_parallel_calls=tf.data.AUTOTUNE).batch(_AT_ONCE)

@@ -17,6 +17,7 @@ from etlrun.system.errors import WorldError, headline
 _GONE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
 _FORGOTTEN = ("iteration client", "dataset id", "iteration id", "task")
 """What a dispatcher that was started again doesn't know."""
+_NO_FILE = "no such file"
 _BEFORE_CAUSE = re.compile(r".*(Failed to get element|ParallelMapV2): ")
 """What stands before the reason in an error of a worker: of the service, and of the map that reads a cache."""
 _REQUESTS_EACH, _WORKERS = 2, 8
@@ -139,14 +140,14 @@ class Servers:
             while not self._dispatchers[lane].has_ended and time.monotonic() < until_s:
                 time.sleep(_NOTICED_S / 20)
             return self._dispatchers[lane].has_ended
-        is_unknown = isinstance(error, tf.errors.NotFoundError) and any(of in error.message for of in _FORGOTTEN)
+        is_unknown = isinstance(error, tf.errors.NotFoundError) and _is_forgotten(error.message)
         return isinstance(error, _GONE) or is_unknown
 
     def refused(self, error: tf.errors.OpError) -> Exception:
         """Return the error to raise for what a worker could not do."""
         if self._dispatchers or not isinstance(error, tf.errors.NotFoundError | tf.errors.PermissionDeniedError):
             return cast("Exception", error)
-        if any(of in error.message.lower() for of in _FORGOTTEN):
+        if _is_forgotten(error.message.lower()):
             return WorldError(
                 where=Service.key("address"),
                 found=f"servers that do not know this pass: {headline(error)}",
@@ -188,3 +189,8 @@ class Servers:
             server.stop()
         self._workers.clear()
         self._dispatchers.clear()
+
+
+def _is_forgotten(message: str) -> bool:
+    """Return whether a server does not know a part of a pass; the path of a missing file may have the same words."""
+    return _NO_FILE not in message.lower() and any(of in message for of in _FORGOTTEN)
