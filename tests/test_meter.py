@@ -94,10 +94,25 @@ def test_a_loop_may_read_a_batch_ahead(clock: Clock) -> None:
 
 def test_what_a_first_fill_takes_too_long_is_start_up(clock: Clock) -> None:
     loop = measured(clock)
+    loop.split_fill(10.0)
+    assert (loop.start_s, loop.fill_s) == (0.0, 1.0)
     loop.split_fill(0.25)
     assert (loop.start_s, loop.fill_s, loop.startup_s) == (0.75, 0.25, 4.75)
-    loop.split_fill(10.0)
-    assert (loop.start_s, loop.fill_s) == (0.0, 0.25)
+
+
+def test_tracing_is_start_up(clock: Clock) -> None:
+    meter = Meter()
+    meter.begin()
+    meter.pass_begun()
+    clock.now_s += 3.0
+    meter.started_up(3.0)
+    meter.fetched(0.0, (8, 4, 4, 3))
+    clock.now_s += 2.0
+    meter.stepped()
+    loop = meter.end()
+    loop.split_fill(0.25)
+    assert (loop.start_s, loop.fill_s, loop.startup_s) == (3.0, 0.0, 5.0)
+    assert (loop.wall_s, loop.measured_s, loop.overhead_s) == (5.0, 0.0, 0.0)
 
 
 def test_an_epoch_is_described_with_median_and_percentile() -> None:

@@ -21,7 +21,7 @@ class Loop:
         examples: Number of examples of each step.
         starts_up: Whether each step is the first with a batch of its shape, which may compile the model.
         fill_s: Wait for the first batch of a pass (files, shuffle buffer); not part of the steady state.
-        start_s: Additional time of the first pass of a process, which builds the graph.
+        start_s: Additional time of the first pass of a process, which builds the graph and traces the step.
         tail_s: Wait for the end of a pass.
         digest_s: Wait for the digests of earlier batches.
         wall_s: Duration of the loop.
@@ -81,7 +81,8 @@ class Loop:
 
     def split_fill(self, fill_s: float) -> None:
         """Count the part of the fill wait beyond `fill_s` as start-up."""
-        self.start_s, self.fill_s = max(0.0, self.fill_s - fill_s), min(self.fill_s, fill_s)
+        self.start_s += max(0.0, self.fill_s - fill_s)
+        self.fill_s = min(self.fill_s, fill_s)
 
     def described(self) -> dict[str, float]:
         """Return the measurements as `summary.json` holds them for an epoch."""
@@ -138,6 +139,10 @@ class Meter:
     def pass_begun(self) -> None:
         """Mark the next batch as the first of a pass."""
         self._is_filling = True
+
+    def started_up(self, seconds: float) -> None:
+        """Record that the step was traced, during which the pipeline read its first batch."""
+        self.loop.start_s += seconds
 
     def fetched(self, wait_s: float, shape: tuple[int, ...]) -> None:
         """Record a batch of `shape` that arrived after `wait_s`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any
 
@@ -30,6 +31,7 @@ class Watch:
         batch: First batch that was read, for timing a step on a ready batch; None before.
         filling: TensorFlow's iterator while its first batch is pending; None otherwise.
         iterator: TensorFlow's iterator of the pass in progress; None before and after.
+        first: First batch of the pass in progress, if a thread reads it and the step has not asked for it; else None.
         pass_batches: Number of batches per pass, if consecutive passes share an iterator; None if each has its own.
         passed: Number of batches of all passes so far.
         is_counted: Whether the digest is to have the batch that was read last.
@@ -44,6 +46,7 @@ class Watch:
         self.batch: Any = None
         self.filling: Any = None
         self.iterator: Any = None
+        self.first: Future[Any] | None = None
         self.pass_batches: int | None = None
         self.passed = self.resumed_batches = 0
         self.spent: list[Any] = []
@@ -91,6 +94,9 @@ class Watch:
 
     def close(self) -> None:
         """Delete TensorFlow's iterators: Python cannot exit while one of them runs Python functions."""
+        if self.first is not None:
+            wait([self.first])
+            self.first = None
         self.release()
         self.filling = None
         self.spent.clear()
@@ -111,31 +117,39 @@ class Watched(Passes):
     """Wrapper of `dataset` with the same elements that records its passes in `watch`."""
 
     def __init__(self, dataset: tf.data.Dataset, watch: Watch) -> None:
-        super().__init__(dataset, lambda: _Pass(dataset, watch))
+        super().__init__(dataset, lambda: Pass(dataset, watch))
 
 
-class _Pass:
+class Pass:
     """Python iterator over one pass. TensorFlow's iterator is created late, since Keras makes some it never uses."""
 
     def __init__(self, dataset: tf.data.Dataset, watch: Watch) -> None:
         self._dataset, self._watch, self._has_begun = dataset, watch, False
         self._looked_s = self._look_in_s = 0.0
 
-    def __iter__(self) -> _Pass:
+    def __iter__(self) -> Pass:
         return self
+
+    def begin(self, meanwhile: Callable[[], object]) -> None:
+        """Read the first batch in a thread, and call `meanwhile` at the same time, which counts as start-up."""
+        began_s = time.perf_counter()
+        self._begin(began_s)
+        reader = ThreadPoolExecutor(1)
+        self._watch.first = reader.submit(next, self._watch.iterator)
+        reader.shutdown(wait=False)
+        meanwhile()
+        self._watch.meter.started_up(time.perf_counter() - began_s)
 
     def __next__(self) -> Any:
         watch, asked_s = self._watch, time.perf_counter()
         if not self._has_begun:
-            self._has_begun, self._looked_s, self._look_in_s = True, asked_s, _FIRST_LOOK_S
-            watch.release()
-            watch.meter.pass_begun()
-            watch.iterator = watch.filling = iter(self._dataset)
+            self._begin(asked_s)
         elif watch.pass_batches is not None and watch.passed % watch.pass_batches == 0:
             watch.meter.pass_begun()
         watch.passed += 1
+        first, watch.first = watch.first, None
         try:
-            batch = next(watch.iterator)
+            batch = next(watch.iterator) if first is None else first.result()
         except StopIteration:
             watch.meter.ended(time.perf_counter() - asked_s)
             raise
@@ -148,3 +162,10 @@ class _Pass:
             self._looked_s, self._look_in_s = now_s, min(2 * self._look_in_s, _LOOKS_APART_S)
             watch.meter.ready()
         return batch
+
+    def _begin(self, now_s: float) -> None:
+        watch = self._watch
+        self._has_begun, self._looked_s, self._look_in_s = True, now_s, _FIRST_LOOK_S
+        watch.release()
+        watch.meter.pass_begun()
+        watch.iterator = watch.filling = iter(self._dataset)

@@ -187,8 +187,8 @@ def without_strategy(model: keras.Model) -> keras.Model:
     return model
 
 
-def shared(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Callable[[Any], Any] | None:
-    """Return the function from a batch to the metrics of `model` that takes a `step` on each device with its share.
+def shared(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Any:
+    """Return the `tf.function` of a batch that takes a `step` on each device with its share; it returns metrics.
 
     None if TensorFlow uses one device. `spec` is the element spec of the batches.
 
@@ -215,7 +215,7 @@ def shared(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Callabl
             strategy.run(on_share, args=(each,))
         return model.get_metrics_result()
 
-    return tf.function(on_batch, input_signature=[spec], autograph=False)  # type: ignore[no-any-return]
+    return tf.function(on_batch, input_signature=[spec], autograph=False)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from etlrun.graph.context import Backbone
+from etlrun.measure.watched import Pass
 from etlrun.run import devices
 from etlrun.run.backend import accelerators
 from etlrun.run.objective import objective
@@ -250,7 +251,16 @@ def _traced(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Callab
     on_batch = devices.shared(model, step, spec) or tf.function(
         step, input_signature=[spec], jit_compile=model.jit_compile, autograph=False
     )
-    return lambda iterator: on_batch(next(iterator))
+    is_traced = False
+
+    def function(batches: Any) -> Any:
+        nonlocal is_traced
+        if not is_traced and isinstance(batches, Pass):
+            batches.begin(meanwhile=on_batch.get_concrete_function)
+        is_traced = True
+        return on_batch(next(batches))
+
+    return function
 
 
 def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: int) -> None:
