@@ -27,7 +27,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
 from etlrun.measure.sampler import Sampler
 from etlrun.measure.watched import Watch, Watched
-from etlrun.run import model as models
+from etlrun.run import loops
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 
@@ -76,7 +76,7 @@ class Loops:
         self.pipeline = Pipeline(plan.train, Context(source=source, split=split, seed=0))
         self.plain, self.measured = _model(), _model()
         self.plain.make_train_function()
-        models.read_from_python(self.measured, plan.spec.model, self.pipeline.dataset.element_spec, None)
+        loops.read_from_python(self.measured, plan.spec.model, self.pipeline.dataset.element_spec, None)
         self.measured.make_train_function()
         for model in (self.plain, self.measured):
             model.train_function = _lasting(model.train_function)

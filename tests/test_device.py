@@ -1,9 +1,6 @@
 """What a run says of what it computes on. The driver's and the backend's lists of GPUs are replaced; runs are real."""
 
-import gc
 import os
-import sys
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -199,12 +196,3 @@ def test_tensorflow_takes_a_gpus_memory_as_it_needs_it(
     monkeypatch.setattr(backend, "accelerators", look)
     run_here(tmp_path, emulated(tiny, *QUICK))
     assert growth[0] == "true"
-
-
-def test_collections_go_on_after_an_import_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "tensorflow_datasets", raising=False)
-    with suppress(ImportError), backend.uncollected():
-        assert not gc.isenabled()
-        raise ImportError
-    assert gc.isenabled()
-    assert gc.get_freeze_count() > 0

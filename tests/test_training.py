@@ -16,6 +16,7 @@ from etlrun.measure.watched import Pass, Watch, Watched
 from etlrun.record import page as pages
 from etlrun.record.outcome import outcome
 from etlrun.record.summary import Epoch, Summary, as_json
+from etlrun.run import loops
 from etlrun.run import model as models
 from etlrun.run.callbacks import EarlyStopping
 from etlrun.run.objective import objective
@@ -230,8 +231,8 @@ def small_model(traced: Callable[[], object]) -> keras.Model:
     assert isinstance(spec.trainer, Trainer)
     model = Traced([keras.Input((2,)), keras.layers.Dense(3, activation="softmax")])
     models.compile_for(model, spec.model, spec.trainer, loss_and_metrics=objective(spec.trainer, classes="abc"))
-    models.read_from_python(model, spec.model, BATCHES)
-    models.build_loops(model, spec.model, spec.load.batch_size)
+    loops.read_from_python(model, spec.model, BATCHES)
+    loops.build_loops(model, spec.model, spec.load.batch_size)
     return model
 
 
@@ -285,3 +286,21 @@ def test_a_step_that_can_not_be_traced_leaves_no_reader() -> None:
         one_pass.begin(meanwhile=lambda: 1 / 0)
     watch.close()
     assert ended == [True]
+
+
+def test_gradients_are_traced_for_what_is_trained_alone() -> None:
+    spec = resolve(Request(overrides=[]), STAGES).plan.spec
+    assert isinstance(spec.trainer, Trainer)
+    frozen, last = keras.layers.Dense(5, name="frozen"), keras.layers.Dense(3, activation="softmax", name="last")
+    model = keras.Sequential([keras.Input((2,)), frozen, last])
+    for frozen.trainable in (False, True):
+        models.compile_for(model, spec.model, spec.trainer, loss_and_metrics=objective(spec.trainer, classes="abc"))
+        loops.read_from_python(model, spec.model, BATCHES)
+        loops.build_loops(model, spec.model, spec.load.batch_size)
+        before = frozen.get_weights()[0]
+        with tf.GradientTape() as tape:
+            model(batch(4)[0])
+        trained = [of.value.ref() for of in model.trainable_variables]
+        assert {of.ref() for of in tape.watched_variables()} == {*trained}
+        model.train_function(iter([batch(4)]))
+        assert np.array_equal(before, frozen.get_weights()[0]) is not frozen.trainable

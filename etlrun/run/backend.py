@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import platform
-import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +13,7 @@ import psutil
 
 from etlrun.record.summary import Host
 from etlrun.run.hosts.here import here, join, leave
+from etlrun.run.loading import loading, native_messages_kept
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
 from etlrun.system.machine import VISIBLE, Gpu, cores, driver_gpus, listed_ids, processor
@@ -60,7 +58,7 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
     device = fit.device if fit else "cpu"
     if device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
-    with uncollected(), native_messages_kept():
+    with loading():
         import keras
         import tensorflow as tf
         import tensorflow_datasets  # noqa: F401 - imported here, since the run needs it next
@@ -243,42 +241,3 @@ def _host(found: Sequence[str], listed: Sequence[Gpu], fit: Trainer | None) -> H
         driver_gpus=[gpu.name for gpu in listed],
         cuda_visible_devices=os.environ.get(VISIBLE),
     )
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Import frameworks without garbage collections, a tenth of the time, and exempt their objects from later ones.
-
-    A full collection takes 0.3 s in a process that has imported TensorFlow, and finds nothing among its modules.
-    """
-    if "tensorflow_datasets" in sys.modules or not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
-@contextmanager
-def native_messages_kept() -> Iterator[None]:
-    """Buffer what native libraries write to stderr while they load; print it if the block fails.
-
-    TensorFlow reports missing CUDA drivers on every machine without a GPU, before it reads any log level.
-    """
-    sys.stderr.flush()
-    saved = os.dup(2)
-    with tempfile.TemporaryFile() as kept:
-        os.dup2(kept.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            kept.seek(0)
-            os.write(saved, kept.read())
-            raise
-        finally:
-            sys.stderr.flush()
-            os.dup2(saved, 2)
-            os.close(saved)

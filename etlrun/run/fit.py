@@ -16,6 +16,7 @@ from etlrun.plan.training import windows_past
 from etlrun.record.findings import Findings
 from etlrun.record.record import MODEL, Record
 from etlrun.record.summary import Epoch, read_summary
+from etlrun.run import loops
 from etlrun.run import model as models
 from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, copy, save
@@ -119,8 +120,8 @@ def _fit(
     work, trainer = recorder.assessment.work, recorder.trainer
     validation, done = work.validation, work.record.summary.epochs
     specs = [pipeline.dataset.element_spec for pipeline in (work.train, validation) if pipeline is not None]
-    models.read_from_python(model, work.plan.spec.model, *specs)
-    models.build_loops(model, work.plan.spec.model, work.plan.spec.load.batch_size)
+    loops.read_from_python(model, work.plan.spec.model, *specs)
+    loops.build_loops(model, work.plan.spec.model, work.plan.spec.load.batch_size)
     callbacks = _callbacks(work, recorder, done, trainer, whole)
     if _has_stopped(model, callbacks):
         finish(model)

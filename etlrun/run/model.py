@@ -6,7 +6,6 @@ import hashlib
 import math
 import os
 import sys
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,8 +18,6 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from etlrun.graph.context import Backbone
-from etlrun.measure.watched import Pass
-from etlrun.run import devices
 from etlrun.run.backend import accelerators
 from etlrun.run.objective import objective
 from etlrun.run.optimizer import optimizer
@@ -219,67 +216,6 @@ def compile_for(
         **loss_and_metrics,
         jit_compile=trainer.jit_compile,
     )
-
-
-def read_from_python(model: keras.Model, stage: ImageModel | Emulated, train: Any, validation: Any = None) -> None:
-    """Make the loops of `model` read from any Python iterator, so that the input wait can be measured.
-
-    On JAX Keras's own loops do. On TensorFlow they would trace the model for each batch shape; here a step is traced
-    once, for the element specs `train` and `validation`. An emulated step is a sleep.
-    """
-    if isinstance(stage, Emulated):
-        model.train_function = _slept(stage.step_ms / 1000)
-        model.test_function = _slept(stage.eval_step_ms / 1000)
-    elif keras.backend.backend() == "tensorflow":
-        model.train_function = _traced(model, model.train_step, train)
-        if validation is not None:
-            model.test_function = _traced(model, model.test_step, validation)
-
-
-def _slept(seconds: float) -> Callable[..., Any]:
-    """Return a step function that sleeps: of (iterator) on TensorFlow, of (state, iterator) on JAX."""
-
-    def function(*arguments: Any) -> Any:
-        next(arguments[-1])
-        time.sleep(seconds)
-        return ({}, arguments[0]) if len(arguments) > 1 else {}
-
-    return function
-
-
-def _traced(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Callable[[Any], Any]:
-    on_batch = devices.shared(model, step, spec) or tf.function(
-        step, input_signature=[spec], jit_compile=model.jit_compile, autograph=False
-    )
-    is_traced = False
-
-    def function(batches: Any) -> Any:
-        nonlocal is_traced
-        if not is_traced and isinstance(batches, Pass):
-            batches.begin(meanwhile=on_batch.get_concrete_function)
-        is_traced = True
-        return on_batch(next(batches))
-
-    return function
-
-
-def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: int) -> None:
-    """Create the metrics, the loss and the optimizer variables that Keras would create in the first step.
-
-    On TensorFlow a function that creates variables is traced twice. On JAX `fit` would consume a batch for it.
-    """
-    if not stage.learns:
-        return
-    if keras.backend.backend() == "jax":
-        inputs = keras.tree.map_structure(lambda of: np.zeros((batch_size, *of.shape[1:]), of.dtype), model.input)
-        model.test_on_batch(inputs, np.zeros(batch_size, "int64"))
-    else:
-        label, probabilities = np.zeros(1, "int64"), keras.ops.ones((1, *model.output_shape[1:]))
-        with devices.scope():
-            model.compute_loss(y=label, y_pred=probabilities)
-            model.compute_metrics(None, label, probabilities)
-            model.optimizer.build(model.trainable_variables)
-    model.reset_metrics()
 
 
 def loaded(path: Path, expected: str, remedy: str) -> keras.Model:

@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from etlrun.run.backend import native_messages_kept, uncollected
+from etlrun.run.loading import loading
 
 
 def _keras_backend() -> str:
@@ -24,7 +24,7 @@ def _keras_backend() -> str:
 
 if _keras_backend() == "tensorflow":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    with uncollected(), native_messages_kept():
+    with loading():
         import tensorflow_datasets
 
         import etlrun.run.drain

@@ -2,8 +2,8 @@
 
 import os
 
-from etlrun.run.backend import native_messages_kept, uncollected
+from etlrun.run.loading import loading
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-with uncollected(), native_messages_kept():
+with loading():
     import etlrun.run.service.processes  # noqa: F401

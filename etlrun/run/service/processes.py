@@ -16,8 +16,8 @@ from tensorflow.python.data.ops import dataset_ops
 
 from etlrun.graph.parts import graph_of
 from etlrun.measure.elsewhere import models_of
-from etlrun.run.backend import native_messages_kept
 from etlrun.run.forks import fork_server
+from etlrun.run.loading import native_messages_kept
 from etlrun.run.service.loopback import bind_to_loopback, is_open
 from etlrun.system.ends import end_with_parent, how_ended
 from etlrun.system.errors import WorldError

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from etlrun.run.backend import native_messages_kept, uncollected
+from etlrun.run.loading import loading
 from etlrun.run.service.loopback import bind_to_loopback, is_open, is_shared
 from etlrun.run.service.versions import Hello, join
 from etlrun.stages.service import is_loopback
@@ -60,7 +60,7 @@ def work(dispatcher: str, host: str, port: int, say: Callable[[str], None]) -> N
 def _started(serve: Callable[..., object], host: str, port: int) -> object:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the GPUs are for models
-    with uncollected(), native_messages_kept():
+    with loading():
         import tensorflow as tf
 
         from etlrun.run.service import processes as servers

@@ -21,7 +21,7 @@ import numpy as np
 
 from etlrun.plan.plan import PlannedStage
 from etlrun.record import record as records
-from etlrun.run.backend import native_messages_kept
+from etlrun.run.loading import native_messages_kept
 from etlrun.run.trained import card
 from etlrun.run.trained.formats import FORMATS, OPTION, Exported, begin
 from etlrun.run.trained.load import Trained

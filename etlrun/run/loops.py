@@ -1,0 +1,87 @@
+"""Loops of Keras that read from any Python iterator, with steps that are traced once and sleep if they are emulated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from etlrun.measure.watched import Pass
+from etlrun.run import devices
+from etlrun.stages.model import Emulated, ImageModel
+
+
+def read_from_python(model: keras.Model, stage: ImageModel | Emulated, train: Any, validation: Any = None) -> None:
+    """Make the loops of `model` read from any Python iterator, so that the input wait can be measured.
+
+    On JAX Keras's own loops do. On TensorFlow they would trace the model for each batch shape; here a step is traced
+    once, for the element specs `train` and `validation`. An emulated step is a sleep.
+    """
+    if isinstance(stage, Emulated):
+        model.train_function = _slept(stage.step_ms / 1000)
+        model.test_function = _slept(stage.eval_step_ms / 1000)
+    elif keras.backend.backend() == "tensorflow":
+        _watch_trained_alone(model)
+        model.train_function = _traced(model, model.train_step, train)
+        if validation is not None:
+            model.test_function = _traced(model, model.test_step, validation)
+
+
+def _watch_trained_alone(model: keras.Model) -> None:
+    """Let TensorFlow trace the gradients of trained weights alone.
+
+    Keras doesn't tell it which layers are frozen, and the gradients of their weights would be traced for nothing, which
+    takes as long as the step itself.
+    """
+    for variable in model.variables:
+        variable.value._trainable = variable.trainable  # noqa: SLF001 - TensorFlow has no other way
+
+
+def _slept(seconds: float) -> Callable[..., Any]:
+    """Return a step function that sleeps: of (iterator) on TensorFlow, of (state, iterator) on JAX."""
+
+    def function(*arguments: Any) -> Any:
+        next(arguments[-1])
+        time.sleep(seconds)
+        return ({}, arguments[0]) if len(arguments) > 1 else {}
+
+    return function
+
+
+def _traced(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Callable[[Any], Any]:
+    on_batch = devices.shared(model, step, spec) or tf.function(
+        step, input_signature=[spec], jit_compile=model.jit_compile, autograph=False
+    )
+    is_traced = False
+
+    def function(batches: Any) -> Any:
+        nonlocal is_traced
+        if not is_traced and isinstance(batches, Pass):
+            batches.begin(meanwhile=on_batch.get_concrete_function)
+        is_traced = True
+        return on_batch(next(batches))
+
+    return function
+
+
+def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: int) -> None:
+    """Create the metrics, the loss and the optimizer variables that Keras would create in the first step.
+
+    On TensorFlow a function that creates variables is traced twice. On JAX `fit` would consume a batch for it.
+    """
+    if not stage.learns:
+        return
+    if keras.backend.backend() == "jax":
+        inputs = keras.tree.map_structure(lambda of: np.zeros((batch_size, *of.shape[1:]), of.dtype), model.input)
+        model.test_on_batch(inputs, np.zeros(batch_size, "int64"))
+    else:
+        label, probabilities = np.zeros(1, "int64"), keras.ops.ones((1, *model.output_shape[1:]))
+        with devices.scope():
+            model.compute_loss(y=label, y_pred=probabilities)
+            model.compute_metrics(None, label, probabilities)
+            model.optimizer.build(model.trainable_variables)
+    model.reset_metrics()
