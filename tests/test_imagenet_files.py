@@ -69,7 +69,8 @@ def test_a_file_of_imagenet_weights_makes_the_network_of_imagenet(
     imagenet: keras.Model, weights: Path, trainable: str
 ) -> None:
     expected = imagenet.predict(IMAGES, verbose=0)
-    np.testing.assert_allclose(features_of(weights, trainable), expected, rtol=1e-3, atol=1e-5)
+    rounding = 1e-7 * np.abs(expected).max()  # sums of large numbers may be small ones
+    np.testing.assert_allclose(features_of(weights, trainable), expected, rtol=1e-3, atol=rounding)
 
 
 @pytest.mark.parametrize("variance", [[1.0, 1.0, 1.0], [0.229**2, 0.224**2, 0.225**2]])
