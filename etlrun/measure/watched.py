@@ -131,12 +131,13 @@ class Pass:
         return self
 
     def begin(self, meanwhile: Callable[[], object]) -> None:
-        """Read the first batch in a thread, and call `meanwhile` at the same time, which counts as start-up."""
+        """Let the pipeline begin, and call `meanwhile` until its first batch is there, which counts as start-up."""
         began_s = time.perf_counter()
         self._begin(began_s)
-        reader = ThreadPoolExecutor(1)
-        self._watch.first = reader.submit(next, self._watch.iterator)
-        reader.shutdown(wait=False)
+        if isinstance(self._watch.iterator, tf.data.Iterator):  # which begins when it is asked; others read ahead
+            reader = ThreadPoolExecutor(1)
+            self._watch.first = reader.submit(next, self._watch.iterator)
+            reader.shutdown(wait=False)
         meanwhile()
         self._watch.meter.started_up(time.perf_counter() - began_s)
 
