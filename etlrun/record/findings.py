@@ -155,7 +155,7 @@ class Findings(Part):
     input_wait_share: float | None = None
     """`input_wait_s` as a fraction of the time of steps that compile nothing, from 0 to 1."""
     fill_wait_s: float = 0.0
-    """Seconds that the first batches of passes took to arrive."""
+    """Seconds that training steps waited for the first batches of passes."""
     validation_wait_s: float = 0.0
     """Seconds that validation steps waited for batches."""
     stages: list[StageRow] = []

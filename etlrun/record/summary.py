@@ -48,7 +48,7 @@ class Epoch(Part):
     startup_examples: int = 0
     """Number of examples in the steps of `startup_s`."""
     fill_wait_s: float = 0.0
-    """Seconds that the first batch took to arrive, including the filling of the shuffle buffer."""
+    """Seconds that the first step of a pass waited for its batch; the shuffle buffer is filled in this time."""
     input_wait_s: float = 0.0
     """Seconds that training steps waited for all other batches."""
     input_wait_ms_median: float = 0.0
