@@ -31,7 +31,7 @@ class Watch:
         batch: First batch that was read, for timing a step on a ready batch; None before.
         filling: TensorFlow's iterator while its first batch is pending; None otherwise.
         iterator: TensorFlow's iterator of the pass in progress; None before and after.
-        first: First batch of the pass in progress, if a thread reads it and the step has not asked for it; else None.
+        first: First batch of the pass in progress, if a thread reads it, until a step has it; else None.
         pass_batches: Number of batches per pass, if consecutive passes share an iterator; None if each has its own.
         passed: Number of batches of all passes so far.
         is_counted: Whether the digest is to have the batch that was read last.
@@ -90,13 +90,13 @@ class Watch:
         """End the pass, whether or not its end was read."""
         if self.iterator is not None:
             self.spent.append(self.iterator)
-            self.iterator = None
+            self.iterator = self.first = None
 
     def close(self) -> None:
         """Delete TensorFlow's iterators: Python cannot exit while one of them runs Python functions."""
-        if self.first is not None:
-            wait([self.first])
-            self.first = None
+        while self.first is not None and not self.first.done():
+            with suppress(KeyboardInterrupt):  # the reader would go on
+                wait([self.first])
         self.release()
         self.filling = None
         self.spent.clear()
@@ -148,15 +148,14 @@ class Pass:
         elif watch.pass_batches is not None and watch.passed % watch.pass_batches == 0:
             watch.meter.pass_begun()
         watch.passed += 1
-        first, watch.first = watch.first, None
         try:
-            batch = next(watch.iterator) if first is None else first.result()
+            batch = next(watch.iterator) if watch.first is None else watch.first.result()
         except StopIteration:
             watch.meter.ended(time.perf_counter() - asked_s)
             raise
         finally:
             watch.filling = None
-        now_s = time.perf_counter()
+        now_s, watch.first = time.perf_counter(), None
         watch.fetched(now_s - asked_s, batch)
         if now_s - self._looked_s > self._look_in_s:
             watch.look(watch.iterator)

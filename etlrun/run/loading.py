@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 _PLOTS, _PLOTTER = "matplotlib.pyplot", "keras.src.visualization.plot_image_gallery"
@@ -16,8 +17,8 @@ _PLOTS, _PLOTTER = "matplotlib.pyplot", "keras.src.visualization.plot_image_gall
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Import frameworks inside, without garbage collections, native messages, and what Keras needs for plots alone."""
-    with _uncollected(), native_messages_kept(), _plots_later():
+    """Import frameworks inside, without garbage collections and native messages."""
+    with _uncollected(), native_messages_kept():
         yield
 
 
@@ -45,19 +46,18 @@ class _Plots:
         return getattr(import_module(_PLOTS), name)
 
 
-@contextmanager
-def _plots_later() -> Iterator[None]:
-    """Let Keras import pyplot when it plots images, and not when it is imported itself: it takes 0.3 s."""
-    if _PLOTS in sys.modules or _PLOTTER in sys.modules:
-        yield
-        return
-    sys.modules[_PLOTS] = None  # type: ignore[assignment]  # as if there were none
+def import_keras() -> None:
+    """Import Keras, which is to import pyplot when it plots images, and not before: it takes 0.3 s."""
+    is_later = not {_PLOTS, _PLOTTER} & sys.modules.keys() and find_spec("matplotlib") is not None
+    if is_later:
+        sys.modules[_PLOTS] = None  # type: ignore[assignment]  # as if there were none
     try:
-        yield
+        import_module("keras")
     finally:
-        del sys.modules[_PLOTS]
-        if _PLOTTER in sys.modules:
-            sys.modules[_PLOTTER].plt = _Plots()  # type: ignore[attr-defined]
+        if is_later:
+            del sys.modules[_PLOTS]
+    if is_later and _PLOTTER in sys.modules:
+        sys.modules[_PLOTTER].plt = _Plots()  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -1,0 +1,154 @@
+"""Steps of Keras's loops, and what is read while they are traced."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from etlrun.config.grid import resolve
+from etlrun.config.request import Request
+from etlrun.measure import watched
+from etlrun.measure.watched import Pass, Watch, Watched
+from etlrun.run import loops
+from etlrun.run import model as models
+from etlrun.run.objective import objective
+from etlrun.stages import STAGES
+from etlrun.stages.trainer import Trainer
+
+BATCHES = (tf.TensorSpec((None, 2)), tf.TensorSpec((None,), tf.int64))
+
+
+def batch(size: int) -> tuple[tf.Tensor, tf.Tensor]:
+    return tf.ones((size, 2)), tf.zeros(size, tf.int64)
+
+
+def small_model(traced: Callable[[], object]) -> keras.Model:
+    """A model that calls `traced` whenever its training step is traced."""
+
+    class Traced(keras.Sequential):  # type: ignore[misc]
+        def train_step(self, data: Any) -> Any:
+            traced()
+            return super().train_step(data)
+
+    spec = resolve(Request(overrides=[]), STAGES).plan.spec
+    assert isinstance(spec.trainer, Trainer)
+    model = Traced([keras.Input((2,)), keras.layers.Dense(3, activation="softmax")])
+    models.compile_for(model, spec.model, spec.trainer, loss_and_metrics=objective(spec.trainer, classes="abc"))
+    loops.read_from_python(model, spec.model, BATCHES)
+    loops.build_loops(model, spec.model, spec.load.batch_size)
+    return model
+
+
+def test_a_step_is_traced_once() -> None:
+    traces: list[int] = []
+    model = small_model(lambda: traces.append(1))
+    before = model.get_weights()
+    for size in (4, 4, 3):
+        model.train_function(iter([batch(size)]))
+    assert traces == [1]
+    assert not any(np.array_equal(was, now) for was, now in zip(before, model.get_weights(), strict=True))
+    assert sorted(model.get_metrics_result()) == ["accuracy", "loss"]
+    assert int(model.optimizer.iterations) == 3
+
+
+def test_the_first_batch_is_read_while_the_step_is_traced() -> None:
+    both, traces, watch = threading.Barrier(2), [], Watch(with_digest=False)
+
+    def batches() -> Iterator[Any]:
+        both.wait(timeout=60)
+        yield from (batch(4), batch(3))
+
+    def traced() -> None:
+        traces.append(both.wait(timeout=60))
+
+    model = small_model(traced)
+    watch.meter.begin()
+    one_pass = iter(Watched(tf.data.Dataset.from_generator(batches, output_signature=BATCHES), watch))
+    for _ in range(2):
+        model.train_function(one_pass)
+        watch.meter.stepped()
+    with pytest.raises(StopIteration):
+        model.train_function(one_pass)
+    loop = watch.meter.end()
+    assert len(traces) == 1
+    assert loop.examples == [4, 3]
+    assert 0 < loop.start_s < loop.startup_s <= loop.wall_s
+    assert loop.overhead_s < loop.start_s
+    watch.close()
+
+
+class Reading:
+    """A pass whose first batch is read once `gate` is open."""
+
+    def __init__(self, began: Callable[[], None] = lambda: None) -> None:
+        self.gate, self.watch, self.ended = threading.Event(), Watch(with_digest=False), False
+
+        def batches() -> Iterator[Any]:
+            began()
+            self.gate.wait(timeout=60)
+            self.ended = True
+            yield batch(4)
+
+        self.one_pass = Pass(tf.data.Dataset.from_generator(batches, output_signature=BATCHES), self.watch)
+
+
+def test_a_step_that_can_not_be_traced_leaves_no_reader() -> None:
+    reading = Reading()
+    with pytest.raises(ZeroDivisionError):
+        reading.one_pass.begin(meanwhile=lambda: 1 / 0)
+    assert not reading.ended
+    threading.Timer(0.1, reading.gate.set).start()
+    reading.watch.close()
+    assert reading.ended
+
+
+def interrupted() -> None:
+    """What Ctrl-C does, in another thread."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def begun(one_pass: Pass) -> None:
+    one_pass.begin(meanwhile=lambda: None)
+    next(one_pass)
+
+
+def test_interrupts_leave_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, waits = Reading(began=interrupted), []
+
+    def interrupted_once(futures: Any) -> None:
+        waits.append(futures)
+        if len(waits) == 1:
+            raise KeyboardInterrupt
+        reading.gate.set()
+        wait(futures)
+
+    monkeypatch.setattr(watched, "wait", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        begun(reading.one_pass)
+    assert not reading.ended
+    reading.watch.close()
+    assert (reading.ended, len(waits)) == (True, 2)
+
+
+def test_gradients_are_traced_for_what_is_trained_alone() -> None:
+    spec = resolve(Request(overrides=[]), STAGES).plan.spec
+    assert isinstance(spec.trainer, Trainer)
+    frozen, last = keras.layers.Dense(5, name="frozen"), keras.layers.Dense(3, activation="softmax", name="last")
+    model = keras.Sequential([keras.Input((2,)), frozen, last])
+    for frozen.trainable in (False, True):
+        models.compile_for(model, spec.model, spec.trainer, loss_and_metrics=objective(spec.trainer, classes="abc"))
+        loops.read_from_python(model, spec.model, BATCHES)
+        loops.build_loops(model, spec.model, spec.load.batch_size)
+        before = frozen.get_weights()[0]
+        with tf.GradientTape() as tape:
+            model(batch(4)[0])
+        trained = [of.value.ref() for of in model.trainable_variables]
+        assert {of.ref() for of in tape.watched_variables()} == {*trained}
+        model.train_function(iter([batch(4)]))
+        assert np.array_equal(before, frozen.get_weights()[0]) is not frozen.trainable
