@@ -14,6 +14,8 @@ import yaml
 
 from etlrun.plan.spec import bare
 from etlrun.review.evidence import Evidence
+from etlrun.stages.load import Load
+from etlrun.stages.measure import Measure
 from etlrun.sweep.tune.search import Found
 from etlrun.sweep.tune.space import changed, value_of
 from etlrun.system.machine import megabytes
@@ -90,7 +92,7 @@ def again(found: Found, overrides: list[str]) -> str:
 
 def _without_model(config: Mapping[str, Any]) -> list[str]:
     """Return overrides for what a config sets that `trainer=drain`, which has no model, refuses."""
-    neutral = {"measure.au_min": None, "load.class_weights": "none"}
+    neutral = {Measure.key("au_min"): None, Load.key("class_weights"): "none"}
     words = [f"{key}={bare(value)}" for key, value in neutral.items() if value_of(config, key) != value]
     return words if value_of(config, "profile.name") == "none" else [*words, "profile=none"]
 

@@ -16,7 +16,8 @@ from etlrun.record.summary import Summary
 from etlrun.review.caches import cached_example_bytes
 from etlrun.sources.on_disk import examples
 from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE, kept_bytes
-from etlrun.sweep.tune.space import CACHE, POINT, value_of
+from etlrun.stages.tune import CACHE, MAPPING, POINT, PREFETCH, READING
+from etlrun.sweep.tune.space import value_of
 from etlrun.sweep.tune.windows import Scene
 from etlrun.system import machine
 from etlrun.system.machine import megabytes
@@ -142,8 +143,8 @@ class Predictor:
         """Return the period of the pipeline alone: its slowest thread, and never less than all threads together."""
         of = self.costs
         read = of.read_ms if read_ms is None else read_ms
-        calls = self._threads(changes, "extract.num_parallel_calls") if read_ms is None else None
-        threads = self._threads(changes, "transform.num_parallel_calls")
+        calls = self._threads(changes, READING) if read_ms is None else None
+        threads = self._threads(changes, MAPPING)
         asking, behind = of.rest_ms, [of.fastest_ms if read_ms is None else min(of.fastest_ms, of.map_ms / self.cores)]
         if threads is None:
             asking += of.map_ms
@@ -158,8 +159,8 @@ class Predictor:
     def _paced(self, changes: Mapping[str, Any], pipeline_ms: float) -> float:
         """Return the period with the steps of the model: beside the pipeline with a prefetch, else after it."""
         step_ms = self.scene.step_ms / self.scene.batch_size
-        beside = self._value(changes, "load.prefetch") not in (0, None)
-        behind = self._threads(changes, "transform.num_parallel_calls") is not None
+        beside = self._value(changes, PREFETCH) not in (0, None)
+        behind = self._threads(changes, MAPPING) is not None
         shared_ms = pipeline_ms + step_ms * self.scene.step_cores / self.cores if self.scene.step_cores else 0.0
         if beside:
             return max(step_ms, pipeline_ms, shared_ms)

@@ -17,14 +17,24 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import bare, parse
 from etlrun.plan.training import validates
 from etlrun.stages import STAGES
-from etlrun.stages.tune import Tune
+from etlrun.stages.tune import (
+    BATCHING,
+    CACHE,
+    CODEC,
+    CYCLE,
+    DECODER,
+    MAPPING,
+    POINT,
+    PREFETCH,
+    READING,
+    SHUFFLING,
+    Tune,
+)
 from etlrun.system.errors import ConfigError
 
 Changes = Mapping[str, Any]
 """Values that differ from those of the baseline, by dotted key."""
 
-CACHE, POINT, CODEC = "cache.name", "cache.at", "cache.codec"
-CYCLE, DECODER = "extract.cycle_length", "transform.decode.library"
 _TARGETS = ("none", "memory", "disk")
 _CYCLES = (1, 4, 16, "all")
 
@@ -125,20 +135,20 @@ class Space:
 def autotuned(space: Space) -> Changes:
     """Return the changes that leave to AUTOTUNE whatever it sets."""
     keys = {planned.stage.tuned.key for planned in space.baseline.plan.train if planned.stage.tuned is not None}
-    return dict.fromkeys(sorted({*keys, "load.prefetch", "transform.num_parallel_calls"}), "autotune")
+    return dict.fromkeys(sorted({*keys, PREFETCH, MAPPING}), "autotune")
 
 
 def _values(job: Job, tune: Tune, cores: int) -> Iterator[tuple[str, Sequence[Any]]]:
     """Yield keys and the values worth trying."""
     config, spec = job.config, job.plan.spec
     if spec.transform.steps:
-        yield "transform.num_parallel_calls", [1, cores, 2 * cores, 4 * cores, "autotune"]
+        yield MAPPING, [1, cores, 2 * cores, 4 * cores, "autotune"]
     if "num_parallel_calls" in config["extract"]:
-        yield "extract.num_parallel_calls", [1, cores, 4 * cores, "autotune"]
-    yield "load.prefetch", [2, "autotune"]
-    yield "load.num_parallel_calls", [None, "autotune"]
+        yield READING, [1, cores, 4 * cores, "autotune"]
+    yield PREFETCH, [2, "autotune"]
+    yield BATCHING, [None, "autotune"]
     if spec.load.shuffles and not spec.load.is_by_number:
-        yield "load.shuffle_at", ["auto"]
+        yield SHUFFLING, ["auto"]
     if "order" in tune.allow and "cycle_length" in config["extract"]:
         yield CYCLE, _CYCLES
     if "data" in tune.allow:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.sweep.tune.space import CACHE, CODEC, POINT, Changes
+from etlrun.stages.tune import CACHE, CODEC, POINT
+from etlrun.sweep.tune.space import Changes
 
 Floats = npt.NDArray[np.float64]
 

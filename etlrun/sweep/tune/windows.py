@@ -19,6 +19,7 @@ from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, Epoch, Summary, read_summary
 from etlrun.run import run as runs
+from etlrun.stages.cache import DiskCache
 from etlrun.sweep.attempts import put_aside
 from etlrun.sweep.process import started
 from etlrun.sweep.tune import CACHES
@@ -77,7 +78,7 @@ class Scene:
         if window.status != COMPLETED or not window.epochs:
             return None
         first, *later = (self._whole_s(epoch) for epoch in window.epochs)
-        if self.is_by_number and window.cache is not None and window.cache.target == "cache.disk":
+        if self.is_by_number and window.cache is not None and window.cache.target == DiskCache.path:
             first = window.epochs[0].wall_s * self.examples / max(window.epochs[0].examples, 1)
         return first + (self.epochs - 1) * (statistics.median(later) if later else first)
 
