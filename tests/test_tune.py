@@ -83,7 +83,7 @@ def test_a_search_that_was_killed_goes_on_and_finds_the_cache(search: Ended) -> 
     assert (result["end"], result["same_digests"]) == ("found", True)
     assert result["changes"]["cache.name"] in ("memory", "disk")
     assert result["gain"]["call"] == "better"
-    assert result["gain"]["rounds"] >= 5  # more on a machine that is busy with other tests
+    assert result["gain"]["rounds"] == 5
     assert result["gain"]["low"] > 1
     assert result["noise"]["pairs"] == 4
     assert (search.folder / "windows" / "0" / "summary.json").stat().st_mtime == search.before.st_mtime
