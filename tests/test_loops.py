@@ -28,6 +28,15 @@ def batch(size: int) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.ones((size, 2)), tf.zeros(size, tf.int64)
 
 
+def made_ready(model: keras.Model) -> None:
+    """Compile `model`, and make its loops, as a run does for each phase."""
+    spec = resolve(Request(overrides=[]), STAGES).plan.spec
+    assert isinstance(spec.trainer, Trainer)
+    models.compile_for(model, spec.model, spec.trainer, loss_and_metrics=objective(spec.trainer, classes="abc"))
+    loops.read_from_python(model, spec.model, BATCHES)
+    loops.build_loops(model, spec.model, spec.load.batch_size)
+
+
 def small_model(traced: Callable[[], object]) -> keras.Model:
     """A model that calls `traced` whenever its training step is traced."""
 
@@ -36,12 +45,8 @@ def small_model(traced: Callable[[], object]) -> keras.Model:
             traced()
             return super().train_step(data)
 
-    spec = resolve(Request(overrides=[]), STAGES).plan.spec
-    assert isinstance(spec.trainer, Trainer)
     model = Traced([keras.Input((2,)), keras.layers.Dense(3, activation="softmax")])
-    models.compile_for(model, spec.model, spec.trainer, loss_and_metrics=objective(spec.trainer, classes="abc"))
-    loops.read_from_python(model, spec.model, BATCHES)
-    loops.build_loops(model, spec.model, spec.load.batch_size)
+    made_ready(model)
     return model
 
 
@@ -98,12 +103,17 @@ class Reading:
         self.one_pass = Pass(tf.data.Dataset.from_generator(batches, output_signature=BATCHES), self.watch)
 
 
-def test_a_step_that_can_not_be_traced_leaves_no_reader() -> None:
+def test_a_step_that_can_not_be_traced_leaves_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     reading = Reading()
+
+    def opened(futures: Any) -> None:
+        reading.gate.set()
+        wait(futures)
+
+    monkeypatch.setattr(watched, "wait", opened)
     with pytest.raises(ZeroDivisionError):
         reading.one_pass.begin(meanwhile=lambda: 1 / 0)
     assert not reading.ended
-    threading.Timer(0.1, reading.gate.set).start()
     reading.watch.close()
     assert reading.ended
 
@@ -137,18 +147,15 @@ def test_interrupts_leave_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_gradients_are_traced_for_what_is_trained_alone() -> None:
-    spec = resolve(Request(overrides=[]), STAGES).plan.spec
-    assert isinstance(spec.trainer, Trainer)
-    frozen, last = keras.layers.Dense(5, name="frozen"), keras.layers.Dense(3, activation="softmax", name="last")
-    model = keras.Sequential([keras.Input((2,)), frozen, last])
-    for frozen.trainable in (False, True):
-        models.compile_for(model, spec.model, spec.trainer, loss_and_metrics=objective(spec.trainer, classes="abc"))
-        loops.read_from_python(model, spec.model, BATCHES)
-        loops.build_loops(model, spec.model, spec.load.batch_size)
-        before = frozen.get_weights()[0]
+    base = keras.layers.Dense(5)
+    model = keras.Sequential([keras.Input((2,)), base, keras.layers.Dense(3, activation="softmax")])
+    for is_trained in (False, True):
+        base.trainable = is_trained
+        made_ready(model)
+        before = base.get_weights()[0]
         with tf.GradientTape() as tape:
             model(batch(4)[0])
         trained = [of.value.ref() for of in model.trainable_variables]
         assert {of.ref() for of in tape.watched_variables()} == {*trained}
         model.train_function(iter([batch(4)]))
-        assert np.array_equal(before, frozen.get_weights()[0]) is not frozen.trainable
+        assert np.array_equal(before, base.get_weights()[0]) is not is_trained
