@@ -131,7 +131,7 @@ class Pass:
         return self
 
     def begin(self, meanwhile: Callable[[], object]) -> None:
-        """Let the pipeline begin, and call `meanwhile` until its first batch is there, which counts as start-up."""
+        """Begin the pass, and call `meanwhile` while its first batch is read; the time counts as start-up."""
         began_s = time.perf_counter()
         self._begin(began_s)
         if isinstance(self._watch.iterator, tf.data.Iterator):  # which begins when it is asked; others read ahead

@@ -12,12 +12,6 @@ from etlrun.stages.base import Expected, OptionalPath, PositiveNumber, Seed, Sta
 
 Allowed = Literal["speed", "order", "data"]
 
-CACHE, POINT, CODEC = "cache.name", "cache.at", "cache.codec"
-READING, CYCLE = "extract.num_parallel_calls", "extract.cycle_length"
-DECODER, MAPPING = "transform.decode.library", "transform.num_parallel_calls"
-SHUFFLING, BATCHING, PREFETCH = "load.shuffle_at", "load.num_parallel_calls", "load.prefetch"
-"""Keys of a run's config that a search changes."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Tune(Stage):

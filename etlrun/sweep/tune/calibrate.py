@@ -17,9 +17,9 @@ from etlrun.sources.open import open_source
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Load
 from etlrun.stages.model import Emulated
-from etlrun.stages.tune import BATCHING, CACHE, MAPPING, POINT, PREFETCH, READING, Tune
+from etlrun.stages.tune import Tune
 from etlrun.sweep.tune.predict import Costs, costs_of, pace_ms
-from etlrun.sweep.tune.space import Space, changed
+from etlrun.sweep.tune.space import BATCH_CALLS, CACHE, EXTRACT_CALLS, POINT, PREFETCH, TRANSFORM_CALLS, Space, changed
 from etlrun.sweep.tune.windows import Scene, Windows, in_short
 from etlrun.system.errors import ConfigError, Fault, WorldError
 
@@ -110,9 +110,9 @@ def completed(window: Summary) -> Summary:
 def costs(space: Space, scene: Scene, windows: Windows, cores: int) -> Costs:
     """Measure the pipeline with one thread for each stage, with many, and behind a cache, each without a model."""
     config, bare = space.baseline.config, dataclasses.replace(scene, step_ms=0.0, step_cores=0.0, passes=1)
-    calls = [READING] if "num_parallel_calls" in config["extract"] else []
-    alone = {CACHE: "none", MAPPING: 1, BATCHING: None, PREFETCH: 0}
-    many = {CACHE: "none", MAPPING: 4 * cores, BATCHING: "autotune"}
+    calls = [EXTRACT_CALLS] if "num_parallel_calls" in config["extract"] else []
+    alone = {CACHE: "none", TRANSFORM_CALLS: 1, BATCH_CALLS: None, PREFETCH: 0}
+    many = {CACHE: "none", TRANSFORM_CALLS: 4 * cores, BATCH_CALLS: "autotune"}
     found = {}
     for name, changes, values in (("one", alone, 1), ("many", many, "autotune")):
         own = changed(config, {**changes, **dict.fromkeys(calls, values)})

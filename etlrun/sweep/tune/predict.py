@@ -16,8 +16,7 @@ from etlrun.record.summary import Summary
 from etlrun.review.caches import cached_example_bytes
 from etlrun.sources.on_disk import examples
 from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE, kept_bytes
-from etlrun.stages.tune import CACHE, MAPPING, POINT, PREFETCH, READING
-from etlrun.sweep.tune.space import value_of
+from etlrun.sweep.tune.space import CACHE, EXTRACT_CALLS, POINT, PREFETCH, TRANSFORM_CALLS, value_of
 from etlrun.sweep.tune.windows import Scene
 from etlrun.system import machine
 from etlrun.system.machine import megabytes
@@ -143,8 +142,8 @@ class Predictor:
         """Return the period of the pipeline alone: its slowest thread, and never less than all threads together."""
         of = self.costs
         read = of.read_ms if read_ms is None else read_ms
-        calls = self._threads(changes, READING) if read_ms is None else None
-        threads = self._threads(changes, MAPPING)
+        calls = self._threads(changes, EXTRACT_CALLS) if read_ms is None else None
+        threads = self._threads(changes, TRANSFORM_CALLS)
         asking, behind = of.rest_ms, [of.fastest_ms if read_ms is None else min(of.fastest_ms, of.map_ms / self.cores)]
         if threads is None:
             asking += of.map_ms
@@ -160,7 +159,7 @@ class Predictor:
         """Return the period with the steps of the model: beside the pipeline with a prefetch, else after it."""
         step_ms = self.scene.step_ms / self.scene.batch_size
         beside = self._value(changes, PREFETCH) not in (0, None)
-        behind = self._threads(changes, MAPPING) is not None
+        behind = self._threads(changes, TRANSFORM_CALLS) is not None
         shared_ms = pipeline_ms + step_ms * self.scene.step_cores / self.cores if self.scene.step_cores else 0.0
         if beside:
             return max(step_ms, pipeline_ms, shared_ms)

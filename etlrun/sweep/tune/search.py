@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from etlrun.config.jobs import Job
 from etlrun.record.summary import Summary
 from etlrun.review.gains import BETTER, Gain, Noise
-from etlrun.stages.tune import CACHE, POINT, Tune
+from etlrun.stages.tune import Tune
 from etlrun.sweep.tune import calibrate, race
 from etlrun.sweep.tune.predict import Predictor
-from etlrun.sweep.tune.space import Candidate, Changes, Space, autotuned
+from etlrun.sweep.tune.space import CACHE, POINT, Candidate, Changes, Space, autotuned
 from etlrun.sweep.tune.windows import Scene, Windows
 from etlrun.system import machine
 

@@ -17,24 +17,19 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import bare, parse
 from etlrun.plan.training import validates
 from etlrun.stages import STAGES
-from etlrun.stages.tune import (
-    BATCHING,
-    CACHE,
-    CODEC,
-    CYCLE,
-    DECODER,
-    MAPPING,
-    POINT,
-    PREFETCH,
-    READING,
-    SHUFFLING,
-    Tune,
-)
+from etlrun.stages.cache import DiskCache, MemoryCache
+from etlrun.stages.extract import Interleave
+from etlrun.stages.load import Load
+from etlrun.stages.tune import Tune
 from etlrun.system.errors import ConfigError
 
 Changes = Mapping[str, Any]
 """Values that differ from those of the baseline, by dotted key."""
 
+CACHE, POINT, CODEC = "cache.name", MemoryCache.key("at"), DiskCache.key("codec")
+EXTRACT_CALLS, CYCLE = Interleave.key("num_parallel_calls"), Interleave.key("cycle_length")
+TRANSFORM_CALLS, DECODER = "transform.num_parallel_calls", "transform.decode.library"
+SHUFFLE_AT, BATCH_CALLS, PREFETCH = (Load.key(name) for name in ("shuffle_at", "num_parallel_calls", "prefetch"))
 _TARGETS = ("none", "memory", "disk")
 _CYCLES = (1, 4, 16, "all")
 
@@ -135,20 +130,20 @@ class Space:
 def autotuned(space: Space) -> Changes:
     """Return the changes that leave to AUTOTUNE whatever it sets."""
     keys = {planned.stage.tuned.key for planned in space.baseline.plan.train if planned.stage.tuned is not None}
-    return dict.fromkeys(sorted({*keys, PREFETCH, MAPPING}), "autotune")
+    return dict.fromkeys(sorted({*keys, PREFETCH, TRANSFORM_CALLS}), "autotune")
 
 
 def _values(job: Job, tune: Tune, cores: int) -> Iterator[tuple[str, Sequence[Any]]]:
     """Yield keys and the values worth trying."""
     config, spec = job.config, job.plan.spec
     if spec.transform.steps:
-        yield MAPPING, [1, cores, 2 * cores, 4 * cores, "autotune"]
+        yield TRANSFORM_CALLS, [1, cores, 2 * cores, 4 * cores, "autotune"]
     if "num_parallel_calls" in config["extract"]:
-        yield READING, [1, cores, 4 * cores, "autotune"]
+        yield EXTRACT_CALLS, [1, cores, 4 * cores, "autotune"]
     yield PREFETCH, [2, "autotune"]
-    yield BATCHING, [None, "autotune"]
+    yield BATCH_CALLS, [None, "autotune"]
     if spec.load.shuffles and not spec.load.is_by_number:
-        yield SHUFFLING, ["auto"]
+        yield SHUFFLE_AT, ["auto"]
     if "order" in tune.allow and "cycle_length" in config["extract"]:
         yield CYCLE, _CYCLES
     if "data" in tune.allow:

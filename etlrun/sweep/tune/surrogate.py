@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.stages.tune import CACHE, CODEC, POINT
-from etlrun.sweep.tune.space import Changes
+from etlrun.sweep.tune.space import CACHE, CODEC, POINT, Changes
 
 Floats = npt.NDArray[np.float64]
 
