@@ -16,6 +16,7 @@ from etlrun.plan.plan import PlannedStage, at_cache
 from etlrun.sources.content import Shard
 from etlrun.stages.base import Scope
 from etlrun.stages.load import Batch
+from etlrun.stages.service import Service
 from etlrun.system.errors import ConfigError, Fault
 
 _PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
@@ -112,7 +113,7 @@ def graph_of(dataset: tf.data.Dataset) -> bytes:
 def _not_portable(found: str) -> ConfigError:
     expected = "operations of TensorFlow, which another process can run"
     remedy = "leave the step out, or set load=shuffled"
-    return ConfigError([Fault(where="load.service", found=found, expected=expected, remedy=remedy)])
+    return ConfigError([Fault(where=Service.path, found=found, expected=expected, remedy=remedy)])
 
 
 def _inside(stages: Stages) -> list[PlannedStage]:

@@ -26,6 +26,7 @@ from etlrun.plan.spec import parse_sweep
 from etlrun.plan.unused import told
 from etlrun.record import record as records
 from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
+from etlrun.stages.trainer import Trainer
 from etlrun.sweep.attempts import put_aside
 from etlrun.system.errors import ConfigError, WorldError
 from etlrun.system.files import write_atomically
@@ -250,8 +251,9 @@ class Ledger:
             turn, twin = (run.repeat, 0) if run.config else divmod(run.repeat, 2)
             seed = (values["trainer"]["seed"] + turn + twin * _TWIN) % _SEEDS
             values["trainer"]["seed"] = seed
-            others = [override for override in overrides if override.partition("=")[0].lstrip("+") != "trainer.seed"]
-            overrides = [*others, f"trainer.seed={seed}"]
+            key = Trainer.key("seed")
+            others = [override for override in overrides if override.partition("=")[0].lstrip("+") != key]
+            overrides = [*others, f"{key}={seed}"]
         return values, overrides
 
     def start(self, run: RunKey) -> Path:

@@ -19,6 +19,7 @@ from etlrun.measure.elsewhere import models_of
 from etlrun.run.forks import fork_server
 from etlrun.run.loading import native_messages_kept
 from etlrun.run.service.loopback import bind_to_loopback, is_open
+from etlrun.stages.service import Service
 from etlrun.system.ends import end_with_parent, how_ended
 from etlrun.system.errors import WorldError
 
@@ -123,7 +124,7 @@ def started(role: Role, *, dispatcher: str = "", port: int = 0) -> Server:
     channel.close()
     process.kill()
     raise WorldError(
-        where="load.service",
+        where=Service.path,
         found=f"a {role} that does not start: {found}",
         expected="a process that serves",
         remedy="check the memory of the machine and its free ports",
