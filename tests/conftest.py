@@ -1,4 +1,5 @@
 import gc
+import importlib
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,9 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_collection_finish() -> None:
     """Spare later collections all modules, those of TensorFlow among them: they took a tenth of all time."""
+    importlib.import_module(
+        "hypothesis"
+    )  # whose plugins, imported later, take what was frozen for lost, with a warning
     gc.collect()
     gc.freeze()
 

@@ -8,24 +8,22 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
-from filelock import FileLock
-
 from etlrun.cache.folders import named
-from etlrun.system.locks import acquire, lock_of
+from etlrun.system.locks import Lock, acquire
 
 
-def mark(path: Path) -> FileLock:
+def mark(path: Path) -> Lock:
     """Mark what the name of `path` begins with as in use by this process, until `unmark`."""
-    lock = lock_of(path.with_name(f"{path.name}.in_use.{os.getpid()}.{uuid.uuid4().hex[:8]}"))
+    lock = Lock(path.with_name(f"{path.name}.in_use.{os.getpid()}.{uuid.uuid4().hex[:8]}"))
     acquire(lock)
     return lock
 
 
-def unmark(lock: FileLock) -> None:
+def unmark(lock: Lock) -> None:
     """Remove the mark."""
     lock.release()
     with suppress(OSError):
-        Path(lock.lock_file).unlink()
+        lock.path.unlink()
 
 
 def is_marked(path: Path) -> bool:
@@ -33,10 +31,10 @@ def is_marked(path: Path) -> bool:
     held = False
     marks = re.compile(rf"{re.escape(path.name)}\.in_use\.[0-9]+\.[0-9a-f]{{8}}")
     for found in named(path.parent, marks):
-        lock = lock_of(found)
+        lock = Lock(found)
         try:
-            lock.acquire(timeout=0)
-        except OSError:  # includes `Timeout`
+            lock.acquire()
+        except OSError:  # includes `TimeoutError`
             held = True
         else:
             with suppress(OSError):  # before it is released: a process that is about to hold it creates it again

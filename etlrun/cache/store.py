@@ -25,14 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
-from filelock import FileLock, Timeout
 
 from etlrun.cache.entries import Entry
 from etlrun.cache.folders import FILLING, GONE, PUBLISHED, discard, files_of, named, unusable
 from etlrun.cache.locks import is_marked, mark, unmark
 from etlrun.cache.parts import MANIFEST, BrokenError, Manifest, Reader, require_files
 from etlrun.system.errors import WorldError
-from etlrun.system.locks import alone, lock_of
+from etlrun.system.locks import Lock, alone
 
 Identity = list[list[Any]]
 
@@ -57,7 +56,7 @@ def _refuse_unwritable(folder: Path) -> None:
 class Claim:
     """The right to fill a cache, and to write into `folder`."""
 
-    def __init__(self, lock: FileLock, folder: Path) -> None:
+    def __init__(self, lock: Lock, folder: Path) -> None:
         self._lock, self.folder = lock, folder
         _claimed_here.add(folder)
 
@@ -73,7 +72,7 @@ class Claim:
 class Opened:
     """A published cache in use, in the folder with that inode. After `close` others may remove it."""
 
-    def __init__(self, reader: Reader, mark: FileLock | None, inode: int) -> None:
+    def __init__(self, reader: Reader, mark: Lock | None, inode: int) -> None:
         self.reader, self._mark, self.inode = reader, mark, inode
 
     def close(self) -> None:
@@ -180,10 +179,10 @@ class Store:
         Raises:
             FileExistsError: Something else has the name of that folder.
         """
-        lock, folder = lock_of(self.folder / f"{key}.claim"), self.folder / f"{key}.filling"
+        lock, folder = Lock(self.folder / f"{key}.claim"), self.folder / f"{key}.filling"
         try:
-            lock.acquire(timeout=0)
-        except Timeout:
+            lock.acquire()
+        except TimeoutError:
             return None
         try:
             discard(folder)  # left by a run that was killed
@@ -199,10 +198,10 @@ class Store:
 
     def wait(self, key: str, seconds: float) -> None:
         """Wait until the run that fills the cache of `key` has ended, or for `seconds`."""
-        lock = lock_of(self.folder / f"{key}.claim")
+        lock = Lock(self.folder / f"{key}.claim")
         try:
-            lock.acquire(timeout=seconds)
-        except Timeout:
+            lock.acquire(timeout_s=seconds)
+        except TimeoutError:
             return
         lock.release()
 

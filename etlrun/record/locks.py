@@ -9,7 +9,7 @@ from pathlib import Path
 
 from etlrun.record import record as records
 from etlrun.system.errors import WorldError
-from etlrun.system.locks import LONGEST_S, acquire, lock_of
+from etlrun.system.locks import LONGEST_S, Lock, acquire
 
 LOCK, CLAIM = "lock", "slurm.json"
 """Lock of a folder, and the claim of a job in Slurm, which may still wait for a node or run where no lock reaches."""
@@ -66,7 +66,7 @@ def is_nobodys(folder: Path) -> bool:
 
 @contextmanager
 def _acquired(folder: Path, longest_s: float, *, found: str, expected: str) -> Iterator[None]:
-    lock = lock_of(folder / LOCK)
+    lock = Lock(folder / LOCK)
     waiting = f"waiting up to {longest_s:.0f} s for the run in {folder} to end"
     try:
         acquire(lock, longest_s=longest_s, waiting=waiting)

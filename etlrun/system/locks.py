@@ -4,28 +4,81 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import math
 import os
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 SILENT_S, LONGEST_S = 1.0, 60.0
 """Seconds to wait for a lock before a message is printed, and in all."""
 
+_POLL_S = 0.05
 
-def lock_of(path: Path) -> FileLock:
-    """Return a lock that belongs to the process, not to a thread: TensorFlow's threads release each other's locks.
 
-    Every user who may write to the folder can use its file, whatever the umask of the user who created it.
+class Lock:
+    """A lock of the operating system on a file, which stays when the lock is released.
+
+    It belongs to the process, not to a thread, since TensorFlow's threads release each other's locks. Every user who
+    may write to the folder can use its file, whatever the umask of the user who created it, also in a folder with the
+    sticky bit, where libraries for locks refuse the files of other users.
     """
-    return FileLock(path, mode=0o666, thread_local=False, fallback_to_soft=False)
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def acquire(self, *, timeout_s: float = 0.0) -> None:
+        """Acquire the lock, which is tried at least once; waits for up to `timeout_s` while another process holds it.
+
+        Raises:
+            TimeoutError: Another process still holds the lock.
+            OSError: The file cannot be created or opened, or its file system has no locks.
+        """
+        ends = time.monotonic() + timeout_s
+        while not self._try():
+            if time.monotonic() >= ends:
+                raise TimeoutError(errno.ETIMEDOUT, "held by another process", str(self.path))
+            time.sleep(_POLL_S)
+
+    def release(self) -> None:
+        """Release the lock; does nothing if it isn't held."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _try(self) -> bool:
+        """Return whether the lock was acquired: not if another process holds it, or has just removed its file."""
+        try:
+            descriptor = self._open()
+        except FileExistsError:  # created by another process in between
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            there = os.path.samestat(os.fstat(descriptor), self.path.stat())
+        except (BlockingIOError, FileNotFoundError):
+            there = False
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if there:
+            self._descriptor = descriptor
+        else:
+            os.close(descriptor)
+        return there
+
+    def _open(self) -> int:
+        try:  # without O_CREAT, which systems refuse for files of others in a sticky folder
+            return os.open(self.path, os.O_RDWR | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CREAT | os.O_EXCL, 0o666)
+            os.fchmod(descriptor, 0o666)  # whatever the umask
+            return descriptor
 
 
-def acquire(lock: FileLock, *, longest_s: float | None = None, waiting: str | None = None) -> None:
+def acquire(lock: Lock, *, longest_s: float | None = None, waiting: str | None = None) -> None:
     """Acquire a lock; after a second of waiting, print `waiting` to standard error.
 
     Args:
@@ -38,24 +91,23 @@ def acquire(lock: FileLock, *, longest_s: float | None = None, waiting: str | No
         TimeoutError: Another process still holds the lock.
         OSError: The lock file cannot be created in its folder.
     """
-    path, longest_s = Path(lock.lock_file), LONGEST_S if longest_s is None else longest_s
-    for timeout_s in (0.0, min(SILENT_S, longest_s), longest_s):
-        try:
-            lock.acquire(timeout=-1 if math.isinf(timeout_s) else timeout_s)
-        except Timeout:
-            if not os.path.lexists(path):  # filelock keeps retrying where files cannot be created, as in /proc
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
-        else:
-            return
-        if longest_s > SILENT_S == timeout_s:
-            print(f"etlrun: {waiting or f'waiting for another process, which holds {path}'}", file=sys.stderr)
-    raise TimeoutError(errno.ETIMEDOUT, f"{path}, held by another process for more than {longest_s:g} s", str(path))
+    longest_s = LONGEST_S if longest_s is None else longest_s
+    try:
+        lock.acquire(timeout_s=min(SILENT_S, longest_s))
+    except TimeoutError:
+        if longest_s > SILENT_S:
+            print(f"etlrun: {waiting or f'waiting for another process, which holds {lock.path}'}", file=sys.stderr)
+            with suppress(TimeoutError):
+                return lock.acquire(timeout_s=longest_s - SILENT_S)
+        raise TimeoutError(
+            errno.ETIMEDOUT, f"{lock.path}, held by another process for more than {longest_s:g} s", str(lock.path)
+        ) from None
 
 
 @contextmanager
 def alone(path: Path, *, longest_s: float | None = None, waiting: str | None = None) -> Iterator[None]:
     """Hold the lock in `path` during the block; waits and raises as `acquire` does."""
-    lock = lock_of(path)
+    lock = Lock(path)
     acquire(lock, longest_s=longest_s, waiting=waiting)
     try:
         yield
