@@ -288,3 +288,9 @@ def test_all_ways_are_of_commands_in_the_docs_and_all_that_are_left_out_are_ther
     assert [paste for paste in pastes() if not is_run(paste.command)] == []
     assert len(commands()) >= 40
     assert len(pastes()) >= 20
+
+
+def test_ci_installs_and_tests_as_the_readme_says() -> None:
+    root = Path(__file__).parents[1]
+    command = next(line.strip() for line in (root / "README.md").read_text().splitlines() if line.endswith("&& pytest"))
+    assert command in (root / ".ci" / "run").read_text().splitlines()
