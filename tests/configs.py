@@ -177,6 +177,7 @@ OTHER_VALUES: dict[str, str] = {
     "trainer.checkpoint_every_steps": "10",
     "trainer.checkpoint_keep": "3",
     "trainer.checkpoint_best": "val_loss",
+    "trainer.on_nan": "warn",
     "trainer.resume": "outputs/some/run",
     "logger.tracking_uri": "http://127.0.0.1:5000",
     "logger.experiment_name": "pets",

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> None:
         outputs, classes = int(model.output_shape[-1]), names(run, model)
         with _opened(known.output) as file, progress() as begin:
             writer = FORMATS[known.format](file, classes, outputs, known.top and min(known.top, outputs))
-            lost = predict(reading, model, writer, begin("predicted", reading.split.num_examples))
+            lost = predict(run, reading, model, writer, begin("predicted", reading.split.num_examples))
     _say_lost(lost, reading.split.num_examples)
 
 

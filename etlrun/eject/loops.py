@@ -122,7 +122,8 @@ def _seeded(plan: Plan) -> Lines:
 
 
 def _callbacks(stage: Trainer, logger: Logger) -> Lines:
-    callbacks = [] if stage.ema_momentum is None else ["keras.callbacks.SwapEMAWeights()"]
+    callbacks = ["keras.callbacks.TerminateOnNaN(raise_error=True)"] if stage.on_nan == "fail" else []
+    callbacks += [] if stage.ema_momentum is None else ["keras.callbacks.SwapEMAWeights()"]
     callbacks += [] if stage.early_stopping.patience is None else [_stopping(stage.early_stopping)]
     callbacks += [_LOGGERS[logger.name]] if logger.name in _LOGGERS else []
     return [f"callbacks={listed(*callbacks)}"] if callbacks else []

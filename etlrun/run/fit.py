@@ -22,6 +22,7 @@ from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, copy, save
 from etlrun.run.checkpoint import BEST, CHECKPOINTS, PreviousRun
 from etlrun.run.devices import distributed
+from etlrun.run.divergence import FiniteLoss
 from etlrun.run.floor import floor, without_end_warnings
 from etlrun.run.hosts.here import here
 from etlrun.run.optimizer import finish
@@ -180,6 +181,7 @@ def _callbacks(
 ) -> list[keras.callbacks.Callback]:
     record, windows = work.record, work.plan.spec.profile.windows
     callbacks: list[keras.callbacks.Callback] = [recorder]  # first, so that no other callback counts as step time
+    callbacks.append(FiniteLoss(record, whole, trainer))
     if trainer.ema_momentum is not None and work.plan.spec.model.learns:
         callbacks.append(keras.callbacks.SwapEMAWeights())
     if trainer.early_stopping.patience is not None:

@@ -83,6 +83,7 @@ class Trainer(Stage):
         metrics: Metrics beside the loss: `accuracy`; `top_N_accuracy`, the share of examples whose class is among the
             N most probable ones; `precision`, `recall` and `f1`, the means over the classes, or with a class, such as
             `recall_of_cat`, that of the class.
+        on_nan: What the first loss that is no finite number does: `fail` ends the run, `warn` adds a note.
     """
 
     path: ClassVar[str] = "trainer.fit"
@@ -137,6 +138,7 @@ class Trainer(Stage):
     focal_gamma: Annotated[Factor, TRAINING] = 2.0
     label_smoothing: Annotated[Annotated[float, Field(ge=0, lt=1)], Expected("a number in [0, 1)"), TRAINING] = 0.0
     metrics: Annotated[tuple[Metric, ...], Expected(f"a list of {METRICS}"), TRAINING] = ("accuracy",)
+    on_nan: Annotated[Literal["fail", "warn"], Expected("fail or warn"), SPEED] = "fail"
     phases: Annotated[
         Annotated[tuple[Phase, ...], Field(min_length=1)] | None,
         Expected("a list of phases, such as [{epochs: 3}, {epochs: 5, unfreeze: last_block}], or null"),

@@ -149,6 +149,9 @@ def train() -> keras.callbacks.History:
         train_dataset(),
         epochs=EPOCHS,
         steps_per_epoch=math.ceil(builder().info.splits[TRAIN_SPLIT].num_examples / BATCH_SIZE),
+        callbacks=[
+            keras.callbacks.TerminateOnNaN(raise_error=True),
+        ],
         shuffle=False,
         verbose=2,
     )

@@ -18,7 +18,7 @@ from etlrun.record.page import EVALUATIONS
 from etlrun.record.summary import from_summary
 from etlrun.run.trained import scores
 from etlrun.run.trained.load import Trained
-from etlrun.run.trained.model import class_names, same_classes, tester
+from etlrun.run.trained.model import class_names, require_finite, same_classes, tester
 from etlrun.run.trained.numbered import Lost, Pass, opened
 from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
@@ -124,13 +124,14 @@ def evaluate(run: Trained, model: Any, overrides: Sequence[str]) -> Evaluated:
     """Return the evaluation of a run's model on the split of its plan.
 
     Raises:
-        EtlrunError: Data is missing or corrupt, or the dataset has other classes.
+        EtlrunError: Data is missing or corrupt, the dataset has other classes, or predictions are not finite.
     """
     source, split = opened(run.plan, run.split_key)
     outputs = int(model.output_shape[-1])
     same_classes(run, source, outputs)
     reading = Pass(run.plan, source, split)
     found = _outputs(reading, model)
+    require_finite(run, found.predictions, lambda row: reading.place(int(found.numbers[row])))
     is_own = run.summary.dataset.name == source.full_name
     result = Evaluation(
         name=_name(split.name if is_own else f"{run.plan.spec.dataset.title} {split.name}"),

@@ -112,6 +112,19 @@ def tester(model: Any, inputs: Any, targets: Any) -> Test:
     return on_batch
 
 
+def require_finite(run: Trained, outputs: npt.NDArray[np.float32], places: Callable[[int], str]) -> None:
+    """Raise `WorldError` if predictions (examples, ...) are not finite; `places` names an example by its row."""
+    wrong = np.flatnonzero(~np.isfinite(outputs.reshape(len(outputs), -1)).all(axis=1))
+    if len(wrong):
+        many = f"{len(wrong):,} of {len(outputs):,} examples"
+        raise WorldError(
+            where=str(run.folder / MODEL),
+            found=f"predictions that are not finite for {many}, the first of which is {places(int(wrong[0]))}",
+            expected="finite predictions",
+            remedy="train again with a smaller trainer.learning_rate: the training has diverged",
+        )
+
+
 def class_names(run: Trained, outputs: int) -> tuple[str, ...] | None:
     """Return the names of the classes, by number where the run did not note them; None if the target is no class."""
     flow = run.then.spec.dataset.examples

@@ -7,7 +7,7 @@ from typing import Any
 
 from etlrun.run.trained.images import ImageFiles
 from etlrun.run.trained.load import Trained
-from etlrun.run.trained.model import class_names, note, predictor, same_classes
+from etlrun.run.trained.model import class_names, note, predictor, require_finite, same_classes
 from etlrun.run.trained.numbered import Lost, Pass, opened
 from etlrun.run.trained.rows import Writer
 from etlrun.sources.open import open_source
@@ -47,15 +47,17 @@ def names(run: Trained, model: Any) -> tuple[str, ...] | None:
     return found
 
 
-def predict(reading: Pass, model: Any, writer: Writer, done: Callable[[int], None]) -> list[Lost]:
+def predict(run: Trained, reading: Pass, model: Any, writer: Writer, done: Callable[[int], None]) -> list[Lost]:
     """Write a row for each example of a pass, and return the examples that could not be read; `done` counts batches.
 
     Raises:
-        WorldError: A record is corrupt, and the plan does not skip such records.
+        WorldError: A record is corrupt, and the plan does not skip such records; or predictions are not finite.
     """
     compute = predictor(model, reading.inputs_spec)
     for batch in reading.batches(SKIP_WITH):
         outputs = compute(batch.inputs)
-        writer.write([reading.place(int(number)) for number in batch.numbers], outputs)
+        places = [reading.place(int(number)) for number in batch.numbers]
+        require_finite(run, outputs, places.__getitem__)
+        writer.write(places, outputs)
         done(len(batch.numbers))
     return [*reading.lost()]

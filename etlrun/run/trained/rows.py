@@ -77,8 +77,8 @@ def _likeliest(names: Sequence[str], row: Outputs, top: int) -> Iterator[tuple[s
         yield names[place], row[place]
 
 
-def _number(value: np.float32) -> float | None:
-    return float(str(value)) if np.isfinite(value) else None
+def _number(value: np.float32) -> float:
+    return float(str(value))
 
 
 Make = Callable[[TextIO, Sequence[str] | None, int, int | None], Writer]
