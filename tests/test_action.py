@@ -70,6 +70,25 @@ def test_the_action_comments_what_a_pull_request_changes_and_checks_it(repositor
     assert re.fullmatch(r"checked 9 configs of 2 experiments and of options in [\d.]+ s: no fault\n", answers[2].stdout)
 
 
+def test_an_ordinary_option_of_ones_own_passes_the_action(repository: Repository, tmp_path: Path) -> None:
+    repository.write("dataset/pets.yaml", "defaults: [folder, _self_]\ndir: photos\n")
+    repository.write("experiment/pets.yaml", "# @package _global_\ndefaults: [override /dataset: pets]\n")
+    repository.commit("Pets")
+    inputs = {"config-dir": "mine", "token": TOKEN}
+    answers = [run(name, repository.folder, tmp_path, **inputs) for name in ("Diff", "Check")]
+    assert [(answer.returncode, answer.stderr) for answer in answers] == [(0, "")] * 2
+    comment = (tmp_path / "etlrun-diff.md").read_text(encoding="utf-8").splitlines()
+    assert (comment[3], comment[-4:]) == (
+        "**pets** is new.",
+        [
+            "No difference in other, small.",
+            "",
+            "- mine/dataset/pets.yaml: added, reaches pets",
+            "- mine/experiment/pets.yaml: added, reaches pets",
+        ],
+    )
+
+
 def test_the_action_writes_its_comment_anew(repository: Repository, tmp_path: Path) -> None:
     (tmp_path / "comments").write_text("12\n13\n")
     assert run("Comment", repository.folder, tmp_path, token=TOKEN).returncode == 0

@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> None:
     known = _parser().parse_args(arguments)
     began = time.perf_counter()
     folders = working_tree(known.config_dir)
-    checked = check(folders)
+    checked = check(folders, strict=known.strict)
     console = Console(highlight=False, soft_wrap=True)
     folder = known.golden or _project_plans(known.config_dir)
     names = set(checked.experiments)
@@ -63,6 +63,11 @@ def _lines(checked: Checked) -> Iterator[tuple[str, str]]:
         yield f"{', '.join(names)}: {item}", "dim" if item.reason else "yellow"
     for name, machine in checked.tuned.items():
         yield f"{name}: tuned on another machine ({machine}): its speed here is not known", "yellow"
+    warned: dict[str, list[str]] = {}
+    for fault in checked.warnings:
+        warned.setdefault(f"{fault.found}; expected {fault.expected}", []).append(fault.where)
+    for text, places in warned.items():
+        yield f"{', '.join(places)}: found {text} (a fault with --strict)", "yellow"
 
 
 def _count(things: Sized, name: str) -> str:
@@ -77,6 +82,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--config-dir", "-cd", metavar="DIR", help="check your configs, not the project's")
+    parser.add_argument(
+        "--strict", action="store_true", help="experiments without a comment at the top are faults, too"
+    )
     parser.add_argument("--golden", type=Path, metavar="DIR", help="folder of the golden plans of your experiments")
     parser.add_argument("--update", action="store_true", help="write the golden plans instead of comparing them")
     return parser

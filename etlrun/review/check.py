@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
 
 from etlrun.config import request as requests
-from etlrun.config.composer import MISSING, Composer
-from etlrun.config.files import config_files, unloadable
+from etlrun.config.composer import NOT_OF_A_RUN, Composer
 from etlrun.plan.plan import Plan
-from etlrun.plan.unused import leaves
 from etlrun.review.evidence import evidence_in, out_of_date
 from etlrun.review.folders import Folders
-from etlrun.review.lines import Entry, entries, located
-from etlrun.review.sides import DEFAULT, Variant, composed, hidden, named_default
+from etlrun.review.lines import located
+from etlrun.review.own_files import broken, never_counting, other_suffixes, unreached, without_header
+from etlrun.review.sides import DEFAULT, Variant, composed, named_default, stand_ins
 from etlrun.system.errors import ConfigError, Fault
 
 Words = tuple[str, ...]
-
-_STAND_INS: dict[str, object] = {"dataset.dir": ".", "dataset.files": "*.tfrecord", "dataset.num_classes": 2}
-"""Values for mandatory keys (`???`) that the default config doesn't have."""
 
 
 @dataclass(kw_only=True)
@@ -34,6 +30,7 @@ class Checked:
         experiments: Names of all experiments, including invalid ones.
         refused: Options that are incompatible with each other but valid with others, with the reason.
         tuned: Machines that experiments were tuned on, if it is not this one, by their names.
+        warnings: Faults that only a strict check has.
         faults: Faults by their text.
     """
 
@@ -42,6 +39,7 @@ class Checked:
     experiments: list[str] = field(default_factory=list)
     refused: dict[Words, Fault] = field(default_factory=dict)
     tuned: dict[str, str] = field(default_factory=dict)
+    warnings: list[Fault] = field(default_factory=list)
     faults: dict[str, Fault] = field(default_factory=dict)
 
     def add(self, faults: Iterable[Fault]) -> None:
@@ -49,37 +47,34 @@ class Checked:
         self.faults |= {str(fault): fault for fault in faults}
 
 
-def check(folders: Folders) -> Checked:
-    """Check the configs of `folders`: the user's own if given, else the project's."""
+def check(folders: Folders, *, strict: bool = False) -> Checked:
+    """Check the configs of `folders`: the user's own if given, else the project's, which is always strict."""
     checked = Checked()
     own = _own(folders)
     try:
         with requests.composer(folders.request([])) as files:
-            _compose_all(checked, files, folders, own)
+            options = _Options(files, folders)
+            _compose_all(checked, options)
+            _judge_options(checked, options)
             _judge_evidence(checked, files, folders, own)
         for name in _primaries(folders):
             with requests.composer(folders.request([], name)) as files:
                 checked.configs[(f"--config-name={name}",)] = composed([], files, folders)
     except ConfigError as error:  # in a file that every config needs
         checked.add(located(fault, (), folders, ()) for fault in error.faults)
-    broken = [fault for name in own if (fault := _broken(folders.paths[name], name)) is not None]
-    checked.faults = {str(fault): fault for fault in broken} | checked.faults
+    unloadable = [fault for name in own if (fault := broken(folders.paths[name], name)) is not None]
+    checked.faults = {str(fault): fault for fault in unloadable} | checked.faults
     _judge(checked)
-    checked.add(_other_suffixes(folders))
-    checked.add(_without_header(folders, own))
-    if not broken:  # which files a broken one uses is unknown
-        checked.add(_unreached(checked, folders, own))
-        checked.add(_never_counting(checked, folders, own))
+    checked.add(other_suffixes(folders))
+    headless = list(without_header(folders, own))
+    if strict or folders.own is None:
+        checked.add(headless)
+    else:
+        checked.warnings += headless
+    if not unloadable:  # which files a broken one uses is unknown
+        checked.add(unreached(checked.configs, folders, own))
+        checked.add(never_counting(checked.configs.values(), folders, own))
     return checked
-
-
-def _broken(path: Path, name: str) -> Fault | None:
-    """Return the fault of a file that cannot be loaded; None if it can."""
-    if path.as_posix().isprintable():
-        return unloadable(path, name)
-    return Fault(
-        where=name, found="a name with unprintable characters", expected="a printable name", remedy="rename it"
-    )
 
 
 def _own(folders: Folders) -> list[str]:
@@ -93,30 +88,86 @@ def _primaries(folders: Folders) -> list[str]:
     return [path.stem for path in folders.paths.values() if path.parent == folders.own]
 
 
-def _compose_all(checked: Checked, files: Composer, folders: Folders, own: list[str]) -> None:
-    default = composed([], files, folders)
-    given = _STAND_INS | dict(leaves("", default.config or {}))
-    named = {Path(name).with_suffix("").as_posix() for name in own}
-    shown = folders.shown[folders.own or folders.base]
+class _Options:
+    """The options of all groups; each combination of them is composed once.
 
-    def is_own(word: str) -> bool:
-        return (Path(shown) / word.replace("=", "/")).as_posix() in named
+    Attributes:
+        by_group: Overrides that select them.
+        own: Those to check.
+        default: The run without any.
+    """
 
-    checked.experiments = [name for name in files.options("experiment") if is_own(f"experiment={name}")]
+    def __init__(self, files: Composer, folders: Folders) -> None:
+        self.files, self.folders = files, folders
+        groups = [group for group in files.groups() if group != "experiment"]
+        self.by_group = {group: [f"{group}={option}" for option in files.options(group)] for group in groups}
+        self.own = [word for words in self.by_group.values() for word in words if folders.is_own(word)]
+        self.default = composed([], files, folders)
+        self._given = stand_ins(self.default)
+        self._made: dict[Words, Variant] = {}
+
+    def variant(self, *words: str) -> Variant:
+        """Return the config of some options, and of the defaults of the other groups."""
+        if words not in self._made:
+            self._made[words] = composed(list(words), self.files, self.folders, self._given)
+        return self._made[words]
+
+    def fits(self, word: str) -> bool:
+        """Return whether an option fits the defaults of the other groups, or with another option of one or two.
+
+        A second one is only looked for beside a first that changes what is wrong.
+        """
+        alone = self.variant(word)
+        if not alone.is_unfit:
+            return True
+        groups = self.by_group.keys() - NOT_OF_A_RUN - {_group(word)}
+        others = [other for group, words in self.by_group.items() if group in groups for other in words]
+        found = {other: self.variant(word, other) for other in others}
+        firsts = [other for other, variant in found.items() if _reasons(variant) != _reasons(alone)]
+        pairs = (pair for pair in product(firsts, others) if len({*map(_group, pair)}) == len(pair))
+        return any(variant.plan is not None for variant in found.values()) or any(
+            self.variant(word, *pair).plan is not None for pair in pairs
+        )
+
+
+def _group(word: str) -> str:
+    return word.partition("=")[0]
+
+
+def _compose_all(checked: Checked, options: _Options) -> None:
+    """Compose the experiments, the options to check, and each of these with the options of adjacent groups."""
+    is_own = options.folders.is_own
+    checked.experiments = [name for name in options.files.options("experiment") if is_own(f"experiment={name}")]
     if DEFAULT in checked.experiments:
         checked.experiments.remove(DEFAULT)
-        checked.add([named_default(folders)])
+        checked.add([named_default(options.folders)])
     words: list[Words] = [(f"experiment={name}",) for name in checked.experiments]
-    groups = [group for group in files.groups() if group != "experiment"]
-    options = {group: [f"{group}={option}" for option in files.options(group)] for group in groups}
-    words += [(option,) for listed in options.values() for option in listed if is_own(option)]
-    for one, other in pairwise(groups):
-        words += [pair for pair in product(options[one], options[other]) if any(map(is_own, pair))]
-    if folders.own is None:
+    words += [(word,) for word in options.own]
+    for one, other in pairwise(options.by_group.values()):
+        words += [pair for pair in product(one, other) if any(map(is_own, pair))]
+    if options.folders.own is None:
         checked.experiments.insert(0, DEFAULT)
-        checked.configs[()] = default
-    for overrides in words:
-        checked.configs[overrides] = composed(list(overrides), files, folders, given)
+        checked.configs[()] = options.default
+    checked.configs |= {of: options.variant(*of) for of in words}
+
+
+def _judge_options(checked: Checked, options: _Options) -> None:
+    """Collect the faults of options that fit nowhere, and the pairs that don't fit though each of the two does."""
+    used = {name for variant in checked.configs.values() if variant.plan is not None for name in variant.files}
+    lost = {word for word in options.own if options.folders.file_of(word) not in used and not options.fits(word)}
+    for word in options.own:
+        if word in lost:
+            faults = options.variant(word).faults
+            checked.add(replace(fault, where=f"{fault.where}, in {word}") for fault in faults)
+    for words, variant in checked.configs.items():
+        if _is_free(words) and variant.is_unfit and lost.isdisjoint(words):
+            alone = [_reasons(options.variant(word)) for word in words[1:] + words[:1]] if words[1:] else []
+            if _reasons(variant) not in alone:
+                checked.refused[words] = variant.faults[0]
+
+
+def _reasons(variant: Variant) -> list[tuple[str, str]]:
+    return [(fault.found, fault.expected) for fault in variant.faults]
 
 
 def _judge_evidence(checked: Checked, files: Composer, folders: Folders, own: list[str]) -> None:
@@ -144,9 +195,8 @@ def _is_free(words: Words) -> bool:
 
 
 def _judge(checked: Checked) -> None:
-    """Collect the faults of whole runs, and of options that fit no option of the adjacent groups."""
+    """Collect the faults of whole runs, and of options that are invalid by themselves."""
     met: dict[str, tuple[Fault, list[str]]] = {}
-    fitting = {word for words, variant in checked.configs.items() if variant.plan is not None for word in words}
     broken = {words for words, variant in checked.configs.items() if variant.config is None}
     for words, variant in checked.configs.items():
         if words[1:] and any((word,) in broken for word in words):
@@ -154,10 +204,7 @@ def _judge(checked: Checked) -> None:
         name = DEFAULT if not words else words[0].removeprefix("experiment=")
         if variant.plan is not None and name in checked.experiments:
             checked.plans[name] = variant.plan
-        if variant.plan is None and _is_free(words) and all(word in fitting for word in words):
-            alone = [checked.configs[(word,)].faults for word in words[1:] + words[:1] if (word,) in checked.configs]
-            if len(words) == 1 or variant.faults not in alone:
-                checked.refused[words] = variant.faults[0]
+        if _is_free(words) and variant.is_unfit:
             continue
         for fault in variant.faults:
             if str(fault) not in checked.faults:  # as are the faults of files
@@ -165,84 +212,3 @@ def _judge(checked: Checked) -> None:
     for fault, places in met.values():
         more = f" and {len(places) - 1} more" if places[1:] else ""
         checked.add([replace(fault, where=f"{fault.where}, in {places[0]}{more}")])
-
-
-def _unreached(checked: Checked, folders: Folders, own: list[str]) -> Iterator[Fault]:
-    """Yield the faults of files that no config uses."""
-    reached = {name for variant in checked.configs.values() for name in variant.files}
-    shown = Path(folders.shown[folders.own or folders.base])
-    names = {name: Path(name).relative_to(shown) for name in own} if folders.own is not None else {}
-    concealed = [name for name, inner in names.items() if (folders.base / inner).is_file()]
-    yield from map(hidden, concealed)
-    reached |= {*concealed, (shown / "experiment" / f"{DEFAULT}.yaml").as_posix()}
-    reached |= {name for name, inner in names.items() if inner.parts[0] == "hydra"}
-    reached |= {f"{(shown / word.replace('=', '/')).as_posix()}.yaml" for words in checked.configs for word in words}
-    for name in own:
-        if name not in reached:
-            yield Fault(
-                where=name,
-                found="a file that no config uses",
-                expected="an option of a group in a defaults list",
-                remedy="move it to the folder of its group, or delete it",
-            )
-
-
-def _other_suffixes(folders: Folders) -> Iterator[Fault]:
-    """Yield the faults of files that look like configs but have another suffix."""
-    for path in config_files(folders.own or folders.base, ".yml"):
-        yield Fault(
-            where=folders.name(path), found="the suffix .yml", expected=".yaml, the only suffix that Hydra reads"
-        )
-
-
-def _never_counting(checked: Checked, folders: Folders, own: list[str]) -> Iterator[Fault]:
-    """Yield the faults of values that a later file overrides in every config."""
-    known: dict[tuple[str, str], list[Entry]] = {}
-    counting: set[Entry] = set()
-    beaten: dict[Entry, Entry] = {}
-    for variant in checked.configs.values():
-        last: dict[str, Entry] = {}
-        for layer in variant.layers:
-            name = folders.name(layer.path)
-            if (name, layer.package) not in known:
-                known[name, layer.package] = _values(folders.files, name, layer.package)
-            for entry in known[name, layer.package]:
-                if entry.key in last:
-                    beaten[last[entry.key]] = entry
-                last[entry.key] = entry
-        counting |= set(last.values())
-    for entry, by in beaten.items():
-        if entry not in counting and entry.file in own:
-            yield Fault(
-                where=f"{entry.file}:{entry.line}: {entry.key}",
-                found="a value that has no effect",
-                expected=f"a value that {by.file}:{by.line} does not override in every config",
-                remedy="remove it, or put `_self_` last in its defaults list",
-            )
-
-
-def _values(files: Mapping[str, bytes], name: str, package: str) -> list[Entry]:
-    """Return the innermost keys of a file, without mandatory values (`???`)."""
-    found = entries(files.get(name, b""), package, name)
-    lines = files.get(name, b"").decode(errors="replace").splitlines()
-    outer = {entry.key.rpartition(".")[0] for entry in found}
-    return [entry for entry in found if entry.key not in outer and MISSING not in lines[entry.line - 1]]
-
-
-def _without_header(folders: Folders, own: list[str]) -> Iterator[Fault]:
-    """Yield the faults of experiments that do not begin with a comment."""
-    for name in own:
-        if Path(name).parent.name != "experiment":
-            continue
-        head = []
-        for line in folders.files[name].decode(errors="replace").splitlines():
-            if not line.startswith("#"):
-                break
-            head.append(line)
-        if not [line for line in head if line.strip("# ") and not line.startswith("# @package")]:
-            yield Fault(
-                where=f"{name}:1",
-                found="no comment at the top",
-                expected="a comment with the purpose, the command and the cost of the experiment",
-                remedy="add it below `# @package _global_`",
-            )

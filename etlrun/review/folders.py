@@ -38,6 +38,14 @@ class Folders:
         folders = [folder for folder in (self.base, self.own) if folder is not None]
         return {self.name(path): path for folder in folders for path in config_files(folder)}
 
+    def file_of(self, option: str) -> str:
+        """Return the name of the file of an option to review, such as `dataset=pets`, whether there is one or not."""
+        return Path(self.shown[self.own or self.base], f"{option.replace('=', '/')}.yaml").as_posix()
+
+    def is_own(self, option: str) -> bool:
+        """Return whether an option is to be reviewed: one of the user's, or, without own configs, of the project's."""
+        return self.file_of(option) in self.paths
+
     @cached_property
     def files(self) -> dict[str, bytes]:
         """The content of each file; empty if it cannot be read."""
@@ -114,10 +122,14 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
     with tempfile.TemporaryDirectory() as scratch:
         for name in names:
             write_configs(top, revision, name, Path(scratch))
-        place = {folder: Path(scratch).resolve() / name if name else None for folder, name in tracked.items()}
-        base = place[now.base] or now.base
-        own = place[now.own] if now.own is not None else None
-        shown = {base: now.shown[now.base], **({own: now.shown[now.own]} if own is not None and now.own else {})}
+        place = {folder: Path(scratch).resolve() / name for folder, name in tracked.items() if name}
+        base, own = place.get(now.base, now.base), None
+        if now.own is not None:
+            own = place.get(
+                now.own, Path(scratch).resolve() / "none"
+            )  # an empty folder: the revision has no own configs
+            own.mkdir(exist_ok=True)
+        shown = {base: now.shown[now.base]} | ({own: now.shown[now.own]} if own is not None and now.own else {})
         yield Folders(base=base, own=own, revision=revision, shown=shown)
 
 

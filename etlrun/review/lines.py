@@ -56,24 +56,29 @@ def _keys(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int]]:
 
 
 def located(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequence[str]) -> Fault:
-    """Return the fault with the location of its key: the last file and line that set it, or its parent."""
+    """Return the fault with the location of its key: the last file and line that set it, or its parent.
+
+    With configs of a user it is in one of these: no other can be mended.
+    """
     if fault.where == "config":
         return _of_hydra(fault, folders, words)
     if fault.where.startswith("/"):  # a path; keys are dotted
         return replace(fault, where=f"{revision_prefix(folders)}{folders.name(Path(fault.where))}")
+    own = [layer for layer in layers if folders.own is not None and layer.path.is_relative_to(folders.own)]
     found = [
         entry
-        for layer in layers
+        for layer in own or layers
         for entry in entries(folders.files.get(folders.name(layer.path), b""), layer.package, folders.name(layer.path))
     ]
     key = re.sub(r"\[.*", "", fault.where)
     while key:
         places = [entry for entry in found if entry.key == key]
-        places = places or [Entry(key, 1, folders.name(layer.path)) for layer in layers if layer.package == key]
+        places = places or [Entry(key, 1, folders.name(layer.path)) for layer in own or layers if layer.package == key]
         if places:
             return replace(fault, where=f"{revision_prefix(folders)}{places[-1].file}:{places[-1].line}: {fault.where}")
         key = key.rpartition(".")[0]
-    return fault if not folders.revision else replace(fault, where=f"{revision_prefix(folders)}{fault.where}")
+    file = f"{folders.name(own[-1].path)}: " if own else ""
+    return replace(fault, where=f"{revision_prefix(folders)}{file}{fault.where}")
 
 
 def _of_hydra(fault: Fault, folders: Folders, words: Sequence[str]) -> Fault:
@@ -82,7 +87,8 @@ def _of_hydra(fault: Fault, folders: Folders, words: Sequence[str]) -> Fault:
     found = fault.found[teller.end() if teller else 0 :].split(" Config search path:")[0]
     asked = re.search(r"'([^']+)'", found)
     first = [f"{word.replace('=', '/')}.yaml" for word in words] + ([f"{teller[1]}.yaml"] if teller else [])
-    files = sorted(folders.files, key=lambda file: not any(file.endswith(f"/{name}") for name in first))
+    own = [name for name, path in folders.paths.items() if folders.own is None or path.is_relative_to(folders.own)]
+    files = sorted(own, key=lambda file: not any(file.endswith(f"/{name}") for name in first))
     pattern = ".*".join(rf"\b{re.escape(part)}\b" for part in asked[1].split("/")) if asked else "$^"
     for file in files:
         for number, line in enumerate(folders.files[file].decode(errors="replace").splitlines(), 1):

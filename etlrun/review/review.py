@@ -114,14 +114,20 @@ class Review:
 def review(old: Side, new: Side, experiment: str | None, runs: Runs | None) -> Review:
     """Compare two sides; a single config is compared with the `experiment` of the other side."""
     if old.is_revision and new.is_revision:
-        names = list(dict.fromkeys([*old.variants, *new.variants]))
-        if not names:
-            raise ConfigError([_no_experiment(experiment or "", old, new)])
+        names = _listed(old, new)
+        if experiment is not None and not names:
+            raise ConfigError([_no_experiment(experiment, old, new)])
         pairs = [(name, old.variants.get(name), new.variants.get(name)) for name in names]
     else:
         pairs = [("", _single(old, experiment), _single(new, experiment))]
     experiments = tuple(_reviewed(name, before, after, runs) for name, before, after in pairs)
     return Review(old=old.word, new=new.word, experiments=experiments, files=tuple(_files(old, new)))
+
+
+def _listed(old: Side, new: Side) -> list[str]:
+    """Return what a review of two revisions has; an option that fits the defaults on one side alone has no plans."""
+    unfit = {name for side in (old, new) for name, variant in side.variants.items() if "=" in name and variant.is_unfit}
+    return [name for name in dict.fromkeys([*old.listed, *new.listed]) if name not in unfit]
 
 
 def _single(side: Side, experiment: str | None) -> Variant:
@@ -165,7 +171,7 @@ def _files(old: Side, new: Side) -> Iterator[File]:
             state = "added" if name not in old.files else "removed" if name not in new.files else "changed"
             reaches = [
                 experiment
-                for experiment in dict.fromkeys([*old.variants, *new.variants])
+                for experiment in _listed(old, new)
                 if any(name in side.variants[experiment].files for side in (old, new) if experiment in side.variants)
             ]
             yield File(name=name, state=state, reaches=tuple(reaches))

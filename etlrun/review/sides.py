@@ -21,6 +21,7 @@ from etlrun.config.overrides import quoted
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import GROUPS, parse, parse_sweep
+from etlrun.plan.unused import leaves
 from etlrun.record import record as records
 from etlrun.review.folders import Folders, at_revision, is_revision
 from etlrun.review.lines import located, revision_prefix
@@ -49,6 +50,11 @@ class Variant:
     layers: tuple[Layer, ...] = ()
     files: tuple[str, ...] = ()
 
+    @property
+    def is_unfit(self) -> bool:
+        """Whether its only faults are values that conflict with each other."""
+        return self.plan is None and all(fault.is_rule for fault in self.faults)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
@@ -58,11 +64,13 @@ class Side:
         word: Argument as given.
         variants: Configs by the name of their experiment; a single one with an empty name if the side is one config.
         files: Content of all config files of a revision; empty for other sides.
+        listed: Names of the variants of a revision that a review of all of them has.
     """
 
     word: str
     variants: Mapping[str, Variant]
     files: Mapping[str, bytes] = field(default_factory=dict)
+    listed: tuple[str, ...] = ()
 
     @property
     def is_revision(self) -> bool:
@@ -114,16 +122,45 @@ def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None
 
 
 def of_folders(word: str, folders: Folders, experiment: str | None, like: Side | None = None) -> Side:
-    """Return the side with all experiments of the folders, or one of them; their faults are kept in the variants."""
+    """Return the side with the experiments of the folders, or one of them; their faults are kept in the variants.
+
+    Of a user's own configs it has the own experiments, and the options that none of these uses.
+    """
+    made: dict[str, Variant] = {}
     with requests.composer(folders.request([])) as files:
-        known = [DEFAULT, *files.options("experiment")]
-        if known.count(DEFAULT) > 1:
+        known = files.options("experiment")
+        if DEFAULT in known:
             raise ConfigError([named_default(folders)])
-        names = known if experiment is None else [name for name in known if name == experiment]
+        own = [name for name in known if folders.is_own(f"experiment={name}")]
+        listed = [DEFAULT] * (folders.own is None) + own if experiment is None else [experiment]
         same = like is not None and like.files.keys() == folders.files.keys()
-        variants = {name: _taken_over(name, like, folders) if same and like is not None else None for name in names}
-        made = {name: variant or variant_of(name, files, folders) for name, variant in variants.items()}
-    return Side(word=word, variants=made, files=folders.files)
+        for name in dict.fromkeys([*listed, DEFAULT]):
+            if name == DEFAULT or name in known:
+                words = [] if name == DEFAULT else [f"experiment={name}"]
+                taken = _taken_over(name, like, folders) if same and like is not None else None
+                made[name] = taken or composed(words, files, folders)
+        if folders.own is not None and experiment is None:
+            used = {name for variant in made.values() for name in variant.files}
+            made |= _options(files, folders, stand_ins(made[DEFAULT]))
+            listed += [name for name in made if "=" in name and folders.file_of(name) not in used]
+    return Side(word=word, variants=made, files=folders.files, listed=tuple(name for name in listed if name in made))
+
+
+def _options(files: Composer, folders: Folders, given: Mapping[str, Any]) -> dict[str, Variant]:
+    """Return the user's options, each with the defaults of the other groups."""
+    groups = [group for group in files.groups() if group not in {"experiment", *NOT_OF_A_RUN}]
+    words = [f"{group}={option}" for group in groups for option in files.options(group)]
+    return {word: composed([word], files, folders, given) for word in words if folders.is_own(word)}
+
+
+def stand_ins(default: Variant) -> dict[str, object]:
+    """Return values for mandatory keys (`???`), by dotted key: those of the default run, and some that it lacks."""
+    return {
+        "dataset.dir": ".",
+        "dataset.files": "*.tfrecord",
+        "dataset.num_classes": 2,
+        **dict(leaves("", default.config or {})),
+    }
 
 
 def named_default(folders: Folders) -> Fault:
@@ -140,11 +177,6 @@ def _taken_over(name: str, like: Side, folders: Folders) -> Variant | None:
         return None
     same = all(file in like.files and folders.files.get(file) == like.files[file] for file in variant.files)
     return variant if same else None
-
-
-def variant_of(name: str, files: Composer, folders: Folders) -> Variant:
-    """Compose an experiment of the folders."""
-    return composed([] if name == DEFAULT else [f"experiment={name}"], files, folders)
 
 
 def composed(words: list[str], files: Composer, folders: Folders, given: Mapping[str, Any] | None = None) -> Variant:

@@ -1,0 +1,103 @@
+"""Faults of config files as such: those that no config uses, values that never count, a missing comment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from etlrun.config.composer import MISSING
+from etlrun.config.files import config_files, unloadable
+from etlrun.review.folders import Folders
+from etlrun.review.lines import Entry, entries
+from etlrun.review.sides import DEFAULT, Variant, hidden
+from etlrun.system.errors import Fault
+
+
+def broken(path: Path, name: str) -> Fault | None:
+    """Return the fault of a file that cannot be loaded; None if it can."""
+    if path.as_posix().isprintable():
+        return unloadable(path, name)
+    return Fault(
+        where=name, found="a name with unprintable characters", expected="a printable name", remedy="rename it"
+    )
+
+
+def unreached(configs: Mapping[tuple[str, ...], Variant], folders: Folders, own: list[str]) -> Iterator[Fault]:
+    """Yield the faults of files that no config uses."""
+    reached = {name for variant in configs.values() for name in variant.files}
+    shown = Path(folders.shown[folders.own or folders.base])
+    names = {name: Path(name).relative_to(shown) for name in own} if folders.own is not None else {}
+    concealed = [name for name, inner in names.items() if (folders.base / inner).is_file()]
+    yield from map(hidden, concealed)
+    reached |= {*concealed, (shown / "experiment" / f"{DEFAULT}.yaml").as_posix()}
+    reached |= {name for name, inner in names.items() if inner.parts[0] == "hydra"}
+    reached |= {f"{(shown / word.replace('=', '/')).as_posix()}.yaml" for words in configs for word in words}
+    for name in own:
+        if name not in reached:
+            yield Fault(
+                where=name,
+                found="a file that no config uses",
+                expected="an option of a group in a defaults list",
+                remedy="move it to the folder of its group, or delete it",
+            )
+
+
+def other_suffixes(folders: Folders) -> Iterator[Fault]:
+    """Yield the faults of files that look like configs but have another suffix."""
+    for path in config_files(folders.own or folders.base, ".yml"):
+        yield Fault(
+            where=folders.name(path), found="the suffix .yml", expected=".yaml, the only suffix that Hydra reads"
+        )
+
+
+def never_counting(configs: Iterable[Variant], folders: Folders, own: list[str]) -> Iterator[Fault]:
+    """Yield the faults of values that a later file overrides in every config."""
+    known: dict[tuple[str, str], list[Entry]] = {}
+    counting: set[Entry] = set()
+    beaten: dict[Entry, Entry] = {}
+    for variant in configs:
+        last: dict[str, Entry] = {}
+        for layer in variant.layers:
+            name = folders.name(layer.path)
+            if (name, layer.package) not in known:
+                known[name, layer.package] = _values(folders.files, name, layer.package)
+            for entry in known[name, layer.package]:
+                if entry.key in last:
+                    beaten[last[entry.key]] = entry
+                last[entry.key] = entry
+        counting |= set(last.values())
+    for entry, by in beaten.items():
+        if entry not in counting and entry.file in own:
+            yield Fault(
+                where=f"{entry.file}:{entry.line}: {entry.key}",
+                found="a value that has no effect",
+                expected=f"a value that {by.file}:{by.line} does not override in every config",
+                remedy="remove it, or put `_self_` last in its defaults list",
+            )
+
+
+def _values(files: Mapping[str, bytes], name: str, package: str) -> list[Entry]:
+    """Return the innermost keys of a file, without mandatory values (`???`)."""
+    found = entries(files.get(name, b""), package, name)
+    lines = files.get(name, b"").decode(errors="replace").splitlines()
+    outer = {entry.key.rpartition(".")[0] for entry in found}
+    return [entry for entry in found if entry.key not in outer and MISSING not in lines[entry.line - 1]]
+
+
+def without_header(folders: Folders, own: list[str]) -> Iterator[Fault]:
+    """Yield the faults of experiments that do not begin with a comment."""
+    for name in own:
+        if Path(name).parent.name != "experiment":
+            continue
+        head = []
+        for line in folders.files[name].decode(errors="replace").splitlines():
+            if not line.startswith("#"):
+                break
+            head.append(line)
+        if not [line for line in head if line.strip("# ") and not line.startswith("# @package")]:
+            yield Fault(
+                where=f"{name}:1",
+                found="no comment at the top",
+                expected="a comment with the purpose, the command and the cost of the experiment",
+                remedy="add it below `# @package _global_`",
+            )
