@@ -1,13 +1,16 @@
 import json
+import platform
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import yaml
 
 from etlrun.cli import main as cli
+from etlrun.cli.commands import COMMANDS
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.eject import program
@@ -177,11 +180,37 @@ def test_a_format_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert "argument --format: invalid choice: 'xml'" in answer.stderr
 
 
-def test_help_names_the_commands(tmp_path: Path) -> None:
+def test_help_is_short_has_examples_and_names_each_command_and_group(tmp_path: Path) -> None:
     answer = etlrun("--help", cwd=tmp_path)
     assert (answer.returncode, answer.stderr) == (0, "")
-    for command in ("etlrun [OVERRIDE...]", "etlrun -m ", "etlrun plan ", "etlrun eject ", "etlrun report FOLDER"):
-        assert f"\n{command}" in answer.stdout
+    lines = answer.stdout.splitlines()
+    assert len(lines) < 70
+    assert max(map(len, lines)) <= 120
+    assert (
+        "  etlrun experiment=own dataset.dir=photos         train on own images: a folder with a folder for each class"
+        in lines
+    )
+    for name, command in COMMANDS.items():
+        assert f"  {name} {command.takes}".rstrip() in answer.stdout
+    for group in STAGES:
+        assert f"\n  {group} " in answer.stdout
+    assert etlrun("cache=disk", "-h", cwd=tmp_path).stdout == answer.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_a_help_of_its_own(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([name, "--help"])
+    assert (ended.value.code, capsys.readouterr().out.split(" [-h]")[0]) == (0, f"usage: etlrun {name}")
+
+
+def test_the_version_is_that_of_etlrun(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["--version"])
+    assert capsys.readouterr().out == (
+        f"etlrun {version('etlrun')} (Python {platform.python_version()}, tensorflow {version('tensorflow')}, "
+        f"keras {version('keras')}, tensorflow-datasets {version('tensorflow-datasets')}, "
+        f"hydra-core {version('hydra-core')})\n"
+    )
 
 
 def test_hydra_prints_the_composed_config(tmp_path: Path) -> None:
@@ -192,18 +221,6 @@ def test_hydra_prints_the_composed_config(tmp_path: Path) -> None:
     assert printed.pop("tune")["budget_s"] == 600
     assert printed == composed("cache=none")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("line", "completions"),
-    [
-        ("etlrun cache=", "cache=disk cache=memory cache=none"),
-        ("etlrun extract=in", "extract=interleave"),
-    ],
-)
-def test_the_shell_completes_options(line: str, completions: str, tmp_path: Path) -> None:
-    answer = etlrun("-sc", "query=bash", cwd=tmp_path, COMP_LINE=line)
-    assert (answer.returncode, answer.stdout.strip(), answer.stderr) == (0, completions, "")
 
 
 def test_a_command_behind_options_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

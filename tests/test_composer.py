@@ -7,7 +7,8 @@ from hydra._internal.config_repository import ConfigRepository
 from omegaconf import OmegaConf
 
 from etlrun.config.composer import plain
-from etlrun.config.request import Request, by_hydra, composed, composer, config_dir
+from etlrun.config.folders import config_dir
+from etlrun.config.request import Request, by_hydra, composed, composer
 from tests.configs import EXPERIMENTS, yaml_files
 
 OPTIONS = [path.removesuffix(".yaml").split("/") for path in yaml_files() if "/" in path]

@@ -180,7 +180,7 @@ def test_a_sweep_is_one_process_and_its_folder_one_sweep(sweep: Sweep, tmp_path:
         ),
         (
             ["load.prefetch=0,1", "--dry-run"],
-            "--dry-run: found an unknown option; expected overrides KEY=VALUE, or options of Hydra",
+            "--dry-run: found an unknown option; expected overrides KEY=VALUE, or options of etlrun --help",
         ),
     ],
 )

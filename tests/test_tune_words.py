@@ -12,7 +12,8 @@ import pytest
 from etlrun.cli import check
 from etlrun.cli import tune as command
 from etlrun.config import grid
-from etlrun.config.request import Request, config_dir
+from etlrun.config.folders import config_dir
+from etlrun.config.request import Request
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
 from etlrun.record.record import Record

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from etlrun.config import request as requests
+from etlrun.config import folders as configs
 from etlrun.review import golden
 from etlrun.review.check import Checked, check
 from etlrun.review.folders import working_tree
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> None:
 
 def _project_plans(config_dir: str | None) -> Path | None:
     """Return the folder of the project's golden plans; None in an installation, and for configs of a user."""
-    folder = requests.config_dir().parent / "tests" / "golden" / "plans"
+    folder = configs.config_dir().parent / "tests" / "golden" / "plans"
     return folder if config_dir is None and folder.is_dir() else None
 
 

@@ -22,8 +22,9 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, read_write
 
 from etlrun.config.composer import plain, resolved
+from etlrun.config.folders import config_dir
 from etlrun.config.jobs import Job
-from etlrun.config.request import VERSION_BASE, Request, composer, config_dir, with_hydra
+from etlrun.config.request import VERSION_BASE, Request, composer, with_hydra
 from etlrun.plan.spec import parse_sweep
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.record.summary import COMPLETED

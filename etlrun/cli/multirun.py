@@ -11,6 +11,7 @@ from typing import Any
 
 from etlrun.cli import launch
 from etlrun.config import grid
+from etlrun.config.overlay import changed
 from etlrun.config.request import Request, files_digest, merged
 from etlrun.plan.hosts import require_one_host
 from etlrun.plan.spec import show
@@ -56,7 +57,7 @@ def multirun(arguments: Sequence[str]) -> None:
         _resume(request, folder)
         return
     found = grid.of(request, STAGES)
-    _refuse_unfit(found.sweep, found.multirun, request)
+    _refuse_unfit(found.sweep, found.multirun)
     for job in found.jobs:
         require_one_host(job.plan.spec, "the jobs of a sweep run on one host")
     for logger in {job.plan.spec.logger for job in found.jobs}:
@@ -80,7 +81,7 @@ def planned(request: Request) -> Preview:
         expected = "null in the plan of a new sweep"
         raise ConfigError([Fault(where=Sweep.key("resume"), found="a sweep", expected=expected, remedy=remedy)])
     found = grid.of(request, STAGES)
-    _refuse_unfit(found.sweep, found.multirun, request)
+    _refuse_unfit(found.sweep, found.multirun)
     if not found.multirun.is_grid:
         who = found.multirun.sweeper.rpartition(".")[2]
         expected = "a grid, whose jobs are known before they run"
@@ -105,7 +106,7 @@ def _resume(now: Request, folder: Path) -> None:
         own = [override for override in now.overrides if override.lstrip("+").startswith("sweep.")]
         others = [override for override in now.overrides if override not in own]
         settings = [override for override in own if not override.lstrip("+").startswith(RESUME)]
-        ledger.sweep = grid.changed(ledger.sweep, settings)
+        ledger.sweep = changed(ledger.sweep, settings)
         request = Request(
             overrides=merged(before["overrides"], others),
             config_dir=now.config_dir or before["config_dir"],
@@ -113,7 +114,7 @@ def _resume(now: Request, folder: Path) -> None:
             multirun=True,
         )
         multirun_config = grid.Multirun(**before["multirun"]) if not others else _settings_now(request, folder)
-        _refuse_unfit(ledger.sweep, multirun_config, now)
+        _refuse_unfit(ledger.sweep, multirun_config)
         if others or files_digest(request) != before["files"]:
             for line in _changes(ledger, request, is_strict=bool(others)):
                 print(line, file=sys.stderr)
@@ -169,8 +170,8 @@ def _of_launcher(config: grid.Multirun) -> Iterator[Fault]:
             yield Fault(where=f"hydra.launcher.{name}", found=str(found), expected=expected, remedy="leave it out")
 
 
-def _refuse_unfit(sweep: Sweep, config: grid.Multirun, request: Request) -> None:
-    """Refuse settings that the sweeper, the launcher or the ledger would ignore, and unknown options."""
+def _refuse_unfit(sweep: Sweep, config: grid.Multirun) -> None:
+    """Refuse settings that the sweeper, the launcher or the ledger would ignore."""
     others: dict[str, Any] = SLURMS_OWN if config.is_grid and config.is_slurm else LAUNCHERS_OWN
     others = others if config.is_grid else {**others, "repeats": 1, "exclude": (), "zip": ()}
     heeded = config.is_grid and config.is_basic
@@ -185,11 +186,6 @@ def _refuse_unfit(sweep: Sweep, config: grid.Multirun, request: Request) -> None
         for name, wanted in others.items()
         if not heeded and getattr(sweep, name) != wanted
     ]
-    if config.is_grid:
-        faults += [
-            Fault(where=option, found="an unknown option", expected="overrides KEY=VALUE, or options of Hydra")
-            for option in request.unknown
-        ]
     if heeded and sweep.prune and sweep.max_jobs_in_flight > 1:
         expected = f"false with sweep.max_jobs_in_flight={sweep.max_jobs_in_flight}"
         expected += ", since a bound measured beside other jobs holds for no other job"

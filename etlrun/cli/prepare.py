@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from etlrun.config.overrides import typed
+from etlrun.config.grammar import typed
 from etlrun.datasets.prepare.opened import opened
 from etlrun.datasets.prepare.options import Options, parsed
 from etlrun.datasets.prepare.prepare import Prepared, is_training, prepare

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.config import grid
+from etlrun.config.folders import config_dir
 from etlrun.config.jobs import Job
-from etlrun.config.request import Request, composer, config_dir, requested, with_hydra
+from etlrun.config.request import Request, composer, requested, with_hydra
 from etlrun.plan.hosts import require_one_host
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse, parse_tune

@@ -13,11 +13,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from etlrun.config.composer import UNCOMPOSABLE, Composer, plain, refusal
+from etlrun.config.grammar import parsed, sorted_out
 from etlrun.config.jobs import Job, Judge, Unfit
-from etlrun.config.overrides import COMMANDS, Axis, Chosen, Combinations, covered, one_by_one, parsed, set_last
+from etlrun.config.overrides import COMMANDS, Axis, Chosen, Combinations, covered, one_by_one, set_last
 from etlrun.config.request import Request, by_hydra, composer, unfit_folder
 from etlrun.config.unlisted import unlisted
-from etlrun.plan.spec import parse_sweep, parse_tune, show
+from etlrun.plan.spec import parse_sweep, parse_tune
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.tune import Tune
@@ -115,26 +116,6 @@ def settings(request: Request, stages: Stages) -> tuple[Sweep, Multirun]:
         return command.settings()[:2]
 
 
-def changed(sweep: Sweep, words: Sequence[str]) -> Sweep:
-    """Return `sweep` with overrides applied; the rules that selected its jobs can no longer be changed."""
-    overrides, faults = parsed(words, None)
-    values = dataclasses.asdict(sweep)
-    for override in overrides:
-        key = str(override.key_or_group).removeprefix("sweep.")
-        if key in {"exclude", "zip"}:
-            expected = "the rules that the sweep started with"
-            faults.append(
-                Fault(where=f"sweep.{key}", found="different rules", expected=expected, remedy="leave it out")
-            )
-        values[key] = override.value()
-    if values["vary_seed"] != sweep.vary_seed:
-        found, expected = show(values["vary_seed"]), f"{show(sweep.vary_seed)}, as at the start of the sweep"
-        faults.append(Fault(where=Sweep.key("vary_seed"), found=found, expected=expected, remedy="start a new sweep"))
-    if faults:
-        raise ConfigError(faults)
-    return parse_sweep(values)
-
-
 def resolve(request: Request, stages: Stages) -> Job:
     """Return the single config of `request` and its plan; `ConfigError` with all of its faults."""
     with composer(request) as files, _Command(request, stages, files) as command:
@@ -174,7 +155,9 @@ class _Command:
         self.unread: set[str] = set()
         self._of_grammar: list[Fault] = []
         self._composed: dict[tuple[str, ...], DictConfig] = {}
-        self.axes = self.axes_of(request.overrides)
+        overrides, strays = sorted_out(request.overrides)
+        self.axes = self.axes_of(overrides)
+        self.add(stray.fault(self._known_config(), stages) for stray in strays)
 
     def __enter__(self) -> Self:
         return self
@@ -269,6 +252,13 @@ class _Command:
             self.add([fault] if fault else [])
             axes += [] if fault else [axis]
         return axes
+
+    def _known_config(self) -> dict[str, Any]:
+        """Return the first config; empty if it can't be composed."""
+        try:
+            return self.files.values(_words({axis: axis.values[0] for axis in self.axes if not axis.command}))
+        except ConfigError:
+            return {}
 
     def _config(self, chosen: Chosen) -> DictConfig:
         """Compose as Hydra does, in the order of the command line, except for plain values, which are set last.

@@ -9,9 +9,10 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override
 
-from etlrun.config.overrides import parsed
+from etlrun.config.grammar import parsed
 from etlrun.config.request import Request, composed
-from etlrun.plan.spec import GROUPS
+from etlrun.plan.spec import GROUPS, parse_sweep, show
+from etlrun.stages.sweep import Sweep
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
 
 
@@ -40,6 +41,26 @@ def overlaid(
     if faults:
         raise ConfigError(faults)
     return overlay, {override.key_or_group for override in overrides}
+
+
+def changed(sweep: Sweep, words: Sequence[str]) -> Sweep:
+    """Return `sweep` with overrides applied; the rules that selected its jobs can no longer be changed."""
+    overrides, faults = parsed(words, None)
+    values = dataclasses.asdict(sweep)
+    for override in overrides:
+        key = str(override.key_or_group).removeprefix("sweep.")
+        if key in {"exclude", "zip"}:
+            expected = "the rules that the sweep started with"
+            faults.append(
+                Fault(where=f"sweep.{key}", found="different rules", expected=expected, remedy="leave it out")
+            )
+        values[key] = override.value()
+    if values["vary_seed"] != sweep.vary_seed:
+        found, expected = show(values["vary_seed"]), f"{show(sweep.vary_seed)}, as at the start of the sweep"
+        faults.append(Fault(where=Sweep.key("vary_seed"), found=found, expected=expected, remedy="start a new sweep"))
+    if faults:
+        raise ConfigError(faults)
+    return parse_sweep(values)
 
 
 def _unfit(override: Override) -> Iterator[Fault]:

@@ -1,20 +1,16 @@
-"""Overrides in Hydra's grammar: parsing, validation, and the combinations of their values."""
+"""Overrides of a command line: their validation, and the combinations of their values."""
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
-from hydra.core.config_loader import ConfigLoader
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, Quote, QuotedString
-from hydra.errors import HydraException
+from hydra.core.override_parser.types import Override
 
-from etlrun.system.errors import Fault, did_you_mean, likeliest, one_line
+from etlrun.config.grammar import typed
+from etlrun.system.errors import Fault, did_you_mean, likeliest
 
 COMMANDS = {"sweep": "sweep", "tune": "search"}
 """Groups that configure a command, each with what that does."""
@@ -124,48 +120,6 @@ class Axis:
         return None
 
 
-_BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[a-z_][a-z0-9_-]*", re.IGNORECASE | re.ASCII)
-"""Strings that Hydra's grammar accepts without quotes; a subset."""
-_LIST = re.compile(r"\[(.*)\]")
-_QUOTES = "'\""
-
-
-def quoted(word: str) -> str:
-    """Return the override KEY=VALUE with the value quoted as a string."""
-    key, _, value = word.partition("=")
-    return f"{key}={_string(value)}"
-
-
-def _string(text: str) -> str:
-    return str(QuotedString(text, Quote.double).with_quotes())
-
-
-def _requoted(parser: OverridesParser, key: str, value: str) -> str:
-    """Return the override with quotes around its value, or around the items of a list, quoted again for a shell."""
-    inner = _LIST.fullmatch(value)
-    if inner is not None:
-        items = [
-            item if _parses(parser, f"{key}={item}") else _string(item.strip(_QUOTES)) for item in inner[1].split(",")
-        ]
-        if _parses(parser, word := f"{key}=[{','.join(items)}]"):
-            return shlex.quote(word)
-    return shlex.quote(f"{key}={_string(value)}")
-
-
-def _parses(parser: OverridesParser, word: str) -> bool:
-    try:
-        parser.parse_override(word)
-    except (HydraException, ValueError, RecursionError):
-        return False
-    return True
-
-
-def typed(group: str, option: str) -> str:
-    """Return the override that selects an option of a group, quoted for a shell."""
-    word = f"{group}={option}"
-    return word if _BARE.fullmatch(option) else shlex.quote(quoted(word))
-
-
 def one_by_one(axes: Sequence[Axis]) -> Iterator[Chosen]:
     """Yield the first value of each axis, and then each other value with the first ones of the other axes."""
     first = {axis: axis.values[0] for axis in axes}
@@ -173,24 +127,6 @@ def one_by_one(axes: Sequence[Axis]) -> Iterator[Chosen]:
     for axis in axes:
         for value in axis.values[1:]:
             yield {**first, axis: value}
-
-
-def parsed(words: Sequence[str], loader: ConfigLoader | None) -> tuple[list[Override], list[Fault]]:
-    """Return the overrides that Hydra's grammar accepts, and a fault for each other one."""
-    parser, overrides, faults = OverridesParser.create(config_loader=loader), [], []
-    for word in words:
-        try:
-            overrides += parser.parse_overrides([word if word.partition("=")[0] else ""])
-        except (HydraException, ValueError, RecursionError) as error:
-            key, _, value = word.partition("=")
-            key, value = key.lstrip(_QUOTES), value.strip(_QUOTES)
-            remedy = f"quote the value, once for Hydra and once for the shell: {_requoted(parser, key, value)}"
-            remedy = remedy if value else f"write {key}=VALUE"
-            found = one_line(error).split(" See http")[0]
-            if found.startswith("LexerNoViableAltException"):
-                found = "a character that must be quoted"
-            faults.append(Fault(where=word, found=found, expected="KEY=VALUE in Hydra's grammar", remedy=remedy))
-    return overrides, faults
 
 
 Chosen = dict[Axis, Value]

@@ -8,7 +8,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from omegaconf import DictConfig
 
 from etlrun.config.composer import UNCOMPOSABLE, Composer, maps_where_needed, refusal
 from etlrun.config.files import config_files, unreadable
+from etlrun.config.folders import config_dir
 from etlrun.stages.base import is_remote
 from etlrun.system.errors import ConfigError, Fault
 
@@ -29,13 +30,6 @@ VERSION_BASE = "1.3"
 RESUME = "trainer.resume="
 _OLDER = {"trainer.tensorboard=true": "logger=tensorboard", "trainer.tensorboard=false": ""}
 """Overrides of runs of older versions, as they are written today; empty for those that are left out."""
-
-
-def config_dir() -> Path:
-    """Return the folder of the configs: beside the package in a checkout, inside it in a wheel."""
-    package = Path(__file__).resolve().parents[1]
-    inside = package / "conf"
-    return inside if inside.is_dir() else package.parent / "conf"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +41,6 @@ class Request:
         base_dir: Folder of the project's configs; None for those of this installation.
         config_dir: Folder of the user's own configs, searched after the project's; None for none.
         config_name: Name of the primary config.
-        unknown: Other options.
         multirun: Whether overrides may have several values, one for each job.
     """
 
@@ -56,19 +49,17 @@ class Request:
     config_dir: str | None = None
     config_name: str | None = None
     multirun: bool = False
-    unknown: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, arguments: list[str]) -> Request:
-        """Return the request in `arguments`; Hydra's other options are ignored."""
+        """Return the request in `arguments`, whose other words are its overrides, whether they are any or not."""
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         parser.add_argument("--config-dir", "-cd")
         parser.add_argument("--config-name", "-cn")
         parser.add_argument("--multirun", "-m", action="store_true")
         known, rest = parser.parse_known_args(arguments)
         return cls(
-            overrides=[word for word in rest if not word.startswith("-")],
-            unknown=[word for word in rest if word.startswith("-")],
+            overrides=rest,
             config_dir=known.config_dir,
             config_name=known.config_name,
             multirun=known.multirun or "hydra.mode=MULTIRUN" in rest,
@@ -102,7 +93,7 @@ class Request:
     @property
     def arguments(self) -> list[str]:
         """Command line in an order that Hydra's parser accepts: overrides before options."""
-        return [*self.overrides, *self.files, *self.unknown, *(["--multirun"] if self.multirun else [])]
+        return [*self.overrides, *self.files, *(["--multirun"] if self.multirun else [])]
 
 
 def requested(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[argparse.Namespace, Request]:
@@ -111,8 +102,11 @@ def requested(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[ar
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_argument("--config-dir", "-cd", metavar="DIR")
     parser.add_argument("--config-name", "-cn", metavar="NAME")
-    known = parser.parse_intermixed_args(arguments)
-    return known, Request(overrides=known.overrides, config_dir=known.config_dir, config_name=known.config_name)
+    known, unknown = parser.parse_known_intermixed_args(arguments)
+    overrides = known.overrides
+    if unknown:  # in their order, since a value stands behind its option
+        overrides = [word for word in arguments if word in {*known.overrides, *unknown}]
+    return known, Request(overrides=overrides, config_dir=known.config_dir, config_name=known.config_name)
 
 
 def composed(request: Request) -> dict[str, Any]:

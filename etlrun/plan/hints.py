@@ -59,25 +59,36 @@ class Known:
 
 
 def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) -> str:
-    """Return a remedy that names the key or the option that was probably meant by the unknown key `path`; else "".
+    """Return a remedy that names the key or the option that was probably meant by the unknown key `path`; else ""."""
+    if path in _MOVED:
+        return _MOVED[path]
+    block, _, _ = path.rpartition(".")
+    if block != "transform" and isinstance(value, str) and value in stages.get(block, {}):
+        return f"did you mean {block}={value}?"
+    keys = meant(path, value, config, stages)
+    if not keys:
+        return ""
+    if keys[0].path == path:
+        return f"choose {keys[0].needs}, which has it"
+    texts = [f"`{key.path}`{f' with {key.needs}' if key.needs else ''}" for key in keys]
+    return f"did you mean {' or '.join(dict.fromkeys(texts))}?"
+
+
+def meant(path: str, value: object, config: Mapping[str, Any], stages: Stages) -> list[Known]:
+    """Return the keys that were probably meant by `path`, which is unknown or has a wrong form.
 
     A key with the same name is preferred to a similar one, and a key of the stages that `config` selects to others.
     """
-    if path in _MOVED:
-        return _MOVED[path]
     block, _, name = path.rpartition(".")
-    if block != "transform" and isinstance(value, str) and value in stages.get(block, {}):
-        return f"did you mean {block}={value}?"
     known = list(_known(config, stages))
     here = [key for key in known if not key.needs]
     same = [key for key in known if key.name == name and (not block or key.fits(value) or key.path == path)]
-    meant = [key for key in same if not key.needs] or same or _alike(name, block, value, here)
-    if not meant:
-        return ""
-    if meant[0].path == path:
-        return f"choose {meant[0].needs}, which has it"
-    texts = [f"`{key.path}`{f' with {key.needs}' if key.needs else ''}" for key in meant]
-    return f"did you mean {' or '.join(dict.fromkeys(texts))}?"
+    return [key for key in same if not key.needs] or same or _alike(name, block, value, here)
+
+
+def is_key(name: str, stages: Stages) -> bool:
+    """Return whether the last part of some key is `name`."""
+    return any(key.name == name for key in _known({}, stages))
 
 
 def _alike(name: str, block: str, value: object, known: Sequence[Known]) -> list[Known]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from etlrun.config.composer import Composer
-from etlrun.config.overrides import quoted
+from etlrun.config.grammar import quoted
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import bare, parse
 from etlrun.plan.unused import leaves

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from etlrun.config import request as requests
 from etlrun.config.files import config_files
+from etlrun.config.folders import config_dir
 from etlrun.review.git import git, write_configs
 from etlrun.system.errors import ConfigError, Fault, printable
 
@@ -83,7 +84,7 @@ def _content(path: Path) -> bytes:
 
 def working_tree(own: str | None) -> Folders:
     """Return the folders of the working tree; `ConfigError` if the user's own does not exist."""
-    base, folder = requests.config_dir(), None if own is None else requests.own_folder(own)
+    base, folder = config_dir(), None if own is None else requests.own_folder(own)
     shown = {path: _relative(path) for path in (folder, base) if path is not None}
     return Folders(base=base, own=folder, revision="", shown=shown)
 

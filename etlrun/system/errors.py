@@ -59,9 +59,12 @@ class WorldError(EtlrunError):
         super().__init__([Fault(where=where, found=found, expected=expected, remedy=remedy)])
 
 
-def likeliest(word: str, known: Iterable[str]) -> str | None:
-    """Return the closest match of `word` among `known`; None if nothing is close, or if `word` is known."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+def likeliest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """Return the closest match of `word` among `known`; None if nothing is close, or if `word` is known.
+
+    `cutoff` is the least similarity of what is close, from 0 to 1.
+    """
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return close[0] if close and close[0] != word else None
 
 
@@ -80,9 +83,9 @@ def unreadable_path(path: str, error: OSError, expected: str) -> Fault:
     return Fault(where=path, found=found, expected=expected, remedy=remedy)
 
 
-def did_you_mean(word: str, known: Iterable[str], shown: str = "`{}`", otherwise: str = "") -> str:
+def did_you_mean(word: str, known: Iterable[str], shown: str = "`{}`", otherwise: str = "", cutoff: float = 0.5) -> str:
     """Return a remedy that suggests the closest match, formatted with `shown`; `otherwise` if nothing is close."""
-    close = likeliest(word, known)
+    close = likeliest(word, known, cutoff)
     return otherwise if close is None else f"did you mean {shown.format(close)}?"
 
 

@@ -1,0 +1,105 @@
+"""Commands of etlrun, each with what it takes and does; none of their modules is imported before it is called."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from etlrun.system.errors import ConfigError, Fault, did_you_mean
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Attributes:
+        takes: Its arguments, as its help shows them; alternatives are separated by `|`.
+        summary: What it does, in a few words.
+        module: Module beside this one that has it; empty for that of its name.
+        function: Function in that module.
+    """
+
+    takes: str
+    summary: str
+    module: str = ""
+    function: str = "main"
+
+
+_CONFIG = "[OVERRIDE ...]"
+COMMANDS = {
+    "plan": Command(_CONFIG, "print the plan of a run; with -m the jobs of a sweep", "configs", "plan"),
+    "show": Command(_CONFIG, "show examples after each step of a plan, as a page", "configs", "show"),
+    "doctor": Command(_CONFIG, "examine the images of a dataset", "configs", "doctor"),
+    "stats": Command(_CONFIG, "print mean and deviation of the images, for `normalize`", "configs", "stats"),
+    "tune": Command(_CONFIG, "find the fastest config, and prove that it is"),
+    "check": Command("", "check all config files"),
+    "diff": Command("OLD [NEW]", "report the effect of a change of overrides, files or runs"),
+    "prepare": Command("SOURCE --name NAME", "write own images as a TFDS dataset"),
+    "report": Command("FOLDER", "print the report of a run, or of a folder of runs", "runs_read", "report"),
+    "watch": Command("FOLDER", "serve the page of a run or a sweep while it changes"),
+    "runs": Command("ls|rm|gc", "list runs and sweeps, and remove them"),
+    "evaluate": Command("RUN [OVERRIDE ...]", "evaluate the model of a run on a split"),
+    "predict": Command("RUN PATH ...", "predict images with the model of a run"),
+    "export": Command("RUN --format FORMAT", "export the model of a run to SavedModel, ONNX, LiteRT, torch"),
+    "eject": Command(_CONFIG, "print an equivalent Python program without etlrun", "configs", "eject"),
+    "freeze": Command("RUN", "print the values that AUTOTUNE chose, as YAML", "runs_read", "freeze"),
+    "size": Command("RUN", "print the cores, storage and cache that an accelerator needs"),
+    "cache": Command("ls|why|gc|rm", "list, explain and remove the caches on disk"),
+    "service": Command("dispatcher|worker", "serve the input pipeline from this machine"),
+    "schema": Command("", "print the JSON schema of config files, for editors", "configs", "schema"),
+}
+_INSTEAD = {
+    **dict.fromkeys(("train", "run", "fit", "start"), "leave it out: etlrun trains without a command"),
+    **dict.fromkeys(("sweep", "multirun"), "write etlrun -m KEY=A,B"),
+    "resume": "write etlrun trainer.resume=RUN",
+    "help": "write etlrun --help",
+    "version": "write etlrun --version",
+    "list": "write etlrun runs ls",
+}
+"""What is written for words that other programs have as commands."""
+
+
+def call(name: str, arguments: list[str]) -> None:
+    """Import and call a command."""
+    command = COMMANDS[name]
+    module = importlib.import_module(f"etlrun.cli.{command.module or name}")
+    gc.freeze()  # collections need not look at modules
+    getattr(module, command.function)(arguments)
+
+
+def refuse_unknown(arguments: Sequence[str]) -> None:
+    """Refuse a first word that is neither a command nor an override, unless it is the name of a key.
+
+    Raises:
+        ConfigError: It is an unknown command.
+    """
+    word = arguments[0] if arguments else ""
+    if not word or word.startswith(("-", "~")) or "=" in word or (word not in _INSTEAD and _is_key(word)):
+        return
+    remedy = _INSTEAD.get(word) or _of_path(Path(word))
+    remedy = remedy or did_you_mean(word, COMMANDS, "etlrun {}", "etlrun --help lists the commands", cutoff=0.65)
+    expected = "a command, or overrides KEY=VALUE"
+    raise ConfigError([Fault(where=word, found="an unknown command", expected=expected, remedy=remedy)])
+
+
+def _is_key(word: str) -> bool:
+    from etlrun.plan.hints import is_key
+    from etlrun.stages import STAGES
+
+    return is_key(word, STAGES)
+
+
+def _of_path(path: Path) -> str:
+    """Return the remedy for a path in the place of a command; empty if there is none."""
+    if path.suffix in (".yaml", ".yml"):
+        folder, name = shlex.quote(str(path.parent)), shlex.quote(path.stem)
+        return f"for a whole config write etlrun --config-dir {folder} --config-name {name}"
+    if any(next(path.glob(f"{above}summary.json"), None) for above in ("", "*/", "*/*/")):
+        return f"write etlrun report {shlex.quote(str(path))}"
+    if path.is_dir():
+        return f"for a folder of images write etlrun experiment=own dataset.dir={shlex.quote(str(path))}"
+    return ""

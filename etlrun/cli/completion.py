@@ -1,0 +1,171 @@
+"""Completion of command lines by shells: commands, groups, options, keys and their values, read from the config files.
+
+It imports neither Hydra nor the stages, so that it answers at once, and prints nothing but what completes the word.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from etlrun.cli.commands import COMMANDS
+from etlrun.config.folders import config_dir, options_of
+from etlrun.system.errors import ConfigError, Fault
+
+_OPTIONS = ("--help", "--version", "--multirun", "--config-dir", "--config-name", "--cfg", "--info")
+_OPEN = ("=", ".")
+"""Ends of what the user goes on to type behind."""
+_BASH = """\
+_etlrun() {
+    local IFS=$'\\n' line="${COMP_LINE:0:COMP_POINT}"
+    local word="${line##* }"
+    COMPREPLY=($(COMP_LINE="$line" "$1" -sc query=bash 2>/dev/null))
+    # Bash replaces what is behind the last of its word breaks.
+    if [[ $word == *=* && $COMP_WORDBREAKS == *=* ]]; then COMPREPLY=("${COMPREPLY[@]#"${word%=*}="}"); fi
+}
+complete -o nospace -o default -F _etlrun etlrun
+"""
+_ZSH = """\
+_etlrun() {
+    local -a found
+    found=(${(f)"$(COMP_LINE="${(j: :)words[1,CURRENT]}" ${words[1]} -sc query=zsh 2>/dev/null)"})
+    (( $#found )) || { _files; return }
+    compadd -S '' -- ${(M)found:#*[=.]}
+    compadd -- ${found:#*[=.]}
+}
+compdef _etlrun etlrun
+"""
+_FISH = "complete -c etlrun -a '(COMP_LINE=(commandline -cp) etlrun -sc query=fish 2>/dev/null)'\n"
+_INSTALL = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+_UNINSTALL = {
+    "bash": "complete -r etlrun; unset -f _etlrun\n",
+    "zsh": "compdef -d etlrun; unfunction _etlrun\n",
+    "fish": "complete -e -c etlrun\n",
+}
+_UNQUOTED = re.compile(r"[\w./:-]+")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the script that installs the completion, or what completes the line in `COMP_LINE`.
+
+    Raises:
+        ConfigError: The request is unknown.
+    """
+    asked = arguments[0] if arguments else ""
+    what, _, shell = asked.partition("=")
+    if shell not in _INSTALL or what not in ("install", "uninstall", "query"):
+        expected = " or ".join(f"install={shell}" for shell in _INSTALL)
+        raise ConfigError([Fault(where="-sc", found=asked or "nothing", expected=expected)])
+    if what == "query":
+        found = completions(os.environ.get("COMP_LINE", ""))
+        ends = " " * (shell == "bash")  # which is told to add none by itself
+        print("\n".join(word if word.endswith(_OPEN) else f"{word}{ends}" for word in found))
+    else:
+        print((_INSTALL if what == "install" else _UNINSTALL)[shell], end="")
+
+
+def completions(line: str) -> list[str]:
+    """Return all words that the last one of a command line may become, sorted."""
+    _, *before, word = _split(line)
+    return sorted({found for found in _possible(before, word) if found.startswith(word)})
+
+
+def _split(line: str) -> list[str]:
+    """Return the words of a line; the last one, behind a space, may be empty. Quotes may be open."""
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        words = line.split()
+    return [*(words or ["etlrun"]), *([""] if line[-1:].isspace() or len(words) < 2 else [])]  # noqa: PLR2004
+
+
+def _possible(before: Sequence[str], word: str) -> Iterator[str]:
+    if word.startswith("-"):
+        yield from _OPTIONS
+        return
+    if not before:
+        yield from COMMANDS
+    command = COMMANDS.get(before[0]) if before else None
+    if command is not None and "|" in command.takes and len(before) == 1:
+        yield from command.takes.split("|")
+    elif command is None or "OVERRIDE" in command.takes or list(before[:2]) == ["cache", "why"]:
+        yield from _overrides(before, word)
+
+
+def _overrides(before: Sequence[str], word: str) -> Iterator[str]:
+    own = [Path(folder) for option, folder in itertools.pairwise(before) if option in ("--config-dir", "-cd")]
+    folders = [*own, config_dir()]
+    mark = word[: len(word) - len(word.lstrip("+~"))]
+    options = options_of(*folders)
+    key, has_value, value = word.removeprefix(mark).partition("=")
+    if not has_value:
+        yield from (f"{mark}{group}{end}" for group in options for end in _OPEN)
+        leaves = _leaves(folders, before, key.partition(".")[0]) if "." in key else {}
+        for path in leaves:
+            if path.startswith(key):
+                inner, dot, _ = path[len(key) :].partition(".")
+                yield f"{mark}{key}{inner}{dot or '='}"
+        return
+    several = f"{value.rpartition(',')[0]}," * ("," in value)  # of a multirun
+    values = options.get(key) or _leaves(folders, before, key.partition(".")[0]).get(key, [])
+    yield from (f"{mark}{key}={several}{option}" for option in values)
+
+
+def _leaves(folders: Sequence[Path], before: Sequence[str], group: str) -> dict[str, list[str]]:
+    """Return the dotted keys of the chosen option of a group, each with the values that are known."""
+    option = _chosen(folders, before).get(group)
+    return {} if option is None else dict(_flat(group, _values(folders, f"{group}/{option}")))
+
+
+def _flat(path: str, value: Any) -> Iterator[tuple[str, list[str]]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _flat(f"{path}.{name}", inner)
+        return
+    texts = ["true", "false"] if isinstance(value, bool) else ["null" if value is None else str(value)]
+    yield path, [text for text in texts if _UNQUOTED.fullmatch(text)]
+
+
+def _chosen(folders: Sequence[Path], before: Sequence[str]) -> dict[str, str]:
+    """Return the option of each group: by default, of the experiment, or on the command line."""
+    words = dict(word.lstrip("+").split("=", maxsplit=1) for word in before if "=" in word)
+    files = [_load(folders, "config"), _load(folders, f"experiment/{words.get('experiment')}")]
+    defaults = [entry for file in files for entry in _listed(file) if isinstance(entry, Mapping)]
+    listed = {
+        str(key).removeprefix("override ").lstrip("/"): option for entry in defaults for key, option in entry.items()
+    }
+    return {**listed, **words}
+
+
+def _values(folders: Sequence[Path], path: str, depth: int = 5) -> dict[str, Any]:
+    """Return the values of a file and of those that it is derived from in its group."""
+    file, values = _load(folders, path), {}
+    group = path.partition("/")[0]
+    for entry in _listed(file) if depth else ():
+        if isinstance(entry, str) and entry != "_self_":
+            values.update(_values(folders, f"{group}/{entry}", depth - 1))
+    return {**values, **{key: value for key, value in file.items() if key != "defaults"}}
+
+
+def _listed(file: Mapping[str, Any]) -> list[Any]:
+    defaults = file.get("defaults")
+    return defaults if isinstance(defaults, list) else []
+
+
+def _load(folders: Sequence[Path], path: str) -> dict[str, Any]:
+    """Return the values of the first file of that path; none if it can't be read."""
+    import yaml
+
+    for folder in folders:
+        try:
+            text = (folder / f"{path}.yaml").read_bytes()
+            values = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe one
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+        return values if isinstance(values, dict) else {}
+    return {}

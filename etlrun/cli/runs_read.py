@@ -1,0 +1,50 @@
+"""Commands that print what a run has left: its report, and the values that AUTOTUNE chose."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def report(arguments: list[str]) -> None:
+    """Print the report of a run, or of a folder of runs."""
+    from etlrun.record import report as reports
+    from etlrun.record.summary import read_summary
+    from etlrun.results import report as sweep_report
+
+    parser = argparse.ArgumentParser(
+        prog="etlrun report", description="Print the report of a run, or of a folder of runs."
+    )
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args(arguments).folder
+    summary = read_summary(folder)
+    if summary is None:
+        sweep_report.show(folder)
+    else:
+        reports.show(folder, summary)
+        _write_page(folder)
+
+
+def _write_page(folder: Path) -> None:
+    """Write the page of a run again, and print its path; or why not, such as for the run of another user."""
+    from etlrun.record import page
+    from etlrun.record import record as records
+
+    try:
+        page.write(folder)
+    except OSError as error:
+        print(f"etlrun: {folder / records.PAGE} is as it was: {error.strerror}", file=sys.stderr)
+    else:
+        print(f"report    {folder / records.PAGE}")
+
+
+def freeze(arguments: list[str]) -> None:
+    """Print the values that AUTOTUNE chose in a run."""
+    from etlrun.record import autotune
+
+    parser = argparse.ArgumentParser(
+        prog="etlrun freeze", description="Print the values that AUTOTUNE chose in a run, as a YAML overlay."
+    )
+    parser.add_argument("folder", type=Path, metavar="RUN")
+    sys.stdout.write(autotune.overlay(parser.parse_args(arguments).folder))

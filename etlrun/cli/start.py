@@ -1,0 +1,43 @@
+"""A command line without a command: a run, a sweep, or an answer of Hydra's."""
+
+from __future__ import annotations
+
+import gc
+
+from etlrun.cli import launch, multirun
+from etlrun.config import grid
+from etlrun.config.composer import UNCOMPOSABLE, refusal
+from etlrun.config.request import Request
+from etlrun.stages import STAGES
+from etlrun.system.errors import ConfigError
+
+HYDRA_ANSWERS = (
+    "--hydra-help", "--cfg", "-c", "--info", "-i", "--resolve", "--experimental-rerun", "--config-path", "-cp",
+    "--package", "-p",
+)  # fmt: skip
+"""Options that Hydra handles alone: it answers by itself, or uses configs from elsewhere."""
+
+
+def main(arguments: list[str]) -> None:
+    """Start what the command line selects.
+
+    Raises:
+        ConfigError: A config is invalid.
+    """
+    gc.freeze()  # collections need not look at modules
+    if any(argument.split("=")[0] in HYDRA_ANSWERS for argument in arguments):
+        _by_hydra(arguments)
+        return
+    request = Request.of(arguments).resuming()
+    if request.multirun:
+        multirun.multirun(request.arguments)
+    else:
+        launch.start(request, grid.resolve(request, STAGES))
+
+
+def _by_hydra(arguments: list[str]) -> None:
+    """Let Hydra answer; it reports some of its errors itself, and raises others."""
+    try:
+        launch.launch(arguments)
+    except UNCOMPOSABLE as error:
+        raise ConfigError([refusal(error)]) from error
