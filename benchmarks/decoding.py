@@ -37,6 +37,7 @@ from etlrun.stages import STAGES
 from etlrun.system.machine import cores
 
 BATCH_SIZE, SHUFFLE_BUFFER, SIDE = 32, 1024, 224
+SKIP = "dataset.on_corrupt=skip"
 TURBO = "transform.decode.library=turbo"
 LATE = "load.shuffle_at=before_batch"
 SIDES: Mapping[str, tuple[str, ...]] = {
@@ -44,6 +45,7 @@ SIDES: Mapping[str, tuple[str, ...]] = {
     "etlrun, turbo": (TURBO,),
     "etlrun, turbo, random_flip": (TURBO, "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"),
 }
+SKIPPING: Mapping[str, tuple[str, ...]] = {"tensorflow": (SKIP,), "turbo": (TURBO, SKIP)}
 LARGE, LARGE_SIDES = 64, (4000, 3000)
 LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "tensorflow": (),
@@ -151,6 +153,14 @@ def passes(data_dir: str, turns: int) -> str:
     return table(in_turns(sides, turns), examples, "by hand")
 
 
+def skipping(data_dir: str, turns: int) -> str:
+    """Whole passes that would skip broken images, by library."""
+    pipelines = {name: pipeline_of(data_dir, *overrides) for name, overrides in SKIPPING.items()}
+    sides = {name: partial(read, pipeline.dataset) for name, pipeline in pipelines.items()}
+    examples = int(next(iter(pipelines.values())).split.num_examples)
+    return table(in_turns(sides, turns), examples, "tensorflow")
+
+
 def first_batches(data_dir: str, turns: int) -> str:
     """The first batch of a pass that begins, with the shuffle at its two places."""
     pipelines = {"after all steps": pipeline_of(data_dir, LATE), "as they are read": pipeline_of(data_dir)}
@@ -208,6 +218,7 @@ def main() -> None:
     data_dir, pairs = arguments.data_dir, arguments.pairs
     tables = {
         "Passes over all photos": partial(passes, data_dir, pairs),
+        "Passes with `dataset.on_corrupt=skip`": partial(skipping, data_dir, pairs),
         "The first batch of a pass": partial(first_batches, data_dir, pairs),
         "Photos of 12 megapixels": partial(large, data_dir, 5),
     }

@@ -39,7 +39,7 @@ def seen(plan: Plan, passes: int = 1) -> StageCosts:
                 if number <= 8:  # a busy machine may have read all by then
                     watch.look(watch.iterator)
     reads = pipeline.keeper is not None and pipeline.keeper.passes[-1] == "read"
-    stages = [type(planned.stage) for planned in plan.train]
+    stages = [planned.stage for planned in plan.train]
     return StageCosts(watch.taken_models()[0], stages, BATCH, threads=64, reads_disk=reads)
 
 
@@ -133,7 +133,7 @@ def test_a_last_batch_counts_as_many_examples_as_it_holds(
         for _ in range(batches):
             next(iterator)
         model = tf.data.experimental.get_model_proto(iterator)
-    stages = [type(planned.stage) for planned in plan.train]
+    stages = [planned.stage for planned in plan.train]
     costs = StageCosts(model, stages, batch_size, threads=64, pass_examples=pipeline.split.num_examples)
     assert {row.stage: row.examples for row in costs.rows}["load.prefetch"] == examples
 

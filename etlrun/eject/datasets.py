@@ -8,7 +8,7 @@ from typing import Any
 from etlrun.eject.maps import map_steps, mix, parse_batch, turbo
 from etlrun.eject.numbered import full_shuffle
 from etlrun.eject.place import Expression, Place, calls_of
-from etlrun.eject.sources import reading
+from etlrun.eject.sources import readable, reading
 from etlrun.eject.steps import source_of
 from etlrun.eject.text import call, function, literal, mapping, parallel, quoted
 from etlrun.plan.plan import keeps_file_order, reads_features
@@ -131,19 +131,18 @@ def interleave(stage: Interleave, place: Place) -> Expression:
 
 def skip_corrupt(_stage: SkipCorrupt, place: Place) -> Expression:
     """Return the text of dropping elements that raise; a file that can't be opened is an error at the end of a pass."""
-    of = reading(place.plan.spec.dataset)
+    dataset = place.plan.spec.dataset
     return Expression(
         text=f"without_broken({place.dataset}, {place.pipeline.upper()}_SPLIT)",
         functions=(
+            readable(dataset),
             function(
                 "without_broken(dataset: tf.data.Dataset, split: str) -> tf.data.Dataset",
                 "Drop elements that raise; a file of `split` that can't be opened is an error at the end.",
-                f"tries = tf.data.Dataset.range({of.count})  # such a file raises on every read",
-                "kept = tf.data.Dataset.zip((tries, dataset)).ignore_errors().map(lambda _, example: example)",
-                f"paths = {of.paths}",
+                f"paths = {reading(dataset).paths}",
                 "files = tf.data.Dataset.from_tensor_slices(paths)",
                 "opened = files.flat_map(lambda path: tf.data.FixedLengthRecordDataset(path, 1).take(1))",
-                "return kept.concatenate(opened.flat_map(lambda _: dataset.take(0)))",
+                "return readable(dataset, split).concatenate(opened.flat_map(lambda _: dataset.take(0)))",
             ),
         ),
     )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import getsource
 
 from etlrun.eject.place import Expression, Place, calls_of
-from etlrun.eject.steps import given, lines_of, source_of, sources_of, taken, unpacked, variables
+from etlrun.eject.sources import readable
+from etlrun.eject.steps import Lines, given, lines_of, source_of, sources_of, taken, unpacked, variables
 from etlrun.eject.text import call, function, literal, mapping, quoted
 from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode
 from etlrun.stages.mix import Mix
 from etlrun.stages.step import Map, Parse, ParseBatch
-from etlrun.stages.turbo import Turbo
+from etlrun.stages.turbo import Turbo, usable
 
 
 def map_steps(stage: Map, place: Place) -> Expression:
@@ -91,20 +93,46 @@ def turbo(stage: Turbo, place: Place) -> Expression:
     image, takes = names[Decode.feature], _handed(flow)
     values = ", ".join(f"{name}={literal(value)}" for name, value in stage.values.items())
     shape = f"(None, {', '.join(map(str, stage.size or (None, None)))}, 3)"
+    decode = f"functools.partial(turbo, {values})"
     lines = (
         *taken(flow),
-        f"{image} = tf.numpy_function(functools.partial(turbo, {values}), [{image}], tf.uint8)",
+        *(
+            _skipping(decode, stage, flow)
+            if stage.skips
+            else (f"{image} = tf.numpy_function({decode}, [{image}], tf.uint8)",)
+        ),
         f"{image} = tf.ensure_shape({image}, {shape})",
         *given(flow),
     )
+    skipping = (readable(place.plan.spec.dataset), getsource(usable).rstrip()) if stage.skips else ()
     name = _name(place, "decode_batch" if stage.path == Turbo.path else "decode_cached")
     says = f"Decode a batch: {flow} to {place.planned.gives}."
     calls = calls_of(stage.num_parallel_calls, deterministic=stage.deterministic)
-    dataset = f"{place.dataset}.batch({stage.at_once})" if stage.at_once else place.dataset
+    read = f"readable({place.dataset}, {place.pipeline.upper()}_SPLIT)" if stage.skips else place.dataset
+    dataset = f"{read}.batch({stage.at_once})" if stage.at_once else read
     text = call(f"{dataset}.map", name, *calls)
     return Expression(
         text=f"{text}.unbatch()" if stage.at_once else text,
-        functions=(source_of(Turbo), function(_signature(name, takes, flow), says, *lines)),
+        functions=(*skipping, source_of(Turbo), function(_signature(name, takes, flow), says, *lines)),
+    )
+
+
+def _skipping(decode: str, stage: Turbo, flow: Flow) -> Lines:
+    """Return the lines that leave out the images of a batch that can't be decoded, with all that belongs to them."""
+    names = variables(flow)
+    return (
+        f"decode = {decode}",
+        call(
+            f"{names[Decode.feature]}, is_usable = tf.numpy_function",
+            f"functools.partial(usable, decode=decode, size={stage.size})",
+            f"[{names[Decode.feature]}]",
+            "(tf.uint8, tf.bool)",
+        ),
+        *(
+            f"{name} = tf.boolean_mask({name}, tf.ensure_shape(is_usable, (None,)))"
+            for of, name in names.items()
+            if of != Decode.feature
+        ),
     )
 
 

@@ -114,6 +114,17 @@ def reading(dataset: Dataset, split: str = "split") -> Reading:
     )
 
 
+def readable(dataset: Dataset) -> str:
+    """Return the function that drops the records of a split which raise."""
+    return function(
+        "readable(dataset: tf.data.Dataset, split: str) -> tf.data.Dataset",
+        "Drop elements that raise.",
+        "# The number of reads is limited, since a file that can't be opened raises on every read.",
+        f"tries = tf.data.Dataset.range({reading(dataset).count})",
+        "return tf.data.Dataset.zip((tries, dataset)).ignore_errors().map(lambda _, example: example)",
+    )
+
+
 def functions_of(dataset: Dataset) -> tuple[str, ...]:
     """Return the functions of a dataset that a program needs, with the one of the number of classes."""
     flow, of = dataset.examples, text_for(dataset)

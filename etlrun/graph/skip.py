@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from etlrun.graph.context import Context
+from etlrun.sources.base import Split
 from etlrun.stages.skip import SkipCorrupt
 
 if TYPE_CHECKING:
@@ -15,11 +16,16 @@ else:
     from etlrun.stages.lazy import tf
 
 
-def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context) -> tf.data.Dataset:
-    """Drop elements that raise; at the end of a pass, all missing examples have to be corrupt records.
+def readable(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
+    """Return (number, element) of those elements of a dataset that do not raise.
 
     The number of reads is limited to that of examples, since a file that can't be opened raises on every read.
     """
+    return tf.data.Dataset.zip((tf.data.Dataset.range(split.num_examples), dataset)).ignore_errors()
+
+
+def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context) -> tf.data.Dataset:
+    """Drop elements that raise; at the end of a pass, all missing examples have to be corrupt records."""
     total = context.split.num_examples
     blank = tf.nest.map_structure(
         lambda spec: tf.zeros([side or 0 for side in spec.shape], spec.dtype), dataset.element_spec
@@ -38,5 +44,5 @@ def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context
         )
 
     as_is = tf.autograph.experimental.do_not_convert
-    numbered = tf.data.Dataset.zip((tf.data.Dataset.range(total), dataset)).ignore_errors().concatenate(end)
+    numbered = readable(dataset, context.split).concatenate(end)
     return numbered.enumerate().filter(as_is(is_example)).map(as_is(lambda _, numbered: numbered[1]))

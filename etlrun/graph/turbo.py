@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from etlrun.graph.context import Context
 from etlrun.graph.parallel import parallel_map
+from etlrun.graph.skip import readable
 from etlrun.stages.image import Decode
-from etlrun.stages.turbo import MODULES, Turbo
+from etlrun.stages.turbo import MODULES, Turbo, usable
 from etlrun.system.errors import WorldError
 
 if TYPE_CHECKING:
@@ -32,10 +34,13 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
             remedy="pip install 'etlrun[turbo]', or set transform.decode.library=tensorflow",
         )
     flow = context.source.dataset.examples
+    decode: partial[Any] = partial(type(stage).op, **stage.values)
+    if stage.skips and stage.size:
+        decode = partial(usable, decode=decode, size=stage.size)
 
     def compute(encoded: Any) -> Any:
         try:
-            return stage.op(encoded, **stage.values)
+            return decode(encoded)
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(
                 error.message
@@ -43,10 +48,17 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
 
     def apply(inputs: Any, targets: tf.Tensor) -> tuple[Any, tf.Tensor]:
         example = flow.named(inputs, targets)
-        images = tf.numpy_function(compute, [example[Decode.feature]], tf.uint8)
+        dtypes = (tf.uint8, tf.bool) if stage.skips else tf.uint8
+        images = tf.numpy_function(compute, [example[Decode.feature]], dtypes)
+        if stage.skips:
+            images, is_usable = images
+            is_usable = tf.ensure_shape(is_usable, (None,))
+            example = {name: tf.boolean_mask(values, is_usable) for name, values in example.items()}
         images = tf.ensure_shape(images, (None, *(stage.size or (None, None)), 3))
         return flow.handed({**example, Decode.feature: images})
 
     if not stage.at_once:
         return parallel_map(dataset, apply, stage, context)
+    if stage.skips:  # an error would lose the batch
+        dataset = readable(dataset, context.split).map(lambda _, example: example)
     return parallel_map(dataset.batch(stage.at_once), apply, stage, context).unbatch()

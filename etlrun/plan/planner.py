@@ -186,7 +186,7 @@ class _Planner:
         before, after = whole.steps[:place], whole.steps[place + len(part) :]
         if before or whole.is_first:
             yield dataclasses.replace(whole, steps=before)
-        turbo = turbo_of(part, whole, singly=self.spec.dataset.on_corrupt == "skip")
+        turbo = turbo_of(part, whole, skips=self.spec.dataset.on_corrupt == "skip")
         if not turbo.scaled and any(step.scales_down for step in part):
             self._add(
                 f"{Decode.path}.scaled",

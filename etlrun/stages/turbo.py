@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
@@ -23,6 +24,8 @@ MODULES = {"simplejpeg": "simplejpeg", "cv2": "opencv-python-headless"}
 """Modules that decode and resize, with the packages of the extra `turbo` that hold them."""
 _CHUNK = 32
 """Images of a batch that no model takes."""
+_READABLE = (("Map",), ("IgnoreErrors",), ("Zip",))
+"""Nodes that leave out records which can't be read, before such a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,7 @@ class Turbo(Stage):
         scaled: Whether JPEGs are decoded at a half, a quarter or an eighth if both sides then are at least `size`.
         fancy_upscaling: Whether subsampled colours are interpolated, as TensorFlow does, instead of repeated.
         at_once: Images of the batches that it makes for itself; 0 if its input is in batches.
+        skips: Whether images that can't be decoded are left out of such batches, instead of an error.
     """
 
     path: ClassVar[str] = "transform.turbo"
@@ -55,17 +59,20 @@ class Turbo(Stage):
     scaled: Annotated[Flag, DATA]
     fancy_upscaling: Annotated[Flag, DATA]
     at_once: int = 0
+    skips: bool = False
 
     @property
     def nodes(self) -> tuple[Nodes, ...]:  # type: ignore[override] # of other stages all instances have the same
         maps = Nodes(("Map", "ParallelMap"), is_single=True, examples=self.at_once or None)
         if not self.at_once:
             return (maps,)
-        return Nodes(("Unbatch",), is_single=True), maps, Nodes(BATCHES, examples=self.at_once)
+        unbatch = Nodes(("Unbatch",), is_single=True), Nodes(("Map",), is_single=True, examples=self.at_once)
+        batch = Nodes(BATCHES, is_single=True, examples=self.at_once)
+        return (*unbatch, maps, batch, *(Nodes(names, is_single=True) for names in _READABLE if self.skips))
 
     @property
     def of_batches(self) -> Self | None:
-        return replace(self, at_once=0) if self.at_once > 1 else None
+        return replace(self, at_once=0) if self.at_once > 1 and not self.skips else None
 
     def flow(self, incoming: Flow) -> Flow:
         image = incoming.feature(Decode.feature)
@@ -127,6 +134,25 @@ class Turbo(Stage):
         return images
 
 
+def usable(
+    encoded: list[bytes],
+    decode: functools.partial[np.typing.NDArray[np.uint8]],
+    size: tuple[int, int],
+) -> tuple[np.typing.NDArray[np.uint8], np.typing.NDArray[np.bool_]]:
+    """Decode the images of a batch that can be decoded: uint8 (usable, *size, 3), and which they are, bool (batch,)."""
+    try:
+        return decode(encoded), np.ones(len(encoded), np.bool_)
+    except tf.errors.InvalidArgumentError:
+        images = [np.empty((0, *size, 3), np.uint8)]
+    is_usable = np.ones(len(encoded), np.bool_)
+    for place in range(len(encoded)):
+        try:
+            images.append(decode(encoded[place : place + 1]))
+        except tf.errors.InvalidArgumentError:
+            is_usable[place] = False
+    return np.concatenate(images), is_usable
+
+
 @dataclass(frozen=True, kw_only=True)
 class TurboAfterCache(Turbo):
     """The same after a cache, for its JPEGs, or for decoded images, which it crops and resizes."""
@@ -148,9 +174,10 @@ def turbo_steps(steps: Sequence[Step]) -> tuple[bool, ...]:
     return tuple(place <= number < end for number in range(len(steps)))
 
 
-def turbo_of(steps: Sequence[Step], whole: Map, *, singly: bool) -> Turbo:
-    """Return the stage that does the work of `steps`, some of those of `whole`."""
+def turbo_of(steps: Sequence[Step], whole: Map, *, skips: bool) -> Turbo:
+    """Return the stage that does the work of `steps`, some of those of `whole`, which may be of a run that `skips`."""
     sizes = [step.size for step in steps if isinstance(step, Resize | DecodeJpeg)]
+    in_batches = steps[0].uses_turbo and bool(sizes)
     return (Turbo if whole.is_first else TurboAfterCache)(
         num_parallel_calls=whole.num_parallel_calls,
         deterministic=whole.deterministic,
@@ -158,5 +185,6 @@ def turbo_of(steps: Sequence[Step], whole: Map, *, singly: bool) -> Turbo:
         size=sizes[0] if sizes else None,
         scaled=bool(sizes) and any(step.scales_down for step in steps),
         fancy_upscaling=any(isinstance(step, DecodeJpeg) for step in steps),
-        at_once=_CHUNK if steps[0].uses_turbo and sizes and not singly else 1,
+        at_once=_CHUNK if in_batches else 1,
+        skips=skips and in_batches and whole.is_first,
     )

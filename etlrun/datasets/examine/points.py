@@ -49,7 +49,7 @@ def points(plan: Plan, pipeline: str) -> list[Point]:
             _add_steps(found, chain, stage, planned.steps)
             chain = (*chain, in_order(stage))
         elif isinstance(stage, Turbo):
-            chain = (*chain, dataclasses.replace(in_order(stage), at_once=1))
+            chain = (*chain, in_order(stage))
             made = {Decode.feature: planned.gives.features[Decode.feature]}
             found.append(Point(path=stage.path, stages=chain, features=made, is_random=_is_random(made, found)))
     scaling = AfterCache.like(plan.spec.transform, tuple(planned.stage for planned in plan.by_model))
@@ -58,8 +58,9 @@ def points(plan: Plan, pipeline: str) -> list[Point]:
 
 
 def in_order(stage: StageT) -> StageT:
-    """Return the same stage without parallel calls, which might change the order."""
+    """Return the same stage for one example after the other, without parallel calls, which might change the order."""
     values = {"num_parallel_calls": 1, "deterministic": True}
+    values |= {"at_once": 1, "skips": False} if isinstance(stage, Turbo) else {}
     return dataclasses.replace(stage, **{name: of for name, of in values.items() if hasattr(stage, name)})  # type: ignore[type-var]
 
 

@@ -20,6 +20,7 @@ import tensorflow as tf
 from etlrun.graph.build import as_written
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import staged
+from etlrun.graph.skip import readable
 from etlrun.plan.plan import Plan, PlannedStage
 from etlrun.run.trained.steps import of_validation
 from etlrun.sources.base import Example, Source, Split
@@ -164,8 +165,7 @@ def _built(stages: Sequence[PlannedStage], source: Source, split: Split, planned
     dataset = None
     for of in stages:
         if of.stage.leaves_out:  # what is missing shows in the numbers
-            all_of = tf.data.Dataset.range(split.num_examples)  # a file that can't be opened raises on every read
-            dataset = tf.data.Dataset.zip((all_of, dataset)).ignore_errors().map(lambda _, example: example)
+            dataset = readable(dataset, split).map(lambda _, example: example)
         else:
             dataset = staged(dataset, of.stage, context)
     assert dataset is not None  # noqa: S101 - for mypy
