@@ -15,7 +15,7 @@ from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of, prepared
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.sources.open import open_source
-from etlrun.system.errors import EtlrunError, WorldError
+from etlrun.system.errors import EtlrunError
 from tests.own import PETS, batches, image, of_folder, of_records, records
 from tests.pipelines import as_bytes
 from tests.test_eject import loaded
@@ -141,14 +141,6 @@ def test_a_broken_image_is_named_by_its_file(folder: Path) -> None:
     assert corrupt.where == str(path)
     assert corrupt.reason.startswith("an image that can't be decoded: ")
     assert len(batches(of_folder(folder, "dataset.on_corrupt=skip", "dataset.split=train", "cache=none"))) == 10
-
-
-def test_a_broken_link_is_a_missing_image(folder: Path, tmp_path: Path) -> None:
-    plan, path = of_folder(folder, "dataset.split=train", "dataset.eval_split=null"), folder / PETS[1] / "link.jpg"
-    path.symlink_to("nowhere.jpg")
-    with pytest.raises(WorldError) as caught:
-        prepared(plan, Record(tmp_path), open_source(plan.spec.dataset))
-    assert str(caught.value).startswith(f"{path}: found no such file; expected an image of {folder}\n")
 
 
 def test_a_missing_image_ends_a_search_for_broken_ones(folder: Path) -> None:

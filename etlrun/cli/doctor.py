@@ -72,6 +72,7 @@ def as_dict(found: Diagnosis) -> dict[str, Any]:
             {"text": finding.text, "remedy": finding.remedy, "places": list(finding.places)}
             for finding in found.findings
         ],
+        "notes": list(found.notes),
         "splits": [dataclasses.asdict(split) for split in found.splits],
     }
 
@@ -85,6 +86,8 @@ def _print(found: Diagnosis) -> None:
             print("          … (--format json names more)")
     if not found.findings:
         print("finding   none")
+    for note in found.notes:
+        print(f"note      {note}")
     rows = []
     for split in found.splits:
         sizes = [f"{of[0]:g} to {of[-1]:g}" if of else "" for of in (split.widths, split.heights, split.aspect_ratios)]

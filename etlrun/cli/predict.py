@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> None:
         from etlrun.run.trained.predict import names, of_files, of_split, predict
         from etlrun.run.trained.rows import FORMATS
 
-        reading = of_files(run, images.files) if images else of_split(run, model)
+        reading = of_files(run, images.files, images.no_files) if images else of_split(run, model)
         outputs, classes = int(model.output_shape[-1]), names(run, model)
         with _opened(known.output) as file, progress() as begin:
             writer = FORMATS[known.format](file, classes, outputs, known.top and min(known.top, outputs))
@@ -100,7 +100,7 @@ def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None]:
         faults += error.faults
         is_config = isinstance(error, ConfigError)
     try:
-        images = found(paths) if paths else None
+        images = found(paths, skips=known.on_corrupt == "skip") if paths else None
     except EtlrunError as error:
         faults += error.faults
         is_config = False

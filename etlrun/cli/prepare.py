@@ -84,6 +84,7 @@ def _splits(prepared: Prepared) -> list[str]:
 
 def _notes(source: Source, prepared: Prepared) -> Iterator[str]:
     """Yield what the source has that a reader may not expect."""
+    yield from (f"note      {note}" for note in source.notes)
     across, conflicting = prepared.duplicates.across, prepared.duplicates.conflicting
     yield from _listed("leakage", "identical images in several splits", [_named(group, "split") for group in across])
     yield from _listed(
@@ -94,6 +95,7 @@ def _notes(source: Source, prepared: Prepared) -> Iterator[str]:
     broken = [f"{name}: {reason}" for name, reason in prepared.broken.items()]
     yield from _listed("skipped", "broken images", broken)
     yield from _listed("ignored", "files without the suffix of an image", source.ignored)
+    yield from _listed("ignored", "images in no folder of a class", source.outside)
     yield from _listed("ignored", "links of the archive that don't end at a file", source.loose)
     if prepared.kept:
         yield f"resumed   {prepared.kept} of {len(prepared.shards)} shards were written before"

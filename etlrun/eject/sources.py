@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from etlrun.eject.text import call, function, mapping, path, quoted
-from etlrun.sources.listing import DIGITS, SHARDS, SPLITS, SUFFIXES, WHOLE
+from etlrun.sources.classes import ordered_classes
+from etlrun.sources.layout import LEFT_BY_SYSTEMS, SPLITS, SUFFIXES, WHOLE
+from etlrun.sources.listing import DIGITS, SHARDS
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import SAMPLE_NAME, Dataset, Folder, TfdsDataset, TFRecords
 
 _SUFFIXES = ", ".join(map(quoted, SUFFIXES))
 _SLICES = inspect.getsource(slices).rstrip()
+_ORDER = inspect.getsource(ordered_classes).rstrip()
 _COUNT = function(
     "count_of(path: str) -> int",
     "Count the records of a file.",
@@ -38,17 +41,27 @@ _PARTS_OF_FILES = function(
     "return found",
     decorator="@functools.cache",
 )
+_SHOWN = function(
+    "folders_in(path: pathlib.Path) -> list[pathlib.Path]",
+    "Return the folders in a folder, without hidden ones and those of systems.",
+    "systems = {",
+    *(f"    {quoted(name)}," for name in sorted(LEFT_BY_SYSTEMS)),
+    "}",
+    'shown = (of for of in path.iterdir() if not of.name.startswith(".") and of.name.lower() not in systems)',
+    "return [of for of in shown if of.is_dir()]",
+)
 _IMAGES = function(
     "images() -> dict[str, list[tuple[str, pathlib.Path]]]",
     "Return the class and the path of each image, by split, in the order of the SHA-256 of the paths.",
     "folder = pathlib.Path(DIR).absolute()",
     f"names = {{{', '.join(map(quoted, SPLITS))}}}",
-    f'roots = {{path.name: path for path in folder.iterdir() if path.name.lower() in names}} or {{"{WHOLE}": folder}}',
+    "divided = [path for path in folders_in(folder) if path.name.lower() in names and folders_in(path)]",
+    f'roots = {{path.name: path for path in divided}} or {{"{WHOLE}": folder}}',
     "found: dict[str, list[tuple[str, pathlib.Path]]] = {name: [] for name in roots}",
     f"suffixes = ({_SUFFIXES})",
     "for name, root in roots.items():",
     "    for parent, folders, files in os.walk(root, followlinks=True):",
-    '        folders[:] = [of for of in folders if not of.startswith(".") and of.lower() != "__macosx"]',
+    "        folders[:] = [of.name for of in folders_in(pathlib.Path(parent))]",
     "        within = pathlib.Path(parent).relative_to(root).parts",
     '        shown = [file for file in files if file.lower().endswith(suffixes) and not file.startswith(".")]',
     "        found[name] += [(within[0], pathlib.Path(parent, file)) for file in shown if within]",
@@ -60,7 +73,7 @@ _IMAGES = function(
 _CLASSES = function(
     "classes() -> list[str]",
     "Return the names of the classes.",
-    "return sorted({label for paths in images().values() for label, _ in paths})",
+    "return ordered_classes({label for paths in images().values() for label, _ in paths})",
     decorator="@functools.cache",
 )
 _RECORDS = function(
@@ -184,7 +197,7 @@ def _(dataset: TFRecords) -> SourceText:
 def _(dataset: Folder) -> SourceText:
     return SourceText(
         constants={"DIR": path(dataset.dir)},
-        functions=(_SLICES, _IMAGES, _CLASSES, _RECORDS, _PARTS_OF_IMAGES),
+        functions=(_SLICES, _SHOWN, _IMAGES, _ORDER, _CLASSES, _RECORDS, _PARTS_OF_IMAGES),
         num_classes="len(classes())",
         class_names="classes()",
     )

@@ -32,7 +32,8 @@ from etlrun.run.forks import fork_server
 from etlrun.run.hosts.place import place_of
 from etlrun.run.interrupts import interrupts
 from etlrun.run.loggers.log import Log
-from etlrun.sources.on_disk import examples_by_class, read_bytes
+from etlrun.sources.on_disk import examples_by_class, read_bytes, sizes_of
+from etlrun.sources.slices import note_of_unused
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.balance import note_of_classes
 from etlrun.system.ends import how_ended
@@ -56,11 +57,12 @@ def text_of(planned: Plan) -> str:
 
 
 def with_figures(planned: Plan) -> Plan:
-    """Return a plan that also notes the classes of the data here, if training depends on their sizes."""
+    """Return a plan that also notes an unused split here, and its classes if training depends on their sizes."""
     dataset = planned.spec.dataset
     count = partial(examples_by_class, dataset, dataset.split)
-    note = note_of_classes(planned.spec.load, dataset.split, count)
-    return planned if note is None else replace(planned, remarks=(*planned.remarks, note))
+    unused = note_of_unused(dataset, sizes_of(dataset)) if "validation" in planned.pipelines else None
+    found = filter(None, (unused, note_of_classes(planned.spec.load, dataset.split, count)))
+    return replace(planned, remarks=(*planned.remarks, *found))
 
 
 def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None, *, is_part: bool = False) -> int:

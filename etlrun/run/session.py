@@ -29,6 +29,7 @@ from etlrun.sources.base import Source
 from etlrun.sources.corrupt import corrupt_records, raise_cause
 from etlrun.sources.labels import counts_of
 from etlrun.sources.open import open_source
+from etlrun.sources.slices import note_of_unused
 from etlrun.stages.balance import note_of_classes
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import batches_in
@@ -73,7 +74,8 @@ def prepared(
     load = plan.spec.load
     of_classes = note_of_classes(load, split.name, partial(counts_of, source, split, by_number=load.is_by_number))
     of_hosts = notes_on(place, split) if place.count > 1 else ()
-    for sentence in (*source.notes, *_overlap(contexts), *([of_classes] if of_classes else []), *of_hosts):
+    unused = note_of_unused(plan.spec.dataset, source.counts) if "validation" in contexts else None
+    for sentence in (*source.notes, *_overlap(contexts), *filter(None, (unused, of_classes)), *of_hosts):
         record.remark(sentence)
     _note_few_shards(plan, record, len(contexts["train"].split.shards))
     made_by = {"folder": str(record.folder), "overrides": record.summary.overrides}

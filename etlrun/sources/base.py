@@ -120,9 +120,12 @@ class Split:
             found += labels.as_numpy_iterator()
         return np.concatenate(found)
 
-    def refused(self, number: int) -> str:
-        """Return why the record of that number, from 0 in the files, can't be used, if that is known without it."""
-        return ""
+    def refused(self, number: int) -> tuple[str, str] | None:
+        """Return why the record of that number, from 0 in the files, can't be used, and what could be.
+
+        None if that is not known without reading it.
+        """
+        return None
 
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
         """Return the file of a record of `shard`, and its number there, from 0; None if it is the whole file."""

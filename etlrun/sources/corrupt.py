@@ -139,8 +139,7 @@ def in_shard(source: Source, split: Split, shard: Shard) -> Iterator[CorruptReco
             return
         path, place = split.place(shard, number)
         try:
-            refused = split.refused(number)
-            problem = (refused, "a smaller image") if refused else _problem(source, parse, record)
+            problem = split.refused(number) or _problem(source, parse, record)
         except tf.errors.OpError as error:
             raise source.unreadable(path, reason_of(error, path) or headline(error)) from error
         if problem:

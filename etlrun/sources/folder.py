@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,12 +18,13 @@ import numpy.typing as npt
 
 from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
-from etlrun.sources.listing import DIGITS, SHARDS, SUFFIXES, Listing, listing_of
+from etlrun.sources.layout import ImageFile
+from etlrun.sources.listing import DIGITS, SHARDS, listing_of, notes_on
 from etlrun.sources.pixels import pillow_as_header_reader, size_if_too_large, too_large
 from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL, Folder
-from etlrun.system.errors import WorldError, printable
+from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -31,8 +32,6 @@ else:
     from etlrun.stages.lazy import tf
 
 _LONGEST = 1 << 20
-_NAMED = 5
-_GIF = ".gif"
 _SHA, _SIZE = 8, struct.Struct("<II")
 """Bytes of a SHA-256 that identify a file, and width and height behind them."""
 
@@ -44,12 +43,14 @@ class Images:
     Attributes:
         paths: Paths of the files.
         labels: Classes of the images.
+        no_files: Why paths can't be read, which are no files or links to none.
         too_large: Reason for each image of too many pixels, by its number. A run finds them before it reads any, when
             it identifies the content of the files.
     """
 
     paths: tuple[str, ...]
     labels: tuple[int, ...]
+    no_files: Mapping[str, str] = field(default_factory=dict)
     too_large: dict[int, str] = field(default_factory=dict, init=False, compare=False)
 
     @property
@@ -59,8 +60,9 @@ class Images:
 
     @cached_property
     def records(self) -> npt.NDArray[Any]:
-        """All records; those of images that are too large name an empty file, which is decoded to an error at once."""
-        paths = [os.devnull if number in self.too_large else path for number, path in enumerate(self.paths)]
+        """All records; those of images that can't be read name an empty file, which is decoded to an error at once."""
+        refused = {self.paths[number] for number in self.too_large} | self.no_files.keys()
+        paths = [os.devnull if path in refused else path for path in self.paths]
         each = zip(self.labels, paths, strict=True)
         return np.array([b"%0*d%s" % (DIGITS, label, os.fsencode(path)) for label, path in each], dtype=object)
 
@@ -107,16 +109,17 @@ class FileContent:
 
     def _identified(self) -> str:
         if self._digest is None:
-            self._stamps = {path: stamp_of(path) for path in self._images.paths}
+            self._stamps = {path: stamp_of(path) for path in self._images.paths if path not in self._images.no_files}
             held = _held(self._stamps)
-            large = {number: held[path][_SHA:] for number, path in enumerate(self._images.paths) if held[path][_SHA:]}
+            large = {number: held.get(path, b"")[_SHA:] for number, path in enumerate(self._images.paths)}
+            large = {number: size for number, size in large.items() if size}
             self._images.too_large.update({number: too_large(*_SIZE.unpack(of)) for number, of in large.items()})
             self._digest = _digest(self._images, held)
         return self._digest
 
 
 def _digest(images: Images, held: Mapping[str, bytes]) -> str:
-    each = [[label, held[path][:_SHA].hex()] for path, label in zip(images.paths, images.labels, strict=True)]
+    each = [[label, held.get(path, b"")[:_SHA].hex()] for path, label in zip(images.paths, images.labels, strict=True)]
     return hashlib.sha256(json.dumps(each).encode()).hexdigest()[:16]
 
 
@@ -154,9 +157,9 @@ class FileSplit(Split):
         """The records by number."""
         return self.images
 
-    @property
+    @cached_property
     def paths(self) -> tuple[str, ...]:
-        return self.images.paths
+        return tuple(path for path in self.images.paths if path not in self.images.no_files)
 
     def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
         return tf.data.Dataset.from_tensor_slices(self._records[skip : skip + take])
@@ -167,7 +170,8 @@ class FileSplit(Split):
             return tf.constant(self.images.records.tolist(), tf.string)
 
     def part(self, start: int, stop: int) -> FileSplit:
-        images = Images(paths=self.images.paths[start:stop], labels=self.images.labels[start:stop])
+        paths, labels = self.images.paths[start:stop], self.images.labels[start:stop]
+        images = Images(paths=paths, labels=labels, no_files=self.images.no_files)
         shards = tuple(_shards(self.shards[0].path, stop - start))
         return replace(self, shards=shards, num_examples=stop - start, images=images)
 
@@ -177,8 +181,10 @@ class FileSplit(Split):
     def labels(self, source: Source) -> npt.NDArray[np.int64]:
         return np.array(self.images.labels, np.int64)
 
-    def refused(self, number: int) -> str:
-        return self.images.too_large.get(number, "")
+    def refused(self, number: int) -> tuple[str, str] | None:
+        if reason := self.images.no_files.get(self.images.paths[number]):
+            return reason, "an image file"
+        return (self.images.too_large[number], "a smaller image") if number in self.images.too_large else None
 
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
         return self.images.paths[number], None
@@ -196,7 +202,7 @@ class FolderSource(Source):
         self.listing = listing_of(dataset)
         self.full_name, self.identity = str(self.listing.folder), "folder"
         self.class_names, self.num_classes = self.listing.classes, len(self.listing.classes)
-        self.notes = (*_ignored(self.listing.ignored), *_animated(self.listing))
+        self.notes = tuple(notes_on(self.listing))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -209,38 +215,34 @@ class FolderSource(Source):
         files = [image for part, start, end in parts for image in self.listing.splits[part][start:end]]
         if not files:
             raise self.empty_split(name, where)
+        no_files = self._no_files(files)
         places = {label: place for place, label in enumerate(self.listing.classes)}
         images = Images(
             paths=tuple(str(self.listing.folder / image.path) for image in files),
             labels=tuple(places[image.label] for image in files),
+            no_files=no_files,
         )
         shards = tuple(_shards(str(self.listing.folder), len(files)))
         return FileSplit(name=name, shards=shards, num_examples=len(files), images=images)
+
+    def _no_files(self, images: Sequence[ImageFile]) -> dict[str, str]:
+        """Return why some of the images can't be read; `EtlrunError` with all of them if a run doesn't skip such."""
+        refused, folder = self.listing.refused, self.listing.folder
+        found = {str(folder / image.path): refused[image.path] for image in images if image.path in refused}
+        if found and self.dataset.on_corrupt == "raise":
+            remedy = f"remove it, or set {self.dataset.key('on_corrupt')}=skip to skip and count such files"
+            faults = [
+                Fault(where=printable(path), found=reason, expected="an image file", remedy=remedy)
+                for path, reason in found.items()
+            ]
+            raise EtlrunError(faults)
+        return found
 
     def parser(self) -> Callable[[tf.Tensor], Example]:
         return parse
 
     def file_of(self, path: str) -> str:
         return f"an image of {self.full_name}"
-
-
-def _ignored(paths: Sequence[str]) -> Iterator[str]:
-    """Yield the note on files that are left out."""
-    if paths:
-        named = ", ".join(printable(path) for path in paths[:_NAMED]) + (", …" if paths[_NAMED:] else "")
-        is_one = len(paths) == 1
-        yield (
-            f"{len(paths):,} file{'' if is_one else 's'} of the folder {'has' if is_one else 'have'} no suffix of an "
-            f"image ({', '.join(SUFFIXES)}) and {'is' if is_one else 'are'} left out: {named}."
-        )
-
-
-def _animated(listing: Listing) -> Iterator[str]:
-    """Yield the note on files that may have several frames."""
-    paths = [image.path for images in listing.splits.values() for image in images if image.path.lower().endswith(_GIF)]
-    if paths:
-        named = ", ".join(printable(path) for path in paths[:_NAMED]) + (", …" if paths[_NAMED:] else "")
-        yield f"Of GIFs the first frame is read: {named}."
 
 
 def parse(record: tf.Tensor) -> Example:

@@ -5,50 +5,21 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
+from etlrun.sources.classes import listed_names
+from etlrun.sources.layout import LEFT_BY_SYSTEMS, SUFFIXES, ImageFile, laid_out
 from etlrun.sources.records import SETTLED_NS, Stamp, stamp_of
 from etlrun.stages.dataset import Folder
 from etlrun.system.errors import EtlrunError, Fault, printable, unreadable_path
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
-"""Suffixes of files that TensorFlow decodes, in lower case."""
-SPLITS = ("train", "training", "validation", "valid", "val", "test", "testing")
-"""Names of folders that are splits and no classes, in lower case."""
 SHARDS = 8
 """Groups of files that an interleave reads in turn."""
+_GIF = ".gif"
 DIGITS = 8
 """Length of the class in a record, before the path."""
-WHOLE = "train"
-"""Name of the split of a folder that is not divided."""
-LEFT_BY_SYSTEMS = {"thumbs.db", "desktop.ini", "__macosx"}
-"""Names of what systems leave in folders, in lower case."""
-_NAMED = 5
-
-
-class Labelled(Protocol):
-    """An image with a class."""
-
-    @property
-    def label(self) -> str:
-        """Name of its class."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageFile:
-    """An image file.
-
-    Attributes:
-        path: Path relative to the folder of the dataset, with slashes.
-        label: Name of its class.
-    """
-
-    path: str
-    label: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +28,13 @@ class Listing:
 
     Attributes:
         folder: Folder of the dataset.
-        classes: Names of the classes, sorted: the index of a class is its place.
+        classes: Names of the classes, sorted, numbers by their values: the index of a class is its place.
         splits: Files of each split by name, in the order of the SHA-256 of their paths, so that a slice of a split
             holds examples of all classes.
         ignored: Paths of files that are left out because their suffix is not that of an image.
+        outside: Paths of images that are left out because they are in no folder of a class.
+        refused: Why images can't be read, by their paths: links to a file that is gone, pipes, devices.
+        notes: What a reader may not expect of the classes, a sentence each.
         stamps: What changes with each folder within, as it was before it was read.
         began_ns: Time of the listing, in nanoseconds since 1970.
     """
@@ -69,6 +43,9 @@ class Listing:
     classes: tuple[str, ...]
     splits: Mapping[str, tuple[ImageFile, ...]]
     ignored: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     stamps: Mapping[str, Stamp] = field(default_factory=dict)
     began_ns: int = 0
 
@@ -108,12 +85,16 @@ class _Walk:
         folder: Folder of the dataset.
         faults: What is wrong with it.
         ignored: Paths of files that are no images by their suffix.
+        folders: Paths of the folders within it.
+        refused: Why what is an image by its suffix can't be read, by its path.
         stamps: What changes with each folder.
     """
 
     folder: Path
     faults: list[Fault] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
     stamps: dict[str, Stamp] = field(default_factory=dict)
 
     def relative(self, path: Path) -> str:
@@ -128,54 +109,62 @@ def listed(folder: Path, where: str) -> Listing:
 
     Raises:
         EtlrunError: All faults of the folder: it doesn't exist, has no images, fewer than two classes, splits beside
-            classes, classes that differ in case alone or are missing in the training split, or links in a circle.
+            classes or taken for classes, classes that look alike or are missing in the training split, or links in a
+            circle.
     """
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
         raise EtlrunError([_fault(where, f"{folder}: {found}", "a folder of classes with images", "check the path")])
     walk, began_ns = _Walk(folder=folder), time.time_ns()
-    tops = [entry.name for entry in _entries(folder, walk) if entry.is_dir()]
-    divided = [name for name in tops if name.lower() in SPLITS]
-    if divided and len(divided) < len(tops):
-        others = ", ".join(printable(name) for name in tops if name not in divided)
-        walk.faults.append(
-            _fault(
-                str(folder),
-                f"the splits {', '.join(divided)} beside {others}",
-                "either folders of splits, each with a folder for each class, or folders of classes",
-                "move the other folders into a split",
-            )
-        )
-    roots = {name: folder / name for name in divided} if divided else {WHOLE: folder}
-    images_of = {name: list(_of_classes(root, walk)) for name, root in roots.items()}
-    classes = tuple(sorted({image.label for images in images_of.values() for image in images}))
-    walk.faults.extend(class_faults(folder, classes, images_of))
-    if walk.faults:
-        raise EtlrunError(walk.faults)
+    images = [*_images(folder, (), walk)]
+    layout = laid_out(folder, images, walk.folders, walk.ignored)
+    faults = [*walk.faults, *(layout.faults if images or not walk.faults else ())]
+    if faults:
+        raise EtlrunError(faults)
     return Listing(
         folder=folder,
-        classes=classes,
-        splits={name: ordered(images) for name, images in images_of.items()},
+        classes=layout.classes,
+        splits={name: ordered(of) for name, of in layout.splits.items()},
         ignored=tuple(walk.ignored),
+        outside=layout.outside,
+        refused=walk.refused,
+        notes=layout.notes,
         stamps=walk.stamps,
         began_ns=began_ns,
     )
 
 
-def below(folder: Path, faults: list[Fault], ignored: list[str]) -> Iterator[str]:
+def below(folder: Path, faults: list[Fault], ignored: list[str], refused: dict[str, str]) -> Iterator[str]:
     """Yield the paths of all images in `folder` and the folders within it; links are followed.
 
-    Folders that can't be read and circles of links are added to `faults`, files of other suffixes to `ignored`.
+    Folders that can't be read and circles of links are added to `faults`, files of other suffixes to `ignored`, and
+    why images can't be read to `refused`: see `Listing`.
     """
     walk = _Walk(folder=folder)
-    yield from (str(folder / image.path) for image in _images(folder, "", (), walk))
+    yield from (str(folder / path) for path in _images(folder, (), walk))
     faults.extend(walk.faults)
-    ignored.extend(Path(path).as_posix() for path in walk.ignored)
+    ignored.extend(walk.ignored)
+    refused.update({str(folder / path): reason for path, reason in walk.refused.items()})
 
 
 def ordered(images: Iterable[ImageFile]) -> tuple[ImageFile, ...]:
     """Return images in the order of the SHA-256 of their paths."""
     return tuple(sorted(images, key=lambda image: hashlib.sha256(os.fsencode(image.path)).digest()))
+
+
+def notes_on(listing: Listing) -> Iterator[str]:
+    """Yield what a run has to say of a listing, a sentence each."""
+    yield from listing.notes
+    if paths := listing.ignored:
+        has, are = ("file of the folder has", "is") if len(paths) == 1 else ("files of the folder have", "are")
+        kinds = ", ".join(SUFFIXES)
+        yield f"{len(paths):,} {has} no suffix of an image ({kinds}) and {are} left out: {listed_names(paths)}."
+    if paths := listing.outside:
+        are = "image is" if len(paths) == 1 else "images are"
+        yield f"{len(paths):,} {are} in no folder of a class, and left out: {listed_names(paths)}."
+    images = (image.path for of in listing.splits.values() for image in of)
+    if paths := tuple(path for path in images if path.lower().endswith(_GIF)):
+        yield f"Of GIFs the first frame is read: {listed_names(paths)}."
 
 
 def _fault(where: str, found: str, expected: str, remedy: str) -> Fault:
@@ -194,31 +183,8 @@ def _entries(folder: Path, walk: _Walk) -> list[os.DirEntry[str]]:
     return sorted(kept, key=lambda entry: os.fsencode(entry.name))
 
 
-def _of_classes(root: Path, walk: _Walk) -> Iterator[ImageFile]:
-    """Yield the images of the folders in `root`, which are classes."""
-    for entry in _entries(root, walk):
-        if not entry.is_dir():
-            walk.ignored.append(walk.relative(Path(entry.path)))
-            continue
-        if not entry.name.isprintable():
-            walk.faults.append(
-                _fault(
-                    printable(entry.path),
-                    "an unprintable character in the name of a class",
-                    "a name that a list of classes, one a line, can hold",
-                    "rename the folder",
-                )
-            )
-            continue
-        images = list(_images(Path(entry.path), entry.name, (os.path.realpath(root),), walk))
-        if not images:
-            kinds = ", ".join(SUFFIXES)
-            walk.faults.append(_fault(entry.path, "a class without images", f"files with {kinds}", "remove the folder"))
-        yield from images
-
-
-def _images(folder: Path, label: str, above: tuple[str, ...], walk: _Walk) -> Iterator[ImageFile]:
-    """Yield the images in a folder of a class and in the folders within it."""
+def _images(folder: Path, above: tuple[str, ...], walk: _Walk) -> Iterator[str]:
+    """Yield the paths of images in a folder and in the folders within it, relative to that of the dataset."""
     real, within = os.path.realpath(folder), walk.relative(folder)
     if any(real == other or other.startswith(f"{real}{os.sep}") for other in above):
         walk.faults.append(
@@ -226,40 +192,20 @@ def _images(folder: Path, label: str, above: tuple[str, ...], walk: _Walk) -> It
         )
         return
     for entry in _entries(folder, walk):
+        path = entry.name if within == "." else f"{within}/{entry.name}"
         if entry.is_dir():
-            yield from _images(Path(entry.path), label, (*above, real), walk)
-        elif entry.name.lower().endswith(SUFFIXES):
-            yield ImageFile(path=f"{within}/{entry.name}", label=label)
+            walk.folders.append(path)
+            yield from _images(Path(entry.path), (*above, real), walk)
+        elif not entry.name.lower().endswith(SUFFIXES):
+            walk.ignored.append(path)
         else:
-            walk.ignored.append(f"{within}/{entry.name}")
+            if not entry.is_file():
+                walk.refused[path] = why_no_file(entry.path)
+            yield path
 
 
-def class_faults(folder: Path, classes: tuple[str, ...], found: Mapping[str, Sequence[Labelled]]) -> Iterator[Fault]:
-    """Yield the faults of the classes of a folder as a whole."""
-    if len(classes) < 2:  # noqa: PLR2004 - a class and another
-        what = f"images of one class, {classes[0]}" if classes else "no images"
-        yield _fault(
-            str(folder), what, "a folder for each of at least two classes", "name the folder above those of the classes"
-        )
-    alike: dict[str, list[str]] = defaultdict(list)
-    for name in classes:
-        alike[name.casefold()].append(name)
-    for names in alike.values():
-        if len(names) > 1:
-            yield _fault(
-                str(folder),
-                f"the classes {' and '.join(names)}, which differ in case alone",
-                "names that differ on every file system",
-                "merge or rename them",
-            )
-    training = next((name for name in found if name.lower().startswith("train")), None)
-    trained = {image.label for image in found.get(training or "", [])}
-    for name, images in found.items() if training else ():
-        unknown = sorted({image.label for image in images} - trained)
-        if unknown:
-            yield _fault(
-                str(folder / name),
-                f"{', '.join(unknown[:_NAMED])}{' …' if unknown[_NAMED:] else ''}, not in {training}",
-                "classes of the training split",
-                "rename them, or add training images",
-            )
+def why_no_file(path: str) -> str:
+    """Return why a path that is no folder is no file, either: reading a pipe or a device may wait for ever."""
+    if os.path.exists(path):  # noqa: PTH110 - of many files
+        return "not a regular file"
+    return f"a link to a file that is gone: {printable(os.readlink(path))}"  # noqa: PTH115 - of many files

@@ -47,6 +47,11 @@ def examples(dataset: Dataset, split: str) -> Examples | None:
     return Examples(count=count, encoded_bytes=size / max(count, 1))
 
 
+def sizes_of(dataset: Dataset) -> dict[str, int]:
+    """Return the number of examples of each whole split; none if the dataset is not on this disk."""
+    return {name: count for name, (count, _) in _sizes(dataset).items()}
+
+
 def read_bytes(dataset: Dataset) -> float | None:
     """Return the mean size of a training example in its file; None if the dataset is not on this disk."""
     known = examples(dataset, dataset.split)

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+
+from etlrun.stages.dataset import Dataset
+
+_VALIDATION = ("val", "dev")
+"""Beginnings of the names of splits for validation, in lower case."""
 
 
 def slices(split: str, counts: dict[str, int]) -> list[tuple[str, int, int]]:
@@ -23,3 +29,23 @@ def slices(split: str, counts: dict[str, int]) -> list[tuple[str, int, int]]:
             bounds.append(min(max(number + whole if number < 0 else number, 0), whole))
         found.append((match[1], bounds[0], max(bounds)))
     return found
+
+
+def note_of_unused(dataset: Dataset, counts: Mapping[str, int]) -> str | None:
+    """Return the note on a split for validation that is there while a part of the training split validates.
+
+    `counts` are the examples of each split; None if there is nothing to note.
+    """
+    read = [{name for name, _, _ in slices(split, {**counts})} for split in (dataset.split, dataset.eval_split or "")]
+    train, validation = read
+    unused = [name for name, count in counts.items() if count and name.lower().startswith(_VALIDATION)]
+    if not validation or not validation <= train or {*unused} & (train | validation):
+        return None
+    return next(
+        (
+            f"The split {name} ({counts[name]:,} examples) is not used: the validation reads {dataset.eval_split}. "
+            f"To use it, set dataset.split={min(train)} dataset.eval_split={name}."
+            for name in unused
+        ),
+        None,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -18,6 +18,7 @@ from etlrun.plan.plan import Plan
 from etlrun.sources.base import Source
 from etlrun.sources.open import open_source
 from etlrun.sources.pixels import pillow_as_header_reader
+from etlrun.sources.slices import note_of_unused
 from etlrun.stages.cache import kept_bytes
 from etlrun.stages.dataset import IMAGE
 from etlrun.system.errors import WorldError
@@ -86,6 +87,7 @@ class Diagnosis:
         splits: Figures of each split.
         scans: Scans of the splits.
         class_names: Names of the classes.
+        notes: What a reader may not expect of the dataset, a sentence each.
     """
 
     dataset: str
@@ -93,6 +95,7 @@ class Diagnosis:
     splits: tuple[SplitFigures, ...]
     scans: tuple[Scan, ...] = field(repr=False)
     class_names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 @pillow_as_header_reader()
@@ -111,7 +114,7 @@ def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
             expected="images with a class, which a doctor can examine",
             remedy="leave dataset.features and dataset.target out",
         )
-    source = open_source(dataset.as_it_is())
+    source = open_source(replace(dataset.as_it_is(), on_corrupt="skip"))  # what can't be used is a finding
     names = [*source.counts] if is_whole else [dataset.split, *([dataset.eval_split] if dataset.eval_split else [])]
     splits = [source.split(name, dataset.key("split")) for name in names if not is_whole or source.counts[name]]
     scans = tuple(scanned(source, split, begin(split.name, split.num_examples)) for split in splits)
@@ -123,6 +126,7 @@ def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
         splits=figures,
         scans=scans,
         class_names=class_names,
+        notes=(*source.notes, *filter(None, [None if is_whole else note_of_unused(dataset, source.counts)])),
     )
 
 

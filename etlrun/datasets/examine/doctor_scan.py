@@ -115,7 +115,7 @@ def scanned(source: Source, split: Split, done: Callable[[int], None]) -> Scan:
     reasons: dict[int, str] = {}
     parse = tf.function(source.parser(), input_signature=[tf.TensorSpec((None,), tf.string)])
     count = 0
-    for looked in in_order(lambda batch: _looked(source, parse, batch), _batches(found)):
+    for looked in in_order(lambda batch: _looked(found, parse, batch), _batches(found)):
         for row, reason in looked:
             found.looks[count] = row
             if reason and len(reasons) < NAMED:
@@ -145,12 +145,13 @@ def _batches(found: Scan) -> Iterator[_Batch]:
                 yield _Batch(place, number, record[None])
 
 
-def _looked(source: Source, parse: Parse, batch: _Batch) -> list[tuple[tuple[Any, ...], str]]:
+def _looked(of: Scan, parse: Parse, batch: _Batch) -> list[tuple[tuple[Any, ...], str]]:
     """Return a row of `LOOKED` for each record of a batch, and why it can't be used; empty if it can."""
     found = []
-    for place, (data, label, fault) in enumerate(_parsed(source, parse, batch.records)):
-        look = Look(reason=fault) if fault else look_at(data)
-        reason = _fault_of(source, look, label)
+    for place, (data, label, fault) in enumerate(_parsed(of.source, parse, batch.records)):
+        refused = of.split.refused(batch.number + place)
+        look = Look(reason=refused[0] if refused else fault) if refused or fault else look_at(data)
+        reason = _fault_of(of.source, look, label)
         known = (look.digest, look.hash, label, look.width, look.height, look.size_bytes, look.format, look.colours)
         row = (*known, look.orientation, look.is_flat, bool(reason), batch.shard, batch.number + place)
         found.append((row, reason))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from etlrun.datasets.prepare.members import Member, images_of
-from etlrun.datasets.prepare.source import DamagedError, Entry, Source, fault, of_classes
+from etlrun.datasets.prepare.source import DamagedError, Entry, Source, fault
 from etlrun.system.errors import EtlrunError, Fault, one_line
 
 _DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
@@ -38,12 +38,10 @@ class Archive(Source):
             raise EtlrunError([damaged(path, error)]) from error  # gzip's own
         self._members = {entry.path: member for entry, member in found.images}
         entries = [entry for entry, _ in found.images]
-        classes = tuple(sorted({entry.label for entry in entries}))
-        faults = list(of_classes(path, entries, classes))
-        if faults:
-            raise EtlrunError(faults)
-        super().__init__(path, entries, classes, found.ignored)
-        self.loose = found.loose
+        if found.layout.faults:
+            raise EtlrunError(found.layout.faults)
+        super().__init__(path, entries, found.layout.classes, found.ignored)
+        self.loose, self.outside, self.notes = found.loose, found.outside, found.layout.notes
 
 
 class Zip(Archive):

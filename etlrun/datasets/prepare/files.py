@@ -35,7 +35,9 @@ def of_folder(folder: Path) -> Files:
     """Return the images in a folder of classes; raise `EtlrunError` with all faults."""
     listing = listed(folder, "SOURCE")
     images = [(image.path, image.label, split) for split, files in listing.splits.items() for image in files]
-    return Files(folder, folder, entries_of(folder, folder, images), listing.classes, listing.ignored)
+    found = Files(folder, folder, entries_of(folder, folder, images), listing.classes, listing.ignored)
+    found.outside, found.notes = listing.outside, listing.notes
+    return found
 
 
 def entries_of(where: Path, folder: Path, images: Iterable[tuple[str, str, str]]) -> list[Entry]:

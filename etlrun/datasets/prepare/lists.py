@@ -11,7 +11,7 @@ from typing import Any
 
 from etlrun.datasets.prepare.files import Files, entries_of
 from etlrun.datasets.prepare.source import classes_of, fault, first, of_classes
-from etlrun.sources.listing import WHOLE
+from etlrun.sources.layout import WHOLE
 from etlrun.system.errors import EtlrunError, Fault, one_line, printable
 
 SUFFIXES = (".csv", ".jsonl")

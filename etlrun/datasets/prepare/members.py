@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.datasets.prepare.source import Entry, fault, first
-from etlrun.sources.listing import LEFT_BY_SYSTEMS, SPLITS, SUFFIXES, WHOLE
+from etlrun.sources.layout import LEFT_BY_SYSTEMS, OTHER_IMAGES, SPLITS, SUFFIXES, Layout, laid_out
 from etlrun.system.errors import EtlrunError, Fault, printable
 from etlrun.system.machine import rounded
 
@@ -46,12 +46,16 @@ class Found:
 
     Attributes:
         images: The images, each with its member.
+        layout: Splits and classes of the images, by their paths below the folder that holds all of them.
         ignored: Names of other files.
+        outside: Names of images in no folder of a class.
         loose: Links to a folder, a file that isn't there, or in a circle.
     """
 
     images: list[tuple[Entry, Member]]
+    layout: Layout
     ignored: list[str]
+    outside: list[str]
     loose: list[str]
 
 
@@ -68,33 +72,50 @@ def images_of(archive: Path, members: Iterable[Member], size: int) -> Found:
     if faults:
         raise EtlrunError(first(faults, archive, "members that are refused"))
     files = {name: member for name, member in files.items() if not _is_hidden(name)}
-    paths = {name: tuple(name.split("/")) for name in files if name.lower().endswith(SUFFIXES)}
-    while _has_one_top(paths.values()):
-        paths = {name: parts[1:] for name, parts in paths.items()}
-    divided = sorted({parts[0] for parts in paths.values() if parts[1:] and parts[0].lower() in SPLITS})
-    others = sorted({parts[0] for parts in paths.values() if parts[1:]} - {*divided})
-    if divided and others:
-        found = f"the splits {', '.join(divided)} beside {', '.join(map(printable, others))}"
-        expected = "either folders of splits, each with a folder for each class, or folders of classes"
-        raise EtlrunError([fault(archive, found, expected, "move the other folders into a split")])
+    images = [name for name in sorted(files) if name.lower().endswith(SUFFIXES)]
+    top = _top(images)
+    below = {name[len(top) :]: name for name in sorted(files) if name.startswith(top)}
+    shown = [path for path, name in below.items() if name.lower().endswith((*SUFFIXES, *OTHER_IMAGES))]
+    folders = {parent: None for path in shown for parent in _above(path)}
+    taken = [path for path in shown if path.lower().endswith(SUFFIXES)]
+    layout = laid_out(archive, taken, folders, [path for path in below if not path.lower().endswith(SUFFIXES)])
+    return Found(
+        images=_entries(archive, layout, {path: files[name] for path, name in below.items()}),
+        layout=layout,
+        ignored=sorted({*files} - {*images}),
+        outside=sorted({*images} - {below[path] for path in taken} | {below[path] for path in layout.outside}),
+        loose=sorted(link for link in loose if not _is_hidden(link)),
+    )
+
+
+def _entries(archive: Path, layout: Layout, members: Mapping[str, Member]) -> list[tuple[Entry, Member]]:
+    """Return an entry for each image of a class, whose paths are the keys of `members`, by the names of these."""
     of = archive.stat()
-    stamp, depth, images = f"{of.st_size} {of.st_mtime_ns}", 2 if divided else 1, []
-    for name, parts in sorted(paths.items()):
-        if len(parts) > depth:
-            label, split, member = parts[depth - 1], parts[0] if divided else WHOLE, files[name]
-            images.append((Entry(path=name, label=label, split=split, size=member.size, stamp=stamp), member))
-    taken = {entry.path for entry, _ in images}
-    ignored = sorted(name for name in files if name not in taken)
-    return Found(images=images, ignored=ignored, loose=sorted(link for link in loose if not _is_hidden(link)))
+    stamp, found = f"{of.st_size} {of.st_mtime_ns}", []
+    for split, images in layout.splits.items():
+        for image in images:
+            member = members[image.path]
+            entry = Entry(path=member.name, label=image.label, split=split, size=member.size, stamp=stamp)
+            found.append((entry, member))
+    return sorted(found, key=lambda pair: pair[0].path)
 
 
-def _has_one_top(paths: Iterable[tuple[str, ...]]) -> bool:
-    """Return whether all paths are in one folder that is neither a class nor a split."""
-    tops, shortest = set(), 3
-    for parts in paths:
-        tops.add(parts[0])
-        shortest = min(shortest, len(parts))
-    return len(tops) == 1 and shortest > 2 and tops.pop().lower() not in SPLITS  # noqa: PLR2004 - top, class and file
+def _top(images: Iterable[str]) -> str:
+    """Return the path, with a slash at its end, of the folders above those of classes or splits."""
+    folders, top = [name.split("/")[:-1] for name in images], ""
+    while max(map(len, folders), default=0) > 1:
+        tops = {parts[0] for parts in folders if parts}
+        if len(tops) > 1 or next(iter(tops)).lower() in SPLITS:
+            break
+        top += f"{tops.pop()}/"
+        folders = [parts[1:] for parts in folders if parts]
+    return top
+
+
+def _above(path: str) -> Iterator[str]:
+    """Yield the folders around a file, the outermost first."""
+    parts = path.split("/")
+    yield from ("/".join(parts[:end]) for end in range(1, len(parts)))
 
 
 def _safe(

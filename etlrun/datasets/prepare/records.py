@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from etlrun.datasets.prepare.source import Entry, Source, classes_of, fault, first, of_classes
 from etlrun.sources.content import FOOT, HEAD, masked
 from etlrun.sources.foreign import foreign
-from etlrun.sources.listing import WHOLE
+from etlrun.sources.layout import WHOLE
 from etlrun.stages.lazy import tf
 from etlrun.system.errors import EtlrunError, Fault, did_you_mean, unreadable_path
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etlrun.datasets.prepare.options import SPLIT, SPLIT_EXPECTED
-from etlrun.sources.listing import class_faults
+from etlrun.sources.classes import class_faults, ordered_classes
 from etlrun.system.errors import EtlrunError, Fault, printable
 
 LISTED = 20
@@ -45,6 +45,8 @@ class Source:
         entries: All of its images.
         classes: Names of the classes: the index of a class is its place.
         ignored: Names of what is left out because it is no image.
+        outside: Names of images that are left out because they are in no folder of a class.
+        notes: What a reader may not expect of the classes, a sentence each.
         loose: Links of an archive that are left out because no file is at their end.
         broken: Names of records that are left out because they hold no labelled image, with the reasons.
         unpacked_bytes: Space that `unpack` needs.
@@ -53,6 +55,8 @@ class Source:
     def __init__(self, where: Path, entries: Sequence[Entry], classes: Sequence[str], ignored: Sequence[str]) -> None:
         self.where, self.entries, self.classes, self.ignored = where, entries, tuple(classes), tuple(ignored)
         self.loose: Sequence[str] = ()
+        self.outside: Sequence[str] = ()
+        self.notes: Sequence[str] = ()
         self.broken: Mapping[str, str] = {}
         self.unpacked_bytes = 0
         faults = list(name_faults(where, entries, self.classes))
@@ -89,9 +93,7 @@ def first(faults: Sequence[Fault], where: object, things: str) -> list[Fault]:
 
 def classes_of(labels: Iterable[str]) -> tuple[str, ...]:
     """Return the classes of these labels, sorted; by number if all of them are integers."""
-    names = set(labels)
-    are_numbers = all(name.isascii() and name.removeprefix("-").isdecimal() for name in names)
-    return tuple(sorted(names, key=(lambda name: (int(name), name)) if are_numbers else None))
+    return tuple(ordered_classes(set(labels)))
 
 
 def by_split(entries: Iterable[Entry]) -> dict[str, list[Entry]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import tensorflow as tf
@@ -23,9 +23,9 @@ class ImageFiles(Source):
         """Read images as the examples of `dataset`, whose only input is an encoded image."""
         self.dataset, self.num_classes, self.full_name = dataset, None, "the images"
 
-    def files(self, paths: Sequence[str]) -> FileSplit:
-        """Return these files as one split, in this order."""
-        images = Images(paths=tuple(paths), labels=(0,) * len(paths))
+    def files(self, paths: Sequence[str], no_files: Mapping[str, str]) -> FileSplit:
+        """Return these files as one split, in this order; `no_files` says why some of them can't be read."""
+        images = Images(paths=tuple(paths), labels=(0,) * len(paths), no_files=no_files)
         shard = Shard(path="", skip=0, take=len(paths))
         return FileSplit(name="", shards=(shard,), num_examples=len(paths), images=images)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from etlrun.sources.listing import SUFFIXES, below
-from etlrun.system.errors import EtlrunError, Fault
+from etlrun.sources.layout import SUFFIXES
+from etlrun.sources.listing import below
+from etlrun.system.errors import EtlrunError, Fault, printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,11 +22,13 @@ class Found:
             the order of their names.
         ignored: Paths of files in folders whose suffix is not that of an image.
         again: Number of paths that were named again.
+        no_files: Why some of the files can't be read, by their paths: see `Images`.
     """
 
     files: tuple[str, ...]
     ignored: tuple[str, ...]
     again: int
+    no_files: Mapping[str, str]
 
 
 def is_override(word: str) -> bool:
@@ -33,28 +36,35 @@ def is_override(word: str) -> bool:
     return re.match(r"[+~]*[A-Za-z_][\w.]*=", word) is not None and not os.path.lexists(word)
 
 
-def found(words: Sequence[str]) -> Found:
-    """Return the images that these files and folders are; raise `EtlrunError` with all faults."""
+def found(words: Sequence[str], *, skips: bool = False) -> Found:
+    """Return the images that these files and folders are; raise `EtlrunError` with all faults.
+
+    What can't be read in a folder, such as a link to a file that is gone, is no fault if the command `skips` it.
+    """
     faults: list[Fault] = []
     ignored: list[str] = []
+    no_files: dict[str, str] = {}
     files: dict[str, str] = {}
     named = 0
     for word in words:
-        for path in _images(word, faults, ignored):
+        for path in _images(word, faults, ignored, no_files):
             named += 1
             files.setdefault(os.path.abspath(path), path)  # noqa: PTH100 - of a path that keeps its links
     if words and not files and not faults:
         kinds, what = ", ".join(SUFFIXES), f"no image in {', '.join(words)}"
         faults.append(_fault("PATH", what, f"files with {kinds}", "check the paths"))
+    remedy = "leave it out, or pass --on-corrupt skip"
+    faults += [] if skips else [_fault(printable(path), why, "an image", remedy) for path, why in no_files.items()]
     if faults:
         raise EtlrunError(faults)
-    return Found(files=tuple(files.values()), ignored=tuple(ignored), again=named - len(files))
+    taken = tuple(files.values())
+    return Found(files=taken, ignored=tuple(ignored), again=named - len(files), no_files=no_files)
 
 
-def _images(word: str, faults: list[Fault], ignored: list[str]) -> Sequence[str]:
+def _images(word: str, faults: list[Fault], ignored: list[str], no_files: dict[str, str]) -> Sequence[str]:
     path = Path(word).expanduser()
     if path.is_dir():
-        return [*below(path, faults, ignored)]
+        return [*below(path, faults, ignored, no_files)]
     if not path.exists():
         what = "a broken link" if path.is_symlink() else "no such file or folder"
         faults.append(_fault(word, what, "an image, a folder of images, or KEY=VALUE", "check the path"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from etlrun.run.trained.images import ImageFiles
@@ -16,10 +16,13 @@ from etlrun.system.errors import EtlrunError
 SKIP_WITH = "pass --on-corrupt skip to list and leave out such records"
 
 
-def of_files(run: Trained, paths: Sequence[str]) -> Pass:
-    """Return the pass over image files, as the validation of the run would read them."""
+def of_files(run: Trained, paths: Sequence[str], no_files: Mapping[str, str] | None = None) -> Pass:
+    """Return the pass over image files, as the validation of the run would read them.
+
+    `no_files` says why some of them can't be read, by their paths.
+    """
     source = ImageFiles(run.plan.spec.dataset)
-    return Pass(run.plan, source, source.files(paths))
+    return Pass(run.plan, source, source.files(paths, no_files or {}))
 
 
 def of_split(run: Trained, model: Any) -> Pass:
