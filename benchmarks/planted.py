@@ -61,6 +61,7 @@ class Plant:
 
     Attributes:
         kind: Of the verdict; `stage` that it should name.
+        part: `training` of all epochs but the first, or the part that the verdict should name apart.
         config: Overrides of both runs.
         planted: Overrides of the planted run alone.
         mended: Overrides of the mended run alone.
@@ -70,6 +71,7 @@ class Plant:
 
     kind: str
     stage: str | None
+    part: str
     config: dict[str, str]
     planted: dict[str, str]
     mended: dict[str, str]
@@ -77,8 +79,18 @@ class Plant:
     always_ms: dict[Any, float]
 
 
+TRAINING, FIRST_EPOCH, VALIDATION = "training", "first epoch", "validation"
+
+
 def _plant(kind: str, stage: str | None = None, **parts: Any) -> Plant:
-    empty: dict[str, Any] = {"config": {}, "planted": {}, "mended": {}, "sleeps_ms": {}, "always_ms": {}}
+    empty: dict[str, Any] = {
+        "part": TRAINING,
+        "config": {},
+        "planted": {},
+        "mended": {},
+        "sleeps_ms": {},
+        "always_ms": {},
+    }
     return Plant(kind=kind, stage=stage, **{**empty, **parts})
 
 
@@ -155,15 +167,21 @@ PLANTS: dict[str, Plant] = {
     "cold first epoch, cached later ones": _plant(
         "input",
         "transform.decode",
+        part=FIRST_EPOCH,
         config={"cache": "memory", "trainer.epochs": "2"},
         sleeps_ms={Decode: 8.0},
     ),
     "an expensive step before a disk cache": _plant(
-        "input", "transform.resize", config={"cache": "disk", "trainer.epochs": "2"}, sleeps_ms={Resize: 8.0}
+        "input",
+        "transform.resize",
+        part=FIRST_EPOCH,
+        config={"cache": "disk", "trainer.epochs": "2"},
+        sleeps_ms={Resize: 8.0},
     ),
     "eval only": _plant(
         "input",
         "transform.center_crop",
+        part=VALIDATION,
         config={"dataset.eval_split": "'train[880:]'", "transform.eval_steps": EVAL_STEPS},
         sleeps_ms={CenterCrop: 8.0},
     ),
@@ -232,10 +250,21 @@ def run_once(overrides: dict[str, str], sleeps_ms: dict[Any, float]) -> dict[str
     return summary.written
 
 
-def seconds(summary: dict[str, Any]) -> float:
-    """Of all steps, training and validation, without the start-up."""
-    startup_s = sum(epoch["startup_s"] + epoch["validation_startup_s"] for epoch in summary["epochs"])
-    return float(sum(epoch["wall_s"] + epoch["validation_s"] for epoch in summary["epochs"]) - startup_s)
+def seconds(summary: dict[str, Any], part: str) -> float:
+    """Of the steps of a part of the run, without the start-up."""
+    first, *others = summary["epochs"]
+    if part == VALIDATION:
+        return float(first["validation_s"] - first["validation_startup_s"])
+    epochs = [first] if part == FIRST_EPOCH else others or [first]
+    return float(sum(epoch["wall_s"] - epoch["startup_s"] for epoch in epochs))
+
+
+def found(verdict: dict[str, Any], part: str) -> tuple[str, str | None, float]:
+    """Kind, stage and gain that a verdict has for a part of the run."""
+    if part == TRAINING:
+        return verdict["kind"], verdict["stage"], verdict["max_gain"] or float("nan")
+    (of,) = (of for of in verdict["apart"] if of["name"] == part)
+    return "input" if of["stage"] else "model", of["stage"], of["max_gain"]
 
 
 def measure(plant: Plant, runs: int, name: str) -> list[Any]:
@@ -245,17 +274,18 @@ def measure(plant: Plant, runs: int, name: str) -> list[Any]:
         mended = run_once({**plant.config, **plant.mended}, plant.always_ms)
         bad = run_once({**plant.config, **plant.planted}, {**plant.always_ms, **plant.sleeps_ms})
         verdict = bad["verdict"]
-        is_right = (verdict["kind"], verdict["stage"]) == (plant.kind, plant.stage)
+        kind, stage, guess = found(verdict, plant.part)
+        is_right = (kind, stage) == (plant.kind, plant.stage)
         right += is_right
-        gain = seconds(bad) / seconds(mended)
+        gain = seconds(bad, plant.part) / seconds(mended, plant.part)
         real.append(gain)
-        predicted.append(verdict["max_gain"] or float("nan"))
+        predicted.append(guess)
         if not is_right or abs(predicted[-1] / gain - 1) > WITHIN:
             print(
                 f"{name} {number}: {verdict}, real gain {gain:.3f}, stages {bad['stages']}", file=sys.stderr, flush=True
             )
     near = sum(abs(guess / gain - 1) <= WITHIN for guess, gain in zip(predicted, real, strict=True))
-    expected = f"{plant.kind}, {plant.stage}" if plant.stage else plant.kind
+    expected = ", ".join(filter(None, (plant.kind, plant.stage, "" if plant.part == TRAINING else plant.part)))
     medians = statistics.median(predicted), statistics.median(real)
     return [name, expected, f"{right}/{runs}", *(f"{value:.2f}" for value in medians), f"{near}/{runs}", right, near]
 

@@ -1,14 +1,21 @@
 import dataclasses
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tensorflow.core.framework import model_pb2
 
 from etlrun.measure.meter import Loop
+from etlrun.measure.side import Side, utilisation
 from etlrun.measure.stage_costs import StageCosts
-from etlrun.measure.verdict import Side, judge, judge_alone, utilisation
-from etlrun.record.findings import Verdict
+from etlrun.measure.verdict import judge, judge_alone
+from etlrun.record.findings import Apart, Verdict
+from etlrun.record.report import lines
+from etlrun.record.summary import Summary
 from etlrun.stages.base import Stage
 from etlrun.stages.extract import Sequential
 from etlrun.stages.load import Batch, Prefetch, Shuffle
@@ -142,10 +149,22 @@ def test_filling_the_shuffle_buffer_is_named_where_the_pipeline_would_keep_up() 
     assert verdict(side(loop(fill_s=5.0), of=costs(map=80.0))).stage == "transform.map"
 
 
-def test_a_cold_first_epoch_is_told() -> None:
+def test_a_cold_first_epoch_is_told_apart() -> None:
     found = verdict(side(loop(0.1), loop(), loop(), of=costs(map=80.0)))
-    assert (found.stage, found.max_gain) == ("transform.map", approx(4 / 3))
-    assert found.because.endswith("; 10.0 s of the wait was in the first epoch, 0.00 s in all later ones")
+    assert (found.kind, found.stage, found.max_gain) == ("model", None, approx(1.0))
+    assert found.because.startswith("0.00 s of 20.0 s were spent waiting for data after the first epoch; ")
+    assert found.apart == (
+        Apart(
+            name="first epoch", lost_s=approx(10.0), total_s=approx(20.0), max_gain=approx(2.0), stage="transform.map"
+        ),
+    )
+
+
+def test_a_first_epoch_that_is_the_only_one_with_enough_steps_is_judged() -> None:
+    short = Loop(waits_s=[0.0] * 7, steps_s=[STEP_S] * 7, examples=[1] * 7, starts_up=[False] * 7, wall_s=7 * STEP_S)
+    found = verdict(side(loop(0.1), short, of=costs(map=80.0)))
+    assert (found.kind, found.max_gain, found.apart) == ("input", approx(20.7 / 10.7), ())
+    assert found.because.startswith("10.0 s of 20.7 s were spent waiting for data; ")
 
 
 def test_the_stage_for_which_all_epochs_together_waited_most_is_named() -> None:
@@ -154,27 +173,84 @@ def test_the_stage_for_which_all_epochs_together_waited_most_is_named() -> None:
     assert found.stage == "extract.sequential"
 
 
-def test_the_validation_may_be_what_waits() -> None:
+def test_a_validation_that_waits_is_told_apart() -> None:
     found = verdict(side(loop()), side(loop(0.1), of=costs(sequential=20.0), name="validation"))
-    assert (found.kind, found.stage, found.pipeline) == ("input", "extract.sequential", "validation")
-    assert "(10.0 s of it in validation)" in found.because
+    assert (found.kind, found.stage, found.pipeline, found.max_gain) == ("model", None, None, approx(1.0))
+    assert found.because.startswith("0.00 s of 10.0 s were spent waiting for data; ")
+    assert found.apart == (
+        Apart(
+            name="validation",
+            lost_s=approx(10.0),
+            total_s=approx(20.0),
+            max_gain=approx(2.0),
+            stage="extract.sequential",
+        ),
+    )
 
 
 def test_the_gain_of_the_training_steps_is_told_without_the_validation() -> None:
-    training = side(loop(0.1), of=costs(map=80.0))
-    found = verdict(training, side(*[loop()] * 8, name="validation"))
-    assert (found.kind, found.max_gain, found.train_max_gain) == ("input", approx(10 / 9), approx(2.0))
+    found = verdict(side(loop(0.1), of=costs(map=80.0)), side(*[loop()] * 8, name="validation"))
+    assert (found.kind, found.max_gain, found.train_max_gain) == ("input", approx(2.0), approx(2.0))
+    assert [(part.name, part.max_gain, part.stage) for part in found.apart] == [("validation", approx(1.0), None)]
     short = Loop(waits_s=[0.0] * 7, steps_s=[STEP_S] * 7, examples=[1] * 7, starts_up=[False] * 7, wall_s=7 * STEP_S)
     found = verdict(side(short), side(loop(), name="validation"))
-    assert (found.kind, found.max_gain, found.train_max_gain) == ("model", approx(1.0), None)
+    assert (found.kind, found.max_gain, found.train_max_gain) == ("unknown", None, None)
 
 
-def test_the_gain_of_the_training_steps_is_that_of_warm_epochs_where_there_are_some() -> None:
+def test_the_gain_is_that_of_later_epochs_and_the_start_up_is_told_apart() -> None:
     begun = loop(0.1)
-    begun.wall_s += 30.0
+    begun.wall_s, begun.start_s = begun.wall_s + 30.0, 30.0
     found = verdict(side(begun, loop(0.05), loop(0.05), of=costs(map=80.0)))
-    assert (found.max_gain, found.train_max_gain) == (approx(80.0 / 60.0), approx(1.5))
-    assert verdict(side(begun, of=costs(map=80.0))).train_max_gain == approx(50.0 / 40.0)
+    assert (found.max_gain, found.train_max_gain) == (approx(1.5), approx(1.5))
+    assert [dataclasses.astuple(part) for part in found.apart] == [
+        ("start-up", 30.0, approx(80.0), approx(1.6), None),
+        ("first epoch", approx(10.0), approx(20.0), approx(2.0), "transform.map"),
+    ]
+    assert verdict(side(begun, of=costs(map=80.0))).max_gain == approx(2.0)
+
+
+_WAITS, _STEPS = st.floats(0.0, 0.3), st.floats(0.001, 0.3)
+
+
+@st.composite
+def _loops(draw: st.DrawFn) -> Loop:
+    steps = draw(st.integers(1, 30))
+    waits, taken = ([draw(of) for _ in range(steps)] for of in (_WAITS, _STEPS))
+    starts = [draw(st.booleans()) for _ in range(steps)]
+    fill_s, start_s, tail_s, idle_s = (draw(st.floats(0.0, 5.0)) for _ in range(4))
+    wall_s = sum(waits) + sum(taken) + fill_s + start_s + tail_s + idle_s
+    return Loop(waits, taken, [BATCH] * steps, starts, fill_s, start_s, tail_s, 0.0, wall_s)
+
+
+_RUNS = st.lists(_loops(), min_size=1, max_size=4)
+
+
+@given(_RUNS, st.none() | _RUNS, st.floats(0.001, 0.3), st.floats(0.0, 0.05))
+@settings(max_examples=150)
+def test_each_gain_follows_from_the_seconds_beside_it(
+    train: list[Loop], validation: list[Loop] | None, floor_s: float, handover_s: float
+) -> None:
+    values: dict[str, Any] = {"of": costs(map=80.0), "floor_s": floor_s, "handover_s": handover_s}
+    sides = [side(*train, **values), *([side(*validation, name="validation", **values)] if validation else [])]
+    summary = Summary(status="completed", overrides=[], verdict=verdict(*sides))
+    told = {line.split()[0]: line for line in lines(summary, Path("run"))}
+    pairs = []
+    if found := re.search(r": training at most ([\d.]+)x faster", told["verdict"]):
+        waited = re.match(r"because   ([\d.]+) s of ([\d.]+) s were spent waiting for data", told["because"])
+        assert waited is not None
+        pairs.append((found[1], waited[1], waited[2]))
+    apart = re.findall(r"(?:took|waited) ([\d.]+) of ([\d.]+) s[a-z_. ]*: ([\d.]+)x without", told.get("apart", ""))
+    assert len(apart) == len(summary.verdict.apart if summary.verdict else ())
+    pairs += [(gain, lost, total) for lost, total, gain in apart]
+    for gain, waited_s, total_s in pairs:
+        total, waiting = float(total_s) - _half(total_s), float(waited_s) + _half(waited_s)
+        assert float(gain) >= 1.0
+        assert waiting >= total or float(gain) - _half(gain) <= total / (total - waiting) + 1e-9
+
+
+def _half(text: str) -> float:
+    """Half of the last digit of a number."""
+    return float(0.5 * 10.0 ** -len(text.partition(".")[2]))
 
 
 def test_the_handing_over_of_a_batch_that_is_there_is_no_fault_of_the_pipeline() -> None:
@@ -190,7 +266,7 @@ def test_too_few_steps_are_no_evidence() -> None:
     short = Loop(waits_s=[1.0] * 7, steps_s=[1.0] * 7, examples=[1] * 7, starts_up=[False] * 7, wall_s=14.0)
     assert verdict(side(short)) == Verdict(
         kind="unknown",
-        because="inconclusive: only 7 steps were measured; a verdict needs at least 8",
+        because="inconclusive: only 7 training steps were measured; a verdict needs at least 8",
         advice="Run again with more steps.",
     )
 

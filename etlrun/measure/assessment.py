@@ -16,8 +16,9 @@ from etlrun.measure.probes import ceiling_per_s, step_costs_ms
 from etlrun.measure.resources import Resources
 from etlrun.measure.sampler import Sampler
 from etlrun.measure.settled import settled_values
+from etlrun.measure.side import Side, utilisation
 from etlrun.measure.stage_costs import StageCosts
-from etlrun.measure.verdict import Side, judge, judge_alone, utilisation
+from etlrun.measure.verdict import judge, judge_alone
 from etlrun.measure.work import Work
 from etlrun.plan.plan import PlannedStage, stage_of
 from etlrun.record.findings import StageCost, StageRow

@@ -78,18 +78,39 @@ class Resources(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Apart:
+    """Part of a run that the gain of its verdict leaves out.
+
+    Attributes:
+        name: `start-up`, which happens once: tracing, compiling and building graphs; `first epoch`, which may fill a
+            cache; or `validation`.
+        lost_s: Seconds that steps waited for batches; of the start-up, its seconds.
+        total_s: Seconds of the part without start-up; of the start-up, those of all epochs.
+        max_gain: Speedup of the part without avoidable waits; of the start-up, that of all epochs without it.
+        stage: Stage that limits the part, if it is input-bound.
+    """
+
+    name: str
+    lost_s: float
+    total_s: float
+    max_gain: float
+    stage: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Bottleneck of a run.
+    """Bottleneck of the training in the epochs that are to come: those after the first, if these have enough steps.
 
     Attributes:
         kind: `input`, `model`, `balanced`, or `unknown` if the measurements are not conclusive.
         stage: Name of the limiting stage in the plan, if the run is input-bound.
         pipeline: Pipeline of that stage: `train` or `validation`.
-        max_gain: Speedup with an ideal input pipeline, which costs nothing; None if unknown.
-        train_max_gain: The same for training alone, without the first epoch if there are later ones, since its start-up
-            cost is not the pipeline's; None if these are too few steps.
+        max_gain: Speedup of these epochs' training without avoidable input wait; None if unknown.
+        train_max_gain: The same if the pipeline also took no core from the model, so that each step were as short as on
+            a batch that is ready: for the highest throughput.
         because: Evidence for the verdict.
         advice: Change to try; if the measurements are not conclusive, how to get conclusive ones.
+        apart: The start-up, the first epoch and the validation, each with what it would gain.
     """
 
     kind: Kind
@@ -99,6 +120,7 @@ class Verdict:
     train_max_gain: float | None = None
     because: str = ""
     advice: str | None = None
+    apart: tuple[Apart, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

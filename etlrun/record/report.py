@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from etlrun.record import record as records
-from etlrun.record.findings import GpuUse, Verdict
+from etlrun.record.findings import Apart, GpuUse, Verdict
 from etlrun.record.summary import MEASURES, Epoch, Summary, TrainedPhase, from_summary, read_summary
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import Rows, as_markdown, megabytes, number, plain, print_table
@@ -129,11 +129,21 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
         "unknown": "unknown",
     }[verdict.kind]
     gain = verdict.max_gain
-    limit = f": at most {gain:.2f}x faster with an ideal input pipeline" if gain is not None else ""
+    limit = f": training at most {gain:.2f}x faster with an ideal input pipeline" if gain is not None else ""
     yield f"verdict   {head}{limit}"
     yield f"because   {verdict.because}"
+    if verdict.apart:
+        yield f"apart     {'; '.join(map(_apart, verdict.apart))}"
     if verdict.advice:
         yield f"advice    {verdict.advice}"
+
+
+def _apart(part: Apart) -> str:
+    verb = "took" if part.name == "start-up" else "waited"
+    at = f" at {part.stage}" if part.stage else ""
+    return (
+        f"{part.name} {verb} {number(part.lost_s, 2)} of {number(part.total_s, 2)} s{at}: {part.max_gain:.2f}x without"
+    )
 
 
 def _usage_lines(summary: Summary) -> Iterator[str]:
