@@ -13,8 +13,8 @@ from etlrun.config.request import Request
 from etlrun.eject.program import ejected, versions
 from etlrun.record.summary import Epoch
 from etlrun.run.balanced import BalancedCrossentropy
-from etlrun.run.callbacks import EpochRecorder, best_epoch
-from etlrun.run.checkpoint import previous_run
+from etlrun.run.callbacks import EpochRecorder
+from etlrun.run.checkpoint import best_epoch, previous_run
 from etlrun.run.objective import SmoothedCrossentropy, metrics, objective
 from etlrun.run.optimizer import learning_rate, optimizer
 from etlrun.stages import STAGES

@@ -10,8 +10,8 @@ from etlrun.config.request import Request
 from etlrun.record.locks import is_nobodys
 from etlrun.record.record import Record
 from etlrun.record.summary import Epoch
-from etlrun.run.callbacks import EpochRecorder, best_epoch
-from etlrun.run.checkpoint import states_in
+from etlrun.run.callbacks import EpochRecorder
+from etlrun.run.checkpoint import best_epoch, states_in
 from etlrun.run.state import State
 from tests.configs import refusal_of_plan
 from tests.forked import forked

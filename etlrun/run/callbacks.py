@@ -17,7 +17,13 @@ from etlrun.measure.assessment import Assessment
 from etlrun.measure.meter import Loop
 from etlrun.record.record import Record
 from etlrun.record.summary import MEASURES, Epoch, as_json, from_summary
-from etlrun.run.checkpoint import BEST, checkpoint_path, checkpoints_in, states_in
+from etlrun.run.checkpoint import (
+    BEST,
+    best_epoch,
+    checkpoint_path,
+    checkpoints_in,
+    states_in,
+)
 from etlrun.run.epochs import record_epoch
 from etlrun.run.hosts.here import here, joint
 from etlrun.run.interrupts import raise_if_interrupted
@@ -36,7 +42,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
     """Keras's early stopping, with the epochs of the resumed run replayed first."""
 
     def __init__(self, rule: EarlyStoppingRule, done: list[Epoch]) -> None:
-        mode = "max" if is_better_if_larger(rule.monitor) else "min"
+        mode = "min" if is_loss(rule.monitor) else "max"
         super().__init__(monitor=rule.monitor, patience=rule.patience, min_delta=rule.min_delta, mode=mode)
         seen = [epoch for epoch in done if rule.monitor in epoch.model_fields_set or rule.monitor in epoch.metrics]
         self.done = [(epoch.epoch - 1, from_summary(epoch.measure(rule.monitor))) for epoch in seen]
@@ -61,8 +67,8 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         save(self.whole, path, self.record)
         best = best_epoch(self.record.summary.epochs, self.trainer.checkpoint_best)
         if best == epoch + 1:
+            self.record.update(best_epoch=best)  # first, since a resumed run trusts the checkpoint of that epoch more
             self._keep_best(path)
-            self.record.update(best_epoch=best)
         for older in checkpoints_in(self.record.folder):
             if older <= epoch + 1 - self.trainer.checkpoint_keep:
                 checkpoint_path(self.record.folder, older).unlink(missing_ok=True)
@@ -77,19 +83,6 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
             return
         with averaged(self.whole):
             save(self.whole, path.with_name(BEST), self.record)
-
-
-def best_epoch(epochs: Sequence[Epoch], metric: str | None) -> int | None:
-    """Return the first epoch (from 1) with the best value of `metric`; None without a metric or a number."""
-    values = {of.epoch: from_summary(of.measure(metric)) for of in epochs} if metric else {}
-    known = {epoch: value for epoch, value in values.items() if value is not None and not math.isnan(value)}
-    sign = 1 if is_better_if_larger(metric or "") else -1
-    return max(known, key=lambda epoch: (sign * known[epoch], -epoch), default=None)
-
-
-def is_better_if_larger(metric: str) -> bool:
-    """Return whether larger values of `metric` are better."""
-    return not is_loss(metric)
 
 
 def copy(path: Path, target: Path, record: Record) -> None:

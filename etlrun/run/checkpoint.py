@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse, show
 from etlrun.record import record as records
 from etlrun.record.locks import is_nobodys
-from etlrun.record.summary import SUMMARY, Epoch, read_summary
+from etlrun.record.summary import SUMMARY, Epoch, from_summary, read_summary
 from etlrun.stages import Stages
 from etlrun.stages.dataset import Dataset
+from etlrun.stages.metrics import is_loss
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, Fault, WorldError, headline
 
@@ -37,12 +39,16 @@ class PreviousRun:
         checkpoint: Model after its last completed epoch; None if there is none.
         state: State inside the epoch after that; None to begin with a whole epoch.
         epochs: Completed epochs, as in `summary.json`.
+        best_epoch: The best of them by `trainer.checkpoint_best` of the resuming run; None without one.
+        best: Its model: a checkpoint, or `best.keras`.
     """
 
     folder: Path
     checkpoint: Path | None
     state: Path | None
     epochs: list[Epoch]
+    best_epoch: int | None = None
+    best: Path | None = None
 
 
 def newest_checkpoint(folder: Path) -> int:
@@ -78,6 +84,14 @@ def checkpoints(folder: Path) -> list[Path]:
     return [*(checkpoint_path(folder, epoch) for epoch in checkpoints_in(folder)), *states_in(folder)]
 
 
+def best_epoch(epochs: Sequence[Epoch], metric: str | None) -> int | None:
+    """Return the first epoch (from 1) with the best value of `metric`; None without a metric or a number."""
+    values = {of.epoch: from_summary(of.measure(metric)) for of in epochs} if metric else {}
+    known = {epoch: value for epoch, value in values.items() if value is not None and not math.isnan(value)}
+    sign = -1 if is_loss(metric or "") else 1
+    return max(known, key=lambda epoch: (sign * known[epoch], -epoch), default=None)
+
+
 def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     """Return the run that `trainer.resume` names, or None; raises if it cannot be resumed."""
     trainer = planned.spec.fit
@@ -97,7 +111,30 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
             expected=f"at least {least}, the epochs that {left.folder} has completed{' in this phase' * of_phase}",
             remedy=f"give the phase {least} epochs or more" if of_phase else f"set {key}={least} or more",
         )
-    return left
+    return _with_best(left, trainer, before.spec.fit)
+
+
+def _with_best(left: PreviousRun, now: Trainer, then: Trainer | None) -> PreviousRun:
+    """Return the run with its best model by the metric of the resuming one; `ConfigError` if that isn't there."""
+    best = best_epoch(left.epochs, now.checkpoint_best)
+    if best is None:
+        return left
+    path, kept, summary = (
+        checkpoint_path(left.folder, best),
+        left.folder / CHECKPOINTS / BEST,
+        read_summary(left.folder),
+    )
+    if path.exists():
+        return replace(left, best_epoch=best, best=path)
+    if kept.exists() and summary is not None and summary.best_epoch == best:
+        return replace(left, best_epoch=best, best=kept)
+    before = then.checkpoint_best if then is not None else None
+    key = Trainer.key("checkpoint_best")
+    other = f"set {key}={before or 'null'}, as there" if before != now.checkpoint_best else f"set {key}=null"
+    found = f"{now.checkpoint_best}, by which epoch {best} of {left.folder} is the best, whose model isn't there"
+    there = ", ".join(map(str, sorted(checkpoints_in(left.folder)))) or "none"
+    expected = f"a metric by which an epoch with a checkpoint is the best: {there}"
+    raise ConfigError([Fault(where=key, found=found, expected=expected, remedy=f"{other}, or {_START_NEW}")])
 
 
 def _epochs(trainer: Trainer) -> str:

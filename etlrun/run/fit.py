@@ -5,6 +5,8 @@ plan --pipelines--> batches --Model.fit--> epochs --Assessment--> events.jsonl, 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import keras
 import tensorflow as tf
 
@@ -58,7 +60,7 @@ def _train(plan: Plan, record: Record, source: Source, previous: PreviousRun | N
         _profile_fits(work, trainer)
         record.update(parameters=int(whole.count_params()))
         if previous is not None:
-            _carry_over(record, previous)
+            _carry_over(record, previous, trainer)
         state = State.load(previous.state) if previous and previous.state else None
         assessment = Assessment(work, peak_gpu_bytes)
         with assessment:
@@ -144,7 +146,7 @@ def _fit(
         )
 
 
-def _carry_over(record: Record, previous: PreviousRun) -> None:
+def _carry_over(record: Record, previous: PreviousRun, trainer: Trainer) -> None:
     """Copy the completed epochs to the new folder, and then their checkpoint, so that it is self-contained."""
     before = read_summary(previous.folder)
     if before is not None:
@@ -152,10 +154,23 @@ def _carry_over(record: Record, previous: PreviousRun) -> None:
         record.update(**({"phases": before.phases} if before.phases else {}))
     for epoch in previous.epochs:
         record.epoch(epoch)
-    best = previous.folder / CHECKPOINTS / BEST
-    for path in (best if best.exists() else None, previous.checkpoint, previous.state):
+    for path in (previous.checkpoint, previous.state):
         if path is not None and here().leads:
             copy(path, record.folder / CHECKPOINTS / path.name, record)
+    if previous.best is not None and here().leads:
+        record.update(best_epoch=previous.best_epoch)
+        _carry_over_best(record, previous.best, trainer)
+
+
+def _carry_over_best(record: Record, path: Path, trainer: Trainer) -> None:
+    """Copy the best model so far; that of a checkpoint gets the averages of its weights, if the run keeps some."""
+    best = record.folder / CHECKPOINTS / BEST
+    if trainer.ema_momentum is None or path.name == BEST:
+        copy(path, best, record)
+        return
+    model = models.loaded(path, "the complete checkpoint of an epoch", f"set {trainer.key('checkpoint_best')}=null")
+    finish(model)
+    save(model, best, record)
 
 
 def _batches(work: Work, done: int, steps: int, trainer: Trainer) -> tf.data.Dataset:
