@@ -155,6 +155,28 @@ def test_a_run_trains_on_what_an_installed_step_gives_and_its_cache_has_its_code
             "transform.drawn, which etlrun.stages.augment already defines",
         ),
         (
+            GREY.replace("        image = tf", "        from os import sep\n        image = tf", 1),
+            "greyed:Grey",
+            "Grey.op, which refers to os",
+        ),
+        (GREY.replace("* (tf.", "* eval('0.5') * (tf."), "greyed:Grey", "Grey.op, which refers to eval"),
+        (
+            GREY.replace("etlrun.stages.lazy import tf", "os import path as tf"),
+            "greyed:Grey",
+            "Grey.op, which refers to tf",
+        ),
+        (
+            calling().replace("mean_of(image):", "mean_of(image, of=Step):"),
+            "greyed:Grey",
+            "mean_of, whose default <class 'etlrun.stages.step.Step'> is no number, text or null",
+        ),
+        (
+            GREY.replace("    @staticmethod", "    values = property(lambda self: {})\n\n    @staticmethod"),
+            "greyed:Grey",
+            "Grey.values, which is to be that of Step",
+        ),
+        (f"exec({GREY!r})", "greyed:Grey", "Grey.op, whose source can't be read"),
+        (
             GREY.replace("    @staticmethod\n    def op", "    @staticmethod\n    def act"),
             "greyed:Grey",
             "Grey without a static",
@@ -182,7 +204,7 @@ def test_a_step_may_call_the_functions_that_it_names(tmp_path: Path, monkeypatch
     sys.modules.pop("greyed", None)
     assert not faults
     step = registry["transform"]["grey"](strength=1.0)  # type: ignore[call-arg]
-    assert [maker.__name__ for maker in step.makers] == ["op", "mean_of"]  # type: ignore[attr-defined]
+    assert [maker.__name__ for maker in step.makers] == ["op", "mean_of"]
 
 
 def test_the_steps_of_this_package_are_as_those_of_others_have_to_be() -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import keyword
 import re
 from collections.abc import Mapping
-from textwrap import dedent
 
 from etlrun.eject.text import call, literal, mapping, quoted
 from etlrun.sources.listing import DIGITS
 from etlrun.stages import STAGES
+from etlrun.stages.code import source
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import FullShuffle
@@ -49,14 +48,13 @@ def lines_of(step: Step, dataset: Dataset, *, is_batched: bool) -> Lines:
 
 def source_of(step: Step | Mix | type[Turbo] | FullShuffle) -> str:
     """Return the source of a step's function, named like the step."""
-    text = dedent(inspect.getsource(step.op)).rstrip()
-    text = text.replace("  # type: ignore[override]", "")
+    text = source(step.op).replace("  # type: ignore[override]", "")  # type: ignore[arg-type]
     return text.removeprefix("@staticmethod\n").replace("def op(", f"def {_name(step)}(", 1)
 
 
 def sources_of(step: Step | Mix) -> Lines:
     """Return the sources of the functions that a step's function calls, and its own."""
-    return (*(dedent(inspect.getsource(called)).rstrip() for called in step.calls), source_of(step))
+    return (*(source(called) for called in step.calls), source_of(step))  # type: ignore[arg-type]
 
 
 def _name(step: Step | Mix | type[Turbo] | FullShuffle) -> str:

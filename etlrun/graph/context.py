@@ -27,13 +27,11 @@ class Backbone:
 
     Attributes:
         features: Function from a batch of inputs, as the model takes them, to float32 (batch, features).
-        identity: Names and values that determine its output, apart from its code.
-        makers: Functions that made it.
+        identity: Names and values that determine its output.
     """
 
     features: Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]]
     identity: list[list[Any]]
-    makers: tuple[Callable[..., Any], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +62,7 @@ class Context(Reading):
         passes_begun: The same for functions that outlive a pass; before a cache always 1, since it keeps the first.
         held_bytes: Size of the cache in memory; int64 scalar.
         traced: Functions of maps that have been traced, by stage.
+        compare: Function that compares what is read at a place, both tensors, and returns it; None if nothing does.
     """
 
     pass_number: Any = 0
@@ -72,6 +71,7 @@ class Context(Reading):
     passes_begun: tf.Variable | tf.Tensor = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
     held_bytes: tf.Variable = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
     traced: dict[Any, Any] = field(default_factory=dict)
+    compare: Callable[[Any, Any], Any] | None = None
 
     def pass_seed(self, number: Any) -> Any:
         """Return the seed of that pass, which determines all its randomness and differs for each pass of each run."""

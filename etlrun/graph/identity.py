@@ -6,6 +6,7 @@ The seed is a part if the shards are shuffled: nothing else that is random may c
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import sys
 from collections.abc import Sequence
@@ -14,14 +15,15 @@ from typing import Any
 
 from packaging.version import Version
 
+from etlrun import __version__
 from etlrun.cache.store import Identity
-from etlrun.graph.code import code_of
 from etlrun.graph.context import Reading
-from etlrun.graph.datasets import DATASET_STAGES
 from etlrun.plan.plan import PlannedStage, values_of
+from etlrun.stages.base import Stage
+from etlrun.stages.code import source
 
-_FORMAT = 2
-"""Version of the file format of caches."""
+_FORMAT = 3
+"""Version of the file format of caches, and of the code that reads and parses examples."""
 _FRAMEWORKS = {"tensorflow": "tensorflow", "tensorflow-datasets": "tensorflow_datasets"}
 """Modules of the packages that a run imports, but a key does not need to."""
 
@@ -51,7 +53,7 @@ def identity(before: Sequence[PlannedStage], reading: Reading) -> Identity:
     return [
         *pairs,
         ["kept", str(before[-1].gives)],
-        *_makers(before, reading, is_random=_is_shuffled(before, reading)),
+        *_code(before, is_random=_is_shuffled(before, reading)),
     ]
 
 
@@ -63,16 +65,18 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _makers(before: Sequence[PlannedStage], reading: Reading, *, is_random: bool) -> Identity:
+def _code(before: Sequence[PlannedStage], *, is_random: bool) -> Identity:
     """Return the code that makes the examples. TensorFlow is included only if it decodes, computes or shuffles."""
     stages = [inner.stage for outer in before for inner in (outer, *outer.steps)]
-    roots: list[Any] = [type(reading.source).parser, *(reading.backbone.makers if reading.backbone is not None else ())]
-    roots += [made for stage in stages for made in stage.makers]
-    roots += [DATASET_STAGES[type(stage)] for stage in stages if stage.changes_data and type(stage) in DATASET_STAGES]
-    code = [["python", "{}.{}".format(*sys.version_info)]]  # each compiles code differently
-    code += [[f"code {module}", digest] for module, digest in code_of(roots).items()]
+    code = [[f"code {stage.path}", code_of(stage)] for stage in stages if stage.makers]
     packages = {package for stage in stages for package in stage.rests_on} | ({"tensorflow"} if is_random else set())
-    return [*code, *([package, _version(package)] for package in sorted(packages))]
+    return [["etlrun", __version__], *code, *([package, _version(package)] for package in sorted(packages))]
+
+
+def code_of(stage: Stage) -> str:
+    """Return the first 16 hex digits of a SHA-256 over the functions of a stage, which refer to nothing else."""
+    texts = [[source(made), repr(made.__defaults__), repr(made.__kwdefaults__)] for made in stage.makers]
+    return hashlib.sha256(repr(texts).encode()).hexdigest()[:16]
 
 
 def _version(package: str) -> str:

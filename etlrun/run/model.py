@@ -109,7 +109,6 @@ def backbone(model: keras.Model) -> Backbone:
             ["keras", keras.__version__],
             ["backend", f"{keras.backend.backend()} {_version()} on {'a GPU' if accelerators() else 'the CPU'}"],
         ],
-        makers=(build, backbone),
     )
 
 

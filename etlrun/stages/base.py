@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from types import FunctionType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field
 
 from etlrun.stages.call import Call
+from etlrun.stages.code import remember
 from etlrun.stages.flow import Flow
 from etlrun.stages.rescaling import Rescaling
 
@@ -166,6 +168,10 @@ class Stage:
     tuned: ClassVar[Tuned | None] = None
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
 
+    def __init_subclass__(cls) -> None:
+        made = (getattr(cls, "op", None), *getattr(cls, "calls", ()))
+        remember(function for function in made if isinstance(function, FunctionType))
+
     @classmethod
     def key(cls, name: str) -> str:
         """Return the dotted key of the field `name` in a config; raise `AttributeError` if there is no such field."""
@@ -211,9 +217,9 @@ class Stage:
         return self
 
     @property
-    def makers(self) -> tuple[object, ...]:
-        """Objects whose code is part of a cache's key."""
-        return (type(self),)
+    def makers(self) -> tuple[Callable[..., Any], ...]:
+        """Functions whose source is part of a cache's key."""
+        return ()
 
     @property
     def rests_on(self) -> tuple[str, ...]:

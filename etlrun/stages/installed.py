@@ -8,13 +8,20 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
-from types import CodeType, FunctionType
+from types import CodeType
+from typing import Any
 
 from etlrun.stages.base import Stage
+from etlrun.stages.code import source
 from etlrun.stages.step import Step
 from etlrun.system.errors import Fault
 
 GROUP = "etlrun.stages"
+_OUTSIDE = ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
+"""Instructions whose argument is outside of a function."""
+_REACHING = {"__import__", "breakpoint", "compile", "eval", "exec", "globals", "input", "locals", "open", "vars"}
+"""What is built in and may reach anything."""
+_PLAIN = (bool, int, float, str, type(None))
 
 Registry = dict[str, dict[str, type[Stage]]]
 
@@ -51,28 +58,56 @@ def breach(step: object) -> str | None:
     _feature, *others = inspect.signature(step.op).parameters.values()
     if [other.name for other in others] != names or any(other.kind is not other.KEYWORD_ONLY for other in others):
         return f"{step.__name__}.op{inspect.signature(step.op)}, whose keyword-only parameters are not {names}"
+    if step.values is not Step.values:
+        return f"{step.__name__}.values, which is to be that of Step"
+    return _beyond(step)
+
+
+def _beyond(step: type[Step]) -> str | None:
+    """Return which function of a step depends on more than its source and its arguments; None if none does."""
     for called in step.calls:
         if not inspect.isfunction(called):
             return f"{step.__name__}.calls, which contains {called!r}"
     for function in (step.op, *step.calls):
         if foreign := sorted(set(_foreign(function, step))):
             return f"{function.__qualname__}, which refers to {', '.join(foreign)}"
+        if (unfit := _without_source(function)) is not None:
+            return f"{function.__qualname__}, {unfit}"
     return None
 
 
-def _foreign(function: FunctionType, step: type[Step]) -> Iterator[str]:
-    """Yield the names outside of `function` that are neither built in, nor `tf`, nor functions in `calls`."""
+def _without_source(function: Any) -> str | None:
+    """Return why the source of a function does not say what it does; None if it does."""
+    try:
+        source(function)
+    except OSError:
+        return "whose source can't be read"
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    odd = next((value for value in defaults if not isinstance(value, _PLAIN)), None)
+    return None if odd is None else f"whose default {odd!r} is no number, text or null"
+
+
+def _foreign(function: Any, step: type[Step]) -> Iterator[str]:
+    """Yield the names outside of `function` that are neither built in, nor `tf`, nor functions in `calls`.
+
+    What is built in must not reach anything else, such as a file.
+    """
     yield from function.__code__.co_freevars
     known, found = {called.__name__: called for called in step.calls}, function.__globals__
     for name in _globals(function.__code__):
-        is_known = known[name] is found.get(name) if name in known else name not in found and hasattr(builtins, name)
-        if name != "tf" and not is_known:
+        if name == "tf":
+            is_known = getattr(found.get(name), "__name__", None) == "tensorflow"
+        elif name in known:
+            is_known = known[name] is found.get(name)
+        else:
+            is_known = name not in found and hasattr(builtins, name) and name not in _REACHING
+        if not is_known:
             yield name
 
 
 def _globals(code: CodeType) -> Iterator[str]:
-    """Yield the global names that `code` and the functions in it use."""
-    yield from (of.argval for of in dis.get_instructions(code) if of.opname == "LOAD_GLOBAL")
+    """Yield the global names that `code` and the functions in it use, and the modules that they import."""
+    yield from (of.argval for of in dis.get_instructions(code) if of.opname in _OUTSIDE)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _globals(constant)

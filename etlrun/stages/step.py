@@ -79,7 +79,7 @@ class Step(Stage):
         return incoming.with_feature(self.feature, self.gives(incoming.feature(self.feature)))
 
     @property
-    def makers(self) -> tuple[object, ...]:
+    def makers(self) -> tuple[Callable[..., Any], ...]:
         return (self.op, *self.calls)
 
     @property
@@ -101,7 +101,7 @@ class Parse(Step):
     parses: ClassVar[bool] = True
     changes_data: ClassVar[bool] = False
     points: ClassVar[tuple[str, ...]] = ("source",)
-    makers: ClassVar[tuple[object, ...]] = ()
+    makers: ClassVar[tuple[Callable[..., Any], ...]] = ()
     rests_on: ClassVar[tuple[str, ...]] = ()
 
     def flow(self, incoming: Flow) -> Flow:
@@ -121,7 +121,6 @@ class ParseBatch(Stage):
     path: ClassVar[str] = "transform.parse_batch"
     changes_data: ClassVar[bool] = False
     maps_each: ClassVar[bool] = True
-    makers: ClassVar[tuple[object, ...]] = ()
 
     examples: Annotated[Positive, SPEED]
     num_parallel_calls: Annotated[Parallelism, SPEED]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
@@ -86,7 +86,7 @@ class Turbo(Stage):
         return {name: getattr(self, name) for name in names}
 
     @property
-    def makers(self) -> tuple[object, ...]:
+    def makers(self) -> tuple[Callable[..., Any], ...]:
         return (self.op,)
 
     @property
