@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,23 @@ class Kept:
     made_by: dict[str, Any]
 
 
+class Compared(Protocol):
+    """Comparison of the bytes that a pass reads with those of the key."""
+
+    def add(self, place: Any, data: Any) -> None:
+        """Compare what was read at a place."""
+
+
+class Content(Protocol):
+    """Content of the files on which the key rests."""
+
+    def compared(self) -> Compared:
+        """Return a comparison for another pass."""
+
+    def changed(self) -> str | None:
+        """Return a file that no longer matches the key, or of which a pass has read something else; None if all do."""
+
+
 class Keeper:
     """Keeps the cache of a pipeline. TensorFlow's threads and the run's own call it, one at a time.
 
@@ -54,7 +71,7 @@ class Keeper:
         kept: Kept,
         *,
         count: int | None,
-        changed: Callable[[], str | None],
+        content: Content,
         waits: bool,
         say: Callable[[str], None],
     ) -> None:
@@ -64,14 +81,15 @@ class Keeper:
             store: Store of the cache.
             kept: Content of the cache.
             count: Number of examples of a whole pass; None if it is not known in advance.
-            changed: Returns a file that no longer matches the identity; None if all match.
+            content: Content of the files that the identity names.
             waits: Whether to wait while another run is filling the cache.
             say: Reports the state of the cache.
         """
         self.key, self.kept, self.store = key_of(kept.identity), kept, store
         self.passes: list[str] = []
         self.failure: WorldError | None = None
-        self._whole, self._changed, self._waits, self._say = count, changed, waits, say
+        self._whole, self._content, self._waits, self._say = count, content, waits, say
+        self._compared: Compared | None = None
         self._opened: Opened | None = None
         self._claim: Claim | None = None
         self._writer: Writer | None = None
@@ -162,7 +180,7 @@ class Keeper:
         """Start to fill the cache, unless another pipeline or run is filling it."""
         self._open_or_claim()
         if self._claim is not None:
-            self._writer = Writer(self._claim.folder)
+            self._writer, self._compared = Writer(self._claim.folder), self._content.compared()
             self._fill += 1
         elif not self._opened and not self._given_up:
             who = "this run" if self.store.is_claimed_here(self.key) else "another run"
@@ -178,6 +196,13 @@ class Keeper:
                     self._give_up(error)
         return np.int64(0)
 
+    def compare(self, fill: np.int64, place: Any, data: Any) -> np.int64:
+        """Compare what a pass reads for that fill with the files that the key names."""
+        compared = self._compared
+        if compared is not None and fill == self._fill:
+            compared.add(place, data)
+        return np.int64(0)
+
     def publish(self, fill: np.int64) -> np.int64:
         """Publish the cache after that fill."""
         with self._lock:
@@ -186,7 +211,7 @@ class Keeper:
             if self._whole is not None and self._writer.count != self._whole:  # an example failed
                 self._abandon()
                 return np.int64(0)
-            path = self._changed()  # other runs would take the new content for the old
+            path = self._content.changed()  # other runs would take the new content for the old
             if path is not None:
                 self._go_without(f"was discarded: {path} has changed since the run began")
                 return np.int64(0)

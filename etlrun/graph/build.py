@@ -51,12 +51,10 @@ class Pipeline:
         self._kept: Flow = (before or after)[-1].gives
         self._has_memory, self._after = cache is not None and keeper is None, after
         self._without_cache = after if cache is None else by_number([*before, *after])
-        if cache is not None:
-            first = dataclasses.replace(context, passes_begun=tf.constant(1, tf.int64))
-            self._before = self._build(None, before, first)
-            if keeper is None:
-                self._before = staged(counted(self._before, self._kept, context), cache, context)
-            self._before = self._before.with_options(as_written())  # which apply to all datasets derived from it
+        self._before = before
+        if cache is not None and keeper is None:
+            memory = staged(counted(self._first(before), self._kept, context), cache, context)
+            self._in_memory = memory.with_options(as_written())  # which apply to all datasets derived from it
         self._number, self._skipped, self.filling_s = 0, 0, 0.0
         self._has_functions = not self._has_memory or any(planned.stage.maps_each for planned in after)
         self._traced = tf.function(partial(self._of_pass, None), autograph=False)
@@ -134,10 +132,21 @@ class Pipeline:
         """Return the batches of a pass that doesn't read a disk cache, but may fill it if it has a `mode`."""
         if self._without_cache:
             return self._continued(None, self._without_cache, context).with_options(as_written())
-        dataset = self._before
-        if self.keeper is not None and mode is not None:
-            dataset = disk.written(dataset, self.keeper, tf.cast(mode, tf.int64))
+        dataset = self._in_memory if self.keeper is None else self._filling(self.keeper, mode)
         return self._continued(dataset, self._after, context)
+
+    def _first(self, stages: Stages, compare: Any = None) -> tf.data.Dataset:
+        """Return what these stages, which are before the cache, give in the first pass."""
+        first = dataclasses.replace(self.context, passes_begun=tf.constant(1, tf.int64), compare=compare)
+        return self._build(None, stages, first)
+
+    def _filling(self, keeper: Keeper, mode: Any) -> tf.data.Dataset:
+        """Return the examples before the cache on disk, which is filled with them if that is the `mode` of the pass."""
+        if mode is None:
+            return self._first(self._before).with_options(as_written())
+        mode = tf.cast(mode, tf.int64)
+        before = self._first(self._before, partial(disk.compared, keeper, mode)).with_options(as_written())
+        return disk.written(before, keeper, mode)
 
     def _continued(self, dataset: tf.data.Dataset | None, stages: Stages, context: Context) -> tf.data.Dataset:
         """Return `stages` applied, without the examples that have been read: skipped where their order is known."""
@@ -155,7 +164,7 @@ class Pipeline:
 
     def _fill(self, keeper: Keeper, mode: int) -> None:
         began_s = time.perf_counter()
-        for _ in disk.written(self._before, keeper, tf.constant(mode, tf.int64)).map(lambda *_: 0).batch(_AT_ONCE):
+        for _ in self._filling(keeper, mode).map(lambda *_: 0).batch(_AT_ONCE):
             pass  # signals are handled between batches
         self.filling_s = time.perf_counter() - began_s
 
@@ -241,7 +250,7 @@ class Pipeline:
         unshuffled = [planned for planned in stages if not planned.stage.only_reorders]
         before, _, after = at_cache(unshuffled)
         if from_cache and self._has_memory:
-            return self._build(self._before, after)
+            return self._build(self._in_memory, after)
         if from_cache and self.keeper is not None and self.keeper.count:
             return self._read(after, self.keeper.count, self.context)
         return self._build(None, [*before, *after]).with_options(as_written())

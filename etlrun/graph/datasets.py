@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from etlrun.graph.context import Context
@@ -16,6 +17,7 @@ from etlrun.sources.tfds import TfdsSource
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
+from etlrun.stages.dataset import IMAGE
 from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
 from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode
@@ -55,10 +57,11 @@ def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
 
 
 def _shards(stage: Shards, context: Context) -> tf.data.Dataset:
-    """Return path, records to skip and records to take of each shard, in the order of the pass."""
+    """Return number, path, records to skip and records to take of each shard, in the order of the pass."""
     shards = context.split.shards
-    columns = ([shard.path for shard in shards], [shard.skip for shard in shards], [shard.take for shard in shards])
-    by_name = tf.data.Dataset.from_tensor_slices((columns[0], *(tf.constant(c, tf.int64) for c in columns[1:])))
+    columns = ([*range(len(shards))], [shard.skip for shard in shards], [shard.take for shard in shards])
+    number, skip, take = (tf.constant(column, tf.int64) for column in columns)
+    by_name = tf.data.Dataset.from_tensor_slices((number, [shard.path for shard in shards], skip, take))
 
     def of_pass(_: tf.Tensor) -> tf.data.Dataset:
         seed = context.pass_seed(context.passes_begun)
@@ -71,9 +74,21 @@ def _shards(stage: Shards, context: Context) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensors(0).flat_map(tf.autograph.experimental.do_not_convert(of_pass))
 
 
+def _records(context: Context) -> Callable[..., tf.data.Dataset]:
+    """Return the function that reads a shard."""
+
+    def read(number: tf.Tensor, path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
+        records = context.split.read(path, skip, take)
+        if context.compare is None or context.split.is_read_by_parser:
+            return records
+        return records.map(partial(tf.autograph.experimental.do_not_convert(context.compare), number))
+
+    return tf.autograph.experimental.do_not_convert(read)  # type: ignore[no-any-return]
+
+
 def sequential(_nothing: None, stage: Sequential, context: Context) -> tf.data.Dataset:
     """Return serialised examples (string scalars), one shard after the other."""
-    return _shards(stage, context).flat_map(tf.autograph.experimental.do_not_convert(context.split.read))
+    return _shards(stage, context).flat_map(_records(context))
 
 
 def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.Dataset:
@@ -85,7 +100,7 @@ def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.D
     calls, open_at_once = autotuned(stage.num_parallel_calls), stage.at_once(len(context.split.shards))
     calls = (1 if skips else None) if calls is None else min(calls, open_at_once)  # AUTOTUNE is -1
     return _shards(stage, context).interleave(
-        tf.autograph.experimental.do_not_convert(context.split.read),
+        _records(context),
         cycle_length=open_at_once,
         block_length=stage.block_length,
         num_parallel_calls=calls,
@@ -93,11 +108,23 @@ def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.D
     )
 
 
+def parser_of(context: Context) -> Callable[[Any], Example]:
+    """Return the function that parses a record, or several of them."""
+    parse, compare = context.source.parser(), context.compare
+    if compare is None or not context.split.is_read_by_parser:
+        return parse
+
+    def compared(record: Any) -> Example:
+        example = parse(record)
+        return {**example, IMAGE: compare(record, example[IMAGE])}
+
+    return compared
+
+
 def applied(step: Step, context: Context) -> Callable[[Any], Example]:
     """Return the function of `step` for an example: for a serialised one if it parses, else for one of its features."""
     if step.parses:
-        parser: Callable[[Any], Example] = context.source.parser()
-        return parser
+        return parser_of(context)
 
     def apply(example: Example) -> Example:
         seed = {"seed": context.pass_seed(context.passes_begun)} if step.random else {}
@@ -126,7 +153,7 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
 
 def parse_batch(dataset: tf.data.Dataset, stage: ParseBatch, context: Context) -> tf.data.Dataset:
     """Return the features by name, parsed for several examples in one call."""
-    return parallel_map(dataset.batch(stage.examples), context.source.parser(), stage, context).unbatch()
+    return parallel_map(dataset.batch(stage.examples), parser_of(context), stage, context).unbatch()
 
 
 def mix(dataset: tf.data.Dataset, stage: Mix, context: Context) -> tf.data.Dataset:

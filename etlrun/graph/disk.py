@@ -54,6 +54,17 @@ def written(dataset: tf.data.Dataset, keeper: Keeper, mode: tf.Tensor) -> tf.dat
     return dataset.map(as_is(write)).concatenate(end)
 
 
+def compared(keeper: Keeper, mode: tf.Tensor, place: tf.Tensor, data: tf.Tensor) -> tf.Tensor:
+    """Return `data`, which a pass reads at a `place`, compared with the key of the cache if `mode` is to fill it."""
+    done = tf.cond(
+        mode > READ,
+        lambda: tf.ensure_shape(tf.numpy_function(keeper.compare, [mode, place, data], tf.int64), ()),
+        lambda: tf.constant(0, tf.int64),
+    )
+    with tf.control_dependencies([done]):
+        return tf.identity(data)
+
+
 def columns(kept: Flow) -> list[Column]:
     """Return the features that a cache holds, in the order of the components of an example."""
     found = []

@@ -46,7 +46,7 @@ def keepers_of(
             Store(cache.dir, verifies=plan.spec.load.service is not None),
             kept,
             count=count,
-            changed=reading.split.content.changed,
+            content=reading.split.content,
             waits=cache.when_busy == "wait",
             say=say,
         )

@@ -40,6 +40,13 @@ class Records(Protocol):
         """Return these records; raise `ValueError` if one is damaged, `OSError` if it can't be read."""
 
 
+class Compared(Protocol):
+    """Comparison of the bytes that a pass reads; see `Split.is_read_by_parser`. Several threads may call it."""
+
+    def add(self, place: Any, data: Any) -> None:
+        """Compare a record of the shard of number `place`, or the bytes of the file that the record `place` names."""
+
+
 class Identified(Protocol):
     """Content of a split at the time of construction: files that are modified later count as changed."""
 
@@ -51,7 +58,13 @@ class Identified(Protocol):
         """Return names with what identifies their content; `WorldError` if a file can't be read."""
 
     def changed(self) -> str | None:
-        """Return the path of a file whose content differs from that at construction; None if there is none."""
+        """Return the path of a file whose content differs from that at construction; None if there is none.
+
+        A file that was another one for a while counts, too, if a pass since the last `compared` has read it.
+        """
+
+    def compared(self) -> Compared:
+        """Return a comparison of what a pass reads with the content at construction."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +82,8 @@ class Split:
     num_examples: int
     noun: ClassVar[str] = "shard"
     """What a file is."""
+    is_read_by_parser: ClassVar[bool] = False
+    """Whether records only name files, which the parser of the source reads."""
 
     @cached_property
     def content(self) -> Identified:

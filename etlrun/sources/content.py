@@ -37,6 +37,38 @@ class Shard:
     take: int
 
 
+class RecordsRead:
+    """Comparison of the records that a pass reads with the checksums in their files, in the order of each file.
+
+    Attributes:
+        differing: Path of a file that had another record at its place; None if there is none.
+    """
+
+    def __init__(self, shards: Sequence[Shard], framings: Sequence[bytes | None]) -> None:
+        """Begin a pass over shards whose files have this framing; None where it is not known."""
+        self._shards, self._framings = shards, framings
+        self._next, self._counts = [shard.skip for shard in shards], [0 for _ in shards]
+        self.differing: str | None = None
+
+    @property
+    def unseen(self) -> list[str]:
+        """Paths of the files of which a record has not been compared."""
+        return [shard.path for shard, count in zip(self._shards, self._counts, strict=True) if count < shard.take]
+
+    def add(self, number: int, record: bytes) -> None:
+        """Compare the next record of the shard of that number; those behind the one before it were skipped."""
+        shard, held = self._shards[number], self._framings[number] or b""
+        found = struct.pack("<Q", len(record)), masked(record)
+        for place in range(self._next[number], shard.skip + shard.take):
+            head = place * (HEAD + FOOT)
+            if (held[head : head + 8], held[head + HEAD : head + HEAD + FOOT]) == found:
+                self._next[number] = place + 1
+                self._counts[number] += 1
+                return
+        if held:
+            self.differing = shard.path
+
+
 class Content:
     """Content of some shards at the time of construction: a file that is modified later counts as changed.
 
@@ -47,7 +79,9 @@ class Content:
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = shards
         self._stamps = {shard.path: stamp_of(shard.path) for shard in shards}
+        self._folders = {folder: stamp_of(folder) for folder in map(os.path.dirname, self._stamps)}
         self._found: dict[tuple[Shard, bool], str | None] = {}
+        self._read: RecordsRead | None = None
 
     @cached_property
     def digest(self) -> str | None:
@@ -86,8 +120,14 @@ class Content:
     def changed(self) -> str | None:
         """Return the path of a file whose records differ from those that were hashed; None if there is none.
 
-        A copy, a link or other permissions of a file are no change.
+        A copy, a link or other permissions of a file are no change, unless records of it were to be compared and could
+        not be: it may have been another file for a while.
         """
+        if self._read is not None:
+            unseen = self._read.unseen
+            suspects = [*unseen, *dict.fromkeys(map(os.path.dirname, unseen))]
+            if (path := self._read.differing or next(filter(self._is_touched, suspects), None)) is not None:
+                return path
         for (shard, whole), digest in self._found.items():
             try:
                 stamp = stamp_of(shard.path)
@@ -96,6 +136,20 @@ class Content:
             except OSError:
                 return shard.path
         return None
+
+    def compared(self) -> RecordsRead:
+        """Return a comparison of the records of a pass with those that were hashed, of which `changed` takes notice."""
+        held = known(self._stamps, framing)
+        framings = [None if self._is_touched(shard.path) else held[shard.path] for shard in self._shards]
+        self._read = RecordsRead(self._shards, framings)
+        return self._read
+
+    def _is_touched(self, path: str) -> bool:
+        """Return whether a file, or a folder of files, is another one or may have been."""
+        try:
+            return stamp_of(path) != (self._stamps | self._folders)[path]
+        except OSError:
+            return True
 
     def _all(self, *, whole: bool, shards: Sequence[Shard] | None = None) -> list[tuple[Shard, str | None]]:
         chosen = self._shards if shards is None else shards

@@ -71,6 +71,26 @@ class Images:
         return self.records[numbers]
 
 
+class FilesRead:
+    """Comparison of the files that a pass reads with their checksums.
+
+    Attributes:
+        differing: Path of a file that held other bytes; None if there is none.
+    """
+
+    def __init__(self, held: Mapping[str, bytes]) -> None:
+        """Begin a pass over files of which `sha256_and_size` is known, by path."""
+        self._held = {os.fsencode(path): of[:_SHA] for path, of in held.items()}
+        self.differing: str | None = None
+
+    def add(self, record: Any, data: Any) -> None:
+        """Compare the bytes of the file that a record names, or of each of several."""
+        for one, read in [(record, data)] if isinstance(record, bytes) else zip(record, data, strict=True):
+            held = self._held.get(one[DIGITS:])  # None for the empty file in the place of a large image
+            if held is not None and hashlib.sha256(read).digest()[:_SHA] != held:
+                self.differing = os.fsdecode(one[DIGITS:])
+
+
 class FileContent:
     """Content of files at the time of construction, by SHA-256. Files that were hashed before are not read again."""
 
@@ -78,6 +98,7 @@ class FileContent:
         self._images = images
         self._stamps: dict[str, Stamp] = {}
         self._digest: str | None = None
+        self._read: FilesRead | None = None
 
     @property
     def digest(self) -> str | None:
@@ -97,7 +118,15 @@ class FileContent:
                 remedy="restore it, or check its permissions",
             ) from error
 
+    def compared(self) -> FilesRead:
+        """Return a comparison of the files of a pass with those that were hashed, of which `changed` takes notice."""
+        self._identified()
+        self._read = FilesRead(_held(self._stamps))
+        return self._read
+
     def changed(self) -> str | None:
+        if self._read is not None and self._read.differing is not None:
+            return self._read.differing
         for path, stamp in self._stamps.items():
             try:
                 now = stamp_of(path)
@@ -146,6 +175,7 @@ class FileSplit(Split):
 
     images: Images
     noun: ClassVar[str] = "file"
+    is_read_by_parser: ClassVar[bool] = True
 
     @cached_property
     def content(self) -> Identified:
