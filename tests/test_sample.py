@@ -104,19 +104,22 @@ def test_a_kill_half_way_is_mended(undisturbed: Path, tmp_path: Path) -> None:
     family = tmp_path / "etlrun_sample"
     process = prepare(tmp_path)
     deadline = time.monotonic() + 120
-    while not list(family.glob("incomplete.*")) and time.monotonic() < deadline:
+    while not list(family.glob("preparing.tfds/*/incomplete.*")) and time.monotonic() < deadline:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-    assert list(family.glob("incomplete.*"))
+    assert list(family.glob("preparing.tfds/*/incomplete.*"))
     assert not files(tmp_path)
 
-    (family / "incomplete.notes").mkdir()
+    others = {"incomplete.notes", "incomplete.A1B2C3_1.0.0"}
+    for name in others:
+        (family / name).mkdir()
     again = prepare(tmp_path)
     _, err = again.communicate(timeout=300)
     assert again.returncode == 0, err
     assert files(tmp_path) == files(undisturbed)
-    assert [path.name for path in family.glob("incomplete.*")] == ["incomplete.notes"], "which is somebody's own"
+    there = {path.name for path in family.iterdir()}
+    assert there == {"1.0.0", ".etlrun.lock", *others}, "of which another program may be writing the last ones"
 
 
 def test_users_who_share_a_folder_of_data_share_its_lock(sample: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-import re
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,18 @@ from etlrun.system.errors import WorldError
 from etlrun.system.locks import alone
 
 SAMPLE_SHARDS = 8
-_INCOMPLETE = re.compile(r"incomplete\.[A-Z0-9]{6}_.+")
-"""Names of folders in which TFDS writes."""
+_STAGING, _RECORD = "preparing.tfds", "begun_by_etlrun"
+"""Folder in which TFDS writes for etlrun, beside the versions, and the file in it that says so."""
 
 
-def prepare(builder: Any, dataset: TfdsDataset) -> None:
-    """Prepare the dataset of `builder` with TFDS; raise `WorldError` if that fails.
+def prepare(dataset: TfdsDataset, opened: Callable[[TfdsDataset], Any]) -> None:
+    """Prepare a dataset with TFDS, whose builder `opened` returns; raise `WorldError` if that fails.
 
-    One process writes at a time; the others wait for the result. TFDS writes into a temporary folder
-    and renames it at the end, so that a kill leaves at most such a folder, which is removed here.
+    One process writes at a time; the others wait for the result. TFDS writes into a folder that is etlrun's own, from
+    which the version is renamed at the end. A kill leaves at most that folder, which the next preparation removes; what
+    others prepare beside it is left alone.
     """
+    builder = opened(dataset)
     if not dataset.download:
         raise _missing(builder, dataset, "and dataset.download=false")
     family = Path(builder.data_dir).parent
@@ -34,10 +38,8 @@ def prepare(builder: Any, dataset: TfdsDataset) -> None:
         with alone(family / ".etlrun.lock", longest_s=math.inf, waiting=told):
             if is_prepared(builder):
                 return
-            for leftover in family.iterdir():
-                if _INCOMPLETE.fullmatch(leftover.name):
-                    shutil.rmtree(leftover, ignore_errors=True)
-            _write(builder, dataset)
+            with _staging(family) as folder:
+                _write(builder, dataset, opened(dataclasses.replace(dataset, data_dir=str(folder))))
     except OSError as error:
         raise WorldError(
             where=str(family),
@@ -52,17 +54,43 @@ def is_prepared(builder: Any) -> bool:
     return (Path(builder.data_dir) / "dataset_info.json").is_file()
 
 
-def _write(builder: Any, dataset: TfdsDataset) -> None:
+@contextmanager
+def _staging(family: Path) -> Iterator[Path]:
+    """Yield an empty folder, which is removed at the end, as one that a kill has left is; `OSError` for another's."""
+    folder = family / _STAGING
+    if (folder / _RECORD).is_file():
+        shutil.rmtree(folder)
+    with suppress(FileNotFoundError):  # a kill may leave it without its record, but empty
+        folder.rmdir()
+    folder.mkdir()
+    (folder / _RECORD).touch()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write(builder: Any, dataset: TfdsDataset, staged: Any) -> None:
+    """Prepare the dataset of `staged`, and move it to that of `builder`, unless others have prepared it meanwhile."""
     import requests  # imported here, since few runs prepare a dataset
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core.download.util import DownloadError
 
     settings: dict[str, Any] = {"num_shards": SAMPLE_SHARDS} if dataset.name == SAMPLE_NAME else {}
     Console(stderr=True).print(f"preparing {builder.info.full_name} in {builder.data_dir}", highlight=False)
+    root = Path(builder.data_dir_root)
     try:
-        builder.download_and_prepare(download_config=tfds.download.DownloadConfig(try_download_gcs=False, **settings))
+        staged.download_and_prepare(
+            download_dir=root / "downloads",
+            download_config=tfds.download.DownloadConfig(try_download_gcs=False, **settings),
+        )
     except (requests.RequestException, DownloadError) as error:
         raise _missing(builder, dataset, f"and it could not be prepared: {error}") from error
+    default, own = (Path(of.data_dir_root) / of.name / ".config" for of in (staged, builder))  # the default of several
+    if default.is_dir() and not own.exists():
+        default.rename(own)
+    if not is_prepared(builder):
+        Path(staged.data_dir).rename(builder.data_dir)
 
 
 def _missing(builder: Any, dataset: TfdsDataset, why: str) -> WorldError:

@@ -36,7 +36,7 @@ class TfdsSource(Source):
         self.dataset = dataset
         self.builder = open_builder(dataset)
         if not is_prepared(self.builder):
-            prepare(self.builder, dataset)
+            prepare(dataset, open_builder)
             self.builder = open_builder(dataset)  # this builder doesn't know what another process has prepared
         self.full_name = self.identity = self.builder.info.full_name
         self.num_classes = checked(self.builder.info, dataset)
