@@ -82,7 +82,7 @@ def killed(source: Path, data_dir: Path, scratch: Path, longest_s: float) -> tup
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
-    after, journal = state(data_dir), data_dir / "own" / "preparing.1.0.0" / "checks.jsonl"
+    after, journal = state(data_dir), data_dir / "own" / "preparing.1.0.0" / "usable.txt"
     wrong = [f"{name} was written again" for name, of in before.items() if after.get(name) != of]
     reached = "before the check" if not journal.exists() else "in the check" if not after else "in the shards"
     return status != 0, "it had ended" if status == 0 else reached, wrong

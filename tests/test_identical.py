@@ -28,7 +28,7 @@ def test_groups_are_those_of_a_dictionary(count: int) -> None:
 
 
 def test_a_preparation_counts_images_with_the_label_and_the_split_of_another_one() -> None:
-    entry = Entry(path="", label="", split="", size=1, stamp="")
+    entry = Entry(path="", label="", split="", size=1)
 
     def image(content: int, label: int, split: str) -> Image:
         return Image(entry=entry, digest=digest_of(bytes([content])).hex(), label=label, split=split)

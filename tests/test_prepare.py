@@ -129,7 +129,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
     kept = {path.name: path.stat().st_mtime_ns for path in begun.glob("version/*-of-00006")}
     assert 1 <= len(kept) < 6
     (begun / "version" / "left.json").write_text("cut")
-    (begun / "checks.jsonl").write_text((begun / "checks.jsonl").read_text()[:-20])
+    (begun / "usable.txt").write_text((begun / "usable.txt").read_text()[:-20])
     capsys.readouterr()
     folder = prepared(source, tmp_path / "data", "--shards", "6")
     assert content(folder) == undisturbed

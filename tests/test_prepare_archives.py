@@ -80,7 +80,7 @@ def test_what_is_unpacked_is_removed_after_an_error_too(
     found = refused(capsys, path, tmp_path / "data")
     assert found[1].startswith("  SOURCE, flowers/disc/text.jpg: found Unknown image file format.")
     assert seen == [6]
-    assert [of.name for of in (tmp_path / "data" / "own" / "preparing.1.0.0").iterdir()] == ["checks.jsonl"]
+    assert [of.name for of in (tmp_path / "data" / "own" / "preparing.1.0.0").iterdir()] == ["usable.txt"]
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])

@@ -1,7 +1,10 @@
 """`etlrun prepare`: images that can't be used."""
 
 import io
+import os
 import struct
+import tarfile
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -11,12 +14,84 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from etlrun.datasets.prepare import check
-from tests.own import examples, labelled, prepared, refused, write_photos
+from tests.own import examples, labelled, prepared, refused, write_photos, write_records
 from tests.pictures import jpeg
 
 IMAGE = "expected an image: JPEG, PNG or BMP"
 OF_FRAMES = "a {}, whose first frame is not taken: TFDS decodes it to a stack of frames, even a single one"
 CONVERT = "    -> convert it to PNG; dataset=folder reads the first frame of a GIF"
+
+
+def repaired(path: Path, other: Path) -> None:
+    """The same file with the content of another, of the same size and time."""
+    before = path.stat()
+    path.write_bytes(other.read_bytes())
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_size, after.st_mtime_ns, after.st_ino) == (before.st_size, before.st_mtime_ns, before.st_ino)
+
+
+def packed(folder: Path, kind: str) -> Path:
+    """All images of a folder in one file, which is of the same size for images of the same sizes."""
+    path, images = folder / f"all.{kind}", sorted(folder.glob("*/*"))
+    if kind == "tfrecord":
+        return write_records(path, [{"image": of.read_bytes(), "label": of.parent.name.encode()} for of in images])
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for image in images:
+                archive.write(image, image.relative_to(folder))
+        return path
+    with tarfile.open(path, "w") as tar:
+        for image in images:
+            tar.add(image, image.relative_to(folder))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["folder", "tar", "zip", "tfrecord"])
+def test_what_was_broken_is_checked_again_although_no_time_tells_that_it_was_repaired(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, broken = (write_photos(tmp_path / state / "photos", 10) for state in ("whole", "broken"))
+    image = Path("cross/7.jpg")
+    (broken / image).write_bytes(bytes((broken / image).stat().st_size))
+    if kind == "folder":
+        source, places = broken, (broken / image, whole / image)
+    else:
+        places = packed(broken, kind), packed(whole, kind)
+        source = places[0]
+    keys = ["--features", "image=image,label=label"] if kind == "tfrecord" else []
+    lines = refused(capsys, source, tmp_path / "data", *keys)
+    assert lines[-2] == "  SOURCE: found 1 broken images of 10; expected images that can be decoded"
+    repaired(*places)
+    folder = prepared(source, tmp_path / "data", *keys, "--on-corrupt", "skip")
+    assert {*examples(folder)} == labelled(whole)
+
+
+def test_what_was_fine_is_checked_again_if_it_is_another_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A killed command had checked all of them: those that are the same are not decoded again."""
+    source = write_photos(tmp_path / "photos", 6)
+    broken = source / "disc" / "4.jpg"
+    whole = tmp_path / "whole.jpg"
+    whole.write_bytes(broken.read_bytes())
+    broken.write_bytes(bytes(len(whole.read_bytes())))
+    refused(capsys, source, tmp_path / "data")
+    zeros = tmp_path / "zeros.jpg"
+    zeros.write_bytes(bytes((source / "disc" / "2.jpg").stat().st_size))
+    repaired(broken, whole)
+    repaired(source / "disc" / "2.jpg", zeros)
+    decoded, problem = [], check.problem
+
+    def counted(data: bytes) -> str:
+        decoded.append(data)
+        return problem(data)
+
+    monkeypatch.setattr(check, "problem", counted)
+    lines = refused(capsys, source, tmp_path / "data")
+    assert lines[1].startswith("  SOURCE/disc/2.jpg: found Unknown image file format.")
+    assert lines[-2].startswith("  SOURCE: found 1 broken images of 6")
+    assert sorted(decoded) == sorted([whole.read_bytes(), zeros.read_bytes()])
 
 
 def png_header(width: int, height: int) -> bytes:

@@ -13,7 +13,7 @@ from tests.own import content, examples, prepared, refused, write_photos
 
 
 def images(counts: dict[int, int]) -> list[Image]:
-    entry = Entry(path="", label="", split="train", size=1, stamp="")
+    entry = Entry(path="", label="", split="train", size=1)
     return [
         Image(entry=entry, digest=f"{label}-{number}", label=label, split="train")
         for label, count in counts.items()

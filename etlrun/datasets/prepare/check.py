@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import xxhash
 from PIL import Image
 
 from etlrun.datasets.prepare.identical import digest_of
@@ -29,6 +26,8 @@ _FRAMES = {"GIF": "GIF", "WEBP": "WebP"}
 """Formats that TFDS decodes to a stack of frames, even of a single one, which its feature `Image` refuses."""
 _OF_FRAMES = "whose first frame is not taken: TFDS decodes it to a stack of frames, even a single one"
 _CHUNK = 32
+_DIGITS = 32
+"""Hexadecimal digits of a digest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,36 +48,31 @@ class Verdict:
 def check(source: Source, journal: Path, done: Callable[[int], None]) -> list[Verdict]:
     """Return the verdict on each entry of a source; `done` is told how many further ones are known.
 
-    The verdicts are kept in `journal`, so that a check that is killed goes on where it was, unless files have changed.
+    The digests of images that can be used are kept in `journal`, so that a check that is killed decodes none of them
+    again. All images are read and hashed again, since the times of a file don't say whether its content is the same.
 
     Raises:
         EtlrunError: Files that can't be read.
     """
-    known = _kept(journal)
-    keys = [xxhash.xxh3_128_hexdigest(os.fsencode(f"{source.where}\0{of.path}\0{of.stamp}")) for of in source.entries]
-    missing = [number for number, key in enumerate(keys) if key not in known]
-    done(len(keys) - len(missing))
+    known, found = _kept(journal), list[Verdict]()
     unreadable: list[Fault] = []
     with pillow_as_header_reader(), threads() as pool, journal.open("a", encoding="utf-8") as file:
         file.write("\n")  # ends a line that a kill has cut off
-        chunks = [missing[start : start + _CHUNK] for start in range(0, len(missing), _CHUNK)]
-        found = pool.map(lambda numbers: [verdict(source, source.entries[number]) for number in numbers], chunks)
-        for numbers, verdicts in zip(chunks, found, strict=True):
-            for number, of in zip(numbers, verdicts, strict=True):
-                if of.unreadable:
-                    unreadable.append(of.unreadable)
-                    continue
-                known[keys[number]] = of
-                file.write(f"{json.dumps([keys[number], of.digest, of.reason])}\n")
+        chunks = [source.entries[start : start + _CHUNK] for start in range(0, len(source.entries), _CHUNK)]
+        for verdicts in pool.map(lambda entries: [verdict(source, entry, known) for entry in entries], chunks):
+            usable = {of.digest for of in verdicts if not (of.reason or of.unreadable)} - known
+            file.writelines(f"{digest}\n" for digest in usable)
             file.flush()
-            done(len(numbers))
+            found += verdicts
+            unreadable += [of.unreadable for of in verdicts if of.unreadable]
+            done(len(verdicts))
     if unreadable:
         raise EtlrunError(first(unreadable, source.where, "files that can't be read"))
-    return [known[key] for key in keys]
+    return found
 
 
-def verdict(source: Source, entry: Entry) -> Verdict:
-    """Read one image, hash and decode it."""
+def verdict(source: Source, entry: Entry, known: Collection[str] = ()) -> Verdict:
+    """Read one image, hash and decode it; images of `known` digests can be decoded."""
     if entry.size > LARGEST_BYTES:
         return Verdict(digest="", reason=f"a file of {rounded(entry.size)}, more than {rounded(LARGEST_BYTES)}")
     try:
@@ -88,7 +82,8 @@ def verdict(source: Source, entry: Entry) -> Verdict:
     except OSError as error:
         where = str(error.filename or entry.path)
         return Verdict(digest="", unreadable=unreadable_path(where, error, "an image file"))
-    return Verdict(digest=digest_of(data).hex(), reason=problem(data))
+    digest = digest_of(data).hex()
+    return Verdict(digest=digest, reason="" if digest in known else problem(data))
 
 
 def problem(data: bytes) -> str:
@@ -127,17 +122,10 @@ def faults_of(source: Source, verdicts: Sequence[Verdict]) -> list[Fault]:
     return faults
 
 
-def _kept(journal: Path) -> dict[str, Verdict]:
-    """Return the verdicts in a journal by key; a line that a kill has cut off is skipped."""
-    found: dict[str, Verdict] = {}
+def _kept(journal: Path) -> set[str]:
+    """Return the digests in a journal; a line that a kill has cut off is skipped."""
     try:
         lines = journal.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        return found
-    for line in lines:
-        try:
-            key, digest, reason = json.loads(line)
-        except ValueError:
-            continue
-        found[key] = Verdict(digest=digest, reason=reason)
-    return found
+        return set()
+    return {line for line in lines if len(line) == _DIGITS}

@@ -57,8 +57,7 @@ def entries_of(where: Path, folder: Path, images: Iterable[tuple[str, str, str]]
             continue
         if not stat.S_ISREG(found.st_mode):
             faults.append(fault(folder / path, "not a regular file", "an image file", "remove it"))
-        stamp = f"{found.st_size} {found.st_mtime_ns} {found.st_ino}"
-        entries.append(Entry(path=path, label=label, split=split, size=found.st_size, stamp=stamp))
+        entries.append(Entry(path=path, label=label, split=split, size=found.st_size))
     if faults:
         raise EtlrunError(first(faults, where, "files that can't be read"))
     return entries

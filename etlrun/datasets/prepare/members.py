@@ -80,7 +80,7 @@ def images_of(archive: Path, members: Iterable[Member], size: int) -> Found:
     taken = [path for path in shown if path.lower().endswith(SUFFIXES)]
     layout = laid_out(archive, taken, folders, [path for path in below if not path.lower().endswith(SUFFIXES)])
     return Found(
-        images=_entries(archive, layout, {path: files[name] for path, name in below.items()}),
+        images=_entries(layout, {path: files[name] for path, name in below.items()}),
         layout=layout,
         ignored=sorted({*files} - {*images}),
         outside=sorted({*images} - {below[path] for path in taken} | {below[path] for path in layout.outside}),
@@ -88,14 +88,13 @@ def images_of(archive: Path, members: Iterable[Member], size: int) -> Found:
     )
 
 
-def _entries(archive: Path, layout: Layout, members: Mapping[str, Member]) -> list[tuple[Entry, Member]]:
+def _entries(layout: Layout, members: Mapping[str, Member]) -> list[tuple[Entry, Member]]:
     """Return an entry for each image of a class, whose paths are the keys of `members`, by the names of these."""
-    of = archive.stat()
-    stamp, found = f"{of.st_size} {of.st_mtime_ns}", []
+    found = []
     for split, images in layout.splits.items():
         for image in images:
             member = members[image.path]
-            entry = Entry(path=member.name, label=image.label, split=split, size=member.size, stamp=stamp)
+            entry = Entry(path=member.name, label=image.label, split=split, size=member.size)
             found.append((entry, member))
     return sorted(found, key=lambda pair: pair[0].path)
 

@@ -64,7 +64,6 @@ class Records(Source):
         self, path: str, keys: tuple[str, str], faults: list[Fault], unfit: list[tuple[Fault, str]]
     ) -> Iterator[Entry]:
         """Yield the examples of a file; note each other record as `unfit`, with its label if it has one."""
-        found = Path(path).stat()
         for number, (place, record) in enumerate(_records(path, faults)):
             name = f"{path}, record {number}"
             features = _features(record)
@@ -80,9 +79,8 @@ class Records(Source):
                 unfit.append((of, "" if wrong[1] else _label(features[keys[1]])))
                 continue
             self._places[name] = (path, place, len(record))
-            stamp = f"{found.st_size} {found.st_mtime_ns} {keys[0]}"
             label, size = _label(features[keys[1]]), len(features[keys[0]].bytes_list.value[0])
-            yield Entry(path=name, label=label, split=WHOLE, size=size, stamp=stamp)
+            yield Entry(path=name, label=label, split=WHOLE, size=size)
 
     def read(self, entry: Entry) -> bytes:
         path, place, size = self._places[entry.path]

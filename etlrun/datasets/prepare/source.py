@@ -23,14 +23,12 @@ class Entry:
         label: Name of its class.
         split: Name of its split in the source.
         size: Size of the encoded image in bytes.
-        stamp: Text that changes with the file that holds it.
     """
 
     path: str
     label: str
     split: str
     size: int
-    stamp: str
 
 
 class DamagedError(Exception):

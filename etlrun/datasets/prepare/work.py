@@ -43,8 +43,8 @@ class Work:
 
     @property
     def journal(self) -> Path:
-        """Verdicts on images."""
-        return self.folder / "checks.jsonl"
+        """Digests of the images that can be used."""
+        return self.folder / "usable.txt"
 
     @property
     def unpacked(self) -> Path:
