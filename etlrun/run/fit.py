@@ -27,6 +27,8 @@ from etlrun.run.devices import distributed
 from etlrun.run.divergence import FiniteLoss
 from etlrun.run.floor import floor, without_end_warnings
 from etlrun.run.hosts.here import here
+from etlrun.run.hosts.same import require_same
+from etlrun.run.keepers import readings_of
 from etlrun.run.optimizer import finish
 from etlrun.run.phases import begin, plans_left
 from etlrun.run.session import at_work, batches_in_pass, opened, prepared, without_cache
@@ -45,8 +47,10 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
     Raises:
         ConfigError: Profile windows extend beyond the run.
         WorldError: Data or weights are missing or corrupt, or there are too few examples.
+        EtlrunError: Another host has another plan or other data.
     """
     source = opened(plan)
+    require_same(plan, readings_of(plan, source))
     with distributed(trainer, plan.spec.load):
         _train(plan, record, source, previous, trainer)
 

@@ -16,7 +16,7 @@ from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
 
 _BYTES = 64
-"""Bytes of a digest's text, with spaces before it."""
+"""Bytes of a digest's text."""
 _REASONS = {"tensorflow": "on which Keras 3's fit does not train under tf.distribute.MultiWorkerMirroredStrategy"}
 _place = ALONE
 _is_whole = False
@@ -75,10 +75,15 @@ def joint(digest: str) -> str:
     """Return the digest of what all hosts have read, of which this one has read `digest`; each host calls it."""
     if _place.count == 1:
         return digest
+    return union(gathered(digest, _BYTES))
+
+
+def gathered(text: str, size: int) -> list[str]:
+    """Return what each host has as `text`, of at most `size` bytes in UTF-8, in their order; each host calls it."""
     from jax.experimental.multihost_utils import process_allgather
 
-    own = np.frombuffer(digest.rjust(_BYTES).encode(), np.uint8)
-    return union(bytes(of).decode().strip() for of in np.asarray(process_allgather(own)))
+    own = np.frombuffer(text.encode().ljust(size), np.uint8)
+    return [bytes(of).decode().strip() for of in np.asarray(process_allgather(own))]
 
 
 @contextmanager

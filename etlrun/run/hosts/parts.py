@@ -50,6 +50,19 @@ def notes_on(place: Place, train: Split) -> Iterator[str]:
         yield f"'{train.name}' has {few}: a host reads over the records of others to find its own."
 
 
+def parts_of(place: Place, name: str, stages: Sequence[PlannedStage], split: Split) -> list[Split]:
+    """Return what a host reads of the split of the pipeline `name`: its own part, and the last batch of a validation.
+
+    All hosts share a last batch that is smaller than a full one.
+    """
+    total, batch = split.num_examples, stage_of(stages, Batch)
+    assert batch is not None  # noqa: S101 - all plans have it
+    is_training = name == "train"
+    each = total // place.count if is_training else total // (batch.batch_size * place.count) * batch.batch_size
+    bounds = [(each * place.number, each * (place.number + 1)), *([] if is_training else [(each * place.count, total)])]
+    return [split.part(start, stop) for start, stop in bounds if start < stop]
+
+
 class _Part(Pipeline):
     """A pipeline of the examples of one host."""
 
@@ -68,8 +81,7 @@ class _TrainingPart(_Part):
     """An equal part of the training examples, in the order of the data."""
 
     def __init__(self, place: Place, stages: Sequence[PlannedStage], context: Context) -> None:
-        each = context.split.num_examples // place.count
-        super().__init__(place, stages, context, context.split.part(each * place.number, each * (place.number + 1)))
+        super().__init__(place, stages, context, parts_of(place, "train", stages, context.split)[0])
 
 
 class _ValidationPart(_Part):

@@ -219,7 +219,7 @@ class Guard:
                 remedy=self._remedy(),
             )
             text = str(fault)
-        elif number:
+        elif number and not text.startswith("host "):
             text = f"host {number}: {text}"
         return End(rank=end.rank, status=end.status if end.status > 0 else 1, text=text)
 

@@ -1,0 +1,90 @@
+"""What all hosts of a run have in common, its plan and its data, compared once before the first step."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from etlrun.graph.context import Reading
+from etlrun.plan.plan import Plan
+from etlrun.run.hosts.here import gathered, here
+from etlrun.run.hosts.parts import parts_of
+from etlrun.run.hosts.place import Place
+from etlrun.system.errors import EtlrunError, Fault
+
+_BYTES, _BYTES_EACH = 2048, 64
+"""Bytes of what a host says, and more for each host."""
+_SHOWN = 100
+"""Characters of the classes in a message."""
+
+
+def require_same(plan: Plan, readings: Mapping[str, Reading]) -> None:
+    """Raise `EtlrunError`, on all hosts, unless they have the same plan and the same data; all of them call it.
+
+    Each host reads the checksums of its own part of the data; host 0, which identifies all of it, those of all parts.
+    """
+    place = here()
+    if place.count > 1:
+        said = json.dumps(said_by(place, plan, readings))
+        faults = list(differences([json.loads(text) for text in gathered(said, _BYTES + _BYTES_EACH * place.count)]))
+        if faults:
+            raise EtlrunError(faults)
+
+
+def said_by(place: Place, plan: Plan, readings: Mapping[str, Reading]) -> dict[str, Any]:
+    """Return what a host says of its plan and its data: digests of its own part, on host 0 those of all parts."""
+    names = readings["train"].source.names_of_classes or ()
+    hosts = range(place.count) if place.leads else [place.number]
+    return {
+        "plan": plan.fingerprint,
+        "classes": [len(names), ", ".join(names)[:_SHOWN], _hashed(names)],
+        "examples": {reading.split.name: reading.split.num_examples for reading in readings.values()},
+        "digests": {str(number): _digest(plan, readings, number, place.count) for number in hosts},
+    }
+
+
+def _digest(plan: Plan, readings: Mapping[str, Reading], number: int, count: int) -> str | None:
+    """Return a digest of what a host reads; None if it is unknown."""
+    of = Place(number=number, count=count)
+    parts = [part for name in readings for part in parts_of(of, name, plan.pipelines[name], readings[name].split)]
+    digests = [part.content.digest for part in parts]
+    return None if None in digests else _hashed(digests)
+
+
+def _hashed(value: object) -> str:
+    return hashlib.sha256(repr(value).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def differences(said: Sequence[Mapping[str, Any]]) -> Iterator[Fault]:
+    """Yield the first difference between each host and host 0, from what they say."""
+    first = said[0]
+    for number, other in enumerate(said[1:], 1):
+        if other["plan"] != first["plan"]:
+            remedy = "start all with the same command, in the same version of etlrun"
+            yield _fault(number, f"the plan {other['plan']}", first["plan"], remedy)
+        elif other["classes"] != first["classes"]:
+            yield _fault(number, f"the classes {_shown(other)}", _shown(first))
+        elif other["examples"] != first["examples"]:
+            yield _fault(number, _counted(other), _counted(first))
+        elif None not in (found := [of["digests"][str(number)] for of in (other, first)]) and found[0] != found[1]:
+            yield _fault(number, "other records or images in its part of the data", "the same ones")
+
+
+def _counted(said: Mapping[str, Any]) -> str:
+    return ", ".join(f"{count:,} examples in '{name}'" for name, count in said["examples"].items())
+
+
+def _shown(said: Mapping[str, Any]) -> str:
+    count, names, _ = said["classes"]
+    return f"{names}{'…' if len(names) == _SHOWN else ''} ({count:,})"
+
+
+def _fault(number: int, found: str, expected: str, remedy: str = "") -> Fault:
+    return Fault(
+        where=f"host {number}",
+        found=found,
+        expected=f"{expected}, as on host 0",
+        remedy=remedy or f"copy the dataset of host 0 to host {number}, or share one storage",
+    )
