@@ -48,13 +48,13 @@ def lines_of(step: Step, dataset: Dataset, *, is_batched: bool) -> Lines:
 
 def source_of(step: Step | Mix | type[Turbo] | FullShuffle) -> str:
     """Return the source of a step's function, named like the step."""
-    text = source(step.op).replace("  # type: ignore[override]", "")  # type: ignore[arg-type]
+    text = source(step.op).replace("  # type: ignore[override]", "")
     return text.removeprefix("@staticmethod\n").replace("def op(", f"def {_name(step)}(", 1)
 
 
 def sources_of(step: Step | Mix) -> Lines:
     """Return the sources of the functions that a step's function calls, and its own."""
-    return (*(source(called) for called in step.calls), source_of(step))  # type: ignore[arg-type]
+    return (*(source(called) for called in step.calls), source_of(step))
 
 
 def _name(step: Step | Mix | type[Turbo] | FullShuffle) -> str:
