@@ -7,13 +7,11 @@ import re
 import typing
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from types import FunctionType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field
 
 from etlrun.stages.call import Call
-from etlrun.stages.code import remember
 from etlrun.stages.flow import Flow
 from etlrun.stages.rescaling import Rescaling
 
@@ -167,10 +165,6 @@ class Stage:
     nodes_of_reading: ClassVar[tuple[Nodes, ...] | None] = None
     tuned: ClassVar[Tuned | None] = None
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
-
-    def __init_subclass__(cls) -> None:
-        made = (getattr(cls, "op", None), *getattr(cls, "calls", ()))
-        remember(function for function in made if isinstance(function, FunctionType))
 
     @classmethod
     def key(cls, name: str) -> str:

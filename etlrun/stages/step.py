@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Annotated, Any, ClassVar, Self
 
 from etlrun.stages.base import (
@@ -20,6 +21,7 @@ from etlrun.stages.base import (
     Stage,
     Tuned,
 )
+from etlrun.stages.code import remember
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.rescaling import Rescaling
 
@@ -46,6 +48,10 @@ class Step(Stage):
     """Fields that `op` does not take, since they choose another way to do the same."""
     is_costly: ClassVar[bool] = False
     """Whether reading its result from a cache is faster."""
+
+    def __init_subclass__(cls) -> None:
+        made = (getattr(cls, "op", None), *getattr(cls, "calls", ()))
+        remember(function for function in made if isinstance(function, FunctionType))
 
     @property
     def points(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from etlrun.stages.base import BATCHES, DATA, ORDER, SPEED, Flag, Nodes, Parallelism, Size, Stage, Tuned
+from etlrun.stages.code import remember
 from etlrun.stages.flow import Flow
 from etlrun.stages.image import CenterCrop, Decode, DecodeJpeg, Resize
 from etlrun.stages.step import Map, Step
@@ -132,6 +133,9 @@ class Turbo(Stage):
                 images = memory[start : start + np.prod(shape)].reshape(shape)
             cv2.resize(pixels, images.shape[2:0:-1], dst=images[place], interpolation=cv2.INTER_LINEAR)
         return images
+
+
+remember([Turbo.op])
 
 
 def usable(
