@@ -56,7 +56,7 @@ def test_what_editors_and_systems_leave_is_nobodys(mine: Path, told: Any, capsys
     write(mine / ".ipynb_checkpoints" / "other-checkpoint.yaml", "wrong: [")
     check.main(["--config-dir", "mine"])
     assert capsys.readouterr().out.splitlines()[-1].startswith("checked 9 configs of 2 experiments")
-    assert told("HEAD", "--config-dir", "mine").splitlines()[0].startswith("default, a100_resnet50,")
+    assert told("HEAD", "--config-dir", "mine").splitlines()[0] == "other, small: no difference"
     assert files_digest(Request(overrides=[], config_dir="mine")) == before
     assert len(sweep("experiment=glob('[os][tm]*')")) == 2
     with pytest.raises(ConfigError, match="found the unknown option 'pipe'; expected one of"):
@@ -124,12 +124,16 @@ def test_a_file_that_can_not_be_loaded_is_told_once_and_all_others_are_checked(
     assert str(caught.value).startswith(f"{mine}/experiment/wrong.yaml{fault}")
 
 
-def test_a_file_that_can_not_be_read_is_told(mine: Path, told: Any) -> None:
+def test_a_file_that_can_not_be_read_is_told(mine: Path, told: Any, capsys: pytest.CaptureFixture[str]) -> None:
     (mine / "load").mkdir()
     (mine / "load" / "wrong.yaml").symlink_to("/proc/self/mem")  # of which even root reads nothing
     wrong = "load/wrong.yaml: found Input/output error; expected a readable file or folder"
     assert faults() == [f"mine/{wrong}"]
-    assert "\nmine/load/wrong.yaml: added, reaches no experiment\n" in told("HEAD", "--config-dir", "mine")
+    capsys.readouterr()
+    assert told("HEAD", "--config-dir", "mine", status=2) == (
+        f"load=wrong: cannot be compared\n  mine/{wrong}\n\nother, small: no difference\n"
+        "mine/load/wrong.yaml: added, reaches no experiment\n"
+    )
     with pytest.raises(ConfigError) as caught:
         files_digest(Request(overrides=[], config_dir="mine"))
     assert str(caught.value) == f"mine/{wrong}"
@@ -199,7 +203,8 @@ def test_a_key_that_can_not_be_printed_and_a_long_name_are_in_nobodys_way(mine: 
     write(mine / "experiment" / "wrong.yaml", f"{HEAD}\"a\\nb\": 1\n'': 2\ndataset: {{name: {'x' * 5000}}}\n")
     keys = "dataset, extract, transform, cache, load, model, trainer, profile, logger, measure"
     assert faults() == [
-        f"{name}, in experiment=wrong: found an unknown key; expected one of the keys {keys}"
+        f"mine/experiment/wrong.yaml: {name}, in experiment=wrong: found an unknown key; "
+        f"expected one of the keys {keys}"
         for name in ("a\\nb", "''")
     ]
 

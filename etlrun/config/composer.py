@@ -22,6 +22,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from etlrun.config import resolvers
 from etlrun.config.choices import Choices
 from etlrun.config.files import Copying, Readable
 from etlrun.system.errors import ConfigError, Fault, one_line
@@ -88,7 +89,7 @@ class Composer:
             except (*UNCOMPOSABLE, _NotPlainError):
                 is_plain = False
             try:
-                found: Any = merged if is_plain else OmegaConf.to_container(self.config(overrides), resolve=True)
+                found: Any = merged if is_plain else with_references(self.config(overrides))
             except UNCOMPOSABLE as error:
                 raise ConfigError([refusal(error)]) from error
             self._containers[key] = found
@@ -125,6 +126,8 @@ class Composer:
     def _defaults(self, overrides: Sequence[str]) -> DefaultsList:
         key = tuple(overrides)
         if key not in self._lists:
+            if faults := [fault for word in overrides for fault in resolvers.in_override(word)]:
+                raise ConfigError(faults)
             try:
                 self._lists[key] = self._chosen(key) or self._listed(key, with_hydra=False)
             except HydraException:  # it may select options of Hydra's own groups
@@ -250,7 +253,17 @@ def _of_a_run(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def resolved(config: DictConfig) -> dict[str, Any]:
     """Return the whole config as plain values, like `plain`."""
-    return {str(key): value for key, value in _without_missing(OmegaConf.to_container(config, resolve=True)).items()}
+    return {str(key): value for key, value in _without_missing(with_references(config)).items()}
+
+
+def with_references(config: DictConfig) -> Any:
+    """Return a config as plain values with references resolved; `ConfigError` for a resolver that reads the machine."""
+    values = OmegaConf.to_container(config, resolve=False)
+    if "${" not in repr(values):
+        return values
+    if faults := list(resolvers.in_values(values)):
+        raise ConfigError(faults)
+    return OmegaConf.to_container(config, resolve=True)
 
 
 def _missing(value: Any, key: str) -> list[str]:

@@ -19,6 +19,7 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from etlrun.config.resolvers import in_file
 from etlrun.system.errors import ConfigError, Fault, one_line
 
 _FAST_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -198,7 +199,7 @@ def _unfit(text: bytes, file: str) -> Fault | None:
             expected="UTF-8 without a byte order mark",
             remedy="save the file without it",
         )
-    return None
+    return in_file(text, file)
 
 
 def _values_of(text: bytes) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Self
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from etlrun.config.composer import UNCOMPOSABLE, Composer, plain, refusal
+from etlrun.config.composer import UNCOMPOSABLE, Composer, plain, refusal, with_references
 from etlrun.config.grammar import parsed, sorted_out
 from etlrun.config.jobs import Job, Judge, Unfit
 from etlrun.config.overrides import COMMANDS, Axis, Chosen, Combinations, covered, one_by_one, set_last
@@ -193,7 +193,7 @@ class _Command:
     def block(self, name: str) -> Any:
         """Return the values of a group of the first config; None if it has none of that name."""
         block = self._config({axis: axis.values[0] for axis in self.axes}).get(name)
-        return None if block is None else OmegaConf.to_container(block, resolve=True)
+        return None if block is None else with_references(block)
 
     def judged(self, combinations: Iterable[Chosen], judge: Judge) -> Judge:
         """Judge all combinations, and return `judge`."""

@@ -1,0 +1,107 @@
+"""Resolvers in configs, such as `${oc.env:NAME}`: those that read the machine are refused, and never called.
+
+A config means the same on every machine, and a review shows nothing of the machine on which it is made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from etlrun.system.errors import Fault
+
+_OF_THE_CONFIG = frozenset({"oc.select", "oc.dict.keys", "oc.dict.values", "oc.deprecated"})
+"""Resolvers that read only other values of the config; `oc.create` and `oc.decode` can call others in their text."""
+_INNERMOST = re.compile(r"\$\{([^${}]*)\}")
+_LEFT = re.compile(r"\$\{\s*([^:\s${}\[\]'\"]*)\s*:")
+_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_HYDRA = "hydra"
+
+
+def machine_resolvers(text: str) -> list[str]:
+    """Return the names of the resolvers in a value that may read the machine, each once; escapes make no difference."""
+    names = []
+    while (match := _INNERMOST.search(text)) is not None:
+        name, colon, _ = match[1].partition(":")
+        names += [name.strip()] if colon else []
+        text = f"{text[: match.start()]}_{text[match.end() :]}"
+    return [name for name in dict.fromkeys([*names, *_LEFT.findall(text)]) if name not in _OF_THE_CONFIG]
+
+
+def _fault(where: str, names: list[str], remedy: str) -> Fault:
+    found = f"the resolver{'s' * (len(names) > 1)} {', '.join(names)}"
+    expected = "a value that is the same on every machine"
+    return Fault(where=where, found=found, expected=expected, remedy=f"write the value, {remedy}")
+
+
+def in_values(value: Any, key: str = "") -> Iterator[Fault]:
+    """Yield the faults of a composed config, by dotted key; its references are not resolved yet."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from in_values(item, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        for item in value:
+            yield from in_values(item, key)
+    elif isinstance(value, str) and (names := machine_resolvers(value)):
+        yield _fault(key, names, f'or give it on the command line: {key}="$NAME"')
+
+
+def in_override(word: str) -> Iterator[Fault]:
+    """Yield the fault of an override, unless it is one of Hydra's own, whose folders may be named after the machine."""
+    key, _, value = word.partition("=")
+    if not key.lstrip("+").startswith((f"{_HYDRA}.", f"{_HYDRA}/")) and (names := machine_resolvers(value)):
+        yield _fault(key, names, f'or let the shell put it in: {key}="$NAME"')
+
+
+def in_file(text: bytes, file: str) -> Fault | None:
+    """Return the fault of the first such value of a config file, named `file`; None if there is none.
+
+    Hydra's own config may read the machine, but for where further configs are.
+    """
+    if b"${" not in text:
+        return None
+    is_hydras = _HYDRA in Path(file).parent.parts
+    try:
+        for key, line, value in _scalars(text):
+            names = machine_resolvers(value)
+            is_free = key[:1] == [_HYDRA] and key[:2] != [_HYDRA, "searchpath"]
+            if names and not is_free and not (is_hydras and key[:1] != ["defaults"]):
+                return _fault(f"{file}:{line}: {'.'.join(key)}", names, "or ??? and give it on the command line")
+    except yaml.YAMLError:  # reported when the file is loaded
+        pass
+    return None
+
+
+@dataclass
+class _Block:
+    """Mapping or sequence around a value, and the key before it."""
+
+    is_mapping: bool
+    key: str = ""
+    takes_key: bool = False
+
+
+def _scalars(text: bytes) -> Iterator[tuple[list[str], int, str]]:
+    """Yield the scalars of a file that are no keys: their keys from outside in, their line, from 1, and their text."""
+    inside: list[_Block] = []
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            is_mapping = isinstance(event, yaml.MappingStartEvent)
+            inside.append(_Block(is_mapping, takes_key=is_mapping))
+            continue
+        if isinstance(event, yaml.CollectionEndEvent):
+            inside.pop()
+        elif not isinstance(event, yaml.NodeEvent):
+            continue
+        if isinstance(event, yaml.ScalarEvent) and not (inside and inside[-1].takes_key):
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            yield [block.key for block in inside if block.is_mapping], line, event.value
+        if inside and inside[-1].is_mapping:
+            if isinstance(event, yaml.ScalarEvent) and inside[-1].takes_key:
+                inside[-1].key = event.value
+            inside[-1].takes_key = not inside[-1].takes_key

@@ -1,0 +1,173 @@
+"""Resolvers that read the machine are refused by every command with their place, and are never called."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from etlrun.cli.main import main
+from etlrun.config.resolvers import machine_resolvers
+from tests.configs import CONF, composed, plan_of, refusal_of_request
+from tests.repository import Repository
+
+SECRET = "of-this-machine-alone"  # noqa: S105 - of no one
+EXPECTED = "expected a value that is the same on every machine\n    -> write the value, or "
+IN_FILE = f"{EXPECTED}??? and give it on the command line"
+PETS = "defaults: [folder, _self_]\ndir: {}\n"
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    """Three sound configs in `mine`, in the working directory of a process that knows a secret."""
+    monkeypatch.setenv("SECRET", SECRET)
+    made = Repository.small(tmp_path / "repository")
+    monkeypatch.chdir(made.folder)
+    return made
+
+
+def answered(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """The status of a command, and all that it printed."""
+    with pytest.raises(SystemExit) as caught:
+        main(list(words))
+    told = capfd.readouterr()
+    return int(str(caught.value.code)), told.out + told.err
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ("${oc.env:SECRET}", "oc.env"),
+        ("/data/${oc.env:SECRET}/pets", "oc.env"),
+        ("${oc.env:SECRET,photos}", "oc.env"),
+        ("${oc.decode:${oc.env:SECRET}}", "oc.env, oc.decode"),
+        ("'${oc.decode:\"\\${oc.env:SECRET}\"}'", "oc.env, oc.decode"),
+        ("'${oc.create:{a: 1}}'", "oc.create"),
+        ("${now:%Y}", "now"),
+        ("${hydra:runtime.cwd}", "hydra"),
+        ("${python_version:}", "python_version"),
+        ("'${ oc.${..name}:SECRET}'", "oc._"),
+        ("${a_resolver_of_a_plugin:3}", "a_resolver_of_a_plugin"),
+    ],
+)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan"], ["plan", "-m"], ["plan", "--format", "mermaid"], ["eject"], ["show"], ["doctor"], ["stats"], ["tune"],
+        ["cache", "why"], [], ["-m"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_every_command_refuses_them(
+    words: list[str], value: str, name: str, repository: Repository, capfd: pytest.CaptureFixture[str]
+) -> None:
+    repository.write("dataset/pets.yaml", PETS.format(value))
+    status, told = answered(capfd, *words, "--config-dir", "mine", "dataset=pets")
+    found = f"the resolver{'s' * (', ' in name)} {name}"
+    assert (status, told) == (
+        2,
+        f"etlrun: 1 fault\n  {repository.configs}/dataset/pets.yaml:2: dir: found {found}; {IN_FILE}\n",
+    )
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+def test_a_review_tells_their_place_and_nothing_of_the_machine(
+    form: str, repository: Repository, capfd: pytest.CaptureFixture[str]
+) -> None:
+    repository.write("dataset/pets.yaml", PETS.format("photos"))
+    repository.commit("Pets")
+    repository.write("dataset/pets.yaml", PETS.format("${oc.env:SECRET}"))
+    repository.commit("From the machine")
+    status, told = answered(capfd, "diff", "HEAD~1", "HEAD", "--config-dir", "mine", "--format", form)
+    assert status == 2
+    assert "HEAD:mine/dataset/pets.yaml:2: dir" in told
+    assert "the resolver oc.env" in told
+    assert SECRET not in told
+    status, told = answered(capfd, "check", "--config-dir", "mine")
+    assert status == 2
+    assert told.endswith(f"etlrun: 1 fault\n  mine/dataset/pets.yaml:2: dir: found the resolver oc.env; {IN_FILE}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("hydra:\n  searchpath: ['file://${oc.env:SECRET}']\n", "3: hydra.searchpath"),
+        ("load: &load {prefetch: '${now:%H}'}\n", "2: load.prefetch"),
+        ("trainer:\n  metrics:\n  - ${oc.env:SECRET}\n", "4: trainer.metrics"),
+        ("sweep: {seed: '${oc.env:SECRET}'}\n", "2: sweep.seed"),
+        ("_self_]\n", "1: defaults.override dataset"),
+    ],
+)
+def test_their_place_in_a_config_of_ones_own(
+    text: str, where: str, repository: Repository, capfd: pytest.CaptureFixture[str]
+) -> None:
+    chosen = "override dataset: '${oc.env:SECRET}', " if text.startswith("_self_") else "_self_]\n"
+    repository.write("mine.yaml", f"defaults: [config, {chosen}{text}")
+    status, told = answered(capfd, "check", "--config-dir", "mine")
+    assert (status, SECRET in told) == (2, False)
+    assert f"\n  mine/mine.yaml:{where}: found the resolver " in told
+    status, told = answered(capfd, "diff", "", "mine/mine.yaml", "--config-dir", "mine", "--format", "markdown")
+    assert (status, SECRET in told) == (2, False)
+    assert f"mine/mine.yaml:{where}: found the resolver " in told
+
+
+def test_a_folder_named_hydra_holds_none_but_of_hydra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made = Repository.small(tmp_path / "hydra")
+    monkeypatch.chdir(made.folder)
+    monkeypatch.setenv("SECRET", SECRET)
+    made.write("dataset/pets.yaml", PETS.format("${oc.env:SECRET}"))
+    remedy = 'give it on the command line: dataset.dir="$NAME"\n'
+    found = f"dataset.dir: found the resolver oc.env; {EXPECTED}{remedy}"
+    assert answered(capfd, "plan", "--config-dir", "mine", "dataset=pets") == (2, f"etlrun: 1 fault\n  {found}")
+    status, told = answered(capfd, "check", "--config-dir", "mine")
+    assert status == 2
+    assert f"mine/dataset/pets.yaml:2: dataset.dir, in dataset=pets: {found[13:]}" in told
+    assert SECRET not in told
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["load.batch_size=${oc.env:SECRET}", "load.batch_size=1,${oc.env:SECRET}", "++load.batch_size=${oc.env:SECRET}"],
+)
+def test_an_override_is_refused_with_its_key(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "8")
+    told = refusal_of_request(word)
+    assert told.startswith("load.batch_size: found the resolver oc.env; expected a value that is the same on every ")
+    assert told.endswith('load.batch_size="$NAME"')
+
+
+def test_options_of_overrides_are_not_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", SECRET)
+    for word in ("dataset=${oc.env:SECRET}", "+dataset@mine=${oc.env:SECRET}"):
+        with pytest.raises(Exception, match=r"oc\.env") as caught:
+            composed(word)
+        assert SECRET not in str(caught.value)
+
+
+def test_references_and_resolvers_of_the_config_are_accepted() -> None:
+    given: dict[str, Any] = {
+        "dataset.eval_split=${dataset.split}": "train[:80%]",
+        "dataset.eval_split=${oc.select:dataset.nothing,test}": "test",
+        "dataset.eval_split=${oc.select:dataset.split}": "train[:80%]",
+    }
+    assert {word: plan_of(word).spec.dataset.eval_split for word in given} == given
+
+
+def test_hydras_own_config_may_read_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", SECRET)
+    assert plan_of("hydra.run.dir=outputs/${oc.env:SECRET}") == plan_of()
+    assert "${now:" in (CONF / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize("text", ["${a}", "${.a}", "${..a[0]}", "a: b", "$HOME", "${", "}", "${a.${b}}", "{a: ${b}}"])
+def test_what_is_no_resolver(text: str) -> None:
+    assert machine_resolvers(text) == []
+
+
+def test_all_that_omegaconf_and_hydra_register_is_known() -> None:
+    composed()  # Hydra registers its own
+    known = ["oc.env", "oc.create", "oc.decode", "now", "hydra", "python_version"]
+    assert [name for name in known if not OmegaConf.has_resolver(name)] == []
+    assert [name for name in known if machine_resolvers(f"${{{name}:a}}") != [name]] == []
