@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.configs import plan_of
 from tests.forked import forked
 from tests.networks import trained_here
+from tests.pipelines import training_pipeline
 from tests.runs import emulated, events_of, finish, losses_of, run_here, summary_of
 
 
@@ -45,6 +47,17 @@ def test_one_run_fills_what_the_next_one_reads(tiny: Path, tmp_path: Path) -> No
         "- cache     disk, transformed: train 0.5 MB (2 read); validation 0.1 MB (2 read)"
         in (tmp_path / "read" / "report.md").read_text()
     )
+
+
+def test_the_pass_that_reads_what_the_first_has_filled_waits_for_no_graph(tiny: Path, tmp_path: Path) -> None:
+    with training_pipeline(plan_of(*on_disk(tmp_path), f"dataset.data_dir={tiny}")) as pipeline:
+        counts = []
+        for _ in range(3):
+            list(pipeline.dataset)
+            counts.append(pipeline._traced.experimental_get_tracing_count())
+        assert pipeline.keeper is not None
+        assert pipeline.keeper.passes == ["filled", "read", "read"]
+    assert counts == [3, 3, 3]  # of a pass without the cache, of one that fills it, and of one that reads it
 
 
 def test_steps_without_end_fill_and_read_a_cache_as_well(tiny: Path, tmp_path: Path) -> None:

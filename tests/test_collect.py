@@ -121,8 +121,8 @@ def test_what_went_without_its_cache_is_said_and_recommended_to_nobody(tmp_path:
     assert {config.number: config.data for config in results.configs} == {0: "", 1: "same", 2: "same"}
     (said,) = results.remarks
     assert said == (
-        "runs 1 ran without their cache on disk, since another process was filling it or it could not be written (see "
-        "the report.md of each), and are excluded from comparison"
+        "runs 1 ran without their cache on disk, since another process was filling it, it had gone or could not be "
+        "written (see the report.md of each), and are excluded from comparison"
     )
 
 

@@ -42,6 +42,8 @@ def config(
         "runs": (str(number),),
         "state": "warm",
         "first_examples_per_s": None,
+        "fill_s": None,
+        "overall_examples_per_s": rate,
         "gain": gain,
         "au": None,
         "max_gain": None,

@@ -8,7 +8,8 @@ from etlrun.config.request import Request
 from etlrun.record.outcome import outcome
 from etlrun.record.summary import Summary
 from etlrun.stages import STAGES
-from etlrun.sweep.ledger import Ledger, RunKey
+from etlrun.sweep.ledger import Ledger
+from etlrun.sweep.order import RunKey
 from etlrun.sweep.progress import Progress
 
 DONE = outcome(Summary(status="completed", overrides=[], wall_s=60.0))

@@ -21,7 +21,8 @@ from etlrun.results.collect import collect
 from etlrun.results.quality import qualities
 from etlrun.results.results import Quality, Results, Run
 from etlrun.stages import STAGES
-from etlrun.sweep.ledger import Ledger, RunKey
+from etlrun.sweep.ledger import Ledger
+from etlrun.sweep.order import RunKey
 from etlrun.system.errors import ConfigError
 from tests.sweeps import Sweep, ended
 

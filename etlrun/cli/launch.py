@@ -35,7 +35,8 @@ from etlrun.run.hosts import watch
 from etlrun.run.hosts.place import ALONE, place_of
 from etlrun.run.interrupts import interrupts
 from etlrun.stages.sweep import Sweep
-from etlrun.sweep.ledger import SWEEP, Ledger, RunKey
+from etlrun.sweep.ledger import SWEEP, Ledger
+from etlrun.sweep.order import RunKey
 from etlrun.sweep.process import started
 from etlrun.system.errors import INTERRUPTED, EtlrunError, describe
 from etlrun.system.files import refuse_unwritable
@@ -91,12 +92,14 @@ def _freeze(folder: Path, config: Mapping[str, Any]) -> None:
 def by_launcher(ledger: Ledger, runs: Sequence[RunKey], request: Request) -> None:
     """Run the jobs of a sweep with the launcher of the command line, which calls `job` for each."""
     overrides = [*request.overrides, f"hydra.sweep.dir='{ledger.folder}'"]
-    jobs = [[*ledger.frozen(run)[1], f"hydra.sweep.subdir='{ledger.start(run).name}'"] for run in runs]
+    batches = [[run for run in runs if run.fills], [run for run in runs if not run.fills]]
     with composer(request) as files:
         config = files.loader.load_configuration(request.config_name or "config", overrides, run_mode=RunMode.MULTIRUN)
         context = HydraContext(config_loader=files.loader, callbacks=Callbacks(config))
         launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
-        launcher.launch(jobs, initial_job_idx=0)
+        for batch in filter(None, batches):  # caches are filled before any run that reads them
+            jobs = [[*ledger.frozen(run)[1], f"hydra.sweep.subdir='{ledger.start(run).name}'"] for run in batch]
+            launcher.launch(jobs, initial_job_idx=runs.index(batch[0]))
 
 
 def job(config: DictConfig) -> Any:

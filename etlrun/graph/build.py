@@ -108,6 +108,8 @@ class Pipeline:
         decided = [tf.constant(self._number, tf.int64)]
         if self.keeper is not None:
             mode = self.keeper.begin()
+            if mode > READ:  # the next pass reads what this one fills, and would wait for its graph
+                self._traced.get_concrete_function(*[tf.TensorSpec((), tf.int64)] * 3)
             count = [tf.constant(self.keeper.count, tf.int64)] if mode == READ else []
             decided += [tf.constant(mode), *count]
         return self._of_pass(skipped, *decided) if skipped else self._begun_by(*decided)
@@ -160,7 +162,14 @@ class Pipeline:
     def _fill_first(self) -> None:
         """Fill a cache whose examples are read by number, which are all in it before the first one is read."""
         if self._without_cache and self.keeper is not None and self.keeper.is_to_fill:
-            self._fill(self.keeper, int(self.keeper.begin()))
+            self.fill()
+
+    def fill(self) -> None:
+        """Fill the cache on disk, which the pipeline has, unless it is there or another process is filling it."""
+        assert self.keeper is not None  # noqa: S101 - see above
+        mode = int(self.keeper.begin())
+        if mode > READ:
+            self._fill(self.keeper, mode)
 
     def _fill(self, keeper: Keeper, mode: int) -> None:
         began_s = time.perf_counter()

@@ -155,6 +155,32 @@ class StageRow(StageCost):
     set_by: str
 
 
+class Held(Part):
+    """Cache of one pipeline at the end of a run."""
+
+    held_bytes: int = 0
+    """Size in memory or on disk."""
+    key: str | None = None
+    """Key of a cache on disk."""
+    passes: list[str] = []
+    """Use of a cache on disk by each pass: `filled`, `read` or `uncached`."""
+    filled_s: float | None = None
+    """Seconds that it took to fill a cache on disk before the first pass; null if a pass filled it, or it was there."""
+
+
+class Caches(Part):
+    """Caches of a run."""
+
+    target: str = ""
+    """Kind of cache: `cache.memory` or `cache.disk`."""
+    at: str = ""
+    """Point of the pipeline whose examples are cached."""
+    forecast_bytes: int | None = None
+    """Forecast size of the caches that the run fills."""
+    pipelines: dict[str, Held] = {}
+    """Cache of each pipeline at the end of the run."""
+
+
 class Findings(Part):
     """Measurements of a whole run."""
 

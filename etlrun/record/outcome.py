@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from etlrun.record.findings import Resources, finite
 from etlrun.record.summary import MEASURES, Host, Summary, from_summary, read_summary, steady_rate
 
 WARM, COLD, UNCACHED = "warm", "cold", "uncached"
-_READ = "read"
+_READ, _FILLED = "read", "filled"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,12 @@ class Outcome:
         state: State of the epochs behind `examples_per_s`: `warm`; `cold` if there are only first epochs and epochs
             that fill a cache; or `uncached` if epochs ran without the cache of their config and say nothing about it.
         first_examples_per_s: Throughput of a first epoch that found no filled cache.
+        examples: Number of training examples in all epochs.
+        cache: Key of the cache on disk of the training examples; empty without one.
+        fill_s: Seconds that filling the cache of the training examples took: those of a job that only fills it, or
+            those by which the first epoch was longer than a warm one. None without a fill.
+        only_fills: Whether it is a job that only fills caches.
+        has_filled: Whether its first epoch filled a cache on disk.
         is_too_slow: Whether the run was below `measure.au_min`.
         au: Accelerator utilization (AU), from 0 to 1.
         max_gain: Speedup with an ideal input pipeline.
@@ -74,6 +80,11 @@ class Outcome:
     examples_per_s: float | None
     state: str
     first_examples_per_s: float | None
+    examples: int
+    cache: str
+    fill_s: float | None
+    only_fills: bool
+    has_filled: bool
     is_too_slow: bool
     au: float | None
     max_gain: float | None
@@ -93,6 +104,12 @@ class Outcome:
     sitting_s: float
     machine: str
 
+    def with_fill(self, fill_s: float | None) -> float | None:
+        """Return the throughput over all epochs, as warm ones, and `fill_s`; None if nothing was trained."""
+        if not self.examples_per_s or not fill_s:
+            return self.examples_per_s
+        return self.examples / (self.examples / self.examples_per_s + fill_s)
+
 
 def outcome_of(folder: Path) -> Outcome | None:
     """Read the outcome of the run in `folder` so far; None if there is no run."""
@@ -106,6 +123,7 @@ def outcome(summary: Summary) -> Outcome:
     every = [epoch.examples_per_s for epoch in epochs]
     passes = _passes(summary, len(every))
     warm = [rate for number, rate in enumerate(every) if number and passes[number] in (_READ, None)]
+    held = summary.cache.pipelines.get("train") if summary.cache else None
     verdict, used = summary.verdict, summary.resources or Resources()
     train_max_gain = verdict.train_max_gain if verdict else None
     measures = _measures(summary)
@@ -115,8 +133,13 @@ def outcome(summary: Summary) -> Outcome:
         created_s=summary.created_s or 0.0,
         wall_s=summary.wall_s or 0.0,
         examples_per_s=statistics.median(warm or every) if every else None,
-        state=WARM if warm or passes[:1] == [_READ] else UNCACHED if UNCACHED in passes else COLD,
+        state=_state(summary, passes, is_warm=bool(warm)),
         first_examples_per_s=every[0] if every and passes[0] not in (_READ, UNCACHED) else None,
+        examples=sum(epoch.examples for epoch in summary.epochs),
+        cache=(held.key or "") if held else "",
+        fill_s=held.filled_s if held and held.filled_s else _longer_s(summary, every, warm, passes),
+        only_fills=summary.only_fills,
+        has_filled=passes[:1] == [_FILLED],
         is_too_slow=summary.is_too_slow,
         au=summary.au,
         max_gain=verdict.max_gain if verdict else None,
@@ -176,6 +199,22 @@ def _ceiling(summary: Summary, gain: float | None) -> float | None:
     rate = steady_rate(summary.epochs[1:] or summary.epochs)
     is_alone = (summary.in_flight or 1) == 1 and not summary.resumed_from
     return rate * gain if rate and gain and is_alone else None
+
+
+def _state(summary: Summary, passes: Sequence[str | None], *, is_warm: bool) -> str:
+    if summary.only_fills:
+        caches = summary.cache.pipelines.values() if summary.cache else ()
+        return UNCACHED if any(UNCACHED in held.passes for held in caches) else COLD
+    return WARM if is_warm or passes[:1] == [_READ] else UNCACHED if UNCACHED in passes else COLD
+
+
+def _longer_s(
+    summary: Summary, every: Sequence[float], warm: Sequence[float], passes: Sequence[str | None]
+) -> float | None:
+    """Return the seconds by which a first epoch that filled a cache was longer than a warm one of its examples."""
+    if summary.cache is None or not warm or passes[0] not in (_FILLED, None):
+        return None
+    return max(0.0, summary.epochs[0].examples * (1 / every[0] - 1 / statistics.median(warm))) if every[0] else None
 
 
 def _passes(summary: Summary, epochs: int) -> list[str | None]:

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from etlrun.record import record as records
-from etlrun.record.findings import Apart, GpuUse, Verdict
+from etlrun.record.findings import Apart, GpuUse, Held, Verdict
 from etlrun.record.summary import MEASURES, Epoch, Summary, TrainedPhase, from_summary, read_summary
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import Rows, as_markdown, megabytes, number, plain, print_table
@@ -177,13 +177,15 @@ def _gpu(used: GpuUse) -> str:
 def _cache_lines(summary: Summary) -> Iterator[str]:
     cache = summary.cache
     if cache is not None and cache.pipelines:
-        sizes = [f"{name} {megabytes(of.held_bytes)}{_passes(of.passes)}" for name, of in cache.pipelines.items()]
+        sizes = [f"{name} {megabytes(of.held_bytes)}{_passes(of)}" for name, of in cache.pipelines.items()]
         yield f"cache     {cache.target.removeprefix('cache.')}, {cache.at}: {'; '.join(sizes)}"
 
 
-def _passes(passes: list[str]) -> str:
-    """Count the passes over a cache on disk by what they did: ` (1 filled, 3 read)`."""
-    return f" ({', '.join(f'{passes.count(kind)} {kind}' for kind in dict.fromkeys(passes))})" if passes else ""
+def _passes(held: Held) -> str:
+    """Count the passes over a cache on disk by what they did: ` (1 filled, 3 read), filled in 2.1 s`."""
+    passes = held.passes
+    counts = f" ({', '.join(f'{passes.count(kind)} {kind}' for kind in dict.fromkeys(passes))})" if passes else ""
+    return counts + (f", filled in {held.filled_s:.1f} s" if held.filled_s else "")
 
 
 def _count(value: int | None) -> str:

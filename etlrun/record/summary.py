@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from etlrun.record.findings import Findings, Part
+from etlrun.record.findings import Caches, Findings, Part
 
 RUNNING, COMPLETED, FAILED, INTERRUPTED, PRUNED = "running", "completed", "failed", "interrupted", "pruned"
 
@@ -151,30 +151,6 @@ class Read(Part):
     """Digest of the records that each pipeline read, 16 hex digits; null if their files changed during the run."""
 
 
-class Held(Part):
-    """Cache of one pipeline at the end of a run."""
-
-    held_bytes: int = 0
-    """Size in memory or on disk."""
-    key: str | None = None
-    """Key of a cache on disk."""
-    passes: list[str] = []
-    """Use of a cache on disk by each pass: `filled`, `read` or `uncached`."""
-
-
-class Caches(Part):
-    """Caches of a run."""
-
-    target: str = ""
-    """Kind of cache: `cache.memory` or `cache.disk`."""
-    at: str = ""
-    """Point of the pipeline whose examples are cached."""
-    forecast_bytes: int | None = None
-    """Forecast size of the caches that the run fills."""
-    pipelines: dict[str, Held] = {}
-    """Cache of each pipeline at the end of the run."""
-
-
 class Served(Part):
     """Service of a run, with `load.service`."""
 
@@ -212,6 +188,8 @@ class Course(Part):
     """Number of jobs that the sweep runs at a time."""
     sitting_s: float | None = None
     """Start of the sweep's process, in seconds since 1970: jobs with one value were run in one session."""
+    only_fills: bool = False
+    """Whether it is a job of a sweep that fills the caches of its config, for others to read, and trains nothing."""
     jobs_on_gpu: int = 1
     """Number of jobs that share the GPU at a time."""
     au_min: float | None = None

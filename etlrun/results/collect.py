@@ -14,8 +14,9 @@ from etlrun.record import record as records
 from etlrun.record.locks import is_nobodys
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
 from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, read_summary
-from etlrun.results import data, machines, quality
+from etlrun.results import data, machines, quality, swept
 from etlrun.results.decision import decide, tied_with_best
+from etlrun.results.fills import Fills
 from etlrun.results.results import (
     BASELINE,
     KILLED,
@@ -23,7 +24,6 @@ from etlrun.results.results import (
     OTHER_RECORDS,
     TOO_SLOW,
     ConfigResult,
-    Effect,
     Results,
     Run,
     are_others,
@@ -32,7 +32,9 @@ from etlrun.review.difference import Comparison
 from etlrun.review.gains import Gain, Rates, gains, itself, noise_of
 from etlrun.review.measured import compare_configs
 from etlrun.sweep.attempts import ATTEMPTS
-from etlrun.sweep.ledger import SWEEP, Ledger, RunKey, own_overrides
+from etlrun.sweep.ledger import SWEEP, Ledger, own_overrides
+from etlrun.sweep.order import RunKey
+from etlrun.sweep.outcomes import as_compared
 from etlrun.sweep.pruning import MARGIN
 from etlrun.sweep.unfit import left_out, unused
 
@@ -65,16 +67,16 @@ def of_ledger(ledger: Ledger, outcomes: Mapping[RunKey, Outcome | None]) -> Resu
         _Known(config.overrides, config.fingerprint, partial(getattr, config, "values"), config.unused)
         for config in ledger.configs
     ]
-    runs = [
-        Run(name=key.name, config=key.config, repeat=key.repeat, outcome=_current(ledger.folder_of(key), found))
-        for key, found in sorted(outcomes.items(), key=lambda item: item[0])
-    ]
-    return _Collector(ledger.folder, configs, runs, ledger).results()
+    runs: dict[bool, list[Run]] = {True: [], False: []}
+    for key, found in sorted(outcomes.items(), key=lambda item: item[0]):
+        now = found and _current(ledger.folder_of(key), as_compared(ledger, key, found))
+        runs[bool(key.fills)].append(Run(name=key.name, config=key.config, repeat=key.repeat, outcome=now))
+    return _Collector(ledger.folder, configs, runs[False], ledger, runs[True]).results()
 
 
-def _current(folder: Path, found: Outcome | None) -> Outcome | None:
+def _current(folder: Path, found: Outcome) -> Outcome:
     """Return the outcome of a run, with status `killed` if it is `running` without a process."""
-    if found is None or found.status != RUNNING or not is_nobodys(folder):
+    if found.status != RUNNING or not is_nobodys(folder):
         return found
     return dataclasses.replace(found, status=KILLED, error="its process has ended without an error message")
 
@@ -86,7 +88,7 @@ def _scanned(folder: Path) -> tuple[list[_Known], list[Run]]:
     for path in sorted(folder.rglob(SUMMARY), key=lambda path: _natural(path.parent.relative_to(folder))):
         summary = read_summary(path.parent)
         name = path.parent.relative_to(folder)
-        if summary is not None and ATTEMPTS not in name.parts:
+        if summary is not None and not summary.only_fills and ATTEMPTS not in name.parts:
             frozen = partial(records.read_config, path.parent)
             configs.append(_Known(tuple(summary.overrides), summary.plan_fingerprint or "", frozen))
             runs.append(Run(name=str(name), config=len(runs), repeat=0, outcome=outcome(summary)))
@@ -102,16 +104,22 @@ class _Collector:
     """Collector of the results of one sweep."""
 
     def __init__(
-        self, folder: Path, configs: Sequence[_Known], runs: Sequence[Run], ledger: Ledger | None = None
+        self,
+        folder: Path,
+        configs: Sequence[_Known],
+        runs: Sequence[Run],
+        ledger: Ledger | None = None,
+        fills: Sequence[Run] = (),
     ) -> None:
-        self.folder, self.configs, self.runs, self.ledger = folder, configs, runs, ledger
+        self.folder, self.configs, self.runs, self.ledger, self.fills = folder, configs, runs, ledger, fills
+        self.costs = Fills([run.outcome for run in (*runs, *fills) if run.outcome is not None])
         self.pairs = ledger is not None and ledger.is_paired
         self.has_seeds = ledger is not None and ledger.sweep.vary_seed
         self.of: dict[int, list[Run]] = {number: [] for number in range(len(configs))}
         for run in runs:
             self.of[run.config].append(run)
         self.own = own_overrides([config.overrides for config in configs])
-        self.keys = _swept(configs)
+        self.keys = swept.keys([config.overrides for config in configs])
         self.completed = {number: _completed(of) for number, of in self.of.items()}
         self.alike = machines.alike(self.completed)
         self.counted = {number: _counted(of) for number, of in self.alike.items()}
@@ -126,19 +134,21 @@ class _Collector:
         over_baseline[BASELINE] = itself(rates[BASELINE])
         seen = data.labels(data.of_one_seed(self.completed) if self.has_seeds else data.of_first(self.completed))
         configs = [self._config(number, over_baseline[number], seen.get(number, "")) for number in self.of]
-        configs.sort(key=lambda config: (config.examples_per_s is None, -(config.examples_per_s or 0.0)))
+        configs.sort(key=lambda config: -(config.overall_examples_per_s or -1.0))
         tied = tied_with_best(configs, rates, noise)
+        decision = decide(configs, tied, self._compared, has_seeds=self.has_seeds)
         return Results(
             folder=str(self.folder),
-            decision=decide(configs, tied, self._compared, has_seeds=self.has_seeds),
+            decision=decision,
             configs=tuple(configs),
             unfit=left_out(self.ledger.unfit if self.ledger else (), [of.overrides for of in self.configs]),
             runs=tuple(self.runs),
+            fills=tuple(self.fills),
             noise=noise,
             ceiling_examples_per_s=self._ceiling(),
-            frontier=_frontier(configs),
-            effects=tuple(self._effects(configs)),
-            remarks=tuple(self._notes(configs)),
+            frontier=swept.frontier(configs),
+            effects=tuple(swept.effects(configs, self.keys)),
+            remarks=(*self._notes(configs), *self.costs.notes(configs, decision, self.counted)),
         )
 
     def _compared(self, number: int) -> Comparison | None:
@@ -150,10 +160,10 @@ class _Collector:
         if number == BASELINE and self.pairs:
             rounds = {turn: [rate for rate in pair if rate] for turn, pair in self._twins(self.counted[number]).items()}
             return {turn: statistics.geometric_mean(pair) for turn, pair in rounds.items() if pair}
-        return {run.repeat: of.examples_per_s for run, of in self.counted[number] if of.examples_per_s}
+        return {run.repeat: rate for run, of in self.counted[number] if (rate := self.costs.overall(of))}
 
     def _twins(self, counted: Sequence[tuple[Run, Outcome]]) -> dict[int, tuple[float | None, float | None]]:
-        rates = {run.repeat: of.examples_per_s for run, of in counted} if self.pairs else {}
+        rates = {run.repeat: self.costs.overall(of) for run, of in counted} if self.pairs else {}
         return {turn: (rates.get(2 * turn), rates.get(2 * turn + 1)) for turn in {repeat // 2 for repeat in rates}}
 
     def _config(self, number: int, gain: Gain, seen: str) -> ConfigResult:
@@ -167,11 +177,13 @@ class _Collector:
             number=number,
             overrides=known.overrides,
             own=self.own[number],
-            swept=_values(known.overrides, self.keys),
+            swept=swept.values(known.overrides, self.keys),
             status=TOO_SLOW if any(of.is_too_slow for _, of in completed) else status,
             runs=tuple(run.name for run, _ in completed),
             state=counted[0].state if counted else "",
             first_examples_per_s=_median(of.first_examples_per_s for _, of in self.alike[number]),
+            fill_s=_median(self.costs.fill_s(of) for of in counted),
+            overall_examples_per_s=_median(self.costs.overall(of) for of in counted),
             gain=gain,
             bound_by=statistics.mode([of.bound_by for of in counted]) if counted else "",
             val_accuracy=_median(of.val_accuracy for _, of in completed),
@@ -201,15 +213,6 @@ class _Collector:
         fastest = max(_median(of.examples_per_s for _, of in counted) or 0.0 for counted in self.counted.values())
         return None if ceiling is None or fastest > MARGIN * ceiling else ceiling
 
-    def _effects(self, configs: Sequence[ConfigResult]) -> Iterator[Effect]:
-        for key in self.keys:
-            rates: dict[str, list[float]] = {}
-            for config in configs:
-                if config.examples_per_s is not None:
-                    rates.setdefault(config.swept[key], []).append(config.examples_per_s)
-            for value, of in sorted(rates.items(), key=lambda item: -statistics.median(item[1])):
-                yield Effect(key=key, value=value, configs=len(of), examples_per_s=statistics.median(of))
-
     def _notes(self, configs: Sequence[ConfigResult]) -> Iterator[str]:
         counted = [(run, of) for several in self.counted.values() for run, of in several]
         if self.has_seeds:
@@ -224,8 +227,9 @@ class _Collector:
         if without:
             again = f"; repeat them with: {self.ledger.resume_command}" if self.ledger else ""
             yield (
-                f"runs {', '.join(without)} ran without their cache on disk, since another process was filling it or "
-                f"it could not be written (see the {records.REPORT} of each), and are excluded from comparison{again}"
+                f"runs {', '.join(without)} ran without their cache on disk, since another process was filling it, it "
+                f"had gone or could not be written (see the {records.REPORT} of each), and are excluded from "
+                f"comparison{again}"
             )
         left_out = [
             str(number)
@@ -261,28 +265,3 @@ def _common(values: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
     """Return the common value of all; empty if they differ."""
     found = list(values)
     return found[0] if found and all(value == found[0] for value in found) else {}
-
-
-def _swept(configs: Sequence[_Known]) -> list[str]:
-    """Return the keys whose values differ between configs, in the order of the command line."""
-    values: dict[str, set[str]] = {}
-    for config in configs:
-        for override in config.overrides:
-            key, _, value = override.partition("=")
-            values.setdefault(key, set()).add(value)
-    return [key for key, found in values.items() if len(found) > 1]
-
-
-def _values(overrides: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
-    values = {key: value for key, _, value in (override.partition("=") for override in overrides)}
-    return {key: values.get(key, "") for key in keys}
-
-
-def _frontier(configs: Sequence[ConfigResult]) -> tuple[int, ...]:
-    """Return the configs that no other beats in throughput with as little memory; the fastest first."""
-    frontier, least = [], float("inf")
-    for config in configs:
-        if config.peak_rss_bytes is not None and config.examples_per_s and config.peak_rss_bytes < least:
-            frontier.append(config.number)
-            least = config.peak_rss_bytes
-    return tuple(frontier)

@@ -52,7 +52,7 @@ def decide(
         key=lambda config: (
             len(set(config.own).difference(baseline.own)),
             round(config.cores_used or 0.0, 1),
-            -(config.examples_per_s or 0.0),
+            -(config.overall_examples_per_s or 0.0),
         ),
     )
     return Decision(

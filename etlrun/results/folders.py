@@ -35,8 +35,8 @@ _OWN = {
 _TEMPORARY = re.compile(r"\.\d+\..+|\.hparams\.\d+|.+\.log")
 """What a killed process has left, and Hydra's log."""
 _LEFT = re.compile(r"\.(.+)\.removed")
-_JOB = re.compile(r"\d+(\.\d+)?")
-_ATTEMPT = re.compile(r"\d+(\.\d+)?-\d+|\.\d.*\.removed")
+_JOB = re.compile(r"\d+(\.\d+)?|fill-[0-9a-f]{8}")
+_ATTEMPT = re.compile(rf"({_JOB.pattern})-\d+|\.\d.*\.removed")
 _BLOCK_BYTES = 512
 """Unit of `st_blocks`."""
 
@@ -85,9 +85,9 @@ def sweep_of(folder: Path) -> Path | None:
 
 
 def jobs_of(sweep: Path) -> list[Path]:
-    """Return the folders of the jobs that a sweep has begun, in the order of their numbers; no symbolic links."""
+    """Return the folders of the jobs that a sweep has begun, those that fill caches first, then by their numbers."""
     jobs = [path for path in sweep.iterdir() if _JOB.fullmatch(path.name) and kind_of(path) == "run"]
-    return sorted(jobs, key=lambda path: [int(part) for part in path.name.split(".")])
+    return sorted(jobs, key=lambda path: [int(part) for part in re.findall(r"^\d+|(?<=\.)\d+", path.name)])
 
 
 def strangers(folder: Path, kind: Kind) -> list[str]:

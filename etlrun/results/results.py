@@ -75,6 +75,9 @@ class ConfigResult:
         examples_per_s: Throughput of warm epochs; see `Outcome`.
         state: State of the epochs behind `examples_per_s`: `warm` or `cold`.
         first_examples_per_s: Throughput of first epochs without a filled cache.
+        fill_s: Seconds that filling the cache of the training examples took: of the job that filled it on disk, or of
+            first epochs. None without a cache, and if it was there before.
+        overall_examples_per_s: Throughput over all epochs with the fill, by which configs are compared.
         gain: Gain over the baseline.
         au: Accelerator utilization (AU), from 0 to 1.
         max_gain: Speedup with an ideal input pipeline.
@@ -101,6 +104,8 @@ class ConfigResult:
     examples_per_s: float | None
     state: str
     first_examples_per_s: float | None
+    fill_s: float | None
+    overall_examples_per_s: float | None
     gain: Gain
     au: float | None
     max_gain: float | None
@@ -164,6 +169,7 @@ class Results:
         configs: Configs, the best first and those without a completed run last.
         unfit: Combinations that are left out.
         runs: Runs in the order of their names.
+        fills: Jobs that filled caches on disk.
         noise: Noise of the machine.
         ceiling_examples_per_s: Throughput of the model with an ideal input pipeline.
         frontier: Numbers of the configs that no other beats in throughput with as little memory.
@@ -176,6 +182,7 @@ class Results:
     configs: tuple[ConfigResult, ...]
     unfit: tuple[LeftOut, ...]
     runs: tuple[Run, ...]
+    fills: tuple[Run, ...]
     noise: Noise
     ceiling_examples_per_s: float | None
     frontier: tuple[int, ...]

@@ -11,8 +11,8 @@ from etlrun.review.gains import UNTOLD, Noise
 from etlrun.system.terminal import number
 
 HEADER = (
-    "config", "overrides", "status", "runs", "examples/s", "first epoch", "gain", "result", "MB", "cores", "au",
-    "bound by", "max gain", "seconds", "val accuracy", "val loss", "accuracy", "loss", "data", "reason",
+    "config", "overrides", "status", "runs", "examples/s", "first epoch", "fill s", "with fill", "gain", "result", "MB",
+    "cores", "au", "bound by", "max gain", "seconds", "val accuracy", "val loss", "accuracy", "loss", "data", "reason",
 )  # fmt: skip
 
 
@@ -31,11 +31,14 @@ class Cell(NamedTuple):
 def rows(results: Results) -> Iterator[list[Cell]]:
     """Return a row for each config, the best first, with a cell for each column of `HEADER`."""
     is_repeated = any(config.gain.call != UNTOLD for config in results.configs)
-    return (_row(config, results.decision.config, is_repeated=is_repeated) for config in results.configs)
+    has_fill = any(config.fill_s for config in results.configs)
+    chosen = results.decision.config
+    return (_row(config, chosen, is_repeated=is_repeated, has_fill=has_fill) for config in results.configs)
 
 
-def _row(config: ConfigResult, chosen: int | None, *, is_repeated: bool) -> list[Cell]:
+def _row(config: ConfigResult, chosen: int | None, *, is_repeated: bool, has_fill: bool) -> list[Cell]:
     memory, first, runs = config.peak_rss_bytes, config.first_examples_per_s, len(config.runs)
+    overall = config.overall_examples_per_s
     result = "unknown" if config.gain.call == UNTOLD else config.gain.call
     return [
         Cell(str(config.number) + ("*" if config.number == chosen else ""), config.number),
@@ -44,6 +47,8 @@ def _row(config: ConfigResult, chosen: int | None, *, is_repeated: bool) -> list
         Cell(str(runs) if is_repeated else "", runs),
         Cell(number(config.examples_per_s, 1), config.examples_per_s),
         Cell(number(first, 1) if first else "", first),
+        Cell(number(config.fill_s, 2) if config.fill_s else "", config.fill_s),
+        Cell(number(overall, 1) if has_fill else "", overall),
         Cell(times(config.gain) if is_repeated else "", config.gain.ratio),
         Cell(("baseline" if config.number == BASELINE else result) if is_repeated else ""),
         Cell(number(memory and memory / 1e6, 0), memory),

@@ -53,6 +53,7 @@ def describe_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline
         name: {
             "held_bytes": pipeline.held_bytes,
             **({"key": pipeline.keeper.key, "passes": pipeline.keeper.passes} if pipeline.keeper else {}),
+            **({"filled_s": pipeline.filling_s} if pipeline.filling_s else {}),
         }
         for name, pipeline in pipelines.items()
     }

@@ -17,11 +17,12 @@ from etlrun.config.request import Request, files_digest
 from etlrun.record import record as records
 from etlrun.record.outcome import Outcome, outcome_of
 from etlrun.record.record import Record
-from etlrun.record.summary import FAILED, PRUNED
+from etlrun.record.summary import COMPLETED, FAILED, PRUNED
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep import hparams
 from etlrun.sweep.jobs import Job, Jobs
-from etlrun.sweep.ledger import Ledger, RunKey
+from etlrun.sweep.ledger import Ledger
+from etlrun.sweep.order import RunKey
 from etlrun.sweep.outcomes import Outcomes, unfinished
 from etlrun.sweep.progress import Progress
 from etlrun.sweep.pruning import Pruning
@@ -78,6 +79,7 @@ class _Engine:
 
     Attributes:
         interrupts: Number of Ctrl-C so far: after the first no job is started, the second ends the running ones.
+        unfilled: Why caches were not filled, by `RunKey.fills` of the job that was to do so.
     """
 
     def __init__(self, ledger: Ledger, outcomes: Outcomes, progress: Progress, jobs: Jobs) -> None:
@@ -90,6 +92,7 @@ class _Engine:
                 self._note(run, outcome)
         self.running: dict[Job, _Running] = {}
         self.attempts: dict[RunKey, int] = {}
+        self.unfilled: dict[str, str] = {}
 
     def work(self) -> None:
         """Run jobs until none is left, or the sweep is interrupted."""
@@ -97,7 +100,7 @@ class _Engine:
         if self.waiting and self.jobs.note:
             self.progress.say(self.jobs.note)
         while self.running or (self.waiting and not self.interrupts):
-            while self.waiting and not self.interrupts and len(self.running) < self.jobs.at_a_time:
+            while self.waiting and not self.interrupts and self._has_room_for(self.waiting[0]):
                 self._start(self.waiting.popleft())
             self.progress.show([job.run for job in self.running.values()])
             for ended in self.jobs.ended(_POLL_S) if self.running else []:
@@ -116,12 +119,18 @@ class _Engine:
             names = ", ".join(of.run.name for of in self.running.values())
             self.progress.say(f"jobs of an earlier session go on: {names}")
 
+    def _has_room_for(self, run: RunKey) -> bool:
+        """Return whether a job may start: one that is compared, when no cache is being filled."""
+        is_filling = any(of.run.fills for of in self.running.values())
+        return len(self.running) < self.jobs.at_a_time and (bool(run.fills) or not is_filling)
+
     def _start(self, run: RunKey) -> None:
-        reason = self.pruning.reason(run) if self.ledger.sweep.prune else None
+        unfilled = self.unfilled.get(self.ledger.caches_of(run)) if not run.fills else None
+        reason = self.pruning.reason(run) if self.ledger.sweep.prune and not run.fills else None
         folder = self.ledger.start(run)
-        if reason is not None:
-            Record(folder).update(status=PRUNED, error=reason)
-            self._done(run)
+        if unfilled or reason:
+            Record(folder).update(status=FAILED if unfilled else PRUNED, error=unfilled or reason)
+            self._end(run, outcome_of(folder))
             return
         self.running[self.jobs.start(folder)] = _Running(run)
 
@@ -129,10 +138,16 @@ class _Engine:
         job.settle()
         if of.has_timed_out:
             _record_timeout(job.folder, self.ledger.sweep.timeout_s)
-        self._done(of.run)
+        run, outcome = of.run, outcome_of(job.folder)
+        self.attempts[run] = self.attempts.get(run, 0) + 1
+        has_failed = outcome is not None and outcome.status == FAILED
+        if has_failed and self.attempts[run] <= self.ledger.sweep.retries and not self.interrupts:
+            self.progress.say(f"{run.name} failed; retrying (attempt {self.attempts[run] + 1})")
+            self.waiting.appendleft(run)
+            return
+        self._end(run, outcome)
 
-    def _done(self, run: RunKey) -> None:
-        outcome = outcome_of(self.ledger.folder_of(run))
+    def _end(self, run: RunKey, outcome: Outcome | None) -> None:
         if outcome is None:
             raise WorldError(
                 where=str(self.ledger.folder_of(run)),
@@ -140,16 +155,12 @@ class _Engine:
                 expected="the summary that the job wrote",
                 remedy=f"make sure that nothing else writes there, and resume with: {self.ledger.resume_command}",
             )
-        has_failed = outcome.status == FAILED
-        self.attempts[run] = self.attempts.get(run, 0) + 1
-        if has_failed and self.attempts[run] <= self.ledger.sweep.retries and not self.interrupts:
-            self.progress.say(f"{run.name} failed; retrying (attempt {self.attempts[run] + 1})")
-            self.waiting.appendleft(run)
-            return
         self._note(run, outcome)
+        if run.fills and outcome.status != COMPLETED:
+            self.unfilled[run.fills] = f"{run.name}, the job that fills its cache, has not completed: {outcome.error}"
         hparams.write(self.ledger.folder_of(run), run.config, self.progress.own[run.config], outcome)
         self.progress.ended(run, outcome)
-        if has_failed and self.ledger.sweep.on_error == "stop":
+        if outcome.status == FAILED and self.ledger.sweep.on_error == "stop":
             self.progress.say("stopping after a failed job (sweep.on_error=stop)")
             self.waiting.clear()
 

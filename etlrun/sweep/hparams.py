@@ -23,7 +23,7 @@ def write(run: Path, config: int, own: Sequence[str], outcome: Outcome | None) -
     writer of event files would import TensorFlow.
     """
     folder = run / FOLDER
-    if outcome is None or outcome.status != COMPLETED or outcome.state == UNCACHED:
+    if outcome is None or outcome.status != COMPLETED or outcome.state == UNCACHED or outcome.only_fills:
         return
     if folder.exists() or not _is_installed():
         return

@@ -4,17 +4,18 @@ SWEEP/sweep.json      command line, settings, and the combinations that are left
 SWEEP/configs.jsonl   one line per config: its identity, its overrides, and all its values, frozen
 SWEEP/lock            held by the process that runs the sweep
 SWEEP/3, SWEEP/3.1    first and second run of config 3, each with a summary of its progress
+SWEEP/fill-1c4e80d2   job that fills the caches on disk of some configs
 SWEEP/attempts/       earlier attempts of runs that were repeated
 """
 
 from __future__ import annotations
 
 import json
-import random
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,10 @@ from etlrun.config.jobs import Job, Unfit, differences, identity_of
 from etlrun.plan.spec import parse_sweep
 from etlrun.plan.unused import told
 from etlrun.record import record as records
-from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
+from etlrun.stages.sweep import Sweep
 from etlrun.stages.trainer import Trainer
 from etlrun.sweep.attempts import put_aside
+from etlrun.sweep.order import RunKey, Shared, fills, is_paired, rounds
 from etlrun.system.errors import ConfigError, WorldError
 from etlrun.system.files import write_atomically
 
@@ -51,6 +53,7 @@ class Config:
         fingerprint: Fingerprint of the plan, equal for configs that differ only in speed.
         overrides: Overrides that the config was composed with.
         unused: Notes on values for options that the config has not chosen, a sentence each.
+        shared: Caches on disk that it reads; None for none.
         line: Line of `configs.jsonl` with the values.
     """
 
@@ -59,6 +62,7 @@ class Config:
     fingerprint: str
     overrides: tuple[str, ...]
     unused: tuple[str, ...]
+    shared: Shared | None
     line: str
 
     @classmethod
@@ -66,7 +70,9 @@ class Config:
         """Create the config of a job in the grid."""
         known = {"identity": identity_of(job.used), "fingerprint": job.plan.fingerprint, "overrides": job.overrides}
         known["unused"] = list(told(job.plan.spec.unused))
-        return cls._from(number, json.dumps({**known, "config": job.used}, default=str))
+        shared = Shared.of(job.plan)
+        caches = None if shared is None else asdict(shared)
+        return cls._from(number, json.dumps({**known, "shared": caches, "config": job.used}, default=str))
 
     @classmethod
     def _from(cls, number: int, line: str) -> Config:
@@ -77,6 +83,7 @@ class Config:
             fingerprint=values["fingerprint"],
             overrides=tuple(values["overrides"]),
             unused=tuple(values.get("unused", ())),
+            shared=Shared(**values["shared"]) if values.get("shared") else None,
             line=line,
         )
 
@@ -97,24 +104,6 @@ class Config:
         """Composed values."""
         config: dict[str, Any] = json.loads(self.line)["config"]
         return config
-
-
-@dataclass(frozen=True, order=True)
-class RunKey:
-    """One run of a config.
-
-    Attributes:
-        config: Number of the config.
-        repeat: Number of the repeat, from 0. The baseline of a repeated sweep runs twice per round.
-    """
-
-    config: int
-    repeat: int
-
-    @property
-    def name(self) -> str:
-        """Name of the run's folder."""
-        return f"{self.config}.{self.repeat}" if self.repeat else str(self.config)
 
 
 class Ledger:
@@ -153,7 +142,7 @@ class Ledger:
                 expected="a new folder for each sweep, so that nothing is overwritten",
                 remedy=f"resume it with: {resume_command(folder)}, or choose another hydra.sweep.dir",
             )
-        ledger = cls(folder, sweep, _distinct(jobs), request, unfit)
+        ledger = cls(folder, sweep, configs_of(jobs), request, unfit)
         ledger.save()
         return ledger
 
@@ -192,7 +181,7 @@ class Ledger:
         """Add further configs; existing ones stay as they are. Yields a line for each new or changed config."""
         known = {_meaning(config.overrides): config for config in self.configs}
         identities = {config.identity for config in self.configs}
-        now = _distinct(jobs)
+        now = configs_of(jobs)
         if not any(_meaning(config.overrides) in known or config.identity in identities for config in now):
             raise WorldError(
                 where=f"sweep.resume={self.folder}",
@@ -218,21 +207,20 @@ class Ledger:
 
     @property
     def runs(self) -> list[RunKey]:
-        """All runs in execution order: the order of the grid, or, with repeats, rounds that are shuffled one by one."""
-        if self.sweep.repeats == 1:
-            return [RunKey(config.number, 0) for config in self.configs]
-        shuffle, runs = random.Random(self.sweep.seed), []  # noqa: S311 - an order, no secret
-        for turn in range(self.sweep.repeats):
-            turns = [RunKey(config.number, turn) for config in self.configs if config.number or not self.is_paired]
-            turns += [RunKey(0, 2 * turn + twin) for twin in (0, 1)] if self.is_paired else []
-            shuffle.shuffle(turns)
-            runs += turns
-        return runs
+        """All runs in execution order: jobs that fill caches, then the runs that are compared."""
+        measured = rounds(self.sweep, len(self.configs))
+        keys = {run: key for run in measured if (key := self.caches_of(run))}
+        return [*fills(keys, [config.identity for config in self.configs]), *measured]
+
+    def caches_of(self, run: RunKey) -> str:
+        """Return the key of the caches on disk of a run, `RunKey.fills` of the job that fills them; empty for none."""
+        shared = self.configs[run.config].shared
+        return "" if shared is None else shared.key(partial(self._seed, run))
 
     @property
     def is_paired(self) -> bool:
         """Whether the baseline runs twice in each round."""
-        return self.sweep.repeats >= FEWEST_REPEATS
+        return is_paired(self.sweep)
 
     @property
     def resume_command(self) -> str:
@@ -248,13 +236,19 @@ class Ledger:
         config = self.configs[run.config]
         values, overrides = config.values, list(config.overrides)
         if self.sweep.vary_seed:
-            turn, twin = (run.repeat, 0) if run.config else divmod(run.repeat, 2)
-            seed = (values["trainer"]["seed"] + turn + twin * _TWIN) % _SEEDS
+            seed = self._seed(run, values["trainer"]["seed"])
             values["trainer"]["seed"] = seed
             key = Trainer.key("seed")
             others = [override for override in overrides if override.partition("=")[0].lstrip("+") != key]
             overrides = [*others, f"{key}={seed}"]
         return values, overrides
+
+    def _seed(self, run: RunKey, seed: int) -> int:
+        """Return the seed of a run of a config with this `seed`."""
+        if not self.sweep.vary_seed:
+            return seed
+        turn, twin = (run.repeat, 0) if run.config else divmod(run.repeat, 2)
+        return (seed + turn + twin * _TWIN) % _SEEDS
 
     def start(self, run: RunKey) -> Path:
         """Create the folder of a run with its frozen config, and return it; an earlier attempt is kept."""
@@ -262,7 +256,8 @@ class Ledger:
         if folder.exists():
             put_aside(folder, self.folder)
         values, overrides = self.frozen(run)
-        details = {"in_flight": self.sweep.max_jobs_in_flight, "sitting_s": self._opened_s}
+        details: dict[str, Any] = {"in_flight": self.sweep.max_jobs_in_flight, "sitting_s": self._opened_s}
+        details |= {"only_fills": True} if run.fills else {}
         own_configs = self.request.get("config_dir")
         records.Record.create(folder, values, overrides, config_dir=own_configs, **details)
         return folder
@@ -287,7 +282,7 @@ def _meaning(overrides: Iterable[str]) -> frozenset[str]:
     return frozenset(by_key.values())
 
 
-def _distinct(jobs: Iterable[Job]) -> list[Config]:
+def configs_of(jobs: Iterable[Job]) -> list[Config]:
     """Return the numbered configs of `jobs`, without duplicates."""
     found: dict[str, Config] = {}
     for job in jobs:

@@ -59,7 +59,8 @@ class Preview:
     Attributes:
         format: Version of the format, raised by incompatible changes.
         combinations: Number of combinations in the grid, including those left out.
-        jobs: Number of runs.
+        jobs: Number of runs, and of jobs that fill caches.
+        fills: Configs that read the caches on disk which a job fills before the runs, for each of these jobs.
         in_flight: Number of jobs at a time.
         swept: Values of each key that has several.
         configs: Configs by number.
@@ -70,6 +71,7 @@ class Preview:
     format: int
     combinations: int
     jobs: int
+    fills: Sequence[Sequence[int]]
     in_flight: int
     swept: Mapping[str, Sequence[str]]
     configs: Sequence[Planned]
@@ -84,7 +86,12 @@ def preview(found: Grid) -> Preview:
     unfit = left_out(found.unfit, [job.overrides for job in found.jobs])
     own = own_overrides([*(job.overrides for job in found.jobs), *(left.overrides for left in unfit)])
     earlier, plans = _Earlier(ledger), _first_of_plan([found.jobs[places[0]].plan for places in of])
-    runs = [run.config for run in ledger.runs]
+    every = ledger.runs
+    runs = [run.config for run in every if not run.fills]
+    fills: dict[str, list[int]] = {run.fills: [] for run in every if run.fills}
+    for run in sorted(every):
+        if not run.fills and (key := ledger.caches_of(run)):
+            fills[key] += [run.config] if run.config not in fills[key] else []
     planned = [
         Planned(
             number=config.number,
@@ -100,12 +107,14 @@ def preview(found: Grid) -> Preview:
         for config, places in zip(configs, of, strict=True)
     ]
     known_s = [config.seconds * config.runs for config in planned if config.seconds is not None]
+    fill_s = [earlier.fill_s(configs[run.config]) for run in every if run.fills]
     in_flight = min(found.multirun.at_a_time(found.sweep), len(runs))
-    total_s = sum(known_s) / in_flight if len(known_s) == len(planned) else None
+    total_s = (sum(known_s) + sum(fill_s)) / in_flight if len(known_s) == len(planned) else None
     return Preview(
         format=FORMAT_VERSION,
         combinations=len(found.jobs) + len(unfit),
-        jobs=len(runs),
+        jobs=len(every),
+        fills=sorted(fills.values()),
         in_flight=in_flight,
         swept=found.swept,
         configs=planned,
@@ -144,6 +153,7 @@ class _Earlier:
     def __init__(self, ledger: Ledger) -> None:
         self.of_config: dict[str, list[float]] = {}
         self.of_plan: dict[str, list[float]] = {}
+        self._fills_s: dict[str | None, list[float]] = {}
         wanted = {config.fingerprint for config in ledger.configs}
         known: dict[Path, list[str]] = {}
         for folder in _folders(ledger.folder):
@@ -151,7 +161,9 @@ class _Earlier:
             if summary is None or summary.status != COMPLETED:
                 continue
             fingerprint, seconds = summary.plan_fingerprint, summary.wall_s
-            if seconds and fingerprint in wanted:
+            if seconds and summary.only_fills:
+                self._fills_s.setdefault(fingerprint, []).append(seconds)
+            elif seconds and fingerprint in wanted:
                 self.of_plan.setdefault(fingerprint, []).append(seconds)
                 self.of_config.setdefault(_identity(folder, known), []).append(seconds)
 
@@ -160,6 +172,11 @@ class _Earlier:
         every = list(chain.from_iterable(self.of_plan.values()))
         known = self.of_config.get(config.identity) or self.of_plan.get(config.fingerprint) or every
         return statistics.median(known) if known else None
+
+    def fill_s(self, config: Config) -> float:
+        """Return the expected seconds of the job that fills the caches of a config: of earlier ones, or of a run."""
+        known = self._fills_s.get(config.fingerprint)
+        return statistics.median(known) if known else self.seconds(config) or 0.0
 
 
 def _folders(sweep: Path) -> Iterator[Path]:
@@ -198,6 +215,7 @@ def text(found: Preview) -> str:
     configs = f"{len(found.configs):,} config{'s' * (len(found.configs) != 1)}"
     lines = [f"sweep     {found.jobs:,} jobs of {configs}, of {found.combinations:,} combinations"]
     lines += [f"left out  {line}" for line in describe(found.unfit)]
+    lines += [f"fill      {line}" for line in _limited([*_fills(found)])]
     lines += [f"swept     {key:<{width}}  {', '.join(values)}" for key, values in found.swept.items()]
     lines += [f"same      {line}" for line in _limited([*_same_config(found), *_same_plan(found)])]
     lines += [f"plan      {line}" for line in _limited(list(_fingerprints(found)))]
@@ -207,6 +225,11 @@ def text(found: Preview) -> str:
 def _limited(lines: Sequence[str]) -> list[str]:
     more = len(lines) - _MOST_LINES
     return [*lines[:_MOST_LINES], *([f"and {more:,} more; --format json lists all"] if more > 0 else [])]
+
+
+def _fills(found: Preview) -> Iterator[str]:
+    for configs in found.fills:
+        yield f"a job fills the cache of config{'s' * (len(configs) != 1)} {_ranges(configs)} before the others run"
 
 
 def _same_config(found: Preview) -> Iterator[str]:

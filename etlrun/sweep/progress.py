@@ -15,7 +15,8 @@ from rich.text import Text
 
 from etlrun.record.outcome import UNCACHED, Outcome
 from etlrun.record.summary import COMPLETED, FAILED
-from etlrun.sweep.ledger import Ledger, RunKey, own_overrides
+from etlrun.sweep.ledger import Ledger, own_overrides
+from etlrun.sweep.order import RunKey
 
 
 class Progress:
@@ -33,7 +34,7 @@ class Progress:
         self._live = Live(console=self._console, refresh_per_second=4, transient=True)
         self._walls_s: list[float] = []
         self._counts: dict[str, int] = {}
-        self._best: tuple[float, int] | None = None
+        self._best: tuple[float, RunKey] | None = None
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -46,11 +47,11 @@ class Progress:
     def note(self, run: RunKey, outcome: Outcome) -> None:
         """Count a run that has ended, in this session or before."""
         self._counts[outcome.status] = self._counts.get(outcome.status, 0) + 1
-        if outcome.status == COMPLETED:
+        if outcome.status == COMPLETED and not run.fills:
             self._walls_s.append(outcome.wall_s)
             rate = outcome.examples_per_s if outcome.state != UNCACHED else None
             if rate is not None and (self._best is None or rate > self._best[0]):
-                self._best = rate, run.config
+                self._best = rate, run
 
     def show(self, running: Sequence[RunKey]) -> None:
         """Update the live line."""
@@ -60,7 +61,7 @@ class Progress:
     def line(self, running: Sequence[RunKey]) -> str:
         """Return the live line: jobs done, failed and running, the time left, and the best config so far."""
         failed = self._counts.get(FAILED, 0)
-        now = ", ".join(f"{run.name}: {self._name(run.config)}" for run in running)
+        now = ", ".join(f"{run.name}: {self._name(run)}" for run in running)
         left_s = self.left_s()
         parts = [f"sweep {self._done}/{self.total}"]
         parts += [f"{failed} failed"] if failed else []
@@ -79,9 +80,12 @@ class Progress:
         without = " without its cache" if outcome.state == UNCACHED else ""
         parts = [outcome.status]
         parts += [f"{outcome.examples_per_s:.1f} examples/s{without}"] if outcome.examples_per_s else []
+        if run.fills and outcome.status == COMPLETED:
+            was_there = "without its cache" if outcome.state == UNCACHED else "its cache was there"
+            parts += [f"cache filled in {outcome.fill_s:.1f} s" if outcome.fill_s else was_there]
         parts += [f"{outcome.wall_s:.1f} s"] if outcome.wall_s else []  # unknown of a run that was killed
         reason = f": {' '.join(outcome.error.split())}" if outcome.error else ""
-        self.say(f"{self._done}/{self.total} {run.name} {self._name(run.config)}: {', '.join(parts)}{reason}")
+        self.say(f"{self._done}/{self.total} {run.name} {self._name(run)}: {', '.join(parts)}{reason}")
 
     def say(self, text: str) -> None:
         """Print a permanent line; a closed pipe (`| head`) does not end the sweep."""
@@ -92,5 +96,5 @@ class Progress:
     def _done(self) -> int:
         return sum(self._counts.values())
 
-    def _name(self, config: int) -> str:
-        return " ".join(self.own[config]) or "the only config"
+    def _name(self, run: RunKey) -> str:
+        return " ".join(self.own[run.config]) or "the only config"

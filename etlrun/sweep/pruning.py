@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from etlrun.record.outcome import UNCACHED, Outcome
 from etlrun.record.summary import COMPLETED, PRUNED
-from etlrun.sweep.ledger import Ledger, RunKey
+from etlrun.sweep.ledger import Ledger
+from etlrun.sweep.order import RunKey
 
 MARGIN = 1.05
 """Ratio by which a config must be able to win to be worth a run."""
@@ -34,10 +35,14 @@ class Pruning:
         self._limits: dict[str, _Limit] = {}
         self._best: tuple[float, RunKey] | None = None
         self._seen: set[int] = set()
+        self._fills_s: dict[str, float | None] = {}
 
     def note(self, run: RunKey, outcome: Outcome) -> None:
         """Update bounds and best config with a run that has ended."""
-        rate = outcome.examples_per_s
+        if run.fills:
+            self._fills_s[run.fills] = outcome.fill_s
+            return
+        rate = outcome.with_fill(outcome.fill_s or self._fills_s.get(self.ledger.caches_of(run)))
         if outcome.status != PRUNED:
             self._seen.add(run.config)
         if outcome.status != COMPLETED or outcome.state == UNCACHED or rate is None:

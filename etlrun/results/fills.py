@@ -1,0 +1,44 @@
+"""What filling the caches of a sweep's configs costs, which counts once for all epochs of a training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from etlrun.record.outcome import Outcome
+from etlrun.results.results import ConfigResult, Decision, Run
+
+
+class Fills:
+    """Seconds that filling each cache on disk took, known from the jobs and runs that have filled one."""
+
+    def __init__(self, outcomes: Iterable[Outcome]) -> None:
+        every = sorted(outcomes, key=lambda of: of.only_fills)  # those that only fill come last, and count
+        self._seconds = {of.cache: of.fill_s for of in every if of.cache and of.fill_s is not None}
+
+    def fill_s(self, of: Outcome) -> float | None:
+        """Return the seconds that filling the cache of a run took, whichever run has filled it; None if unknown."""
+        return self._seconds.get(of.cache) if of.cache else of.fill_s
+
+    def overall(self, of: Outcome) -> float | None:
+        """Return the throughput of a run over all epochs, with the fill of its cache."""
+        return of.with_fill(self.fill_s(of))
+
+    def notes(
+        self, configs: Sequence[ConfigResult], decision: Decision, counted: Mapping[int, Sequence[tuple[Run, Outcome]]]
+    ) -> Iterator[str]:
+        """Yield the note on a config that is the fastest in longer trainings, which its fill makes slower in these."""
+        measured = [config for config in configs if config.examples_per_s]
+        fastest = max(measured, key=lambda config: config.examples_per_s or 0.0, default=None)
+        chosen = next((config for config in measured if config.number == decision.config), None)
+        if fastest is None or chosen is None or not fastest.fill_s or fastest.number in decision.tied:
+            return
+        of = counted[fastest.number][0][1]
+        each_s = of.examples / len(of.epochs) * (1 / (chosen.examples_per_s or 1) - 1 / (fastest.examples_per_s or 1))
+        more_s = fastest.fill_s - (chosen.fill_s or 0.0)
+        if each_s > 0 and more_s > 0:
+            least = math.floor(more_s / each_s) + 1
+            yield (
+                f"over {least} epochs or more config {fastest.number} is the fastest, whose cache takes "
+                f"{fastest.fill_s:.2f} s to fill"
+            )

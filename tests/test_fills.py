@@ -1,0 +1,234 @@
+"""Caches on disk that the runs of a sweep share: filled by jobs of their own, so that no result rests on an order."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from etlrun.config import grid
+from etlrun.config.jobs import Job
+from etlrun.config.request import Request
+from etlrun.record.outcome import Outcome, outcome
+from etlrun.record.summary import Summary
+from etlrun.results import shown
+from etlrun.results.collect import of_ledger
+from etlrun.results.results import Results
+from etlrun.stages import STAGES
+from etlrun.sweep.ledger import Ledger, configs_of
+from etlrun.sweep.order import RunKey
+from etlrun.sweep.outcomes import unfinished
+from tests.runs import summary_of
+from tests.sweeps import Sweep, ended, results_of
+
+REQUEST: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
+EPOCHS, EXAMPLES = 3, 1000
+
+
+@cache
+def found_of(*words: str) -> grid.Grid:
+    return grid.of(Request(overrides=list(words), multirun=True), STAGES)
+
+
+def ledger_of(*words: str, jobs: Sequence[Job] | None = None, folder: Path = Path("sweep")) -> Ledger:
+    """Of a sweep that isn't written."""
+    found = found_of(*words)
+    with_numbers = configs_of(found.jobs if jobs is None else jobs)
+    return Ledger(folder, found.sweep, with_numbers, REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("words", "fills"),
+    [
+        (["cache=none,memory", "load.prefetch=0,1"], 0),
+        (["cache=none,memory,disk", "load.prefetch=0,1"], 1),
+        (["cache=disk", "cache.at=source,transformed", "load.prefetch=0,1"], 2),
+        (["cache=disk", "cache.at=transformed", "cache.codec=raw,jpeg90", "transform.num_parallel_calls=1,2"], 2),
+        (["cache=disk", "trainer.seed=0,1", "load.prefetch=0,1"], 1),
+        (["cache=disk", "trainer.seed=0,1", "extract.shuffle_files=true"], 2),
+        (["cache=disk", "cache.at=features", "model.trainable=false", "trainer.learning_rate=1e-3,1e-2"], 1),
+        (["cache=disk", "load.prefetch=0,1", "sweep.repeats=3", "sweep.vary_seed=true"], 1),
+        (["cache=disk", "extract.shuffle_files=true", "sweep.repeats=3", "sweep.vary_seed=true"], 6),
+    ],
+)  # fmt: skip
+def test_each_cache_that_runs_share_is_filled_once_and_before_them(words: list[str], fills: int) -> None:
+    ledger = ledger_of("dataset=tfds", "dataset.name=mnist", *words)
+    runs = ledger.runs
+    assert [bool(run.fills) for run in runs] == [True] * fills + [False] * (len(runs) - fills)
+    assert {ledger.caches_of(run) for run in runs if not run.fills} - {""} == {run.fills for run in runs[:fills]}
+
+
+def test_who_fills_a_cache_does_not_depend_on_the_order_of_the_grid() -> None:
+    words = ("cache=disk", "transform.num_parallel_calls=1,2,autotune")
+    jobs = found_of(*words).jobs
+    fillers = set()
+    for order in (jobs, jobs[::-1], [jobs[1], jobs[2], jobs[0]]):
+        ledger = ledger_of(*words, jobs=order)
+        (fill,) = [run for run in ledger.runs if run.fills]
+        fillers.add((fill.name, ledger.configs[fill.config].identity))
+    assert len(fillers) == 1
+
+
+class Planted:
+    """A machine on which each config has its speed, and a cache is slow to whoever fills it, in later epochs, too."""
+
+    def __init__(self, ledger: Ledger, seed: int) -> None:
+        self.ledger, self.seed, self.random, self.there = ledger, seed, np.random.default_rng(), set[str]()
+        identities = sorted(config.identity for config in ledger.configs)
+        self.rank = np.random.default_rng(seed).permutation(identities).tolist()
+
+    def of(self, run: RunKey, noise: float = 0.002) -> Outcome:
+        config = self.ledger.configs[run.config]
+        cached = config.values["cache"]["name"] != "none"
+        rate = (1500.0 if cached else 1000.0) * 1.07 ** self.rank.index(config.identity)
+        fill_s = np.random.default_rng([self.seed, int(config.identity, 16)]).uniform(0.5, 1.5)
+        rate *= 1 + self.random.uniform(-noise, noise)
+        key = self.ledger.caches_of(run) or run.fills
+        if run.fills:
+            self.there.add(key)
+            held = {"key": key, "passes": ["filled"], "filled_s": fill_s}
+            return self._outcome([], held, only_fills=True)
+        fills = cached and key not in self.there
+        passes = (["read"] if not fills else ["filled"]) + ["read"] * (EPOCHS - 1) if key else []
+        self.there |= {key} if key else set()
+        first = EXAMPLES / (EXAMPLES / rate + fill_s) if fills else rate
+        slowed = 0.8 if fills and key else 1.0
+        return self._outcome([first, *[slowed * rate] * (EPOCHS - 1)], {"key": key or None, "passes": passes})
+
+    def _outcome(self, rates: Sequence[float], held: dict[str, Any], *, only_fills: bool = False) -> Outcome:
+        epochs = [{"examples": EXAMPLES, "examples_per_s": rate, "wall_s": EXAMPLES / rate} for rate in rates]
+        known = {"status": "completed", "overrides": [], "only_fills": only_fills, "epochs": epochs}
+        caches = {"target": "cache", "pipelines": {"train": held}}
+        return outcome(Summary.model_validate({**known, "cache": caches}))
+
+    def has_one_best(self) -> bool:
+        outcomes = {run: self.of(run, noise=0.0) for run in self.ledger.runs}
+        best, second, *_ = [config.overall_examples_per_s or 0.0 for config in of_ledger(self.ledger, outcomes).configs]
+        return best > 1.03 * second
+
+
+def decided(ledger: Ledger, seed: int, *, fills: bool = True) -> frozenset[str]:
+    machine = Planted(ledger, seed)
+    outcomes = {run: machine.of(run) for run in ledger.runs if fills or not run.fills}
+    if not fills:  # as if whoever comes first were to fill the cache
+        outcomes = {run: dataclasses.replace(of, has_filled=False) for run, of in outcomes.items()}
+    return frozenset(of_ledger(ledger, outcomes).decision.overrides)
+
+
+KINDS = {
+    "memory": ("cache=none,memory",),
+    "disk": ("cache=none,disk",),
+    "features": ("cache=none,disk", "cache.at=features", "model.trainable=false"),
+    "jpeg": ("cache=none,disk", "cache.codec=jpeg90", "cache.at=transformed"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_decision_does_not_depend_on_the_order_of_the_jobs(kind: str) -> None:
+    """In 50 planted sweeps of each kind, some of them repeated, each in three orders of its configs."""
+    flipped = 0
+    for seed in range(50):
+        words = (*KINDS[kind], "load.prefetch=0,1,2", f"sweep.repeats={1 if seed % 2 else 3}")
+        jobs = [*found_of(*words).jobs]
+        np.random.default_rng(seed).shuffle(jobs)
+        orders = [ledger_of(*words, jobs=order) for order in (jobs, jobs[::-1], [*jobs[2:], *jobs[:2]])]
+        planted = next(of for of in range(100 * seed, 100 * seed + 100) if Planted(orders[0], of).has_one_best())
+        decisions = {decided(ledger, planted) for ledger in orders}
+        assert len(decisions) == 1, (planted, decisions)
+        flipped += len({decided(ledger, planted, fills=False) for ledger in orders}) > 1
+    assert flipped > 0 or kind == "memory"  # it is the jobs that fill caches which make it so
+
+
+def summaries(ledger: Ledger, rates: dict[str, tuple[float, float]]) -> Results:
+    """Of runs with a throughput, whose cache took so long to fill."""
+
+    def of(run: RunKey) -> Outcome:
+        rate, fill_s = rates["fill" if run.fills else run.name]
+        key = ledger.caches_of(run) or run.fills
+        held = {
+            "key": key or None,
+            "passes": ["filled"] if run.fills else ["read"],
+            **({"filled_s": fill_s} if run.fills else {}),
+        }
+        epochs = [{"examples": EXAMPLES, "examples_per_s": rate, "wall_s": EXAMPLES / rate}] * (
+            0 if run.fills else EPOCHS
+        )
+        known = {"status": "completed", "overrides": [], "only_fills": bool(run.fills), "epochs": epochs}
+        return outcome(Summary.model_validate({**known, "cache": {"pipelines": {"train": held}} if key else None}))
+
+    return of_ledger(ledger, {run: of(run) for run in ledger.runs})
+
+
+@pytest.mark.parametrize(("fill_s", "best"), [(0.5, 1), (4.0, 0)])
+def test_the_fill_of_a_cache_counts_over_the_epochs(fill_s: float, best: int) -> None:
+    """Three epochs of a second each, or of half a second with a cache."""
+    results = summaries(ledger_of("cache=none,disk"), {"0": (1000.0, 0), "1": (2000.0, 0), "fill": (1.0, fill_s)})
+    assert results.decision.config == best
+    cells = [{name: cell.text for name, cell in zip(shown.HEADER, row, strict=True)} for row in shown.rows(results)]
+    found = {row["config"].strip("*"): (row["examples/s"], row["fill s"], row["with fill"]) for row in cells}
+    with_fill = 3000 / (1.5 + fill_s)
+    assert found == {"0": ("1000.0", "", "1000.0"), "1": ("2000.0", f"{fill_s:.2f}", f"{with_fill:.1f}")}
+
+
+def test_a_cache_that_pays_in_longer_trainings_is_named() -> None:
+    results = summaries(ledger_of("cache=none,disk"), {"0": (1000.0, 0), "1": (2000.0, 0), "fill": (1.0, 4.0)})
+    assert "over 9 epochs or more config 1 is the fastest, whose cache takes 4.00 s to fill" in results.remarks
+
+
+def test_jobs_of_a_sweep_read_the_cache_that_a_job_has_filled(
+    sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = ("cache=disk", f"cache.dir={tmp_path / 'caches'}", "load.prefetch=0,1")
+    assert sweep(*disk, "trainer.epochs=3") == 0
+    (fill,) = results_of(tmp_path)["fills"]
+    folder = tmp_path / "sweep" / fill["name"]
+    assert summary_of(folder)["only_fills"]
+    assert summary_of(folder)["epochs"] == []
+    assert "cache filled in " in capsys.readouterr().out.splitlines()[1]
+    for run in results_of(tmp_path)["runs"]:
+        assert summary_of(tmp_path / "sweep" / run["name"])["cache"]["pipelines"]["train"]["passes"] == ["read"] * 3
+        assert run["outcome"]["created_s"] > fill["outcome"]["created_s"] + fill["outcome"]["wall_s"]
+        assert (run["outcome"]["state"], run["outcome"]["first_examples_per_s"]) == ("warm", None)
+    assert {config["fill_s"] for config in results_of(tmp_path)["configs"]} == {fill["outcome"]["fill_s"]}
+    assert results_of(tmp_path)["remarks"] == []
+
+
+def test_runs_whose_cache_was_not_filled_do_not_run_and_a_resume_repeats_both(
+    sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, broken = tmp_path / "sweep", tmp_path / "data"
+    disk = ("cache=none,disk", f"cache.dir={tmp_path / 'caches'}", f"dataset.data_dir={broken}", "sweep.retries=1")
+    assert sweep(*disk) == 1
+    fill = next(path for path in folder.iterdir() if path.name.startswith("fill-"))
+    assert (folder / "attempts" / f"{fill.name}-1").is_dir()
+    assert not (folder / "1" / "events.jsonl").exists()
+    reason = f"{fill.name}, the job that fills its cache, has not completed: {summary_of(fill)['error']}"
+    assert summary_of(folder / "1")["error"] == reason
+    assert not (folder / "attempts" / "1-1").exists()
+    capsys.readouterr()
+    assert ended([f"sweep.resume={folder}"]) == 1
+    assert capsys.readouterr().out.splitlines()[0] == f"sweep     3 jobs of 2 configs, 3 to run, in {folder}"
+
+
+def test_a_cache_that_has_gone_is_filled_again_for_the_runs_that_are_left(
+    sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, caches = tmp_path / "sweep", tmp_path / "caches"
+    assert sweep("cache=disk", f"cache.dir={caches}", "load.prefetch=0,1") == 0
+    shutil.rmtree(caches)
+    ledger = Ledger.open(folder)
+    assert unfinished(ledger, {run: outcome_in(ledger, run) for run in ledger.runs}) == []
+    (folder / "1" / "summary.json").write_text(json.dumps(summary_of(folder / "1") | {"status": "interrupted"}))
+    capsys.readouterr()
+    assert ended([f"sweep.resume={folder}"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"sweep     3 jobs of 2 configs, 2 to run, in {folder}"
+    assert summary_of(folder / "1")["cache"]["pipelines"]["train"]["passes"] == ["read"]
+
+
+def outcome_in(ledger: Ledger, run: RunKey) -> Outcome:
+    return outcome(Summary.model_validate_json((ledger.folder_of(run) / "summary.json").read_text()))
