@@ -186,7 +186,7 @@ def test_tfrecords_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         open_source(of_records(tmp_path, "dataset.image_key=picture").spec.dataset)
     assert str(error.value) == (
         f"{tmp_path}/a.tfrecord, record 0: found no feature 'picture'; expected a string for image; it has image (a "
-        "string), label (int64)\n    -> set dataset.image_key and dataset.label_key, or declare dataset.features"
+        "string), label (int64)\n    -> did you mean dataset.image_key=image?"
     )
     with pytest.raises(EtlrunError) as error:
         open_source(of_records(tmp_path / "none").spec.dataset)

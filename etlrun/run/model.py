@@ -43,8 +43,11 @@ def build(
     inputs of the pipeline.
 
     Raises:
-        WorldError: The weights are missing or incompatible.
+        WorldError: The weights are missing or incompatible, or there is one class only.
     """
+    if num_classes == 1:
+        found, expected = "a dataset of one class", "at least two classes, or a number as the target"
+        raise WorldError(where="dataset", found=found, expected=expected, remedy="add examples of another class")
     given = {
         name: keras.Input(flow.features[name].shape, dtype=flow.features[name].dtype, name=name) for name in flow.inputs
     }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from glob import glob
 from pathlib import Path
 
 from etlrun.sources.content import FOOT, HEAD, framing
 from etlrun.sources.foreign import foreign
 from etlrun.sources.records import known, stamp_of
+from etlrun.sources.shards import incomplete, matched, unmatched
 from etlrun.stages.dataset import TFRecords
 from etlrun.system.errors import EtlrunError, Fault, unreadable_path
 
@@ -18,19 +18,21 @@ def files_of(dataset: TFRecords) -> dict[str, dict[str, int]]:
     """Return the number of records of each file that the patterns of `dataset` name, by split.
 
     Raises:
-        EtlrunError: A pattern names no file, or a file can't be read or isn't a complete TFRecord file.
+        EtlrunError: A pattern names no file or not all shards; or a file can't be read, or is no complete TFRecord
+            file.
     """
     faults: list[Fault] = []
     found: dict[str, dict[str, int]] = {}
     for split, pattern in dataset.patterns.items():
-        paths = sorted(path for path in glob(str(Path(pattern).expanduser()), recursive=True) if Path(path).is_file())  # noqa: PTH207 - patterns may be absolute
+        paths = matched(pattern)
+        faults += incomplete(pattern, paths)
         if not paths:
             faults.append(
                 Fault(
                     where=dataset.key("files"),
                     found=f"no file {pattern} for {split}",
                     expected="a pattern of TFRecord files",
-                    remedy="check the pattern; relative ones start in the folder of the command",
+                    remedy=unmatched(pattern) or "check the pattern; relative ones start in the folder of the command",
                 )
             )
             continue

@@ -38,6 +38,7 @@ class TfdsSource(Source):
         if not is_prepared(self.builder):
             prepare(dataset, open_builder)
             self.builder = open_builder(dataset)  # this builder doesn't know what another process has prepared
+        _require_tfrecords(self.builder)
         self.full_name = self.identity = self.builder.info.full_name
         self.num_classes = checked(self.builder.info, dataset)
         target = self.builder.info.features[dataset.keys[dataset.examples.target]]
@@ -74,6 +75,19 @@ class TfdsSource(Source):
 
     def remedy_of(self, path: str) -> str:
         return f"remove {Path(path).parent} and run again, so that the dataset is prepared again"
+
+
+def _require_tfrecords(builder: Any) -> None:
+    """Raise `WorldError` if TFDS has prepared the dataset in another format, such as array_record."""
+    kind = builder.info.file_format
+    if kind not in (None, tfds.core.FileFormat.TFRECORD):
+        raise WorldError(
+            where=str(builder.data_dir),
+            found=f"files of {kind.value}",
+            expected=f"files of {tfds.core.FileFormat.TFRECORD.value}",
+            remedy="prepare it with file_format='tfrecord' into another data_dir, by the program that prepared it; or "
+            "write a copy: tfds.dataset_builders.store_as_tfds_dataset",
+        )
 
 
 def open_builder(dataset: TfdsDataset) -> Any:

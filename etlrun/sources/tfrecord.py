@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,18 +15,20 @@ from google.protobuf.message import DecodeError
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
 from etlrun.sources.content import Shard
 from etlrun.sources.globbed import files_of
+from etlrun.sources.keys import count_of, kind_of, meant
 from etlrun.sources.numbered import Numbered
 from etlrun.sources.slices import slices
-from etlrun.stages.dataset import TFRecords
-from etlrun.system.errors import WorldError, did_you_mean, printable
+from etlrun.stages.dataset import IMAGE, LABEL, TFRecords
+from etlrun.system.errors import WorldError, printable
 
 if TYPE_CHECKING:
     import tensorflow as tf
 else:
     from etlrun.stages.lazy import tf
 
-_KINDS = {"bytes_list": "a string", "int64_list": "int64", "float_list": "float32"}
 _NAMED = 5
+_SAMPLED, _FEWEST = 96, 3
+"""Records whose classes are looked at, and how many of them are not of the largest class, so that an order shows."""
 
 
 class TFRecordSource(Source):
@@ -39,6 +44,7 @@ class TFRecordSource(Source):
         self.num_classes = dataset.num_classes
         for counts in self.files.values():
             _checked(dataset, {path: count for path, count in counts.items() if count})
+        self.notes = tuple(self._sorted())
 
     @property
     def counts(self) -> dict[str, int]:
@@ -76,6 +82,19 @@ class TFRecordSource(Source):
             remedy="write the files again, or choose others",
         )
 
+    def _sorted(self) -> Iterator[str]:
+        """Yield the note on splits whose records are sorted by class, by examples that are spread over them."""
+        key = self.dataset.keys[self.dataset.examples.target]
+        for name in self.files if (self.num_classes or 0) > 1 else ():
+            labels = _sample(self.files[name], key)
+            if are_sorted(labels):
+                yield (
+                    f"The records of {name} are sorted by class, as {len(labels)} of them show that are spread over "
+                    "it: a slice holds few classes, and a shuffle buffer mixes neighbours alone. Prepare the files, "
+                    "which mixes them (etlrun prepare --features); or set load.shuffle=full, and validate on another "
+                    "split."
+                )
+
     def parser(self) -> Callable[[tf.Tensor], Example]:
         return parser_of(self.dataset)
 
@@ -83,20 +102,38 @@ class TFRecordSource(Source):
 def _checked(dataset: TFRecords, counts: Mapping[str, int]) -> None:
     """Raise `WorldError` if the first example of these files has other features than the config declares."""
     for path, number, held in _first(counts):
-        known = {name: _KINDS.get(feature.WhichOneof("kind") or "", "nothing") for name, feature in held.items()}
         for name, key in dataset.keys.items():
-            stored = dataset.examples.features[name].stored
-            wanted = "a string" if stored == "string" else stored
-            if known.get(key) != wanted:
-                listing = ", ".join(f"{other} ({kind})" for other, kind in sorted(known.items()))
-                raise WorldError(
-                    where=f"{path}, record {number}",
-                    found=f"'{key}', which is {known[key]}" if key in known else f"no feature '{key}'",
-                    expected=f"{wanted} for {name}; it has {listing or 'no features'}",
-                    remedy=did_you_mean(
-                        key, known, otherwise="set dataset.image_key and dataset.label_key, or declare dataset.features"
-                    ),
-                )
+            feature = dataset.examples.features[name]
+            wanted = "a string" if feature.stored == "string" else feature.stored
+            found, values = (kind_of(held[key]), count_of(held[key])) if key in held else ("", 0)
+            if found == wanted and (values == 1 or not feature.is_class):
+                continue
+            has = ", ".join(f"{other} ({kind_of(of)})" for other, of in sorted(held.items()))
+            raise WorldError(
+                where=f"{path}, record {number}",
+                found=f"no feature '{key}'" if not found else f"'{key}', which is {_described(found, values)}",
+                expected=f"{'one ' * feature.is_class}{wanted} for {name}; it has {has or 'no features'}",
+                remedy=_remedy(dataset, name, held),
+            )
+
+
+def _described(kind: str, values: int) -> str:
+    return f"{kind} of {values} values" if values != 1 else kind
+
+
+def _remedy(dataset: TFRecords, name: str, held: Mapping[str, Any]) -> str:
+    """Return what to do about the feature of that name, which no example has as it is declared."""
+    key, is_class = dataset.keys[name], dataset.examples.features[name].is_class
+    if is_class and key in held and kind_of(held[key]) == "a string":
+        keys = f"image={dataset.keys.get(IMAGE, IMAGE)},label={key}"
+        pattern = shlex.quote(next(iter(dataset.patterns.values())))
+        return f"prepare them, which numbers names: python -m etlrun prepare {pattern} --name NAME --features {keys}"
+    if is_class and key in held and count_of(held[key]) > 1:
+        return "write the number of the class as one integer; of a one-hot vector, the place of its 1"
+    config_key = {IMAGE: "image_key", LABEL: "label_key"}.get(name, "") if key not in (dataset.features or {}) else ""
+    shown = f"{dataset.key(config_key)}={{}}" if config_key else "`{}`"
+    otherwise = "set dataset.image_key and dataset.label_key, or declare dataset.features"
+    return meant(key, held, is_image=name == IMAGE, shown=shown, otherwise=otherwise)
 
 
 def _first(counts: Mapping[str, int]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
@@ -114,3 +151,24 @@ def _first(counts: Mapping[str, int]) -> Iterator[tuple[str, int, Mapping[str, A
                 if held := tf_example_pb2.Example.FromString(record).features.feature:
                     yield path, number, held
                     return
+
+
+def _sample(counts: Mapping[str, int], key: str) -> list[int]:
+    """Return the classes of records that are spread evenly over files, in the order of the data."""
+    from tensorflow_datasets.proto import tf_example_pb2  # that of TensorFlow, which is not imported for it
+
+    records = Numbered([Shard(path=path, skip=0, take=count) for path, count in counts.items()])
+    found = []
+    for number in np.unique(np.linspace(0, records.count - 1, min(_SAMPLED, records.count)).astype(np.int64)):
+        with contextlib.suppress(DecodeError, ValueError, KeyError):
+            (record,) = records.read(np.array([number]))
+            found += tf_example_pb2.Example.FromString(record).features.feature[key].int64_list.value[:1]
+    return found
+
+
+def are_sorted(labels: Sequence[int]) -> bool:
+    """Return whether classes are in blocks, one behind another; few examples, or nearly all of a class, say nothing."""
+    classes, changes = len({*labels}), sum(one != other for one, other in itertools.pairwise(labels))
+    others = len(labels) - max(Counter(labels).values(), default=0)
+    is_ascending = all(one <= other for one, other in itertools.pairwise(labels))
+    return others >= _FEWEST and (is_ascending or (changes == classes - 1 and len(labels) >= 2 * classes))

@@ -46,6 +46,11 @@ def _csv(path: Path, faults: list[Fault]) -> Iterator[_Row]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.DictReader(file)
         columns = rows.fieldnames or ()
+        again = [name for name in (*_COLUMNS, "split") if columns.count(name) > 1]
+        if again:
+            found, remedy = f"several columns {' and '.join(again)}", "remove or rename all but one"
+            faults.append(fault(f"{path}:1", found, "each column once", remedy))
+            return
         missing = [name for name in _COLUMNS if name not in columns]
         if missing:
             found = f"the columns {', '.join(map(printable, columns))}" if columns else "no line"
@@ -56,6 +61,12 @@ def _csv(path: Path, faults: list[Fault]) -> Iterator[_Row]:
             faults.append(fault(f"{path}:1", found, _EXPECTED, remedy))
             return
         for row in rows:
+            more: Any = row.pop(None, ())  # values behind the last column
+            if any(more):
+                found = f"{len(columns) + len(more)} values for {len(columns)} columns"
+                remedy = 'put a value that has a comma in quotation marks, as "a, b"'
+                faults.append(fault(f"{path}:{rows.line_num}", found, "a value for each column", remedy))
+                continue
             yield f"{path}:{rows.line_num}", row
 
 
@@ -65,7 +76,11 @@ def _json_lines(path: Path, faults: list[Fault]) -> Iterator[_Row]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line, object_pairs_hook=_once)
+            except _AgainError as error:
+                found, remedy = f"several values of {error}", "remove all but one"
+                faults.append(fault(f"{path}:{number}", found, "each key once", remedy))
+                continue
             except ValueError as error:
                 row = str(error)
             if isinstance(row, dict):
@@ -73,6 +88,18 @@ def _json_lines(path: Path, faults: list[Fault]) -> Iterator[_Row]:
             else:
                 example = '{"path": "rose.jpg", "label": "rose"}'
                 faults.append(fault(f"{path}:{number}", printable(line.strip()[:60]), f"an object: {example}", ""))
+
+
+class _AgainError(Exception):
+    """A key that an object of JSON has again."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; raise `_AgainError` if a key occurs twice, of which `json` takes the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _AgainError(next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place])))
+    return found
 
 
 def _image(where: str, row: Mapping[str, Any], has_splits: bool, faults: list[Fault]) -> tuple[str, str, str] | None:  # noqa: FBT001 - of the whole list

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +14,11 @@ from google.protobuf.message import DecodeError
 from etlrun.datasets.prepare.source import Entry, Source, classes_of, fault, first, of_classes
 from etlrun.sources.content import FOOT, HEAD, masked
 from etlrun.sources.foreign import foreign
+from etlrun.sources.keys import meant
 from etlrun.sources.layout import WHOLE
+from etlrun.sources.shards import incomplete, matched, unmatched
 from etlrun.stages.lazy import tf
-from etlrun.system.errors import EtlrunError, Fault, did_you_mean, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, unreadable_path
 
 _KINDS = (("bytes_list",), ("bytes_list", "int64_list"))
 """What an image and a label may be."""
@@ -32,9 +33,11 @@ class Records(Source):
         where, faults = Path(pattern), list[Fault]()
         self._image_key = keys[0]
         self._places: dict[str, tuple[str, int, int]] = {}
-        paths = sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())  # noqa: PTH207 - a pattern may be absolute
+        paths = matched(pattern)
+        faults += incomplete(pattern, paths)
         if not paths:
-            faults.append(fault(pattern, "no such file", "a pattern that matches TFRecord files", "check the path"))
+            remedy = unmatched(pattern) or "check the path"
+            faults.append(fault(pattern, "no such file", "a pattern that matches TFRecord files", remedy))
         entries: list[Entry] = []
         corrupt: list[Fault] = []
         lost: set[str] = set()
@@ -73,7 +76,8 @@ class Records(Source):
                 continue
             wrong = [_wrong(features, key, kinds) for key, kinds in zip(keys, _KINDS, strict=True)]
             if any(wrong):
-                remedy = did_you_mean(keys[0] if keys[0] not in features else keys[1], features)
+                is_image = keys[0] not in features
+                remedy = meant(keys[0] if is_image else keys[1], features, is_image=is_image, shown="`{}`")
                 expected = f"an image as bytes and a label among its features: {', '.join(sorted(features))}"
                 of = fault(name, " and ".join(filter(None, wrong)), expected, remedy)
                 unfit.append((of, "" if wrong[1] else _label(features[keys[1]])))
