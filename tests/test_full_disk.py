@@ -40,7 +40,7 @@ def test_an_error_that_nobody_foresaw_is_told_on_a_full_disk_too(
         fill(disk)
         assert run.run(folder, stages={}) == 1
         summary = summary_of(folder)
-    unforeseen = "the run: found KeyError: 'extract'; expected no error"
+    unforeseen = "The run failed: KeyError: 'extract'"
     assert (summary["status"], summary["error"]) == ("failed", f"{unforeseen}\n{full(folder)}")
     err = capfd.readouterr().err
     assert "Traceback (most recent call last):" in err

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.configs import refusal_of_request, refusal_of_spec
+from tests.configs import refusal_of_plan, refusal_of_request, refusal_of_spec
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,8 @@ from tests.configs import refusal_of_request, refusal_of_spec
         ("transform.resise.size=[96,96]", "did you mean `transform.resize`?"),
         ("step_ms=5", "did you mean `model.step_ms` with model=emulated or `trainer.step_ms` with trainer=drain?"),
         ("model.step_ms=5", "choose model=emulated, which has it"),
+        ("dataset.dir=photos", "choose dataset=folder, which has it"),
+        ("dataset.files=data/*.tfrecord", "choose dataset=tfrecord, which has it"),
         ("load.workers=2", "did you mean `load.service.workers`?"),
         ("repeats=3", "did you mean `sweep.repeats` with -m?"),
     ],
@@ -58,3 +60,67 @@ def test_a_key_of_a_step_is_meant_where_it_is_and_then_that_of_a_step_in_the_lis
     for line, remedy in remedies.items():
         words = "transform=augmented_224", "cache=none", f"++{line}"
         assert refusal_of_spec(*words).splitlines()[1:] == [f"    -> {remedy}"]
+
+
+IMAGES = (
+    "own images are read by dataset=folder dataset.dir=FOLDER, datasets of TFDS by dataset=tfds dataset.name=NAME, and "
+    "TFRecord files by dataset=tfrecord"
+)
+TABLE = (
+    "a list of images with labels is made a dataset by: etlrun prepare LIST.csv --name NAME; other tables are read "
+    "from TFRecord files, by dataset=tfrecord with dataset.features"
+)
+
+
+def program(what: str) -> str:
+    return f"for {what} of your own, print the program of a run, and change it there: etlrun eject > program.py"
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("dataset=csv", TABLE),
+        ("dataset=parquet", TABLE),
+        ("dataset=imagenet", IMAGES),
+        ("dataset=foldr", "did you mean dataset=folder?"),
+        ("dataset=cifar_10", "did you mean dataset=cifar10?"),
+        ("dataset=cifar100", "for a dataset of TFDS write dataset=tfds dataset.name=cifar100"),
+        ("model=my_model", program("a model")),
+        ("model.name=my_model", program("a model")),
+        ("trainer.loss=focal", "did you mean `focal_crossentropy`?"),
+        ("trainer.loss=hinge", program("a loss")),
+        ("trainer.loss=crossentropi", "did you mean `crossentropy`?"),
+        ("trainer.optimizer=lion", program("an optimizer")),
+        ("trainer.optimizer=admw", "did you mean `adamw`?"),
+        ("trainer.metrics=[my_metric]", program("a metric")),
+        ("trainer.metrics=[acuracy]", "did you mean `accuracy`?"),
+        ("transform.steps=[decode,mine]", "a step of your own is a class in a package of yours: docs/extending.md"),
+    ],
+)
+def test_a_name_that_nothing_has_is_told_with_the_way_to_get_it(line: str, remedy: str) -> None:
+    assert refusal_of_request(line).splitlines()[1:] == [f"    -> {remedy}"]
+
+
+OTHER_KINDS = {
+    "uint8 28x28": "declare it as an image if its values are stored so: `uint8 28x28x1` in dataset.features",
+    "float32 28": "leave the steps for images out; features of other kinds are for model=emulated and trainer=drain",
+    "text": "declare it as `image` in dataset.features if it is an encoded file; other text is for model=emulated and "
+    "trainer=drain",
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_a_feature_of_another_kind_is_not_told_to_be_decoded(kind: str) -> None:
+    words = "dataset=tfds", "dataset.name=x", f"dataset.features={{image: {kind}}}", "cache=none"
+    faults = refusal_of_plan(*words).splitlines()
+    assert [line for line in faults if line.startswith("transform.")]
+    assert set(faults[1::2]) == {f"    -> {OTHER_KINDS[kind]}"}
+
+
+def test_an_image_of_another_name_is_told_its_key() -> None:
+    words = "dataset=tfds", "dataset.name=x", "dataset.features={photo: image}", "cache=none"
+    first, remedy, *_ = refusal_of_plan(*words).splitlines()
+    assert first == (
+        "transform.decode: found encoded image, label before it; expected a feature 'image'; known are label, photo"
+    )
+    assert remedy == "    -> leave dataset.features out, and set dataset.image_key=photo"

@@ -44,7 +44,10 @@ FAULTS = {
         "trainer.focal_gamma: found 1.0; expected 2.0 with trainer.loss=crossentropy\n"
         "    -> set trainer.loss=focal_crossentropy"
     ),
-    ("trainer.loss=focal",): "trainer.loss: found 'focal'; expected crossentropy or focal_crossentropy",
+    ("trainer.loss=focal",): (
+        "trainer.loss: found 'focal'; expected crossentropy or focal_crossentropy\n"
+        "    -> did you mean `focal_crossentropy`?"
+    ),
 }
 
 

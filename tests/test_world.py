@@ -1,12 +1,18 @@
 """Right configs in a wrong world: whole messages, exit status 1, and a summary that says it too."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from etlrun.run import run
+from etlrun.sources.tfds import open_builder
+from etlrun.stages.dataset import TfdsDataset
+from etlrun.system.errors import WorldError
 from tests import pictures
-from tests.runs import emulated, events_of, finish, run_here, small, start
+from tests.configs import composed, spec_of
+from tests.runs import emulated, events_of, finish, run_here, small, start, summary_of
 
 BROKEN = {
     "truncated shard": (
@@ -183,3 +189,28 @@ def test_weights_that_are_no_weights(tiny: Path, tmp_path: Path) -> None:
         "; expected weights of MobileNetV2 without its top and with the same alpha\n"
         "    -> set model.alpha to that of the file, or model.weights=null for random initialization"
     )
+
+
+@pytest.mark.skipif(find_spec("huggingface_hub") is not None, reason="the package is installed")
+def test_a_dataset_whose_package_is_missing_is_told_with_it(tmp_path: Path) -> None:
+    dataset = spec_of("dataset=tfds", "dataset.name=huggingface:mnist", f"dataset.data_dir={tmp_path}").dataset
+    assert isinstance(dataset, TfdsDataset)
+    with pytest.raises(WorldError) as caught:
+        open_builder(dataset)
+    assert str(caught.value) == (
+        "dataset.name: found huggingface:mnist, for which TFDS needs a package that is not installed: No module named "
+        "'huggingface_hub'; expected a dataset whose packages are installed\n"
+        "    -> install huggingface_hub, and what TFDS says it needs, or prepare the data elsewhere, and set "
+        "dataset.data_dir"
+    )
+
+
+def test_an_error_that_nobody_foresaw_is_told_with_the_file_of_its_traceback(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run.freeze(tmp_path / "run", composed(), [])
+    assert run.run(tmp_path / "run", stages={}) == 1
+    told = f"The run failed: KeyError: 'extract'\n    -> the traceback is in {tmp_path / 'run' / 'traceback.txt'}"
+    assert capfd.readouterr().err == f"etlrun: failed\n  {told}\n"
+    assert summary_of(tmp_path / "run")["error"] == told
+    assert (tmp_path / "run" / "traceback.txt").read_text().startswith("Traceback (most recent call last):\n")

@@ -10,6 +10,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 
 from etlrun.config.grammar import typed
+from etlrun.plan.hints import of_option
 from etlrun.system.errors import Fault, did_you_mean, likeliest
 
 COMMANDS = {"sweep": "sweep", "tune": "search"}
@@ -111,11 +112,12 @@ class Axis:
                 known = [*options, *named]
                 meant, group = word if word in known else likeliest(word, known), self.override.key_or_group
                 chosen = typed(group, named.get(meant, meant)) if meant else ""
+                remedy = f"did you mean {chosen}{f' {group}.name={meant}' if meant in named else ''}?"
                 return Fault(
                     where=group,
                     found=f"{word}, which is not a string" if word in options else f"the unknown option '{word}'",
                     expected=f"one of {', '.join(options)}",
-                    remedy=f"did you mean {chosen}{f' {group}.name={meant}' if meant in named else ''}?" * bool(meant),
+                    remedy=of_option(group, word, remedy * bool(meant)),
                 )
         return None
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +21,29 @@ from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.tune import Tune
+from etlrun.system.errors import did_you_mean
 
 _DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
 _MOVED = {"trainer.tensorboard": "choose logger=tensorboard to write TensorBoard logs"}
 """Keys of older versions, with their remedies."""
+_PROGRAM = "for {} of your own, print the program of a run, and change it there: etlrun eject > program.py"
+_OTHERWISE = {
+    "dataset": "own images are read by dataset=folder dataset.dir=FOLDER, datasets of TFDS by dataset=tfds "
+    "dataset.name=NAME, and TFRecord files by dataset=tfrecord",
+    "model": _PROGRAM.format("a model"),
+    "model.name": _PROGRAM.format("a model"),
+    "trainer.loss": _PROGRAM.format("a loss"),
+    "trainer.metrics": _PROGRAM.format("a metric"),
+    "trainer.optimizer": _PROGRAM.format("an optimizer"),
+    "transform.steps": "a step of your own is a class in a package of yours: docs/extending.md",
+    "transform.eval_steps": "a step of your own is a class in a package of yours: docs/extending.md",
+}
+"""What is done for what no option has, by dotted keys."""
+_TABLES = {"csv", "excel", "hdf5", "json", "jsonl", "npz", "numpy", "pandas", "parquet", "table", "tabular", "tsv"}
+_OF_TABLES = (
+    "a list of images with labels is made a dataset by: etlrun prepare LIST.csv --name NAME; other tables are read "
+    "from TFRecord files, by dataset=tfrecord with dataset.features"
+)
 _ALIKE_HERE, _ALIKE_ELSEWHERE = 0.5, 0.7
 """Minimum similarity of a suggested name: in the block of the unknown key, and in other blocks."""
 
@@ -69,7 +89,7 @@ def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) ->
     if not keys:
         return ""
     if keys[0].path == path:
-        return f"choose {keys[0].needs}, which has it"
+        return f"choose {' or '.join(dict.fromkeys(key.needs for key in keys))}, which has it"
     texts = [f"`{key.path}`{f' with {key.needs}' if key.needs else ''}" for key in keys]
     return f"did you mean {' or '.join(dict.fromkeys(texts))}?"
 
@@ -77,13 +97,41 @@ def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) ->
 def meant(path: str, value: object, config: Mapping[str, Any], stages: Stages) -> list[Known]:
     """Return the keys that were probably meant by `path`, which is unknown or has a wrong form.
 
-    A key with the same name is preferred to a similar one, and a key of the stages that `config` selects to others.
+    The key itself, which another option has, is preferred to one with the same name, that to a similar one, and a key
+    of the stages that `config` selects to others.
     """
     block, _, name = path.rpartition(".")
     known = list(_known(config, stages))
+    if exact := [key for key in known if key.path == path]:
+        return exact
     here = [key for key in known if not key.needs]
-    same = [key for key in known if key.name == name and (not block or key.fits(value) or key.path == path)]
+    same = [key for key in known if key.name == name and (not block or key.fits(value))]
     return [key for key in same if not key.needs] or same or _alike(name, block, value, here)
+
+
+def of_name(key: str, name: object, known: Iterable[str]) -> str:
+    """Return a remedy for an unknown name of a stage: the one that was probably meant, or what to do instead."""
+    return did_you_mean(str(name), known, otherwise=_OTHERWISE.get(key, ""), cutoff=0.6)
+
+
+def of_value(key: str, value: object, expected: str) -> str:
+    """Return the same for a value, or the first of a list, that is not among those that a text names; "" for others."""
+    name = value[0] if isinstance(value, list) and value else value
+    names = [word for word in re.findall(r"\w{3,}", expected) if word.islower()]
+    if key not in _OTHERWISE or not isinstance(name, str) or any(other in name for other in names):
+        return ""
+    longer = [f"did you mean `{other}`?" for other in names if other.startswith(name)]
+    return longer[0] if longer else did_you_mean(name, names, otherwise=_OTHERWISE[key], cutoff=0.85)
+
+
+def of_option(group: str, word: str, remedy: str) -> str:
+    """Return the remedy for an unknown option of a group: `remedy` if it fits, or what to do instead."""
+    if group == "dataset" and word.lower() in _TABLES:
+        return _OF_TABLES
+    numbered = re.search(rf"dataset={re.sub('[0-9]+', '[0-9]*', re.escape(word))}\?", remedy)
+    if group == "dataset" and numbered is not None:  # CIFAR-100 is not CIFAR-10 misspelt
+        return f"for a dataset of TFDS write dataset=tfds dataset.name={word}"
+    return remedy or _OTHERWISE.get(group, "")
 
 
 def is_key(name: str, stages: Stages) -> bool:

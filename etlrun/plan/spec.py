@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from etlrun.plan.hints import hint
+from etlrun.plan.hints import hint, of_name, of_value
 from etlrun.plan.located import ABSENT, innermost, owner_of, value_at
 from etlrun.plan.older import of_today
 from etlrun.plan.unused import Unused, unused, without
@@ -169,7 +169,7 @@ class _Parser:
         name, options = block.get("name"), self.stages[group]
         chosen, known = selected(options, name), names_of(options)
         if chosen is None:
-            self.add(f"{group}.name", show(name), f"one of {', '.join(known)}", did_you_mean(str(name), known))
+            self.add(where := f"{group}.name", show(name), f"one of {', '.join(known)}", of_name(where, name, known))
             return None
         if not options[chosen].names:
             del block["name"]
@@ -208,7 +208,8 @@ class _Parser:
                 known = tuple(field_metadata(owner))
                 self.unknown_key(where, value_at(block, keys), known)
             else:
-                self.add(where, _found(block, keys), expectation(owner, keys[-1]))
+                expected = expectation(owner, keys[-1])
+                self.add(where, _found(block, keys), expected, of_value(where, value_at(block, keys), expected))
 
     def transform(self, block: dict[str, Any] | None) -> tuple[Map | None, Map | None]:
         if block is None:
@@ -244,7 +245,7 @@ class _Parser:
         for index, name in enumerate(listed):
             where = f"transform.{key}[{index}]"
             if not isinstance(name, str) or name not in known:
-                self.add(where, show(name), f"one of {', '.join(known)}", did_you_mean(str(name), known))
+                self.add(where, show(name), f"one of {', '.join(known)}", of_name(f"transform.{key}", name, known))
             elif name in listed[:index]:
                 self.add(where, f"{name} again", "each step once", "remove one of the two")
         return [name for name in listed if isinstance(name, str) and name in known]

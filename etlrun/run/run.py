@@ -37,13 +37,13 @@ from etlrun.sources.slices import note_of_unused
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.balance import note_of_classes
 from etlrun.system.ends import how_ended
-from etlrun.system.errors import INTERRUPTED, EtlrunError, Fault, headline, of_system
+from etlrun.system.errors import INTERRUPTED, EtlrunError, Failure, Fault, headline, of_system
 from etlrun.system.files import write_atomically
 from etlrun.system.machine import rounded
 
 OK, FAILED, TOO_SLOW = 0, 1, 3
 TRACEBACK = "traceback.txt"
-_INTERRUPT = Fault(where="the run", found="an interrupt", expected="the end of the training")
+_INTERRUPT = Failure(found="The run was interrupted")
 
 
 def freeze(folder: Path, config: Mapping[str, Any], overrides: list[str], config_dir: str | None = None) -> None:
@@ -116,7 +116,8 @@ def _reported(record: Record, error: Exception) -> EtlrunError:
     if isinstance(error, PermissionError) and error.filename is not None:
         return of_system(error)
     path = record.folder / TRACEBACK
-    fault = _fault("the run", f"{type(error).__name__}: {headline(error)}", "no error", f"see {path}")
+    told = f"The run failed: {type(error).__name__}: {headline(error)}"
+    fault = Failure(found=told, remedy=f"the traceback is in {path}")
     try:
         path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
     except OSError as refusal:

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from etlrun.stages.dataset import SAMPLE_NAME, TfdsDataset
-from etlrun.system.errors import WorldError
+from etlrun.system.errors import WorldError, one_line
 from etlrun.system.locks import alone
 
 SAMPLE_SHARDS = 8
@@ -84,6 +84,8 @@ def _write(builder: Any, dataset: TfdsDataset, staged: Any) -> None:
             download_dir=root / "downloads",
             download_config=tfds.download.DownloadConfig(try_download_gcs=False, **settings),
         )
+    except ImportError as error:
+        raise needs_package(dataset, error) from error
     except (requests.RequestException, DownloadError) as error:
         raise _missing(builder, dataset, f"and it could not be prepared: {error}") from error
     default, own = (Path(of.data_dir_root) / of.name / ".config" for of in (staged, builder))  # the default of several
@@ -91,6 +93,18 @@ def _write(builder: Any, dataset: TfdsDataset, staged: Any) -> None:
         default.rename(own)
     if not is_prepared(builder):
         Path(staged.data_dir).rename(builder.data_dir)
+
+
+def needs_package(dataset: TfdsDataset, error: ImportError) -> WorldError:
+    """Return the error of a dataset whose code in TFDS needs a package that is not installed."""
+    package = (error.name or "").partition(".")[0]
+    return WorldError(
+        where=dataset.key("name"),
+        found=f"{dataset.name}, for which TFDS needs a package that is not installed: {one_line(error)}",
+        expected="a dataset whose packages are installed",
+        remedy=f"install {f'{package}, and ' * bool(package)}what TFDS says it needs, or prepare the data elsewhere, "
+        "and set dataset.data_dir",
+    )
 
 
 def _missing(builder: Any, dataset: TfdsDataset, why: str) -> WorldError:

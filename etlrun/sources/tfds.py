@@ -10,7 +10,7 @@ from etlrun.sources.base import Example, Source, Split, all_there, parser_of
 from etlrun.sources.content import Shard
 from etlrun.sources.features import checked
 from etlrun.sources.on_disk import home_of
-from etlrun.sources.prepare import is_prepared, prepare
+from etlrun.sources.prepare import is_prepared, needs_package, prepare
 from etlrun.stages.base import is_remote
 from etlrun.stages.dataset import SAMPLE_NAME, TfdsDataset
 from etlrun.system.errors import WorldError, did_you_mean, headline
@@ -103,6 +103,8 @@ def open_builder(dataset: TfdsDataset) -> Any:
         )
     try:
         return _found(dataset, name, data_dir)
+    except ImportError as error:
+        raise needs_package(dataset, error) from error
     except (tfds.core.DatasetNotFoundError, AssertionError, ValueError) as error:
         known, check = (
             tfds.list_builders(with_community_datasets=False),

@@ -66,6 +66,8 @@ class Feature:
         return f"{self.dtype}{shape}{'' if self.low is None else f' in [{self.low:g}, {self.high:g}]'}"
 
 
+IMAGE_RANK = 3
+"""Number of sides of a decoded image: height, width and channels."""
 ITEM_BYTES = {
     "bool": 1,
     "int8": 1,
@@ -79,6 +81,19 @@ ITEM_BYTES = {
     "float64": 8,
 }
 """Dtypes of numeric features, with their sizes in bytes."""
+
+
+def remedy_of_kind(feature: Feature) -> str:
+    """Return the remedy for a feature of another kind in the place of an image; empty for images."""
+    if feature.format == "text":
+        as_file = "declare it as `image` in dataset.features if it is an encoded file"
+        return f"{as_file}; other text is for model=emulated and trainer=drain"
+    if feature.dtype == "string" or len(feature.shape) == IMAGE_RANK:
+        return ""
+    if len(feature.shape) == IMAGE_RANK - 1:
+        as_image = f"{feature.dtype} {'x'.join(map(str, feature.shape))}x1"
+        return f"declare it as an image if its values are stored so: `{as_image}` in dataset.features"
+    return "leave the steps for images out; features of other kinds are for model=emulated and trainer=drain"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +135,11 @@ class Flow:
     def feature(self, name: str) -> Feature:
         """Return the feature of that name; if there is none, raise `UnfitError` with the known ones."""
         if name not in self.features:
+            remedy = "leave the step out, or add the feature to dataset.features"
+            if [self.features[other].format for other in self.inputs] == ["image"]:
+                remedy = f"leave dataset.features out, and set dataset.image_key={self.inputs[0]}"
             raise UnfitError(
-                expected=f"a feature {name!r}; known are {', '.join(sorted(self.features))}",
-                remedy="leave the step out, or add the feature to dataset.features",
+                expected=f"a feature {name!r}; known are {', '.join(sorted(self.features))}", remedy=remedy
             )
         return Feature(dtype="string", format=SERIALISED) if self.is_serialised else self.features[name]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from etlrun.stages.base import DATA, SPEED, Expected, Flag, Number, Size
-from etlrun.stages.flow import Feature, UnfitError
+from etlrun.stages.flow import IMAGE_RANK, Feature, UnfitError, remedy_of_kind
 from etlrun.stages.step import Step
 
 if TYPE_CHECKING:
@@ -16,13 +16,11 @@ else:
     from etlrun.stages.lazy import tf
 
 
-_RANK = 3
-
-
 def require_decoded(incoming: Feature) -> None:
     """Raise `UnfitError` unless the feature is a decoded image."""
-    if incoming.dtype == "string" or len(incoming.shape) != _RANK:
-        raise UnfitError(expected="a decoded image", remedy="put `decode` before it in the steps")
+    if incoming.dtype == "string" or len(incoming.shape) != IMAGE_RANK:
+        remedy = remedy_of_kind(incoming) or "put `decode` before it in the steps"
+        raise UnfitError(expected="a decoded image", remedy=remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +63,8 @@ class Decode(Step):
 
     def gives(self, incoming: Feature) -> Feature:
         if incoming.format != "image":
-            raise UnfitError(
-                expected="an encoded image",
-                remedy="leave `decode` out of the steps, or set extract.decode=false",
-            )
+            remedy = remedy_of_kind(incoming) or "leave `decode` out of the steps, or set extract.decode=false"
+            raise UnfitError(expected="an encoded image", remedy=remedy)
         return Feature(dtype="uint8", shape=(None, None, 3), low=0.0, high=255.0)
 
     @staticmethod

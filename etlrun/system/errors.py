@@ -36,6 +36,17 @@ class Fault:
         return f"{line}\n    -> {self.remedy}" if self.remedy else line
 
 
+@dataclass(frozen=True, kw_only=True)
+class Failure(Fault):
+    """End of a run that no value explains; `found` is a whole sentence without its full stop."""
+
+    where: str = ""
+    expected: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.found}\n    -> {self.remedy}" if self.remedy else self.found
+
+
 class EtlrunError(Exception):
     """One or more faults that end a command with the exit status `status`."""
 
