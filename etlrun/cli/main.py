@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from etlrun.cli import commands
 from etlrun.cli.commands import COMMANDS
@@ -16,6 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run `etlrun` or `python -m etlrun`; exit with status 0, 1 (failed), 2 (refused), 3 (slow) or 130."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        _require_surroundings()
         _answer(arguments)
     except EtlrunError as error:
         print(describe(error), file=sys.stderr)
@@ -30,6 +33,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         print(describe(of_system(error)), file=sys.stderr)
         raise SystemExit(EtlrunError.status) from None
+
+
+def _require_surroundings() -> None:
+    """Let any name be printed; raise `EtlrunError` in surroundings in which commands can't work."""
+    for stream in (sys.stdout, sys.stderr):  # names of files may be no Unicode, and a terminal may show ASCII alone
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if sys.flags.optimize:
+        found, expected = "Python without assertions", "assertions, in which Hydra's parser does its work"
+        remedy = "unset PYTHONOPTIMIZE, and start Python without -O"
+        raise EtlrunError([Fault(where="PYTHONOPTIMIZE", found=found, expected=expected, remedy=remedy)])
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        found, expected = "a folder that is gone", "a folder that is there"
+        fault = Fault(where="the current folder", found=found, expected=expected, remedy="cd to another one")
+        raise EtlrunError([fault]) from None
 
 
 def _answer(arguments: list[str]) -> None:

@@ -135,7 +135,7 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
     """Open the file to write, which appears when it is complete; paths of files may be no Unicode."""
     if path is None:
         if hasattr(sys.stdout, "reconfigure"):
-            sys.stdout.reconfigure(errors="surrogateescape")
+            sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
         yield sys.stdout
         return
     path.parent.mkdir(parents=True, exist_ok=True)

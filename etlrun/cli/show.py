@@ -87,7 +87,7 @@ def write(sheet: Sheet, page: Path, image: Path | None, made_by: str) -> None:
     from etlrun.datasets.examine.page import html
 
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(html(sheet, made_by), encoding="utf-8")
+    page.write_text(html(sheet, made_by), encoding="utf-8", errors="backslashreplace")
     if image is not None:
         image.parent.mkdir(parents=True, exist_ok=True)
         picture(sheet).save(image, "PNG")

@@ -119,7 +119,8 @@ def _reported(record: Record, error: Exception) -> EtlrunError:
     told = f"The run failed: {type(error).__name__}: {headline(error)}"
     fault = Failure(found=told, remedy=f"the traceback is in {path}")
     try:
-        path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        text = "".join(traceback.format_exception(error))
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as refusal:
         traceback.print_exception(error)
         record.refusal = refusal

@@ -15,9 +15,12 @@ _PROBE_BYTES = 4096
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace `path` atomically: a reader sees the old text or the new one, never a part."""
+    """Replace `path` atomically: a reader sees the old text or the new one, never a part.
+
+    Names of files in it that are no Unicode are escaped.
+    """
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 @contextmanager

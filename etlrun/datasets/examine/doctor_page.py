@@ -45,7 +45,7 @@ class Picture(NamedTuple):
 def write(path: Path, diagnosis: Diagnosis, made_by: str, begin: Begin) -> None:
     """Write the page of a diagnosis to `path` part by part, and make its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         file.writelines(html(diagnosis, made_by, begin))
 
 

@@ -87,7 +87,7 @@ def export(run: Trained, name: str, output: Path) -> Check:
         check = _checked(found, expected, name)
         described = _described(run, name, steps, written, check) | {"classes": None if classes is None else [*classes]}
         (folder / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-        (folder / CARD).write_text(card.text(run, described), encoding="utf-8")
+        (folder / CARD).write_text(card.text(run, described), encoding="utf-8", errors="backslashreplace")
     return check
 
 

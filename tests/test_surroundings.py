@@ -1,0 +1,124 @@
+"""Surroundings of commands: names that are no Unicode, terminals of ASCII, folders that are gone, `python -O`."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from etlrun.cli import main as cli
+from etlrun.system.files import write_atomically
+from tests.own import image
+from tests.runs import run_here
+
+LATIN = os.fsdecode(b"caf\xe9")
+
+
+@pytest.fixture
+def latin(tmp_path: Path) -> Path:
+    """Ten images of two classes, whose names, and that of a folder above them, are no UTF-8."""
+    for number in range(10):
+        path = tmp_path / "latin" / "ab"[number % 2] / LATIN / f"{LATIN}{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(image(number))
+    return tmp_path / "latin"
+
+
+def test_a_text_with_a_name_that_is_no_unicode_is_written(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "page.html", LATIN)
+    assert (tmp_path / "page.html").read_bytes() == b"caf\\udce9"
+
+
+def test_the_doctor_and_show_write_pages_of_such_names(
+    latin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (latin / "a" / LATIN / f"{LATIN}0.jpg").write_bytes(image(0)[:100])
+    given = ["dataset=folder", f"dataset.dir={latin}", "dataset.split=train", "dataset.eval_split=null"]
+    cli.main(["doctor", *given, "--html", f"{tmp_path}/{LATIN}.html"])
+    place = f"{latin}/a/caf\\udce9/caf\\udce90.jpg"
+    assert place in capsys.readouterr().out
+    assert place in (tmp_path / f"{LATIN}.html").read_text()
+    cli.main(["show", *given, "dataset.on_corrupt=skip", "--output", f"{LATIN}-show.html"])
+    assert "caf\\udce9-show.html" in (tmp_path / f"{LATIN}-show.html").read_text()
+
+
+def test_the_evaluation_of_a_run_names_such_images(
+    latin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["dataset=folder", f"dataset.dir={latin}", "transform=small_64", "cache=none", "load.batch_size=4"]
+    run = tmp_path / "run"
+    assert run_here(run, [*given, "trainer.epochs=1", "model.alpha=0.35"])[0] == 0
+    capsys.readouterr()
+    cli.main(["evaluate", str(run), "dataset.split=train", "--format", "json"])
+    mistakes = json.loads(capsys.readouterr().out)["mistakes"]
+    assert mistakes[0]["place"].startswith(f"{latin}/")
+    cli.main(["predict", str(run), str(latin), "--output", str(tmp_path / "predicted.csv")])
+    lines = (tmp_path / "predicted.csv").read_bytes().splitlines()
+    assert (len(lines), all(b"/caf\xe9/caf\xe9" in line for line in lines[1:])) == (11, True)
+
+
+def answer(*words: str, cwd: Path, options: tuple[str, ...] = (), **environment: str) -> tuple[int, str, str]:
+    found = subprocess.run(
+        [sys.executable, *options, "-m", "etlrun", *words],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return found.returncode, found.stdout, found.stderr
+
+
+def test_a_run_in_a_folder_that_is_no_unicode_ends_like_others(tmp_path: Path) -> None:
+    folder = tmp_path / LATIN
+    folder.mkdir()
+    status, out, err = answer("trainer=drain", "cache=none", "transform=small_64", cwd=folder)
+    assert (status, "\nfolder    " in out) == (0, True), err
+    (page,) = folder.glob("outputs/*/*/report.html")
+    assert "completed" in page.read_text()
+
+
+def test_a_terminal_of_ascii_shows_escaped_names(tmp_path: Path) -> None:
+    for number in range(4):
+        path = tmp_path / "pets" / ("é", "b")[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(image(number))
+    given = ["plan", "dataset=folder", "dataset.dir=pets", "dataset.split=train", "load.class_weights=balanced"]
+    status, out, err = answer(*given, cwd=tmp_path, PYTHONIOENCODING="ascii")
+    assert (status, err) == (0, "")
+    assert "\\xe9 2" in out
+
+
+def test_a_folder_that_is_gone_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["plan"])
+    assert (ended.value.code, capsys.readouterr().err) == (
+        1,
+        (
+            "etlrun: 1 fault\n  the current folder: found a folder that is gone; expected a folder that is there\n"
+            "    -> cd to another one\n"
+        ),
+    )
+
+
+@pytest.mark.parametrize("way", ["PYTHONOPTIMIZE", "-O"])
+def test_python_without_assertions_is_refused(way: str, tmp_path: Path) -> None:
+    words = ("plan", "-m", "load.prefetch=range(0,2)")
+    is_variable = way == "PYTHONOPTIMIZE"
+    environment = {"PYTHONOPTIMIZE": "1"} if is_variable else {}
+    assert answer(*words, cwd=tmp_path, options=() if is_variable else ("-O",), **environment) == (
+        1,
+        "",
+        (
+            "etlrun: 1 fault\n  PYTHONOPTIMIZE: found Python without assertions; expected assertions, in which Hydra's "
+            "parser does its work\n    -> unset PYTHONOPTIMIZE, and start Python without -O\n"
+        ),
+    )
