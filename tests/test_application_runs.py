@@ -80,10 +80,11 @@ def test_a_program_reaches_the_losses_of_the_run(
     assert [list(epoch) for epoch in found] == losses_of(plain[1])
 
 
-def test_a_trained_base_resumes_to_the_bit(tiny: Path, weights: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["null", "mixed_float16"])
+def test_a_trained_base_resumes_to_the_bit(precision: str, tiny: Path, weights: Path, tmp_path: Path) -> None:
     """Stochastic depth goes on from its state, in the second epoch with that of a checkpoint."""
     short = ("cache=none", "dataset.eval_split=null", "model.trainable=true", "model.batch_norm_momentum=0.8")
-    own = words(tiny, weights, *short)
+    own = words(tiny, weights, *short, f"trainer.mixed_precision={precision}")
     run_here(tmp_path / "whole", own)
     run_here(tmp_path / "half", [*own, "trainer.epochs=1"])
     status, _ = run_here(tmp_path / "on", [*own, f"trainer.resume={tmp_path / 'half'}"])

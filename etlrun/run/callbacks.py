@@ -28,6 +28,7 @@ from etlrun.run.epochs import record_epoch
 from etlrun.run.hosts.here import here, joint
 from etlrun.run.interrupts import raise_if_interrupted
 from etlrun.run.optimizer import averaged
+from etlrun.run.state import add_seeds
 from etlrun.stages.measure import Window
 from etlrun.stages.metrics import is_loss
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
@@ -94,10 +95,11 @@ def copy(path: Path, target: Path, record: Record) -> None:
 
 
 def save(model: keras.Model, path: Path, record: Record) -> None:
-    """Save `model` in the folder of `record` atomically, and sync it to disk."""
+    """Save `model`, with the states of its seeds, in the folder of `record` atomically, and sync it to disk."""
     with record.writing(), replacing(path) as temporary:
         temporary.parent.mkdir(exist_ok=True)
         model.save(temporary)
+        add_seeds(model, temporary)
         sync(temporary)
 
 

@@ -83,5 +83,6 @@ def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: in
         with devices.scope():
             model.compute_loss(y=label, y_pred=probabilities)
             model.compute_metrics(None, label, probabilities)
-            model.optimizer.build(model.trainable_variables)
+            if not model.optimizer.built:  # a second time would add a new loss scale to that of a checkpoint
+                model.optimizer.build(model.trainable_variables)
     model.reset_metrics()

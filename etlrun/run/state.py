@@ -9,7 +9,7 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import keras
 import numpy as np
@@ -20,6 +20,9 @@ from etlrun.record.record import Record
 from etlrun.run.hosts.here import joint
 from etlrun.system.errors import WorldError, headline
 from etlrun.system.files import replacing, sync
+
+_SEEDS = "seeds.json"
+"""Name of the states of seeds in a file of Keras, which has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,37 @@ class State:
 
 def _variables(whole: keras.Model) -> list[Any]:
     return [*whole.variables, *(whole.optimizer.variables if whole.optimizer else [])]
+
+
+def add_seeds(model: keras.Model, path: Path) -> None:
+    """Add the states of the seeds of `model`, from which dropout draws, to the file that Keras has saved it in."""
+    states = [keras.ops.convert_to_numpy(seed).tolist() for seed in _seeds(model)]
+    if states:
+        with ZipFile(path, "a") as file:
+            file.writestr(_SEEDS, json.dumps(states))
+
+
+def restore_seeds(model: keras.Model, path: Path) -> None:
+    """Set the states of the seeds of `model`, which was loaded from `path`, to those that were saved with it."""
+    seeds = _seeds(model)
+    if not seeds:
+        return
+    with ZipFile(path) as file:
+        states = json.loads(file.read(_SEEDS)) if _SEEDS in file.namelist() else []
+    if len(states) != len(seeds):
+        raise WorldError(
+            where=str(path),
+            found=f"the states of {len(states)} seeds in a model of {len(seeds)}",
+            expected="a checkpoint with the states of all seeds, from which dropout draws",
+            remedy="start a new run without trainer.resume",
+        )
+    for seed, state in zip(seeds, states, strict=True):
+        seed.assign(state)
+
+
+def _seeds(model: keras.Model) -> list[Any]:
+    """Return the states of the random numbers of a model: (2,), a seed and the number of draws."""
+    return [variable for variable in model.variables if variable.name == "seed_generator_state"]
 
 
 class Copier:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import keras
 
@@ -14,6 +13,7 @@ from etlrun.run import model as models
 from etlrun.run.checkpoint import PreviousRun
 from etlrun.run.objective import objective
 from etlrun.run.session import steps_of_run
+from etlrun.run.state import restore_seeds
 from etlrun.sources.base import Source
 from etlrun.sources.labels import counts_of
 from etlrun.stages.balance import balanced
@@ -30,7 +30,9 @@ def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, traine
 
 def _whole_model(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
     if previous is not None and previous.checkpoint is not None:
-        return _resumed(previous.checkpoint, plan, source)
+        model = _loaded(previous.checkpoint)
+        restore_seeds(model, previous.checkpoint)
+        return model
     stage = plan.spec.model
     if previous is not None and not reads_features(plan):  # of its own weights
         stage = stage.restored
@@ -66,27 +68,6 @@ def _fits(plan: Plan, source: Source, trainer: Trainer) -> None:
 def _built(stage: ImageModel | Emulated, plan: Plan, source: Source) -> keras.Model:
     scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
     return models.build(stage, given_to_model(plan.train), scaling, source.num_classes)
-
-
-def _resumed(checkpoint: Path, plan: Plan, source: Source) -> keras.Model:
-    """Return the model of a checkpoint, whose dropout goes on.
-
-    A file has no seeds: they are those of a new model, and each step has drawn from each of them once.
-    """
-    stage = plan.spec.model
-    if not (stage.has_dropout and stage.trainable):
-        return _loaded(checkpoint)
-    seeds = _seeds(_built(stage.restored, plan, source))
-    model = _loaded(checkpoint)
-    for state, seed in zip(_seeds(model), seeds, strict=True):
-        steps = model.optimizer._iterations  # noqa: SLF001 - the public ones are divided by accumulated steps
-        state.assign([int(seed[0]), int(steps)])
-    return model
-
-
-def _seeds(model: keras.Model) -> list[Any]:
-    """Return the states of the random numbers of a model: (2,), a seed and the number of draws."""
-    return [variable for variable in model.variables if variable.name == "seed_generator_state"]
 
 
 def class_weights(plan: Plan, source: Source) -> list[float] | None:

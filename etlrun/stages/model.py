@@ -75,11 +75,6 @@ class Model(Stage):
         return 0
 
     @property
-    def has_dropout(self) -> bool:
-        """Whether Keras's network drops at random in training."""
-        return False
-
-    @property
     def restored(self) -> Self:
         """The same network without loading weights, for a state that has all of them."""
         return self
@@ -124,10 +119,6 @@ class ImageModel(Model):
         return self.application
 
     @property
-    def has_dropout(self) -> bool:
-        return APPLICATIONS[self.application].has_dropout
-
-    @property
     def is_scaled_by_weights(self) -> bool:
         """Whether the weights decide how its first layers scale the pixels."""
         return APPLICATIONS[self.application].scales_for_imagenet and self.weights is not None
@@ -135,7 +126,7 @@ class ImageModel(Model):
     @property
     def is_undropped(self) -> bool:
         """Whether dropout is taken out of the base, so that the features of an image stay the same."""
-        return self.has_dropout and not self.trainable
+        return APPLICATIONS[self.application].has_dropout and not self.trainable
 
     @property
     def layers(self) -> int:
