@@ -12,9 +12,10 @@ from etlrun.datasets.examine.doctor_image import look_at
 from etlrun.graph.build import Pipeline
 from etlrun.plan.plan import Plan
 from etlrun.run.session import contexts_of
+from etlrun.run.trained.images import ImageFiles
 from etlrun.sources.content import sha256_of_all
 from etlrun.sources.corrupt import corrupt_records
-from etlrun.sources.folder import sha256_and_size
+from etlrun.sources.folder import sha256_and_problem
 from etlrun.sources.open import open_source
 from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.stages import STAGES
@@ -23,6 +24,7 @@ from tests.pictures import jpeg
 from tests.test_prepare_broken import of_format
 
 SIDES = 16_000, 12_000
+LARGE = b"an image of 16,384 x 11,000 pixels, more than 178,956,970 in all\0a smaller image"
 REASON = "an image of 16,000 x 12,000 pixels, more than 178,956,970 in all"
 
 
@@ -53,7 +55,6 @@ def test_a_run_skips_and_names_an_image_of_too_many_pixels(words: tuple[str, ...
     plan = plan_of_folder(folder, "dataset.on_corrupt=skip", *words)
     source = open_source(plan.spec.dataset)
     context = contexts_of(plan, source)["train"]
-    assert context.split.content.digest is not None  # as a run notes it before it reads
     assert len([*Pipeline(plan.train, context).dataset]) == 12
     (corrupt,) = corrupt_records(source, context.split)
     assert context.losses.records == [corrupt]
@@ -66,20 +67,33 @@ def test_a_run_skips_and_names_an_image_of_too_many_pixels(words: tuple[str, ...
 def test_no_record_of_a_run_names_the_file_of_such_an_image(folder: Path) -> None:
     source = open_source(plan_of_folder(folder).spec.dataset)
     split = source.split("train", "dataset.split")
-    assert split.content.digest is not None
     records = [record.numpy() for shard in split.shards for record in split.read(shard.path, shard.skip, shard.take)]
     assert len(records) == 13
     assert [record for record in records if b"bomb.png" in record] == []
     assert len({record[8:] for record in records}) == 13
 
 
+def test_images_of_a_part_and_of_predictions_are_refused_before_they_are_read(folder: Path) -> None:
+    plan = plan_of_folder(folder)
+    split = open_source(plan.spec.dataset).split("train", "dataset.split")
+    paths = [str(folder / "disc" / "bomb.png"), str(next((folder / "disc").glob("*.jpg")))]
+    files = ImageFiles(plan.spec.dataset).files(paths, {})
+    parts = [split.part(number, number + 1) for number in range(split.num_examples)]
+    for of in (files, *parts):
+        records = [record.numpy() for shard in of.shards for record in of.read(shard.path, shard.skip, shard.take)]
+        assert not any(b"bomb.png" in record for record in records)
+    assert files.refused(0) == (REASON, "a smaller image")
+    assert files.refused(1) is None
+    assert sum(part.refused(0) is not None for part in parts) == 1
+
+
 def test_the_hash_of_a_file_does_not_depend_on_its_pixels(folder: Path) -> None:
     with pillow_as_header_reader():
-        found = {path.name: sha256_and_size(str(path)) for path in folder.rglob("*.*")}
+        found = {path.name: sha256_and_problem(str(path)) for path in folder.rglob("*.*")}
     assert {name: of[:8] for name, of in found.items()} == {
         path.name: sha256_of_all(str(path)) for path in folder.rglob("*.*")
     }
-    assert {name: of[8:] for name, of in found.items() if of[8:]} == {"bomb.png": struct.pack("<II", *SIDES)}
+    assert {name: of[8:] for name, of in found.items() if of[8:]} == {"bomb.png": f"{REASON}\0a smaller image".encode()}
 
 
 def test_the_doctor_says_the_same() -> None:
@@ -95,7 +109,7 @@ def test_the_header_of_a_jpeg_is_read_where_that_many_pixels_fit(size: int, is_r
     path = tmp_path / "a.jpg"
     path.write_bytes(data + bytes(size - len(data)))
     with pillow_as_header_reader():
-        assert sha256_and_size(str(path))[8:] == (struct.pack("<II", 16_384, 11_000) if is_read else b"")
+        assert sha256_and_problem(str(path))[8:] == (LARGE if is_read else b"")
 
 
 def test_of_a_gif_the_first_frame_is_read_and_of_an_animated_webp_none(tmp_path: Path) -> None:

@@ -78,7 +78,9 @@ def test_what_is_unpacked_is_removed_after_an_error_too(
 
     monkeypatch.setattr(archives.Tar, "unpack", counted)
     found = refused(capsys, path, tmp_path / "data")
-    assert found[1].startswith("  SOURCE, flowers/disc/text.jpg: found Unknown image file format.")
+    assert found[1].startswith(
+        "  SOURCE, flowers/disc/text.jpg: found an image that can't be decoded: Unknown image file format."
+    )
     assert seen == [6]
     assert [of.name for of in (tmp_path / "data" / "own" / "preparing.1.0.0").iterdir()] == ["usable.txt"]
 

@@ -19,6 +19,7 @@ from tests.pictures import jpeg
 
 IMAGE = "expected an image: JPEG, PNG or BMP"
 OF_FRAMES = "a {}, whose first frame is not taken: TFDS decodes it to a stack of frames, even a single one"
+UNDECODED = "an image that can't be decoded"
 CONVERT = "    -> convert it to PNG; dataset=folder reads the first frame of a GIF"
 
 
@@ -110,11 +111,14 @@ def break_images(source: Path) -> dict[str, str]:
     """Break images, each in its way; the reasons that are given, by name."""
     whole = jpeg(0)
     broken = {
-        "cut.jpg": (whole[: len(whole) // 2], "jpeg::Uncompress failed. Invalid JPEG data or crop window."),
+        "cut.jpg": (
+            whole[: len(whole) // 2],
+            f"{UNDECODED}: jpeg::Uncompress failed. Invalid JPEG data or crop window.",
+        ),
         "empty.jpg": (b"", "an empty file"),
         "frames.jpg": (of_format("GIF"), OF_FRAMES.format("GIF")),
         "huge.png": (png_header(20_000, 10_000), "an image of 20,000 x 10,000 pixels, more than 178,956,970 in all"),
-        "text.jpg": (b"text", "Unknown image file format. One of JPEG, "),
+        "text.jpg": (b"text", f"{UNDECODED}: Unknown image file format. One of JPEG, "),
     }
     for name, (data, _) in broken.items():
         (source / "disc" / name).write_bytes(data)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from etlrun.sources.content import Content, Shard
 from etlrun.sources.numbered import Numbered
+from etlrun.sources.usable import Problem
 from etlrun.stages.dataset import Dataset, Declared
 from etlrun.system.errors import WorldError, did_you_mean
 
@@ -135,11 +136,8 @@ class Split:
             found += labels.as_numpy_iterator()
         return np.concatenate(found)
 
-    def refused(self, number: int) -> tuple[str, str] | None:
-        """Return why the record of that number, from 0 in the files, can't be used, and what could be.
-
-        None if that is not known without reading it.
-        """
+    def refused(self, number: int) -> Problem | None:
+        """Return why the record of that number, from 0 in the files, is refused; None if it is read."""
         return None
 
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:

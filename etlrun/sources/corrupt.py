@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from etlrun.sources.base import Source, Split
 from etlrun.sources.content import Shard
+from etlrun.sources.pixels import pillow_as_header_reader
+from etlrun.sources.usable import Problem, decoded
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.image import Decode
 from etlrun.system.errors import WorldError, headline, printable
 
 if TYPE_CHECKING:
@@ -143,7 +144,9 @@ def in_shard(source: Source, split: Split, shard: Shard) -> Iterator[CorruptReco
         except tf.errors.OpError as error:
             raise source.unreadable(path, reason_of(error, path) or headline(error)) from error
         if problem:
-            yield CorruptRecord(path=path, record=place, reason=problem[0], expected=problem[1], remedy=source.repair)
+            yield CorruptRecord(
+                path=path, record=place, reason=problem.reason, expected=problem.expected, remedy=source.repair
+            )
 
 
 def records_of(source: Source, split: Split, shard: Shard) -> Iterator[tuple[int, tf.Tensor | CorruptRecord]]:
@@ -173,21 +176,18 @@ def records_of(source: Source, split: Split, shard: Shard) -> Iterator[tuple[int
         yield number, record
 
 
-def _problem(source: Source, parse: object, record: tf.Tensor) -> tuple[str, str] | None:
+def _problem(source: Source, parse: object, record: tf.Tensor) -> Problem | None:
     try:
         example = parse(record)  # type: ignore[operator]
     except tf.errors.InvalidArgumentError as error:
-        found = headline(error) if record.numpy() else "a record of zero bytes"
-        return found, f"an example with the features {' and '.join(source.dataset.keys.values())}"
+        reason = headline(error) if record.numpy() else "a record of zero bytes"
+        return Problem(reason, f"an example with the features {' and '.join(source.dataset.keys.values())}")
     flow, classes = source.dataset.examples, source.num_classes
     if classes is not None and not 0 <= int(example[flow.target]) < classes:
-        return f"{flow.target} {int(example[flow.target])}", f"a {flow.target} from 0 to {classes - 1}"
+        return Problem(f"{flow.target} {int(example[flow.target])}", f"a {flow.target} from 0 to {classes - 1}")
     for name in (name for name, feature in flow.features.items() if feature.format == "image"):
-        try:
-            Decode.op(example[name])
-        except tf.errors.InvalidArgumentError as error:
-            reason = headline(error)
-            if reason.startswith("WebP Animation"):
-                return "an animated WebP, of which TensorFlow decodes no frame", "an image: convert it, as to PNG"
-            return f"an image that can't be decoded: {reason}", "a complete image file"
+        with pillow_as_header_reader():
+            found = decoded(example[name].numpy())
+        if isinstance(found, Problem):
+            return found
     return None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
 import os
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,9 +20,10 @@ from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.layout import ImageFile
 from etlrun.sources.listing import DIGITS, SHARDS, listing_of, notes_on
-from etlrun.sources.pixels import pillow_as_header_reader, size_if_too_large, too_large
+from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.slices import slices
+from etlrun.sources.usable import Problem, refused
 from etlrun.stages.dataset import IMAGE, LABEL, Folder
 from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
 
@@ -32,8 +33,8 @@ else:
     from etlrun.stages.lazy import tf
 
 _LONGEST = 1 << 20
-_SHA, _SIZE = 8, struct.Struct("<II")
-"""Bytes of a SHA-256 that identify a file, and width and height behind them."""
+_SHA, _BETWEEN = 8, "\0"
+"""Bytes of a SHA-256 that identify a file; what stands between the parts of the problem behind them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +45,11 @@ class Images:
         paths: Paths of the files.
         labels: Classes of the images.
         no_files: Why paths can't be read, which are no files or links to none.
-        too_large: Reason for each image of too many pixels, by its number. A run finds them before it reads any, when
-            it identifies the content of the files.
     """
 
     paths: tuple[str, ...]
     labels: tuple[int, ...]
     no_files: Mapping[str, str] = field(default_factory=dict)
-    too_large: dict[int, str] = field(default_factory=dict, init=False, compare=False)
 
     @property
     def count(self) -> int:
@@ -59,10 +57,21 @@ class Images:
         return len(self.paths)
 
     @cached_property
+    def refused(self) -> dict[int, Problem]:
+        """Why an image is not to be decoded, by its number; known before any is read."""
+        found = {path: Problem(reason, "an image file") for path, reason in self.no_files.items()}
+        stamps = {}
+        for path in (path for path in self.paths if path not in found):
+            with contextlib.suppress(OSError):  # reading it reports that
+                stamps[path] = stamp_of(path)
+        held = {path: of[_SHA:].decode() for path, of in _held(stamps).items()}
+        found |= {path: Problem(*of.split(_BETWEEN)) for path, of in held.items() if of}
+        return {number: found[path] for number, path in enumerate(self.paths) if path in found}
+
+    @cached_property
     def records(self) -> npt.NDArray[Any]:
-        """All records; those of images that can't be read name an empty file, which is decoded to an error at once."""
-        refused = {self.paths[number] for number in self.too_large} | self.no_files.keys()
-        paths = [os.devnull if path in refused else path for path in self.paths]
+        """All records; those of images that are refused name an empty file, which is decoded to an error at once."""
+        paths = [os.devnull if number in self.refused else path for number, path in enumerate(self.paths)]
         each = zip(self.labels, paths, strict=True)
         return np.array([b"%0*d%s" % (DIGITS, label, os.fsencode(path)) for label, path in each], dtype=object)
 
@@ -79,7 +88,7 @@ class FilesRead:
     """
 
     def __init__(self, held: Mapping[str, bytes]) -> None:
-        """Begin a pass over files of which `sha256_and_size` is known, by path."""
+        """Begin a pass over files of which `sha256_and_problem` is known, by path."""
         self._held = {os.fsencode(path): of[:_SHA] for path, of in held.items()}
         self.differing: str | None = None
 
@@ -140,9 +149,6 @@ class FileContent:
         if self._digest is None:
             self._stamps = {path: stamp_of(path) for path in self._images.paths if path not in self._images.no_files}
             held = _held(self._stamps)
-            large = {number: held.get(path, b"")[_SHA:] for number, path in enumerate(self._images.paths)}
-            large = {number: size for number, size in large.items() if size}
-            self._images.too_large.update({number: too_large(*_SIZE.unpack(of)) for number, of in large.items()})
             self._digest = _digest(self._images, held)
         return self._digest
 
@@ -154,15 +160,15 @@ def _digest(images: Images, held: Mapping[str, bytes]) -> str:
 
 def _held(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
     with pillow_as_header_reader():
-        return {path: of or b"" for path, of in known(stamps, sha256_and_size).items()}
+        return {path: of or b"" for path, of in known(stamps, sha256_and_problem).items()}
 
 
-def sha256_and_size(path: str) -> bytes:
-    """Return the first 8 bytes of a SHA-256 over a file; and the size in pixels of an image that has too many."""
+def sha256_and_problem(path: str) -> bytes:
+    """Return the first 8 bytes of a SHA-256 over a file; and behind them, why it is not to be decoded, if it isn't."""
     with Path(path).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").digest()[:_SHA]
-        large = size_if_too_large(file, file.tell())
-    return digest if large is None else digest + _SIZE.pack(*large)
+        found = refused(file, file.tell())
+    return digest if found is None else digest + _BETWEEN.join(found).encode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,10 +217,8 @@ class FileSplit(Split):
     def labels(self, source: Source) -> npt.NDArray[np.int64]:
         return np.array(self.images.labels, np.int64)
 
-    def refused(self, number: int) -> tuple[str, str] | None:
-        if reason := self.images.no_files.get(self.images.paths[number]):
-            return reason, "an image file"
-        return (self.images.too_large[number], "a smaller image") if number in self.images.too_large else None
+    def refused(self, number: int) -> Problem | None:
+        return self.images.refused.get(number)
 
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
         return self.images.paths[number], None

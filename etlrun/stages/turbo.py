@@ -106,7 +106,7 @@ class Turbo(Stage):
         for place, data in enumerate(encoded):
             try:
                 height, width, colors, _ = simplejpeg.decode_jpeg_header(data if isinstance(data, bytes) else b"")
-                if colors in {"CMYK", "YCCK"}:  # which it would convert otherwise than TensorFlow
+                if colors in {"CMYK", "YCCK"} or b"\xff\xc3" in data:  # converted otherwise by TensorFlow, or refused
                     raise ValueError(colors)  # noqa: TRY301
                 smallest: dict[str, int] = {}
                 if scaled and size:

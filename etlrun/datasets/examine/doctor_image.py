@@ -7,13 +7,10 @@ from typing import Any, NamedTuple
 
 import imagehash
 import numpy as np
-import tensorflow as tf
 from PIL import ExifTags, Image
 
 from etlrun.datasets.prepare.identical import digest_of
-from etlrun.sources.pixels import too_large
-from etlrun.stages.image import Decode
-from etlrun.system.errors import headline
+from etlrun.sources.usable import Problem, decoded, refused
 
 _DRAFT = 64
 """Side in pixels above which a JPEG is decoded at a half, a quarter or an eighth: its hash needs 32."""
@@ -22,6 +19,8 @@ _FLAT = 8
 """Least difference of the brightest and the darkest pixel of an image that has a perceptual hash."""
 _END = b"\xff\xd9"
 """Last bytes of a JPEG. TensorFlow refuses one without them; Pillow does not."""
+_LOSSLESS = b"\xff\xc3"
+"""What a JPEG has that may be without loss, which Pillow decodes and TensorFlow does not."""
 _DEPTH_AT = 24
 """Place of the bit depth in a PNG."""
 _COLOURS = {"1": "grey", "L": "grey", "LA": "grey alpha", "P": "palette", "PA": "palette", "RGBA": "RGBA"}
@@ -68,14 +67,13 @@ def look_at(data: bytes) -> Look:
         look = _with_header(look, image, data)
     except UNREADABLE:  # TensorFlow says why, or can read it
         image = None
-    if reason := too_large(look.width, look.height):
-        return look._replace(reason=reason)
+    if problem := refused(io.BytesIO(data), len(data)):
+        return look._replace(reason=problem.reason)
     small = None if image is None else _drafted(image, data)
     if small is None:
-        try:
-            pixels = Decode.op(tf.constant(data)).numpy()
-        except tf.errors.OpError as error:
-            return look._replace(reason=f"an image that can't be decoded: {headline(error)}")
+        pixels = decoded(data)
+        if isinstance(pixels, Problem):
+            return look._replace(reason=pixels.reason)
         height, width = pixels.shape[:2]
         look = look._replace(width=width, height=height)
         small = _small(Image.fromarray(pixels))
@@ -109,7 +107,7 @@ def _orientation(image: Image.Image) -> int:
 
 def _drafted(image: Image.Image, data: bytes) -> Image.Image | None:
     """Return a small grey version of a complete JPEG; None of anything else."""
-    if image.format not in {"JPEG", "MPO"} or not data.endswith(_END):
+    if image.format not in {"JPEG", "MPO"} or not data.endswith(_END) or _LOSSLESS in data:
         return None
     try:
         image.draft("L", (_DRAFT, _DRAFT))

@@ -13,10 +13,9 @@ from PIL import Image
 from etlrun.datasets.prepare.identical import digest_of
 from etlrun.datasets.prepare.source import LISTED, DamagedError, Entry, Source, fault, first
 from etlrun.datasets.prepare.threads import threads
-from etlrun.sources.pixels import pillow_as_header_reader, too_large
-from etlrun.stages.image import Decode
-from etlrun.stages.lazy import tf
-from etlrun.system.errors import EtlrunError, Fault, headline, one_line, unreadable_path
+from etlrun.sources import usable
+from etlrun.sources.pixels import pillow_as_header_reader
+from etlrun.system.errors import EtlrunError, Fault, one_line, unreadable_path
 from etlrun.system.machine import rounded
 
 LARGEST_BYTES = 1_000_000_000
@@ -90,19 +89,12 @@ def problem(data: bytes) -> str:
     """Return why an encoded image can't be used for training; empty if it can."""
     if not data:
         return "an empty file"
-    width = height = 0
     with contextlib.suppress(OSError, ValueError, SyntaxError):  # of a header that TensorFlow may accept
-        image = Image.open(io.BytesIO(data), formats=(*FORMATS, *_FRAMES))
-        width, height = image.size
-        if image.format in _FRAMES:
-            return f"a {_FRAMES[image.format]}, {_OF_FRAMES}"
-    if reason := too_large(width, height):
-        return reason
-    try:
-        Decode.op(tf.constant(data))
-    except tf.errors.OpError as error:
-        return headline(error)
-    return ""
+        kind = Image.open(io.BytesIO(data), formats=(*FORMATS, *_FRAMES)).format
+        if kind in _FRAMES:
+            return f"a {_FRAMES[kind]}, {_OF_FRAMES}"
+    found = usable.problem(data)
+    return found.reason if found else ""
 
 
 def faults_of(source: Source, verdicts: Sequence[Verdict]) -> list[Fault]:

@@ -1,0 +1,162 @@
+"""Whether a run can use an image: the one answer for reading, skipping, `prepare` and `doctor`.
+
+A run decodes what TensorFlow does, with either library of `transform.decode`. Of files it also refuses those that
+TensorFlow would decode to other pixels than a viewer shows, or to more of them than memory may hold; records of
+other programs are decoded as they are, and `doctor` and `prepare` find such images there.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator
+from typing import IO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, UnidentifiedImageError
+
+from etlrun.sources.pixels import size_if_too_large, too_large
+from etlrun.stages.image import Decode
+from etlrun.stages.lazy import tf
+from etlrun.system.errors import headline
+
+CONVERT = "an image: convert it, as to PNG"
+"""What is expected in place of an image that another program can read."""
+_COMPLETE, _SMALLER = "a complete image file", "a smaller image"
+_GREYS = bytes(value for grey in range(256) for value in (grey, grey, grey))
+_MASKS = struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)
+_BMP_BYTES = 14 + 124 + 4 * 256
+"""Headers and palette of a BMP, at most."""
+_HEADER, _BITS, _MASKED = 40, (8, 24, 32), (3, 6)
+"""Of BMPs: bytes of Windows' header at least, bits of a pixel that TensorFlow reads, and compressions by masks."""
+_FRAMES = {0xC3: "lossless", 0xC7: "lossless", 0xCB: "lossless", 0xCF: "lossless"} | dict.fromkeys(
+    (0xC5, 0xC6, 0xCD, 0xCE), "hierarchical"
+)
+"""Kinds of JPEGs that libjpeg doesn't decode for TensorFlow, by the marker of their frame."""
+_NO_FRAME = (0xC4, 0xC8, 0xCC)
+_FOREIGN = {b"heic": "a HEIC", b"heix": "a HEIC", b"mif1": "a HEIC", b"avif": "an AVIF", b"avis": "an AVIF"}
+_STARTS = {b"II*\0": "a TIFF", b"MM\0*": "a TIFF", b"\0\0\x01\0": "an icon", b"<": "a web page or other text"}
+_DAMAGED = (UnidentifiedImageError, OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, struct.error)
+"""What Pillow raises for damaged files."""
+
+
+class Problem(NamedTuple):
+    """Why an image can't be used.
+
+    Attributes:
+        reason: What was found.
+        expected: What would be valid.
+    """
+
+    reason: str
+    expected: str
+
+
+def problem(data: bytes) -> Problem | None:
+    """Return why an encoded image is not to be used; None if nothing is wrong with it.
+
+    The caller has Pillow read headers alone, as by `pillow_as_header_reader`.
+    """
+    if found := refused(io.BytesIO(data), len(data)):
+        return found
+    pixels = decoded(data)
+    return pixels if isinstance(pixels, Problem) else None
+
+
+def decoded(data: bytes) -> npt.NDArray[np.uint8] | Problem:
+    """Return the pixels of an image, uint8 (height, width, 3), as a run decodes it; or why it can't be decoded."""
+    try:
+        pixels: npt.NDArray[np.uint8] = Decode.op(tf.constant(data)).numpy()
+    except tf.errors.OpError as error:
+        known = refused(io.BytesIO(data), len(data))
+        name = known.reason if known else _name(data)
+        return Problem(name or f"an image that can't be decoded: {headline(error)}", CONVERT if name else _COMPLETE)
+    return pixels
+
+
+def refused(file: IO[bytes], size_bytes: int) -> Problem | None:
+    """Return why an image file is not to be decoded, of what TensorFlow would decode otherwise than a viewer.
+
+    Of most files a header is read, of GIFs the first frame. The caller has Pillow read headers alone.
+    """
+    if size := size_if_too_large(file, size_bytes):
+        return Problem(too_large(*size), _SMALLER)
+    file.seek(0)
+    head = file.read(_BMP_BYTES)
+    try:
+        odd = _of_gif(file) if head.startswith(b"GIF8") else _of_header(head, size_bytes)
+    except _DAMAGED:  # decoding reports it
+        return None
+    return Problem(odd, CONVERT) if odd else None
+
+
+def _of_header(head: bytes, size_bytes: int) -> str:
+    """Return what is odd about a BMP or a WebP; empty if nothing is."""
+    if head.startswith(b"BM"):
+        return next(_of_bmp(head, size_bytes), "")
+    kind, flags = head[12:16], head[20] if head.startswith(b"RIFF") else 0
+    if kind == b"VP8X" and flags & 0x02:
+        return "an animated WebP, of which TensorFlow decodes no frame"
+    has_alpha = flags & 0x10 if kind == b"VP8X" else kind == b"VP8L" and head[24] & 0x10
+    return "a WebP with transparency, which TensorFlow doesn't decode" if has_alpha else ""
+
+
+def _of_bmp(head: bytes, size_bytes: int) -> Iterator[str]:
+    """Yield what is odd about a BMP, whose palettes and masks TensorFlow ignores."""
+    start, length = struct.unpack_from("<II", head, 10)
+    if length < _HEADER:
+        yield f"a BMP with a header of {length} bytes"
+        return
+    width, height, _, bits, packing = struct.unpack_from("<iiHHI", head, 18)
+    palette = head[14 + length : start]
+    colours = b"".join(palette[place : place + 3] for place in range(0, len(palette) - 3, 4))
+    if bits not in _BITS:
+        yield f"a BMP of {bits} bit{'s' * (bits != 1)} a pixel"
+    elif packing in _MASKED:
+        if head[54:66] != _MASKS:
+            yield "a BMP with masks of its colours"
+    elif packing:
+        yield "a compressed BMP"
+    elif bits == min(_BITS) and colours != _GREYS[: len(colours)]:
+        yield "a BMP with a palette, whose colours TensorFlow ignores"
+    needed = start + (width * bits + 31) // 32 * 4 * abs(height)
+    if size_bytes != needed:
+        yield f"a BMP of {size_bytes:,} bytes, of {needed:,} by its header"
+
+
+def _of_gif(file: IO[bytes]) -> str:
+    """Return what is odd about the first frame of a GIF, of which TensorFlow drops the page and what is transparent."""
+    file.seek(0)
+    image = Image.open(file, formats=("GIF",))
+    if image.tile and image.tile[0][1] != (0, 0, *image.size):
+        return "a GIF whose first frame is smaller than its page, which TensorFlow drops"
+    if "transparency" not in image.info:
+        return ""
+    pixels = np.asarray(image.convert("RGBA"))
+    is_changed = pixels[pixels[..., 3] == 0, :3].any()
+    return "a GIF with transparent pixels, which TensorFlow decodes to black" if is_changed else ""
+
+
+def _name(data: bytes) -> str:
+    """Return what an image is that TensorFlow doesn't decode; empty if it may be damaged."""
+    if data[4:8] == b"ftyp":
+        return f"{_FOREIGN.get(data[8:12], 'a HEIC or AVIF')} image, which TensorFlow doesn't decode"
+    if found := next((name for start, name in _STARTS.items() if data.startswith(start)), ""):
+        return f"{found}, which TensorFlow doesn't decode"
+    for marker, bits in _frames(data) if data.startswith(b"\xff\xd8") else ():
+        if marker in _FRAMES:
+            return f"a {_FRAMES[marker]} JPEG, which TensorFlow doesn't decode"
+        if bits != 8:  # noqa: PLR2004
+            return f"a JPEG of {bits} bits a colour, which TensorFlow doesn't decode"
+    return ""
+
+
+def _frames(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the markers of the frames of a JPEG, with the bits of a colour, up to the scan."""
+    place = 2
+    while place + 5 <= len(data) and data[place] == 0xFF and data[place + 1] != 0xDA:  # noqa: PLR2004 - a scan begins
+        marker = data[place + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in _NO_FRAME:  # noqa: PLR2004
+            yield marker, data[place + 4]
+        place += 1 if marker == 0xFF else 2 + struct.unpack_from(">H", data, place + 2)[0]  # noqa: PLR2004 - fill bytes
