@@ -90,7 +90,7 @@ def test_what_was_fine_is_checked_again_if_it_is_another_image(
 
     monkeypatch.setattr(check, "problem", counted)
     lines = refused(capsys, source, tmp_path / "data")
-    assert lines[1].startswith("  SOURCE/disc/2.jpg: found Unknown image file format.")
+    assert lines[1].startswith(f"  SOURCE/disc/2.jpg: found {UNDECODED}: Unknown image file format.")
     assert lines[-2].startswith("  SOURCE: found 1 broken images of 6")
     assert sorted(decoded) == sorted([whole.read_bytes(), zeros.read_bytes()])
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from etlrun.sources.pixels import size_if_too_large, too_large
+from etlrun.sources.pixels import MOST_PIXELS, size_if_too_large, too_large
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf
 from etlrun.system.errors import headline
@@ -69,6 +69,8 @@ def decoded(data: bytes) -> npt.NDArray[np.uint8] | Problem:
     try:
         pixels: npt.NDArray[np.uint8] = Decode.op(tf.constant(data)).numpy()
     except tf.errors.OpError as error:
+        if size := size_if_too_large(io.BytesIO(data), MOST_PIXELS):
+            return Problem(too_large(*size), _SMALLER)
         known = refused(io.BytesIO(data), len(data))
         name = known.reason if known else _name(data)
         return Problem(name or f"an image that can't be decoded: {headline(error)}", CONVERT if name else _COMPLETE)
