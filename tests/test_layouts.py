@@ -16,7 +16,7 @@ from tests.own import batches, examples, image, of_folder, prepared, refused, wr
 from tests.pipelines import as_bytes
 from tests.test_eject import loaded
 
-KINDS = ".jpg, .jpeg, .png, .bmp, .gif"
+KINDS = ".jpg, .jpeg, .jfif, .png, .bmp, .gif, .webp"
 TWO = "a folder for each of at least two classes"
 SPLITS = "folders of splits (train, training, validation, valid, val, test, testing), each with a folder for each class"
 LIST = "write a list with the columns path and label, and prepare it: python -m etlrun prepare LIST.csv"
@@ -95,17 +95,17 @@ FAULTS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
         ),
     ),
     "a class of another format": (
-        ("cat/{}.webp", "dog/{}.jpg"),
+        ("cat/{}.avif", "dog/{}.jpg"),
         (
-            "{0}/cat: found a class without images, but with 3 files of .webp; expected files with " + KINDS,
-            "    -> convert them, such as to PNG",
+            "{0}/cat: found a class without images, but with 3 files of .avif; expected files with " + KINDS,
+            "    -> convert them: python -m etlrun prepare {0} --name NAME --convert",
         ),
     ),
     "another format alone": (
         ("cat/{}.HEIC", "dog/{}.tif"),
         (
             "{0}: found no images, but 3 files of .heic and 3 files of .tif; expected " + TWO,
-            "    -> convert them, such as to PNG",
+            "    -> convert them: python -m etlrun prepare {0} --name NAME --convert",
         ),
     ),
     "names that look alike": (

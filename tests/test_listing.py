@@ -36,7 +36,7 @@ FAULTS: dict[str, tuple[tuple[str, ...], str, str, str]] = {
     "a class without images": (
         ("a/1.jpg", "b/2.jpg", "c/notes.txt"),
         "{0}/c: found a class without images",
-        "files with .jpg, .jpeg, .png, .bmp, .gif",
+        "files with .jpg, .jpeg, .jfif, .png, .bmp, .gif, .webp",
         "remove the folder",
     ),
     "case": (

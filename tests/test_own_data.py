@@ -214,7 +214,7 @@ def test_files_that_are_left_out_and_examples_in_both_splits_are_noted(folder: P
     plan = of_folder(folder, "dataset.split='train[:50%]'", "dataset.eval_split='train[45%:55%]+train[:1]'")
     record = Record(tmp_path)
     prepared(plan, record, open_source(plan.spec.dataset))
-    kinds = ".jpg, .jpeg, .png, .bmp, .gif"
+    kinds = ".jpg, .jpeg, .jfif, .png, .bmp, .gif, .webp"
     assert record.summary.remarks[:2] == [
         f"2 files of the folder have no suffix of an image ({kinds}) and are left out: a cat/a.webp, a cat/b.txt.",
         "3 examples of 'train[45%:55%]+train[:1]' are in 'train[:50%]', too: the validation knows them.",

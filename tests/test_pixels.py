@@ -16,6 +16,7 @@ from etlrun.run.trained.images import ImageFiles
 from etlrun.sources.content import sha256_of_all
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.sources.folder import sha256_and_problem
+from etlrun.sources.layout import SUFFIXES
 from etlrun.sources.open import open_source
 from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.stages import STAGES
@@ -116,13 +117,20 @@ def test_of_a_gif_the_first_frame_is_read_and_of_an_animated_webp_none(tmp_path:
     photos = write_photos(tmp_path / "photos")
     (photos / "disc" / "a.gif").write_bytes(of_format("GIF", 3))
     (photos / "disc" / "b.jpg").write_bytes(of_format("WEBP", 3))
-    (photos / "disc" / "c.webp").write_bytes(of_format("WEBP", 3))
+    (photos / "disc" / "c.avif").write_bytes(b"")
+    (photos / "disc" / "d.txt").write_bytes(b"")
+    (photos / "disc" / "e.webp").write_bytes(of_format("WEBP"))
+    (photos / "disc" / "f.JFIF").write_bytes(jpeg(99))
     source = open_source(plan_of_folder(photos).spec.dataset)
+    command = f"Convert it: python -m etlrun prepare {photos} --name NAME --convert"
     assert source.notes == (
-        "1 file of the folder has no suffix of an image (.jpg, .jpeg, .png, .bmp, .gif) and is left out: disc/c.webp.",
+        f"1 image of a format that TensorFlow doesn't decode is left out: disc/c.avif. {command}",
+        f"1 file of the folder has no suffix of an image ({', '.join(SUFFIXES)}) and is left out: disc/d.txt.",
         "Of GIFs the first frame is read: disc/a.gif.",
     )
-    (corrupt,) = corrupt_records(source, source.split("train", "dataset.split"))
+    split = source.split("train", "dataset.split")
+    assert split.num_examples == 16
+    (corrupt,) = corrupt_records(source, split)
     assert str(corrupt.error()).splitlines()[0] == (
         f"{photos}/disc/b.jpg: found an animated WebP, of which TensorFlow decodes no frame; expected an image: "
         "convert it, as to PNG"

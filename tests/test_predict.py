@@ -194,7 +194,7 @@ def test_classes_without_names_are_those_of_the_dataset_or_numbers(
 
 
 def test_all_faults_of_arguments_are_told_at_once(run: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kinds = ".jpg, .jpeg, .png, .bmp, .gif"
+    kinds = ".jpg, .jpeg, .jfif, .png, .bmp, .gif, .webp"
     (photos / "link.jpg").symlink_to(photos / "gone.jpg")
     words: list[str | Path] = [
         photos / "no.jpg",

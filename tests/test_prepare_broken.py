@@ -20,7 +20,7 @@ from tests.pictures import jpeg
 IMAGE = "expected an image: JPEG, PNG or BMP"
 OF_FRAMES = "a {}, whose first frame is not taken: TFDS decodes it to a stack of frames, even a single one"
 UNDECODED = "an image that can't be decoded"
-CONVERT = "    -> convert it to PNG; dataset=folder reads the first frame of a GIF"
+CONVERT = "    -> add --convert, which makes JPEGs or PNGs of such images"
 
 
 def repaired(path: Path, other: Path) -> None:

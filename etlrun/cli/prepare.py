@@ -60,6 +60,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shards", metavar="N", help="shards of each split; default: shards of 100 to 200 MB")
     parser.add_argument("--seed", metavar="N", help="seed of the order and of the splits; default: 0")
     parser.add_argument("--on-corrupt", choices=("raise", "skip"), default="raise", help="default: raise")
+    parser.add_argument(
+        "--convert",
+        action="store_const",
+        const="yes",
+        help="make upright JPEGs or PNGs of HEIC, AVIF, WebP, TIFF, GIF and BMP, and of photos that EXIF turns",
+    )
     parser.add_argument("--features", metavar="image=KEY,label=KEY", help="keys of the examples of TFRecords")
     return parser
 

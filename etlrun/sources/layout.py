@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +12,9 @@ from pathlib import Path
 from etlrun.sources.classes import TWO, class_faults, fault, listed_names, note_of_numbers, ordered_classes
 from etlrun.system.errors import Fault, printable
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp")
 """Suffixes of files that TensorFlow decodes, in lower case."""
-OTHER_IMAGES = (".webp", ".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl", ".jp2", ".dng", ".nef", ".cr2", ".arw")
+OTHER_IMAGES = (".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl", ".jp2", ".dng", ".nef", ".cr2", ".arw")
 """Suffixes of other images, in lower case."""
 SPLITS = ("train", "training", "validation", "valid", "val", "test", "testing")
 """Names of folders that are splits if they hold folders, in lower case."""
@@ -24,22 +25,6 @@ LEFT_BY_SYSTEMS = {
     "@recently-snapshot", "$recycle.bin", "system volume information", "lost+found", "lost.dir",
 }  # fmt: skip
 """Names of what systems and network storage leave in folders, in lower case."""
-_SPLIT_WORDS = {
-    "train": ("train", "training"),
-    "validation": ("val", "valid", "validation", "dev", "eval"),
-    "test": ("test", "testing"),
-}
-"""Words by which the names of folders say of which split they are, as in `seg_train` and `TestSet2`."""
-_LABELLED = re.compile(r"(.*?[^\W\d_])[\W_]*\d+[\W_]*")
-"""Name of a file, without its suffix, that begins with what may be its class: `cat.0`, `cat_12`, `cat (3)`."""
-_SPLIT_WORDS = {
-    "train": ("train", "training"),
-    "validation": ("val", "valid", "validation", "dev", "eval"),
-    "test": ("test", "testing"),
-}
-"""Words by which the names of folders say of which split they are, as in `seg_train` and `TestSet2`."""
-_LABELLED = re.compile(r"(.*?[^\W\d_])[\W_]*\d+[\W_]*")
-"""Name of a file, without its suffix, that begins with what may be its class: `cat.0`, `cat_12`, `cat (3)`."""
 _SPLIT_WORDS = {
     "train": ("train", "training"),
     "validation": ("val", "valid", "validation", "dev", "eval"),
@@ -147,10 +132,17 @@ def _empty(where: Path, name: str, others: Sequence[str]) -> Fault:
     """Return the fault of a folder of a class without images that are read."""
     kinds, has = ", ".join(SUFFIXES), _of_other_formats(path for path in others if path.startswith(f"{name}/"))
     found = f"a class without images{has and f', but with {has}'}"
-    return fault(where / name, found, f"files with {kinds}", f"convert them{_TO}" if has else "remove the folder")
+    return fault(
+        where / name,
+        found,
+        f"files with {kinds}",
+        f"convert them: {conversion_of(where)}" if has else "remove the folder",
+    )
 
 
-_TO = ", such as to PNG"
+def conversion_of(source: Path) -> str:
+    """Return the command that prepares images of other formats, too."""
+    return f"python -m etlrun prepare {shlex.quote(str(source))} --name NAME --convert"
 
 
 def _of_other_formats(paths: Iterable[str]) -> str:
@@ -164,7 +156,7 @@ def _unlabelled(where: Path, splits: Sequence[str], outside: Sequence[str], othe
     expected = f"a folder for each class in {', '.join(splits)}" if splits else TWO
     if not outside:
         has = _of_other_formats(others)
-        remedy = f"convert them{_TO}" if has else "name the folder above those of the classes"
+        remedy = f"convert them: {conversion_of(where)}" if has else "name the folder above those of the classes"
         return fault(where, f"no images{has and f', but {has}'}", TWO, remedy)
     count = f"{len(outside):,} image{'s' * (len(outside) > 1)}"
     found = f"{count} in no folder of a class, such as {printable(outside[0])}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from etlrun.sources.classes import listed_names
-from etlrun.sources.layout import LEFT_BY_SYSTEMS, SUFFIXES, ImageFile, laid_out
+from etlrun.sources.layout import LEFT_BY_SYSTEMS, OTHER_IMAGES, SUFFIXES, ImageFile, conversion_of, laid_out
 from etlrun.sources.records import SETTLED_NS, Stamp, stamp_of
 from etlrun.stages.dataset import Folder
 from etlrun.system.errors import EtlrunError, Fault, printable, unreadable_path
@@ -83,6 +83,7 @@ class _Walk:
 
     Attributes:
         folder: Folder of the dataset.
+        suffixes: Suffixes of images.
         faults: What is wrong with it.
         ignored: Paths of files that are no images by their suffix.
         folders: Paths of the folders within it.
@@ -91,6 +92,7 @@ class _Walk:
     """
 
     folder: Path
+    suffixes: tuple[str, ...] = SUFFIXES
     faults: list[Fault] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
@@ -102,7 +104,7 @@ class _Walk:
         return path.relative_to(self.folder).as_posix()
 
 
-def listed(folder: Path, where: str) -> Listing:
+def listed(folder: Path, where: str, suffixes: tuple[str, ...] = SUFFIXES) -> Listing:
     """Return the images in a folder of classes, which may stand in folders of splits such as `train`.
 
     `where` is the config key or argument of the folder, for messages. Hidden files are skipped. Links are followed.
@@ -115,7 +117,7 @@ def listed(folder: Path, where: str) -> Listing:
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
         raise EtlrunError([_fault(where, f"{folder}: {found}", "a folder of classes with images", "check the path")])
-    walk, began_ns = _Walk(folder=folder), time.time_ns()
+    walk, began_ns = _Walk(folder=folder, suffixes=suffixes), time.time_ns()
     images = [*_images(folder, (), walk)]
     layout = laid_out(folder, images, walk.folders, walk.ignored)
     faults = [*walk.faults, *(layout.faults if images or not walk.faults else ())]
@@ -155,7 +157,15 @@ def ordered(images: Iterable[ImageFile]) -> tuple[ImageFile, ...]:
 def notes_on(listing: Listing) -> Iterator[str]:
     """Yield what a run has to say of a listing, a sentence each."""
     yield from listing.notes
-    if paths := listing.ignored:
+    foreign = tuple(path for path in listing.ignored if path.lower().endswith(OTHER_IMAGES))
+    if foreign:
+        is_one = len(foreign) == 1
+        yield (
+            f"{len(foreign):,} image{'' if is_one else 's'} of {'a format' if is_one else 'formats'} that TensorFlow "
+            f"doesn't decode {'is' if is_one else 'are'} left out: {listed_names(foreign)}. "
+            f"Convert {'it' if is_one else 'them'}: {conversion_of(listing.folder)}"
+        )
+    if paths := tuple(path for path in listing.ignored if path not in foreign):
         has, are = ("file of the folder has", "is") if len(paths) == 1 else ("files of the folder have", "are")
         kinds = ", ".join(SUFFIXES)
         yield f"{len(paths):,} {has} no suffix of an image ({kinds}) and {are} left out: {listed_names(paths)}."
@@ -196,7 +206,7 @@ def _images(folder: Path, above: tuple[str, ...], walk: _Walk) -> Iterator[str]:
         if entry.is_dir():
             walk.folders.append(path)
             yield from _images(Path(entry.path), (*above, real), walk)
-        elif not entry.name.lower().endswith(SUFFIXES):
+        elif not entry.name.lower().endswith(walk.suffixes):
             walk.ignored.append(path)
         else:
             if not entry.is_file():

@@ -16,6 +16,7 @@ from typing import IO, cast
 
 from etlrun.datasets.prepare.members import Member, images_of
 from etlrun.datasets.prepare.source import DamagedError, Entry, Source, fault
+from etlrun.sources.layout import SUFFIXES
 from etlrun.system.errors import EtlrunError, Fault, one_line
 
 _DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
@@ -25,11 +26,11 @@ _LONGEST_PATH = 4096
 class Archive(Source):
     """Images in an archive, by the member that holds each."""
 
-    def __init__(self, path: Path, members: Iterable[Member]) -> None:
-        """Find the images; raise `EtlrunError` with all faults of the archive."""
+    def __init__(self, path: Path, members: Iterable[Member], suffixes: tuple[str, ...]) -> None:
+        """Find the images by their suffixes; raise `EtlrunError` with all faults of the archive."""
         of = path.stat()
         try:
-            found = images_of(path, members, of.st_size)
+            found = images_of(path, members, of.st_size, suffixes)
         except _DAMAGED as error:
             raise EtlrunError([damaged(path, error)]) from error
         except OSError as error:
@@ -47,13 +48,13 @@ class Archive(Source):
 class Zip(Archive):
     """Images in a zip archive."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
         try:
             self._zip = zipfile.ZipFile(path)
         except _DAMAGED as error:
             raise EtlrunError([damaged(path, error)]) from error
         try:
-            super().__init__(path, self._listed())
+            super().__init__(path, self._listed(), suffixes)
         except BaseException:
             self.close()
             raise
@@ -78,10 +79,10 @@ class Zip(Archive):
 class Tar(Archive):
     """Images in a tar archive, compressed or not."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
         self._path, self._unpacked = path, Path()
         self._is_plain = _is_plain(path)
-        super().__init__(path, self._listed())
+        super().__init__(path, self._listed(), suffixes)
         wanted = {member.place: member.size for member in self._members.values()}
         self.unpacked_bytes = 0 if self._is_plain else sum(wanted.values())
 

@@ -15,6 +15,7 @@ from etlrun.datasets.prepare.source import LISTED, DamagedError, Entry, Source, 
 from etlrun.datasets.prepare.threads import threads
 from etlrun.sources import usable
 from etlrun.sources.pixels import pillow_as_header_reader
+from etlrun.sources.usable import CONVERT, Problem
 from etlrun.system.errors import EtlrunError, Fault, one_line, unreadable_path
 from etlrun.system.machine import rounded
 
@@ -36,11 +37,13 @@ class Verdict:
     Attributes:
         digest: XXH3 of its bytes, 128 bits in hexadecimal; empty if they were not read.
         reason: Why it can't be used; empty if it can.
+        is_convertible: Whether it can if it is converted.
         unreadable: Fault of a file that can't be read at all.
     """
 
     digest: str
     reason: str = ""
+    is_convertible: bool = False
     unreadable: Fault | None = None
 
 
@@ -75,35 +78,37 @@ def verdict(source: Source, entry: Entry, known: Collection[str] = ()) -> Verdic
     if entry.size > LARGEST_BYTES:
         return Verdict(digest="", reason=f"a file of {rounded(entry.size)}, more than {rounded(LARGEST_BYTES)}")
     try:
-        data = source.read(entry)
+        data = source.prepared(entry)
     except DamagedError as error:
         return Verdict(digest="", reason=f"a damaged archive: {one_line(error)}")
     except OSError as error:
         where = str(error.filename or entry.path)
         return Verdict(digest="", unreadable=unreadable_path(where, error, "an image file"))
     digest = digest_of(data).hex()
-    return Verdict(digest=digest, reason="" if digest in known else problem(data))
+    found = None if digest in known else problem(data)
+    if found is None:
+        return Verdict(digest=digest)
+    return Verdict(digest=digest, reason=found.reason, is_convertible=found.expected == CONVERT)
 
 
-def problem(data: bytes) -> str:
-    """Return why an encoded image can't be used for training; empty if it can."""
+def problem(data: bytes) -> Problem | None:
+    """Return why an encoded image can't be used for training; None if it can."""
     if not data:
-        return "an empty file"
+        return Problem("an empty file", "an image")
     with contextlib.suppress(OSError, ValueError, SyntaxError):  # of a header that TensorFlow may accept
         kind = Image.open(io.BytesIO(data), formats=(*FORMATS, *_FRAMES)).format
         if kind in _FRAMES:
-            return f"a {_FRAMES[kind]}, {_OF_FRAMES}"
-    found = usable.problem(data)
-    return found.reason if found else ""
+            return Problem(f"a {_FRAMES[kind]}, {_OF_FRAMES}", CONVERT)
+    return usable.problem(data)
 
 
 def faults_of(source: Source, verdicts: Sequence[Verdict]) -> list[Fault]:
     """Return the faults of the first images that can't be used, and one with the number of all; none if all can."""
     broken = [(entry, of) for entry, of in zip(source.entries, verdicts, strict=True) if of.reason]
     expected = f"an image: {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-    convert = "convert it to PNG; dataset=folder reads the first frame of a GIF"
+    convert = "add --convert, which makes JPEGs or PNGs of such images" if source.convert is None else ""
     faults = [
-        fault(source.name_of(entry), of.reason, expected, convert if _OF_FRAMES in of.reason else "")
+        fault(source.name_of(entry), of.reason, expected, convert if of.is_convertible else "")
         for entry, of in broken[:LISTED]
     ]
     if broken:

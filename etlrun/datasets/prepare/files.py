@@ -31,9 +31,9 @@ class Files(Source):
         return str(self.folder / entry.path)
 
 
-def of_folder(folder: Path) -> Files:
-    """Return the images in a folder of classes; raise `EtlrunError` with all faults."""
-    listing = listed(folder, "SOURCE")
+def of_folder(folder: Path, suffixes: tuple[str, ...]) -> Files:
+    """Return the images in a folder of classes, by their suffixes; raise `EtlrunError` with all faults."""
+    listing = listed(folder, "SOURCE", suffixes)
     images = [(image.path, image.label, split) for split, files in listing.splits.items() for image in files]
     found = Files(folder, folder, entries_of(folder, folder, images), listing.classes, listing.ignored)
     found.outside, found.notes = listing.outside, listing.notes

@@ -59,8 +59,8 @@ class Found:
     loose: list[str]
 
 
-def images_of(archive: Path, members: Iterable[Member], size: int) -> Found:
-    """Return the images among the members of an archive of `size` bytes, and what else it has.
+def images_of(archive: Path, members: Iterable[Member], size: int, suffixes: tuple[str, ...] = SUFFIXES) -> Found:
+    """Return the images among the members of an archive of `size` bytes, by their suffixes, and what else it has.
 
     A single folder above those of the classes or splits is left out.
 
@@ -72,13 +72,13 @@ def images_of(archive: Path, members: Iterable[Member], size: int) -> Found:
     if faults:
         raise EtlrunError(first(faults, archive, "members that are refused"))
     files = {name: member for name, member in files.items() if not _is_hidden(name)}
-    images = [name for name in sorted(files) if name.lower().endswith(SUFFIXES)]
+    images = [name for name in sorted(files) if name.lower().endswith(suffixes)]
     top = _top(images)
     below = {name[len(top) :]: name for name in sorted(files) if name.startswith(top)}
-    shown = [path for path, name in below.items() if name.lower().endswith((*SUFFIXES, *OTHER_IMAGES))]
+    shown = [path for path, name in below.items() if name.lower().endswith((*suffixes, *OTHER_IMAGES))]
     folders = {parent: None for path in shown for parent in _above(path)}
-    taken = [path for path in shown if path.lower().endswith(SUFFIXES)]
-    layout = laid_out(archive, taken, folders, [path for path in below if not path.lower().endswith(SUFFIXES)])
+    taken = [path for path in shown if path.lower().endswith(suffixes)]
+    layout = laid_out(archive, taken, folders, [path for path in below if not path.lower().endswith(suffixes)])
     return Found(
         images=_entries(layout, {path: files[name] for path, name in below.items()}),
         layout=layout,

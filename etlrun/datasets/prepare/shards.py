@@ -91,7 +91,7 @@ def _write(source: Source, shard: Shard, folder: Path, done: Callable[[int], Non
 
 def _read(source: Source, image: Image) -> bytes:
     try:
-        data = source.read(image.entry)
+        data = source.prepared(image.entry)
         found = "" if digest_of(data).hex() == image.digest else "other content than a moment ago"
     except (OSError, DamagedError) as error:
         found = getattr(error, "strerror", None) or one_line(error)

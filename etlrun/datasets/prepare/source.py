@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +48,7 @@ class Source:
         loose: Links of an archive that are left out because no file is at their end.
         broken: Names of records that are left out because they hold no labelled image, with the reasons.
         unpacked_bytes: Space that `unpack` needs.
+        convert: Function from an encoded image to the one that is prepared; None if they are prepared as they are.
     """
 
     def __init__(self, where: Path, entries: Sequence[Entry], classes: Sequence[str], ignored: Sequence[str]) -> None:
@@ -57,6 +58,7 @@ class Source:
         self.notes: Sequence[str] = ()
         self.broken: Mapping[str, str] = {}
         self.unpacked_bytes = 0
+        self.convert: Callable[[bytes], bytes] | None = None
         faults = list(name_faults(where, entries, self.classes))
         if faults:
             raise EtlrunError(faults)
@@ -64,6 +66,11 @@ class Source:
     def read(self, entry: Entry) -> bytes:
         """Return an encoded image; raise `DamagedError` if its archive is damaged, `OSError` if it can't be read."""
         raise NotImplementedError
+
+    def prepared(self, entry: Entry) -> bytes:
+        """Return an encoded image as it is prepared; raises as `read` does."""
+        data = self.read(entry)
+        return data if self.convert is None else self.convert(data)
 
     def name_of(self, entry: Entry) -> str:
         """Return how messages name an image: the path of its file, or its archive and its path there."""
