@@ -193,3 +193,10 @@ def _told(paste: Paste, line: Line, found: Sequence[Line]) -> str:
     nearest = f"; nearest is\n  {texts[near[0]]}" if near else ""
     where = f"{paste.page.relative_to(ROOT)}:{line.number}"
     return f"{where}: `{paste.command}` prints no line (any more, or not there) like\n  {line.text}{nearest}"
+
+
+def fenced(page: str, part: str) -> str:
+    """The fenced text of a page in docs/ that has `part` in it."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    blocks: list[str] = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return next(block for block in blocks if part in block)

@@ -3,7 +3,6 @@
 import io
 import logging
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,11 +15,11 @@ import tensorflow_datasets as tfds
 
 from etlrun.cli import main as cli
 from etlrun.sources.sample import builder
-from tests.pastes import ROOT
+from tests.pastes import ROOT, fenced
 from tests.pictures import jpeg
 from tests.repository import Repository
 from tests.runs import finish, start
-from tests.test_installed import GREY, installed
+from tests.test_installed import installed
 
 
 def write_photos(data_dir: Path) -> None:
@@ -38,13 +37,6 @@ def write_photos(data_dir: Path) -> None:
             features=tfds.features.FeaturesDict({**sample.info.features, "image/filename": tfds.features.Text()}),
             split_datasets={"train": photos},
         )
-
-
-def fenced(page: str, part: str) -> str:
-    """The fenced text of a page in docs/ that has `part` in it."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    blocks: list[str] = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return next(block for block in blocks if part in block)
 
 
 def write_configs(folder: Path) -> None:
@@ -111,8 +103,8 @@ def changed_configs(words: Sequence[str], folder: Path) -> tuple[int, str]:
 
 def grey_package(words: Sequence[str], folder: Path) -> tuple[int, str]:
     """With the step of the docs in a package."""
-    text = GREY.partition("@dataclass")[0] + fenced("extending.md", "class Grey")
-    return outside(words, folder, PYTHONPATH=os.pathsep.join([str(installed(folder / "site", text)), *sys.path]))
+    site = installed(folder / "site", fenced("extending.md", "class Grey"))
+    return outside(words, folder, PYTHONPATH=os.pathsep.join([str(site), *sys.path]))
 
 
 def outside(words: Sequence[str], folder: Path, **environment: str) -> tuple[int, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 import dis
 import inspect
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -23,6 +25,12 @@ _REACHING = {"__import__", "breakpoint", "compile", "eval", "exec", "globals", "
 """What is built in and may reach anything."""
 _PLAIN = (bool, int, float, str, type(None))
 
+_SLOW = ("tensorflow", "tensorflow_datasets", "keras", "jax", "torch")
+_WAITS = (
+    ", for which each command of etlrun now waits: begin its modules with `from __future__ import annotations`, and "
+    "import `tf` from etlrun.stages.lazy"
+)
+
 Registry = dict[str, dict[str, type[Stage]]]
 
 
@@ -33,11 +41,15 @@ def with_installed(
     registry = {group: dict(options) for group, options in own.items()}
     faults = []
     for entry in entry_points(group=GROUP) if entries is None else entries:
+        imported = {*sys.modules}
         try:
             step = entry.load()
         except Exception as error:  # noqa: BLE001 - importing another package may raise anything
             faults.append(_fault(entry, f"{type(error).__name__}: {error}"))
             continue
+        slow = next((name for name in _SLOW if name in sys.modules and name not in imported), None)
+        if slow is not None:
+            warnings.warn(f"{_package(entry)} imports {slow}{_WAITS}", stacklevel=2)
         wrong = breach(step) or _misplaced(step, registry)
         if wrong is not None:
             faults.append(_fault(entry, wrong))
@@ -128,8 +140,12 @@ def _misplaced(step: type[Step], registry: Registry) -> str | None:
     return None
 
 
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else entry.module
+
+
 def _fault(entry: EntryPoint, found: str) -> Fault:
-    package = entry.dist.name if entry.dist is not None else entry.module
+    package = _package(entry)
     return Fault(
         where=f"the package {package}, its entry point {entry.name} in {GROUP}",
         found=found,
