@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from etlrun.record.summary import MEASURES, Host, Summary, from_summary, read_su
 
 WARM, COLD, UNCACHED = "warm", "cold", "uncached"
 _READ, _FILLED = "read", "filled"
+FINITE_LOSS, FINITE_WEIGHTS = "a finite loss", "finite weights"
+"""What was expected of a run that failed since it diverged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +55,8 @@ class Outcome:
             those by which the first epoch was longer than a warm one. None without a fill.
         only_fills: Whether it is a job that only fills caches.
         has_filled: Whether its first epoch filled a cache on disk.
+        diverged: Why a run is no result of a training: a loss or a weight that is not finite; empty for none.
+        validated: Number of validation examples; 0 without validation.
         is_too_slow: Whether the run was below `measure.au_min`.
         au: Accelerator utilization (AU), from 0 to 1.
         max_gain: Speedup with an ideal input pipeline.
@@ -85,6 +90,8 @@ class Outcome:
     fill_s: float | None
     only_fills: bool
     has_filled: bool
+    diverged: str
+    validated: int
     is_too_slow: bool
     au: float | None
     max_gain: float | None
@@ -140,6 +147,8 @@ def outcome(summary: Summary) -> Outcome:
         fill_s=held.filled_s if held and held.filled_s else _longer_s(summary, every, warm, passes),
         only_fills=summary.only_fills,
         has_filled=passes[:1] == [_FILLED],
+        diverged=_diverged(summary),
+        validated=summary.dataset.examples.get("validation", 0),
         is_too_slow=summary.is_too_slow,
         au=summary.au,
         max_gain=verdict.max_gain if verdict else None,
@@ -199,6 +208,16 @@ def _ceiling(summary: Summary, gain: float | None) -> float | None:
     rate = steady_rate(summary.epochs[1:] or summary.epochs)
     is_alone = (summary.in_flight or 1) == 1 and not summary.resumed_from
     return rate * gain if rate and gain and is_alone else None
+
+
+def _diverged(summary: Summary) -> str:
+    for epoch in summary.epochs:
+        for name in ("loss", "val_loss"):
+            value = from_summary(epoch.measure(name))
+            if value is not None and not math.isfinite(value):
+                return f"epoch {epoch.epoch}: found a {name} of {value:g}; expected {FINITE_LOSS}"
+    error = summary.error or ""
+    return error if any(f"expected {wanted}" in error for wanted in (FINITE_LOSS, FINITE_WEIGHTS)) else ""
 
 
 def _state(summary: Summary, passes: Sequence[str | None], *, is_warm: bool) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 from etlrun.record import record as records
 from etlrun.record.locks import is_nobodys
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
-from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, read_summary
-from etlrun.results import data, machines, quality, swept
+from etlrun.record.summary import COMPLETED, FAILED, RUNNING, SUMMARY, read_summary
+from etlrun.results import data, machines, quality, swept, trainings
 from etlrun.results.decision import decide, tied_with_best
 from etlrun.results.fills import Fills
 from etlrun.results.results import (
@@ -123,7 +123,12 @@ class _Collector:
         self.completed = {number: _completed(of) for number, of in self.of.items()}
         self.alike = machines.alike(self.completed)
         self.counted = {number: _counted(of) for number, of in self.alike.items()}
+        self.diverged = {run.config: of.diverged for run in runs if (of := run.outcome) and of.diverged}
+        self.counted |= {number: [] for number in self.diverged}
+        self.measure = quality.deciding(self.completed) if self._train_differently() else None
         self.quality = quality.qualities(self.completed) if self.has_seeds else {}
+        if self.measure and not self.has_seeds:
+            self.quality = quality.of_one_seed(self.completed, self.measure)
         self.read = {number: _common(of.records for _, of in every) for number, every in self.completed.items()}
 
     def results(self) -> Results:
@@ -135,8 +140,13 @@ class _Collector:
         seen = data.labels(data.of_one_seed(self.completed) if self.has_seeds else data.of_first(self.completed))
         configs = [self._config(number, over_baseline[number], seen.get(number, "")) for number in self.of]
         configs.sort(key=lambda config: -(config.overall_examples_per_s or -1.0))
-        tied = tied_with_best(configs, rates, noise)
-        decision = decide(configs, tied, self._compared, has_seeds=self.has_seeds)
+        if self.measure:
+            configs = trainings.ranked(configs, self.measure)
+            tied = quality.tied_with_best(self.completed, self.measure)
+            decision = trainings.decide(configs, tied, self.measure, self._compared, has_seeds=self.has_seeds)
+        else:
+            tied = tied_with_best(configs, rates, noise)
+            decision = decide(configs, tied, self._compared, has_seeds=self.has_seeds)
         return Results(
             folder=str(self.folder),
             decision=decision,
@@ -149,6 +159,15 @@ class _Collector:
             frontier=swept.frontier(configs),
             effects=tuple(swept.effects(configs, self.keys)),
             remarks=(*self._notes(configs), *self.costs.notes(configs, decision, self.counted)),
+        )
+
+    def _train_differently(self) -> bool:
+        """Return whether the plan of a config changes the data or the training of the baseline."""
+        first = {known.fingerprint: number for number, known in reversed([*enumerate(self.configs)])}
+        others = (self._compared(number) for number in sorted(first.values()) if number != BASELINE)
+        has_measures = any(of.measures for every in self.completed.values() for _, of in every)
+        return has_measures and any(
+            found is not None and (found.changes_data or found.changes_training) for found in others
         )
 
     def _compared(self, number: int) -> Comparison | None:
@@ -172,13 +191,14 @@ class _Collector:
         ended = [run.outcome for run in self.of[number] if run.outcome is not None]
         unfinished = [of for of in ended if of.status != COMPLETED]
         status = COMPLETED if completed else unfinished[-1].status if unfinished else MISSING
+        diverged = self.diverged.get(number, "")
         medians = {figure: _median(getattr(of, figure) for of in counted) for figure in MEDIANS}
         return ConfigResult(
             number=number,
             overrides=known.overrides,
             own=self.own[number],
             swept=swept.values(known.overrides, self.keys),
-            status=TOO_SLOW if any(of.is_too_slow for _, of in completed) else status,
+            status=FAILED if diverged else TOO_SLOW if any(of.is_too_slow for _, of in completed) else status,
             runs=tuple(run.name for run, _ in completed),
             state=counted[0].state if counted else "",
             first_examples_per_s=_median(of.first_examples_per_s for _, of in self.alike[number]),
@@ -186,12 +206,12 @@ class _Collector:
             overall_examples_per_s=_median(self.costs.overall(of) for of in counted),
             gain=gain,
             bound_by=statistics.mode([of.bound_by for of in counted]) if counted else "",
-            val_accuracy=_median(of.val_accuracy for _, of in completed),
+            val_accuracy=None if diverged else _median(of.val_accuracy for _, of in completed),
             quality=self.quality.get(number, {}),
             data=seen or self._other_records(number),
             records=self.read[number],
             fingerprint=known.fingerprint,
-            error=unfinished[-1].error if unfinished else "",
+            error=diverged or (unfinished[-1].error if unfinished else ""),
             **medians,
         )
 

@@ -60,8 +60,9 @@ def decide(
         overrides=chosen.overrides,
         gain=chosen.gain,
         tied=tuple(tied),
-        same_data=_same_data(chosen, baseline, compared) + (seeds if chosen.number != BASELINE else ""),
+        same_data=same_data(chosen, baseline, compared) + (seeds if chosen.number != BASELINE else ""),
         words=_sentences(chosen, baseline, len(eligible)) + _quality_change(chosen),
+        is_certain=chosen.gain.call != UNTOLD and baseline.examples_per_s is not None,
     )
 
 
@@ -125,7 +126,7 @@ def _name(config: ConfigResult) -> str:
     return " ".join(config.own) or "the only config"
 
 
-def _same_data(chosen: ConfigResult, baseline: ConfigResult, compared: Compared) -> str:
+def same_data(chosen: ConfigResult, baseline: ConfigResult, compared: Compared) -> str:
     """Describe whether the chosen config and the baseline train on the same examples, and how that is known."""
     if chosen.number == baseline.number:
         return "it is the baseline"

@@ -45,7 +45,7 @@ def throughput(results: Results) -> Plot | None:
     known = [config for config in results.configs if config.examples_per_s and config.peak_rss_bytes]
     if not known:
         return None
-    special = {BASELINE, results.decision.config, *results.frontier}
+    special = {BASELINE, results.decision.recommended, *results.frontier}
     drawn = _thinned(known, special)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=_inches(480, 360), dpi=72, layout="constrained")
@@ -53,7 +53,7 @@ def throughput(results: Results) -> Plot | None:
         labelled = drawn if len(known) <= MOST_LABELS else [config for config in known if config.number in special]
         _intervals(axes, labelled)
         dots = [_dot(config) for config in drawn]
-        _dots(axes, dots, results.decision.config, size=1.0 if len(dots) <= 5 * MOST_LABELS else 0.6)
+        _dots(axes, dots, results.decision.recommended, size=1.0 if len(dots) <= 5 * MOST_LABELS else 0.6)
         axes.margins(0.09, 0.12)
         _frontier(axes, [_dot(config) for config in known if config.number in results.frontier])
         _ceiling(axes, results.ceiling_examples_per_s, max(dot.y for dot in dots))
@@ -103,7 +103,7 @@ def epochs(results: Results) -> Plot | None:
         waits = [100 * epoch.wait_share for epoch, _ in drawn]
         for axes, values in ((upper, rates), (lower, waits)):
             dots = [_Dot(x, y, config) for x, y, (_, config) in zip(at, values, drawn, strict=True)]
-            _dots(axes, dots, results.decision.config, size=0.75)
+            _dots(axes, dots, results.decision.recommended, size=0.75)
         upper.set(ylabel="examples/s", ylim=(0, None))
         lower.set(ylabel="input wait, %", ylim=(0, max(5.0, 1.15 * max(waits))), xlabel=f"{unit} since the sweep began")
         upper.set_ylim(top=1.1 * max(rates))

@@ -11,7 +11,8 @@ import numpy as np
 from etlrun.record.outcome import Outcome
 from etlrun.results.data import Completed
 from etlrun.results.results import BASELINE, Quality, Run
-from etlrun.review.gains import Lead, interval_of_mean, leads
+from etlrun.review.gains import BETTER, TIED, Lead, interval_of_mean, leads
+from etlrun.run.trained.scores import wilson
 
 _OF_VALIDATION, _OF_TRAINING = ("val_accuracy", "val_loss"), ("accuracy", "loss")
 
@@ -31,6 +32,52 @@ def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
         for number, of in values.items():
             if of:
                 found[number][name] = _quality(list(of.values()), over_baseline.get(number), name)
+    return found
+
+
+def deciding(completed: Completed) -> str | None:
+    """Return the key of the measure of validation that decides about trainings; None if there is none."""
+    known = {name for several in completed.values() for _, of in several for name in of.measures}
+    return next((name for name in _OF_VALIDATION if name in known), None)
+
+
+def of_one_seed(completed: Completed, name: str) -> dict[int, dict[str, Quality]]:
+    """Return that measure of each config whose runs all have one seed, an accuracy with Wilson's interval."""
+    found: dict[int, dict[str, Quality]] = {number: {} for number in completed}
+    for number, several in completed.items():
+        values = [of.measures[name] for _, of in several if name in of.measures and not of.diverged]
+        if values:
+            middle, examples = statistics.median(values), several[0][1].validated
+            share = wilson(round(middle * examples), examples) if name.endswith("accuracy") and examples else None
+            ends = (share.low, share.high) if share else (None, None)
+            found[number][name] = Quality(mean=middle, low=ends[0], high=ends[1], runs=len(values), lead=None)
+    return found
+
+
+def tied_with_best(completed: Completed, name: str) -> list[int]:
+    """Return the configs that are not shown to be worse than the best by that measure, the best first, by rounds."""
+    sign = -1.0 if name.endswith("loss") else 1.0
+    means = {
+        number: {turn: statistics.fmean(of) for turn, of in _by_round(several, name, number).items()}
+        for number, several in completed.items()
+        if not any(of.diverged for _, of in several)
+    }
+    means = {number: of for number, of in means.items() if of}
+    if not means:
+        return []
+    best = max(means, key=lambda number: sign * statistics.fmean(means[number].values()))
+    rounds = {
+        number: np.array([sign * (of[turn] - means[best][turn]) for turn in of if turn in means[best]])
+        for number, of in means.items()
+        if number != best
+    }
+    return [best, *(number for number, lead in leads(rounds, 0.0).items() if lead.call in {BETTER, TIED})]
+
+
+def _by_round(several: Iterable[tuple[Run, Outcome]], name: str, number: int) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {}
+    for repeat, value in _by_repeat(several, name).items():
+        found.setdefault(repeat if number != BASELINE else repeat // 2, []).append(value)
     return found
 
 

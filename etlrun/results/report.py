@@ -40,7 +40,11 @@ def conclude(results: Results | None) -> int:
         return 0
     _report(results)
     ends = {run.outcome.status for run in results.runs if run.outcome is not None}
-    if ends & {FAILED, INTERRUPTED, KILLED} or any(run.outcome is None for run in results.runs):
+    if (
+        ends & {FAILED, INTERRUPTED, KILLED}
+        or FAILED in {config.status for config in results.configs}
+        or any(run.outcome is None for run in results.runs)
+    ):
         return 1
     return 3 if any(config.status == TOO_SLOW for config in results.configs) else 0
 

@@ -47,7 +47,8 @@ class Quality:
 
     Attributes:
         mean: Mean over the runs; None if a value is not finite.
-        low: Lower end of the 95 % interval of the mean; None for a single run.
+        low: Lower end of the 95 % interval of the mean; for runs of one seed, of an accuracy on so many examples.
+            None if it is unknown.
         high: Upper end of the interval.
         runs: Number of runs with a value.
         lead: Improvement over the baseline: higher accuracy or lower loss. None for the baseline, and if a value of
@@ -87,7 +88,7 @@ class ConfigResult:
         wall_s: Seconds of a run.
         val_accuracy: Validation accuracy after the last epoch.
         quality: With `sweep.vary_seed`, validation accuracy and loss by their keys in a summary; those of training
-            without validation.
+            without validation. Without it, in a sweep that changes the training, the one that decides.
         data: `same`, or a letter for each group of configs with the same digests in their common epochs. Without
             digests `other records` if the runs have not read the records of the baseline, else empty.
         records: `Outcome.records` if it is the same for all runs, else empty.
@@ -149,6 +150,8 @@ class Decision:
         tied: Numbers of all configs tied with the best, the best first.
         same_data: Text that says whether the config trains on the examples of the baseline, and how that is known.
         words: Text of the recommendation.
+        is_certain: Whether there were enough runs to separate it from noise.
+        by: Column of the table that the best config is best in: `with fill`, `val accuracy` or `val loss`.
     """
 
     config: int | None
@@ -157,6 +160,13 @@ class Decision:
     tied: tuple[int, ...]
     same_data: str
     words: str
+    is_certain: bool = False
+    by: str = "with fill"
+
+    @property
+    def recommended(self) -> int | None:
+        """Number of the recommended config; None if nothing is certain enough to be recommended."""
+        return self.config if self.is_certain else None
 
 
 @dataclass(frozen=True, kw_only=True)

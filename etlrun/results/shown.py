@@ -32,7 +32,7 @@ def rows(results: Results) -> Iterator[list[Cell]]:
     """Return a row for each config, the best first, with a cell for each column of `HEADER`."""
     is_repeated = any(config.gain.call != UNTOLD for config in results.configs)
     has_fill = any(config.fill_s for config in results.configs)
-    chosen = results.decision.config
+    chosen = results.decision.recommended
     return (_row(config, chosen, is_repeated=is_repeated, has_fill=has_fill) for config in results.configs)
 
 
@@ -58,7 +58,7 @@ def _row(config: ConfigResult, chosen: int | None, *, is_repeated: bool, has_fil
         Cell(number(config.max_gain, 2), config.max_gain),
         Cell(number(config.wall_s, 1), config.wall_s),
         _quality(config, "val_accuracy")
-        if config.quality
+        if "val_accuracy" in config.quality
         else Cell(number(config.val_accuracy, 3), config.val_accuracy),
         *(_quality(config, name) for name in ("val_loss", "accuracy", "loss")),
         Cell(config.data),

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from rich.console import Console
 
+from etlrun.record.outcome import FINITE_LOSS, FINITE_WEIGHTS
 from etlrun.record.record import Record
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import EtlrunError, Fault
@@ -51,7 +52,7 @@ class FiniteLoss(keras.callbacks.Callback):  # type: ignore[misc]
         wrong = [of.path for of in self.whole.variables if not np.isfinite(keras.ops.convert_to_numpy(of)).all()]
         if wrong:
             found = f"weights that are not finite in {len(wrong)} of {len(self.whole.variables)} variables: {wrong[0]}"
-            self._found(f"epoch {self.epoch}, at its end", found, "finite weights")
+            self._found(f"epoch {self.epoch}, at its end", found, FINITE_WEIGHTS)
 
     def _look(self, of: str, step: int, logs: Mapping[str, Any] | None) -> None:
         loss = (logs or {}).get("loss", 0.0)  # an emulated model has none
@@ -59,7 +60,7 @@ class FiniteLoss(keras.callbacks.Callback):  # type: ignore[misc]
             self.last[of] = loss
         else:
             before = f", after a mean of {self.last[of]:.4g}" if of in self.last else ""
-            self._found(f"epoch {self.epoch}, {of} step {step}", f"a loss of {loss:g}{before}", "a finite loss")
+            self._found(f"epoch {self.epoch}, {of} step {step}", f"a loss of {loss:g}{before}", FINITE_LOSS)
 
     def _found(self, where: str, found: str, expected: str) -> None:
         """Raise `EtlrunError`, or note the first finding."""

@@ -49,7 +49,7 @@ class Progress:
         self._counts[outcome.status] = self._counts.get(outcome.status, 0) + 1
         if outcome.status == COMPLETED and not run.fills:
             self._walls_s.append(outcome.wall_s)
-            rate = outcome.examples_per_s if outcome.state != UNCACHED else None
+            rate = outcome.examples_per_s if outcome.state != UNCACHED and not outcome.diverged else None
             if rate is not None and (self._best is None or rate > self._best[0]):
                 self._best = rate, run
 

@@ -45,7 +45,7 @@ class Pruning:
         rate = outcome.with_fill(outcome.fill_s or self._fills_s.get(self.ledger.caches_of(run)))
         if outcome.status != PRUNED:
             self._seen.add(run.config)
-        if outcome.status != COMPLETED or outcome.state == UNCACHED or rate is None:
+        if outcome.status != COMPLETED or outcome.state == UNCACHED or outcome.diverged or rate is None:
             return
         if self._best is None or rate > self._best[0]:
             self._best = rate, run

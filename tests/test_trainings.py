@@ -1,0 +1,138 @@
+"""Sweeps that change the training are decided by their validation; what diverged is recommended by none."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun.config import grid
+from etlrun.config.request import Request
+from etlrun.results import report, shown
+from etlrun.results.collect import collect
+from etlrun.results.results import Results
+from etlrun.stages import STAGES
+from etlrun.sweep.ledger import Ledger
+from etlrun.sweep.order import RunKey
+from tests.runs import small
+from tests.sweeps import ended
+
+REQUEST: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
+SEEDS = ("sweep.repeats=3", "sweep.vary_seed=true")
+
+
+def swept(folder: Path, words: list[str], of: Mapping[int, Any]) -> Results:
+    """Of completed runs, each config with a rate and a validation accuracy, which vary a little with the round."""
+    found = grid.of(Request(overrides=words, multirun=True), STAGES)
+    ledger = Ledger.create(folder / "sweep", found.sweep, found.jobs, REQUEST)
+    for run in ledger.runs:
+        rate, accuracy = of[run.config]
+        turn, twin = (run.repeat, 0) if run.config else divmod(run.repeat, 2)
+        accuracy = accuracy if isinstance(accuracy, str) else accuracy + (0.002 * turn + 0.001 * twin)
+        _written(ledger, run, rate * (1 + 0.001 * twin), accuracy)
+    results = collect(ledger.folder)
+    assert results is not None
+    return results
+
+
+def _written(ledger: Ledger, run: RunKey, rate: float, accuracy: float | str) -> None:
+    loss = accuracy if isinstance(accuracy, str) else 1 - accuracy
+    measures = {"loss": loss, "val_loss": loss, **({} if isinstance(accuracy, str) else {"val_accuracy": accuracy})}
+    epoch = {"examples": 1000, "examples_per_s": rate, "wall_s": 1000 / rate, "epoch": 1, **measures}
+    folder = ledger.folder_of(run)
+    folder.mkdir()
+    known = {
+        "status": "completed",
+        "overrides": [],
+        "epochs": [epoch] * 2,
+        "dataset": {"examples": {"validation": 400}},
+    }
+    (folder / "summary.json").write_text(json.dumps(known))
+
+
+def table(results: Results) -> list[dict[str, str]]:
+    return [{name: cell.text for name, cell in zip(shown.HEADER, row, strict=True)} for row in shown.rows(results)]
+
+
+RATES = "trainer.learning_rate=0.1,0.01,0.001"
+
+
+def test_learning_rates_are_decided_by_the_validation_accuracy(tmp_path: Path) -> None:
+    results = swept(tmp_path, [RATES, *SEEDS], {0: (900.0, 0.6), 1: (500.0, 0.9), 2: (800.0, 0.7)})
+    assert results.decision.words == (
+        "Use trainer.learning_rate=0.01: validation accuracy 0.902 (0.897 to 0.907), better than the baseline's 0.602 "
+        "(0.601 to 0.604); 0.56 (0.56 to 0.56) times as fast."
+    )
+    assert (results.decision.by, results.decision.recommended) == ("val accuracy", 1)
+    assert [row["config"] for row in table(results)] == ["1*", "2", "0"]
+    assert results.decision.same_data == (
+        "not known to be the same data: the plans agree, but the records read may differ; each round has its own seed"
+    )
+
+
+def test_the_fastest_of_those_tied_with_the_best_is_taken(tmp_path: Path) -> None:
+    results = swept(tmp_path, [RATES, *SEEDS], {0: (900.0, 0.6), 1: (500.0, 0.9), 2: (800.0, 0.9)})
+    assert results.decision.config == 2
+    assert results.decision.words.endswith(" It is the fastest of 2 configs tied with the best.")
+
+
+def test_the_baseline_is_kept_where_nothing_is_better_or_faster(tmp_path: Path) -> None:
+    results = swept(tmp_path, [RATES, *SEEDS], {0: (900.0, 0.9), 1: (500.0, 0.9), 2: (800.0, 0.7)})
+    assert results.decision.words == (
+        "Keep the baseline, trainer.learning_rate=0.1: no validation accuracy is better, nor any tied with it faster."
+    )
+
+
+def test_runs_of_one_seed_name_the_best_and_recommend_nothing(tmp_path: Path) -> None:
+    results = swept(tmp_path, [RATES], {0: (900.0, 0.6), 1: (500.0, 0.9), 2: (800.0, 0.7)})
+    assert results.decision.words == (
+        "Highest validation accuracy: trainer.learning_rate=0.01, 0.900 (0.867 to 0.926), at 500.0 examples/s. Runs of "
+        "one seed can't separate a difference from chance; use sweep.repeats=3 or more with sweep.vary_seed=true."
+    )
+    assert (results.decision.config, results.decision.recommended) == (1, None)
+    assert [(row["config"], row["val accuracy"]) for row in table(results)] == [
+        ("1", "0.900 (0.867 to 0.926)"),
+        ("2", "0.700 (0.653 to 0.743)"),
+        ("0", "0.600 (0.551 to 0.647)"),
+    ]
+
+
+@pytest.mark.parametrize("word", ["load.prefetch=0,1,2", "transform.num_parallel_calls=1,2,autotune"])
+def test_a_sweep_of_speeds_is_decided_by_speed(word: str, tmp_path: Path) -> None:
+    results = swept(tmp_path, [word], {0: (900.0, 0.6), 1: (500.0, 0.9), 2: (800.0, 0.7)})
+    assert (results.decision.config, results.decision.by) == (0, "with fill")
+
+
+@pytest.mark.parametrize("word", [RATES, "load.prefetch=0,1,2"])
+@pytest.mark.parametrize("seeds", [(), SEEDS])
+def test_what_diverged_is_a_row_that_failed_and_is_recommended_by_nobody(
+    word: str, seeds: tuple[str, ...], tmp_path: Path
+) -> None:
+    results = swept(tmp_path, [word, *seeds], {0: (500.0, 0.6), 1: (900.0, "NaN"), 2: (400.0, 0.6)})
+    assert results.decision.config in {0, 2}
+    last = table(results)[-1]
+    assert (last["config"], last["status"], last["examples/s"]) == ("1", "failed", "-")
+    assert last["reason"] == "epoch 1: found a loss of nan; expected a finite loss"
+    assert report.conclude(results) == 1
+
+
+def test_a_training_that_diverges_in_a_sweep_is_not_its_answer(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "sweep"
+    words = (
+        "trainer.optimizer=sgd",
+        "trainer.learning_rate=1e-2,1e30",
+        "trainer.on_nan=warn",
+        "trainer.epochs=2",
+        "model.trainable=true",
+    )
+    assert ended([*small(tiny, *words), f"hydra.sweep.dir={folder}"]) == 1
+    out = capsys.readouterr().out
+    results = json.loads((folder / "results.json").read_text())
+    known = {config["number"]: config for config in results["configs"]}
+    assert [known[number]["status"] for number in range(2)] == ["completed", "failed"]
+    assert "expected a finite loss" in known[1]["error"]
+    assert results["decision"]["config"] == 0
+    assert "decision  Highest validation accuracy: trainer.learning_rate=0.01, " in out
