@@ -86,9 +86,11 @@ def texts(config: dict[str, Any], results: dict[str, Any]) -> dict[str, str]:
     return {
         **{name: rounded(config[KEYS[name]], digits) for name, digits in DIGITS.items()},
         "config": f"{config['number']}{'*' * is_chosen}",
-        "overrides": " ".join(config["own"]),
+        **{key.rpartition(".")[2]: value for key, value in config["swept"].items()},
         "status": config["status"],
         "runs": str(len(config["runs"])),
+        **({"fill s": rounded(config["fill_s"], 2)} if config["fill_s"] else {"fill s": ""}),
+        "with fill": rounded(config["overall_examples_per_s"], 1),
         "first epoch": rounded(first, 1) if first else "",
         "gain": interval,
         "result": "baseline" if config["number"] == 0 else {"untold": "unknown"}.get(gain["call"], gain["call"]),

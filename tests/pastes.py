@@ -9,13 +9,12 @@ own words. `…` stands for lines that are left out; no other line needs it.
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import get_args
 
 from etlrun.record.findings import Kind
-from etlrun.results.shown import HEADER
 from etlrun.review.gains import BETTER, TIED, WORSE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,8 +33,7 @@ _FIGURES = (
     (re.compile(r"# (?:s|min|h|d) ago\b"), "AGE"),
 )
 _ROW = re.compile(r"\W*#\*? ")
-_SWEEP = re.compile(rf"{HEADER[0]} +{HEADER[1]} ")
-_FOLDED = re.compile(r" +[\w.]+=\S+( [\w.]+=\S+)*")
+_SWEEP = re.compile(r"config +\w.* examples/s ")
 _BAR = " | "
 _CELLS = re.compile(r" {2,}")
 _BOUND = re.compile(rf"(?:extract|transform|cache|load|model)\.\w+|{'|'.join(get_args(Kind))}")
@@ -133,14 +131,10 @@ class Line:
 
 
 def shapes(lines: Iterable[tuple[int, str]]) -> list[Line]:
-    """Of the lines that are not empty; a row that a table has folded is one."""
+    """Of the lines that are not empty."""
     found: list[Line] = []
     in_sweep = False
     for number, text in lines:
-        if in_sweep and _FOLDED.fullmatch(text.rstrip()):
-            head, overrides, tail = found[-1].shape.split(_BAR, 2)
-            found[-1] = replace(found[-1], shape=_BAR.join([head, f"{overrides} {_shape(text)}", tail]))
-            continue
         in_sweep = in_sweep and text.startswith(" ")
         if text.strip():
             found.append(Line(number, text, _of_sweep(text) if in_sweep else _shape(text)))
@@ -156,8 +150,7 @@ def _shape(text: str) -> str:
 
 def _of_sweep(text: str) -> str:
     """A row of a sweep's table, with bars between its cells."""
-    config, overrides, *others = (_shape(cell) for cell in _CELLS.split(text.strip()))
-    return _BAR.join([config, overrides, *map(_measured, others)])
+    return _BAR.join(_measured(_shape(cell)) for cell in _CELLS.split(text.strip()))
 
 
 def _measured(cell: str) -> str:

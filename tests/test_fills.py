@@ -169,7 +169,9 @@ def test_the_fill_of_a_cache_counts_over_the_epochs(fill_s: float, best: int) ->
     """Three epochs of a second each, or of half a second with a cache."""
     results = summaries(ledger_of("cache=none,disk"), {"0": (1000.0, 0), "1": (2000.0, 0), "fill": (1.0, fill_s)})
     assert results.decision.config == best
-    cells = [{name: cell.text for name, cell in zip(shown.HEADER, row, strict=True)} for row in shown.rows(results)]
+    cells = [
+        {name: cell.text for name, cell in zip(shown.header(results), row, strict=True)} for row in shown.rows(results)
+    ]
     found = {row["config"].strip("*"): (row["examples/s"], row["fill s"], row["with fill"]) for row in cells}
     with_fill = 3000 / (1.5 + fill_s)
     assert found == {"0": ("1000.0", "", "1000.0"), "1": ("2000.0", f"{fill_s:.2f}", f"{with_fill:.1f}")}

@@ -99,8 +99,8 @@ def test_the_copied_overrides_are_the_recommended_ones(page: Chrome, results: di
 def test_every_cell_is_what_results_json_says(page: Chrome, results: dict[str, Any]) -> None:
     names = [head.text.rstrip(" ↑↓") for head in heads(page)]
     assert names == [
-        "config", "overrides", "status", "runs", "examples/s", "first epoch", "fill s", "with fill", "gain", "result",
-        "MB", "cores", "au", "bound by", "max gain", "seconds", "reason",
+        "config", "cache", "shuffle_buffer", "name", "status", "runs", "examples/s", "first epoch", "fill s",
+        "with fill", "gain", "result", "MB", "cores", "au", "bound by", "max gain", "seconds", "reason",
     ]  # fmt: skip
     rows = page.find_elements(By.CSS_SELECTOR, "#configs tbody tr")
     assert [row.get_attribute("data-config") for row in rows] == [str(of["number"]) for of in results["configs"]]

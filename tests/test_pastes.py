@@ -3,10 +3,9 @@ import pytest
 from tests.pastes import ETLRUN, ROOT, Paste, lacking
 
 REAL = """\
-config  overrides         status     runs  gain                 call      bound by
-    1*  load.prefetch=1   completed     3  1.30 (1.10 to 1.40)  better    transform.decode
-        cache=memory
-    0   load.prefetch=0   completed     3  1.00                 baseline  model
+config  prefetch   cache  status     runs  examples/s  gain                 call      bound by
+    1*         1  memory  completed     3       130.0  1.30 (1.10 to 1.40)  better    transform.decode
+    0          0    none  completed     3       100.0  1.00                 baseline  model
 verdict   bound by its model
 used      1,272.6 MB of memory at most, 2.0 CPU seconds
 folder    outputs/2026-11-21/18-06-40-922402
@@ -18,14 +17,14 @@ folder    outputs/2026-11-21/18-06-40-922402
     [
         (REAL, []),
         (REAL.replace("1,272.6 MB", "3 GB").replace("21/18", "22/19").replace("1.10 to", "0.9 to"), []),
-        ("   0   load.prefetch=0 completed".replace(" c", "  c"), [1]),
+        ("   0   0  none  completed", [1]),
         ("folder    outputs/1\n", []),
         ("…\n", []),
         (REAL.replace("better ", "tied  ").replace("transform.decode", "load.shuffle"), []),
-        (REAL.replace("baseline", "first   "), [4]),
-        (REAL.replace("cache=memory", "cache=disk"), [2]),
+        (REAL.replace("baseline", "first   "), [3]),
+        (REAL.replace("  memory  ", "    disk  "), [2]),
         (REAL.replace("1*", "1 "), [2]),
-        (REAL.replace("CPU seconds", "seconds"), [6]),
+        (REAL.replace("CPU seconds", "seconds"), [5]),
         (REAL.replace("  bound by\n", "  bound\n"), [1]),
         ("folder    outputs/1\nverdict   bound by its model\n", [2]),
         ("1,272.6 MB of memory at most, 2.0 CPU seconds\n", [1]),

@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
+from etlrun.datasets.examine.compare import before_and_after
+from tests.configs import plan_of
 from tests.pages import chromium, colour, contrast, opened, screen
 from tests.readers import ran
 from tests.runs import emulated
@@ -84,13 +87,33 @@ def test_a_diff_shows_the_steps_whose_examples_differ(told: Any, tiny: Path, tmp
     link, name = str(folder).replace(" ", "%20"), "4 examples of train before and after"
     assert f"\n[{name}]({link}/diff.html)\n\n![{name}]({link}/diff.png)\n" in text
     html = page.read_text()
-    assert html.count("<img") == 4 * 2 * 2
-    assert 'scope="colgroup" colspan="2">transform.resize' in html
-    assert 'scope="colgroup" colspan="2">transform.scale_minus_one_one' in html
+    assert html.count("<img") == 4 * 2 * 3
+    assert 'scope="colgroup" colspan="3">transform.resize' in html
+    assert 'scope="colgroup" colspan="3">transform.scale_minus_one_one' in html
     assert "transform.decode" not in html
     assert "transform.resize.method bilinear -&gt; area" in html
     with Image.open(image) as shown:
         assert shown.width > 4 * 160
+
+
+def test_a_diff_shows_how_far_its_images_are_apart_and_gives_the_mean(tiny: Path) -> None:
+    old, new = (plan_of(*emulated(tiny, f"transform.resize.method={method}")) for method in ("bilinear", "area"))
+    resized, scaled = before_and_after(old, new, "train", 2).columns
+    for column, factor in ((resized, 1.0), (scaled, 1 / 127.5)):
+        one, other, apart = column.views
+        assert apart.name == "difference"
+        for before, after, cell in zip(one.cells, other.cells, apart.cells, strict=True):
+            expected = np.abs(np.asarray(after["image"], float) - np.asarray(before["image"], float))
+            assert np.array_equal(cell["image"], expected)
+            assert cell["mean difference"] == pytest.approx(expected.mean(), abs=1e-4)
+        assert apart.ends("image") == pytest.approx((0.0, factor * (resized.views[2].ends("image") or (0, 0))[1]))
+
+
+def test_images_of_other_sizes_have_no_difference(tiny: Path) -> None:
+    old, new = (plan_of(*emulated(tiny, f"transform.resize.size=[{side},{side}]")) for side in (16, 32))
+    assert [[view.name for view in column.views] for column in before_and_after(old, new, "train", 2).columns] == [
+        ["before", "after"]
+    ] * 2
 
 
 def test_a_diff_without_images_says_why(told: Any, tiny: Path, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_without_it_all_runs_have_the_seed_of_their_config(tmp_path: Path) -> No
     results = results_of(ledger, lambda _run: measures)
     assert [config.quality for config in results.configs] == [{}, {}]
     assert HOW not in results.remarks
-    rows = [dict(zip(shown.HEADER, row, strict=True)) for row in shown.rows(results)]
+    rows = [dict(zip(shown.header(results), row, strict=True)) for row in shown.rows(results)]
     assert [(row["val accuracy"].text, row["val loss"].text) for row in rows] == [("0.500", "")] * 2
 
 

@@ -52,7 +52,9 @@ def _written(ledger: Ledger, run: RunKey, rate: float, accuracy: float | str) ->
 
 
 def table(results: Results) -> list[dict[str, str]]:
-    return [{name: cell.text for name, cell in zip(shown.HEADER, row, strict=True)} for row in shown.rows(results)]
+    return [
+        {name: cell.text for name, cell in zip(shown.header(results), row, strict=True)} for row in shown.rows(results)
+    ]
 
 
 RATES = "trainer.learning_rate=0.1,0.01,0.001"

@@ -13,9 +13,9 @@ from markupsafe import Markup
 
 from etlrun.record import report as run_report
 from etlrun.record.summary import COMPLETED
-from etlrun.results import plots, shown
+from etlrun.results import heatmap, plots, shown
 from etlrun.results.results import BASELINE, ConfigResult, Results, Run
-from etlrun.results.shown import HEADER, Cell
+from etlrun.results.shown import Cell
 from etlrun.sweep.unfit import describe
 from etlrun.system import pages
 from etlrun.system.terminal import TEXTS
@@ -29,7 +29,7 @@ class Column(NamedTuple):
     """Column of the table of configs.
 
     Attributes:
-        name: Name in the table's head.
+        name: Name in the table's head; `title` is the whole key of a swept one.
         kind: Kind of values: `text` or `figure`.
         cells: Cells from the first row to the last.
     """
@@ -37,6 +37,7 @@ class Column(NamedTuple):
     name: str
     kind: str
     cells: Sequence[Cell]
+    title: str = ""
 
 
 class Unfinished(NamedTuple):
@@ -65,6 +66,8 @@ def html(results: Results) -> str:
         _TEMPLATE,
         results=results,
         chosen=None if decided.config is None else known[decided.config],
+        sorted_by=decided.by if decided.by in {column.name for column in columns} else "examples/s",
+        pair=heatmap.pair(results),
         baseline=known[BASELINE],
         command=shlex.join(decided.overrides),
         columns=columns,
@@ -87,10 +90,12 @@ def html(results: Results) -> str:
 
 def _columns(results: Results) -> list[Column]:
     """Return the columns that are not empty."""
-    columns = zip(HEADER, zip(*shown.rows(results), strict=True), strict=True)
+    names, keys = shown.header(results), shown.swept_keys(results)
+    titles = ["", *keys, *[""] * (len(names) - 1 - len(keys))]
+    columns = zip(names, zip(*shown.rows(results), strict=True), titles, strict=True)
     return [
-        Column(name, "text" if name in TEXTS else "figure", cells)
-        for name, cells in columns
+        Column(name, "text" if name in TEXTS or title else "figure", cells, title)
+        for name, cells, title in columns
         if any(cell.text.strip("-") for cell in cells)
     ]
 
@@ -104,11 +109,11 @@ def _rows(columns: Sequence[Column]) -> list[Markup]:
 def _cell(column: Column, cell: Cell) -> str:
     text, kind = escape(cell.text), column.kind
     exact = "" if cell.value is None else f' data-value="{cell.value}"'
-    if column.name == HEADER[0]:
+    if column.name == "config":
         return f'<th scope="row" class="{kind}"{exact}>{text}</th>'
     if column.name == "result":
         text = f'<span class="result {text}">{text}</span>'
-    elif column.name in {"overrides", "reason"}:
+    elif column.name == "reason":
         kind += " long"
     return f'<td class="{kind}"{exact}>{text}</td>'
 

@@ -212,7 +212,7 @@ def _bars(values: Sequence[Effect], name: str, key: str) -> Markup:
         axes = figure.add_subplot()
         places = range(len(values))
         axes.barh(places, [of.examples_per_s for of in values], height=0.5, color=COLOURS["dot"])
-        axes.set_yticks(places, [_short(of.value) for of in values])
+        axes.set_yticks(places, [short(of.value) for of in values])
         axes.tick_params(length=0, labelcolor=COLOURS["ink"])
         for place, of in zip(places, values, strict=True):
             at, text = (of.examples_per_s, place), f"{of.examples_per_s:,.0f}"
@@ -223,7 +223,7 @@ def _bars(values: Sequence[Effect], name: str, key: str) -> Markup:
         return svg(figure, name, f"Median examples/s by {key}", description)
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     """Return at most 22 characters: both ends of a long text."""
     text = " ".join(text.split()) or "(default)"
     return text if len(text) <= 22 else f"{text[:10]}…{text[-11:]}"  # noqa: PLR2004 - see above

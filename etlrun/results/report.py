@@ -8,8 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import shlex
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import indent
 
@@ -19,14 +18,15 @@ from etlrun.record import record as records
 from etlrun.record.summary import FAILED, INTERRUPTED, SUMMARY
 from etlrun.results.collect import collect
 from etlrun.results.results import KILLED, TOO_SLOW, Results
-from etlrun.results.shown import HEADER, Cell, all_notes, rows
+from etlrun.results.shown import UNMEASURED, all_notes, header, rows
 from etlrun.sweep import hparams
 from etlrun.sweep.unfit import describe
 from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
-from etlrun.system.terminal import Rows, as_markdown, plain, print_table
+from etlrun.system.terminal import as_markdown, plain, print_table
 
 HTML, MARKDOWN, CSV, JSON = records.PAGE, records.REPORT, "results.csv", records.RESULTS
+WRONG = (FAILED, INTERRUPTED, KILLED, TOO_SLOW)
 MOST_ROWS = 50
 """Number of rows on the terminal."""
 
@@ -98,7 +98,7 @@ def markdown(results: Results) -> str:
     """Return the decision and the table as Markdown, for a pull request."""
     lines = [f"# Sweep\n\n{decision(results)}\n"]
     cells = [[cell.text if cell.value is not None else plain(cell.text) for cell in row] for row in rows(results)]
-    lines += [as_markdown(HEADER, cells)]
+    lines += [as_markdown(header(results), cells)]
     lines += [f"- {plain(line)}" for line in all_notes(results)]
     lines += [f"- Left out: {plain(line)}" for line in describe(results.unfit)]
     return "\n".join(lines) + "\n"
@@ -131,7 +131,11 @@ def as_csv(results: Results) -> str:
 
 
 def _print(results: Results) -> None:
-    print_table(HEADER, _texts(islice(rows(results), MOST_ROWS)))
+    names, table = header(results), [[cell.text for cell in row] for row in rows(results)]
+    told = [
+        place for place, name in enumerate(names) if name not in UNMEASURED or _differs([row[place] for row in table])
+    ]
+    print_table([names[place] for place in told], [[row[place] for place in told] for row in table[:MOST_ROWS]])
     console = Console(soft_wrap=True)
     if len(results.configs) > MOST_ROWS:
         console.print(f"{len(results.configs) - MOST_ROWS} more; {CSV} and {HTML} list all", highlight=False)
@@ -145,5 +149,6 @@ def _print(results: Results) -> None:
         console.print(f"left out  {line}", highlight=False, markup=False)
 
 
-def _texts(cells: Iterable[Sequence[Cell]]) -> Rows:
-    return [[cell.text for cell in row] for row in cells]
+def _differs(texts: Sequence[str]) -> bool:
+    """Return whether a column tells configs apart; one that is the same for all, and nothing wrong, does not."""
+    return len(texts) == 1 or len(set(texts)) > 1 or texts[0] in WRONG

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from etlrun.results.decision import times
@@ -10,10 +10,14 @@ from etlrun.results.results import BASELINE, ConfigResult, Results
 from etlrun.review.gains import UNTOLD, Noise
 from etlrun.system.terminal import number
 
-HEADER = (
-    "config", "overrides", "status", "runs", "examples/s", "first epoch", "fill s", "with fill", "gain", "result", "MB",
+_CONFIG = "config"
+_FIGURES = (
+    "status", "runs", "examples/s", "first epoch", "fill s", "with fill", "gain", "result", "MB",
     "cores", "au", "bound by", "max gain", "seconds", "val accuracy", "val loss", "accuracy", "loss", "data", "reason",
 )  # fmt: skip
+"""Columns after those of the swept keys."""
+UNMEASURED = ("status", "runs", "val accuracy", "data")
+"""Columns that the terminal leaves out where all rows are equal; in others they are so by chance."""
 
 
 class Cell(NamedTuple):
@@ -28,8 +32,25 @@ class Cell(NamedTuple):
     value: float | None = None
 
 
+def header(results: Results) -> list[str]:
+    """Return the names of the columns of the table: a narrow one for each swept key, by the end of its name."""
+    return [_CONFIG, *_short(swept_keys(results), (_CONFIG, *_FIGURES)), *_FIGURES]
+
+
+def swept_keys(results: Results) -> list[str]:
+    """Return the swept keys, in the order of the command line."""
+    return [*results.configs[0].swept] if results.configs else []
+
+
+def _short(keys: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Return the shortest end of each key that no other one has, nor is one of `others`."""
+    ends = {key: [key.lstrip("+~").split(".")[-parts:] for parts in range(1, key.count(".") + 2)] for key in keys}
+    every = [*(".".join(end) for of in ends.values() for end in of), *others]
+    return [next((name for end in ends[key] if every.count(name := ".".join(end)) == 1), key) for key in keys]
+
+
 def rows(results: Results) -> Iterator[list[Cell]]:
-    """Return a row for each config, the best first, with a cell for each column of `HEADER`."""
+    """Return a row for each config, the best first, with a cell for each column of `header`."""
     is_repeated = any(config.gain.call != UNTOLD for config in results.configs)
     has_fill = any(config.fill_s for config in results.configs)
     chosen = results.decision.recommended
@@ -42,7 +63,7 @@ def _row(config: ConfigResult, chosen: int | None, *, is_repeated: bool, has_fil
     result = "unknown" if config.gain.call == UNTOLD else config.gain.call
     return [
         Cell(str(config.number) + ("*" if config.number == chosen else ""), config.number),
-        Cell(" ".join(config.own)),
+        *(Cell(value) for value in config.swept.values()),
         Cell(config.status),
         Cell(str(runs) if is_repeated else "", runs),
         Cell(number(config.examples_per_s, 1), config.examples_per_s),

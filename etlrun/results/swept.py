@@ -10,11 +10,9 @@ from etlrun.results.results import ConfigResult, Effect
 
 def keys(overrides: Sequence[Sequence[str]]) -> list[str]:
     """Return the keys whose values differ between configs with these overrides, in the order of the command line."""
-    found: dict[str, set[str]] = {}
-    for of in overrides:
-        for key, _, value in (override.partition("=") for override in of):
-            found.setdefault(key, set()).add(value)
-    return [key for key, every in found.items() if len(every) > 1]
+    by_config = [dict(override.partition("=")[::2] for override in of) for of in overrides]
+    every = dict.fromkeys(key for of in by_config for key in of)
+    return [key for key in every if len({of.get(key) for of in by_config}) > 1]
 
 
 def values(overrides: Sequence[str], keys: Sequence[str]) -> dict[str, str]:

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from etlrun.datasets.examine.sheet import Column, Row, Sheet, View
+from etlrun.datasets.examine.sheet import Column, Row, Sheet, View, is_image
 from etlrun.datasets.examine.show import Wanted, collect
 from etlrun.plan.plan import Plan
+from etlrun.stages.flow import Feature
 
-BEFORE, AFTER = "before", "after"
+BEFORE, AFTER, DIFFERENCE = "before", "after", "difference"
 
 
 def before_and_after(old: Plan, new: Plan, pipeline: str, examples: int) -> Sheet:
@@ -45,7 +46,10 @@ def _as_it_is(plan: Plan) -> Plan:
 
 
 def _notes(old: Sheet, new: Sheet) -> Iterator[str]:
-    yield "Only steps after which an example differs are shown, in the first pass."
+    yield (
+        "Only steps after which an example differs are shown, in the first pass. The difference of two images "
+        "is that of each value, with its mean: black is none, and the brightest is the largest of the column."
+    )
     one, other = old.columns[0].views[0], new.columns[0].views[0]
     if one.features == other.features and not _are_same(one, other):
         yield "The two sides begin with different examples, so that a row is not one example."
@@ -77,7 +81,29 @@ def _column(old: Column | None, new: Column | None, rows: int) -> Column | None:
     views = [dataclasses.replace(of.views[0], name=name, cells=of.views[0].cells[:rows]) for name, of in sides]
     if len(views) > 1 and _are_same(*views):
         return None
-    return dataclasses.replace(sides[-1][1], views=tuple(views))
+    difference = _difference(*views) if len(views) > 1 else None
+    return dataclasses.replace(sides[-1][1], views=(*views, *([difference] if difference is not None else [])))
+
+
+def _difference(old: View, new: View) -> View | None:
+    """Return how far the images of both sides are apart, each with the mean; None unless all have the same sizes."""
+    names = [name for name, of in new.features.items() if is_image(of) and of.format is None and name in old.features]
+    apart: list[dict[str, Any]] = []
+    for cells in zip(old.cells, new.cells, strict=True):
+        one, other = ({name: np.asarray(of[name], np.float64) for name in names} for of in cells)
+        if any(one[name].shape != other[name].shape for name in names):
+            return None
+        apart.append({name: np.abs(other[name] - one[name]) for name in names})
+    if not names or not apart:
+        return None
+    largest = {name: max(float(of[name].max()) for of in apart) for name in names}
+    means = {name: "mean difference" if len(names) == 1 else f"mean difference of {name}" for name in names}
+    features: dict[str, Feature] = {}
+    for name in names:
+        features[name] = new.features[name].replace(dtype="float64", low=0.0, high=largest[name] or 1.0)
+        features[means[name]] = Feature(dtype="float64")
+    shown = [{**of, **{means[name]: np.round(of[name].mean(), 4) for name in names}} for of in apart]
+    return View(name=DIFFERENCE, features=features, cells=tuple(shown))
 
 
 def _are_same(one: View, other: View) -> bool:

@@ -38,7 +38,9 @@ for (const head of table.tHead.rows[0].cells) {
 const MOST = 500;
 const words = document.getElementById("words");
 const result = document.getElementById("result");
-const texts = new Map(rows.map((row) => [row, [...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase()]));
+const texts = new Map(
+  rows.map((row) => [row, [row.dataset.overrides, ...[...row.cells].map((cell) => cell.textContent)].join(" ").toLowerCase()]),
+);
 
 function filter() {
   const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 
 import matplotlib as mpl
 from markupsafe import Markup
@@ -15,7 +16,8 @@ from etlrun.sweep.tune.space import Candidate
 from etlrun.system import pages
 from etlrun.system.svg import COLOURS, STYLE, svg
 
-_MOST_LETTERS = 90
+_MOST_LETTERS = 140
+"""Letters of the changes of a config above its windows; the table below has all of them."""
 
 
 def html(found: Found, overrides: list[str]) -> str:
@@ -51,7 +53,7 @@ def _race(ran: list[Candidate], found: Found) -> Markup:
     """Return the times of all windows, a row for each config, with what was predicted."""
     shown = [candidate for candidate in ran if candidate.times_s]
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(13, 0.9 + 0.36 * len(shown)), dpi=72, layout="constrained")
+        figure = Figure(figsize=(13, 0.9 + 0.6 * len(shown)), dpi=72, layout="constrained")
         axes = figure.subplots()
         for place, candidate in enumerate(reversed(shown)):
             if candidate.predicted_s is not None:
@@ -60,8 +62,9 @@ def _race(ran: list[Candidate], found: Found) -> Markup:
                 axes.plot([likely], [place], "|", color=COLOURS["soft"], markersize=10)
             colour = COLOURS["accent"] if candidate is found.winner else COLOURS["dot"]
             axes.plot(candidate.times_s, [place] * len(candidate.times_s), "o", color=colour, markersize=5, alpha=0.8)
-        labels = [f"{of.number}: {of.words}"[:_MOST_LETTERS] for of in reversed(shown)]
-        axes.set_yticks(range(len(shown)), labels)
-        axes.set_xlim(left=0)
+            words = textwrap.shorten(candidate.words, _MOST_LETTERS, placeholder=" …")
+            axes.annotate(words, (0, place), xytext=(4, 9), textcoords="offset points", fontsize=11)
+        axes.set_yticks(range(len(shown)), [str(of.number) for of in reversed(shown)])
+        axes.set(xlim=(0, None), ylim=(-0.5, len(shown) - 0.2), ylabel="config")
         axes.set_xlabel("seconds of all epochs; dots are windows, bars what was predicted")
         return svg(figure, "race", "The race", "Seconds of all epochs by each window of each config that ran.")
