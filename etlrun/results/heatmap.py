@@ -16,6 +16,8 @@ from etlrun.results.results import ConfigResult, Results
 from etlrun.system.svg import COLOURS, STYLE, svg
 
 _MOST_VALUES = 12
+_WIDTH = 720
+"""Width in pixels, and on the page at most."""
 _LIGHTEST, _DARKEST = 0.04, 0.45
 """Opacity of the cells with the smallest and the largest figure, which stays readable."""
 Figures = dict[tuple[str, str], float]
@@ -67,7 +69,7 @@ def _spread(values: Sequence[float]) -> float:
 def _drawn(cells: Figures, keys: tuple[str, str], unit: str) -> Markup:
     rows, columns = (sorted({values[side] for values in cells}, key=_by_value) for side in (0, 1))
     low, high = min(cells.values()), max(cells.values())
-    size = ((150 + 90 * len(columns)) / 72, (80 + 34 * len(rows)) / 72)
+    size = (_WIDTH / 72, (70 + 30 * len(rows)) / 72)
     with mpl.rc_context({**STYLE, "axes.grid": False}):
         figure = Figure(figsize=size, dpi=72, layout="constrained")
         axes = figure.add_subplot(xlabel=keys[1], ylabel=keys[0])
