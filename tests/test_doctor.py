@@ -1,5 +1,6 @@
 """The doctor: a dataset with planted faults, and what is found in it."""
 
+import hashlib
 import io
 import json
 from pathlib import Path
@@ -13,6 +14,7 @@ from etlrun.cli import main as cli
 from etlrun.datasets.examine.doctor_image import look_at
 from etlrun.datasets.examine.doctor_pairs import near
 from etlrun.datasets.examine.doctor_scan import LOOKED
+from tests.encoded import HALF
 from tests.pages import chromium, opened
 
 RANDOM = np.random.default_rng(0)
@@ -201,3 +203,44 @@ def test_a_finding_names_few_of_many_equal_images(tmp_path: Path, capsys: pytest
     (finding,) = json.loads(said(capsys, "doctor", *own, "--format", "json"))["findings"]
     assert finding["text"] == "2 images are several times in one split"
     assert all(place.endswith(" = … (5 in all)") and place.count(" = ") == 4 for place in finding["places"])
+
+
+def test_pixels_that_are_others_than_their_authors_see_are_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = {
+        "half.jpg": HALF,
+        "black.jpg": encoded(Image.new("RGB", (96, 96))),
+        "clear.png": encoded(Image.merge("RGBA", (*scene(50).split(), Image.new("L", scene(50).size, 254))), "PNG"),
+        "opaque.png": encoded(scene(51).convert("RGBA"), "PNG"),
+        "dim.png": encoded(Image.fromarray(RANDOM.integers(0, 4096, (96, 96)).astype("u2")), "PNG"),
+        "deep.png": encoded(Image.fromarray(RANDOM.integers(0, 65_536, (96, 96)).astype("u2")), "PNG"),
+    }
+    for number in range(4):
+        path = tmp_path / ("cat", "dog")[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(encoded(scene(number)))
+    for name, data in odd.items():
+        (tmp_path / "cat" / name).write_bytes(data)
+    words = ["dataset=folder", f"dataset.dir={tmp_path}", "dataset.split=train", "dataset.eval_split=null"]
+    found = json.loads(
+        said(capsys, "doctor", *words, "model=emulated", "transform.resize.size=[8,8]", "--format", "json")
+    )
+    of_train = "of 10 images of train"
+    assert {of["text"]: of["places"] for of in found["findings"]} == {
+        f"1 {of_train} are JPEGs of which libjpeg warns: what is missing or damaged is decoded to grey or other "
+        "colours": [f"{tmp_path}/cat/half.jpg: Corrupt JPEG data: premature end of data segment"],
+        f"2 {of_train} are of one colour, or nearly so, once decoded": sorted(
+            [f"{tmp_path}/cat/black.jpg", f"{tmp_path}/cat/dim.png"], key=_place
+        ),
+        f"1 {of_train} have transparent pixels, of which the colour below is decoded, often black": [
+            f"{tmp_path}/cat/clear.png"
+        ],
+        f"1 {of_train} are of 16 bits without a value above 4,095, of which the upper 8 bits are decoded: all "
+        "but black": [f"{tmp_path}/cat/dim.png"],
+    }
+
+
+def _place(path: str) -> bytes:
+    """Order of the images of a folder."""
+    return hashlib.sha256("/".join(path.split("/")[-2:]).encode()).digest()

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from etlrun.datasets.examine.doctor_image import finds_warnings
 from etlrun.datasets.examine.doctor_pairs import near
-from etlrun.datasets.examine.doctor_scan import NAMED, Scan, scanned
+from etlrun.datasets.examine.doctor_pixels import of_pixels
+from etlrun.datasets.examine.doctor_scan import NAMED, Finding, Scan, scanned
 from etlrun.datasets.prepare.identical import identical
 from etlrun.datasets.prepare.prepare import Begin
 from etlrun.plan.plan import Plan
@@ -27,24 +29,8 @@ _MEMBERS = 4
 """Identical images that a finding names."""
 MOST_UNLIKE = 10
 """Ratio of the largest to the smallest class, from which on it is a finding."""
+_NO_WARNINGS = "JPEGs that lack data are not looked for: pip install 'etlrun[turbo]'."
 _QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """Something that is wrong.
-
-    Attributes:
-        text: What was found.
-        remedy: What to do.
-        places: Files and records, the first `NAMED` of them.
-        images: Numbers (of the split, of the image) of some that show it.
-    """
-
-    text: str
-    remedy: str
-    places: tuple[str, ...] = ()
-    images: tuple[tuple[int, int], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +112,11 @@ def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
         splits=figures,
         scans=scans,
         class_names=class_names,
-        notes=(*source.notes, *filter(None, [None if is_whole else note_of_unused(dataset, source.counts)])),
+        notes=(
+            *source.notes,
+            *filter(None, [None if is_whole else note_of_unused(dataset, source.counts)]),
+            *(() if finds_warnings() else (_NO_WARNINGS,)),
+        ),
     )
 
 
@@ -187,7 +177,7 @@ def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures]
     for one, other in combinations(range(len(scans)), 2):
         yield from _near(scans, one, other, begin)
     for number, scan in enumerate(scans):
-        yield from _turned(number, scan)
+        yield from of_pixels(number, scan)
     for of in figures:
         yield from _balance(of)
     yield from _too_small(plan, scans)
@@ -244,19 +234,6 @@ def _near(scans: Sequence[Scan], one: int, other: int, begin: Begin) -> Iterator
                 f"{second.place(row)} ~ {first.place(other)} ({bits} bits)" for row, other, bits in found[:NAMED]
             ),
             images=tuple(place for row, of, _ in found[:NAMED] for place in ((other, int(row)), (one, int(of)))),
-        )
-
-
-def _turned(number: int, scan: Scan) -> Iterator[Finding]:
-    """Yield the finding of images that are not stored upright."""
-    chosen = np.flatnonzero(~scan.looks["is_broken"] & (scan.looks["orientation"] != 1))
-    if len(chosen):
-        yield Finding(
-            text=f"{len(chosen):,} of {len(scan.looks):,} images of {scan.split.name} are turned or mirrored by EXIF's "
-            "orientation, which TensorFlow ignores: they are decoded as they are stored",
-            remedy="store them upright, such as by `exiftran -ai` (without loss) or Pillow's ImageOps.exif_transpose",
-            places=tuple(f"{scan.place(of)}: orientation {scan.looks['orientation'][of]}" for of in chosen[:NAMED]),
-            images=tuple((number, int(of)) for of in chosen[:NAMED]),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 from typing import Any, NamedTuple
 
@@ -24,6 +25,10 @@ _LOSSLESS = b"\xff\xc3"
 _DEPTH_AT = 24
 """Place of the bit depth in a PNG."""
 _COLOURS = {"1": "grey", "L": "grey", "LA": "grey alpha", "P": "palette", "PA": "palette", "RGBA": "RGBA"}
+_DEEP, _DIM = "16 bit", 16
+"""Colours of images whose upper 8 bits are decoded, and a value of these that twelve bits in sixteen don't reach."""
+_WITH_GREY, _OPAQUE = ("YCbCr", "Gray"), 255
+_JPEG = b"\xff\xd8"
 _ORIENTATIONS = range(1, 9)
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, OverflowError)
 """What Pillow raises for damaged files."""
@@ -36,23 +41,29 @@ class Look(NamedTuple):
         digest: See `digest_of`.
         hash: Perceptual hash of 64 bits; 0 if there is none.
         is_flat: Whether it is of one colour, so that it has no perceptual hash.
+        is_transparent: Whether pixels are transparent, which decoding ignores.
+        is_dim: Whether it is of 16 bits of which the upper four are unused.
         width: In pixels; 0 if it is unknown. `height` likewise.
         size_bytes: Size of the encoded image.
         format: Such as `JPEG`.
         colours: Such as `RGB`, `grey` or `16 bit`.
         orientation: EXIF's, from 1 to 8: 1 is upright, also if there is none.
+        warning: What libjpeg warns of: data that is missing or damaged; empty if it doesn't.
         reason: Why it can't be decoded; empty if it can.
     """
 
     digest: bytes = b""
     hash: int = 0
     is_flat: bool = False
+    is_transparent: bool = False
+    is_dim: bool = False
     width: int = 0
     height: int = 0
     size_bytes: int = 0
     format: str = ""
     colours: str = ""
     orientation: int = 1
+    warning: str = ""
     reason: str = ""
 
 
@@ -75,8 +86,10 @@ def look_at(data: bytes) -> Look:
         if isinstance(pixels, Problem):
             return look._replace(reason=pixels.reason)
         height, width = pixels.shape[:2]
-        look = look._replace(width=width, height=height)
+        is_dim = look.colours == _DEEP and int(pixels.max()) < _DIM
+        look = look._replace(width=width, height=height, is_dim=is_dim)
         small = _small(Image.fromarray(pixels))
+    look = look._replace(warning=_warning(data), is_transparent=image is not None and _is_transparent(image))
     darkest, brightest = small.getextrema()
     if brightest - darkest < _FLAT:  # type: ignore[operator] # of one channel
         return look._replace(is_flat=True)
@@ -89,7 +102,7 @@ def _with_header(look: Look, image: Image.Image, data: bytes) -> Look:
         width=image.width,
         height=image.height,
         format=image.format or "",
-        colours="16 bit" if is_deep else _COLOURS.get(image.mode, image.mode),
+        colours=_DEEP if is_deep else _COLOURS.get(image.mode, image.mode),
         orientation=_orientation(image),
     )
 
@@ -114,6 +127,35 @@ def _drafted(image: Image.Image, data: bytes) -> Image.Image | None:
         return _small(image)
     except UNREADABLE:
         return None
+
+
+def finds_warnings() -> bool:
+    """Return whether JPEGs are found of which libjpeg warns, which a package of the extra `turbo` tells."""
+    return importlib.util.find_spec("simplejpeg") is not None
+
+
+def _warning(data: bytes) -> str:
+    """Return what libjpeg warns of when it decodes a JPEG, at an eighth of its size; empty if nothing."""
+    if not data.startswith(_JPEG) or not finds_warnings():
+        return ""
+    import simplejpeg  # of an extra
+
+    try:
+        if simplejpeg.decode_jpeg_header(data)[2] in _WITH_GREY:
+            simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _is_transparent(image: Image.Image) -> bool:
+    if not image.has_transparency_data:
+        return False
+    try:
+        least, _ = image.convert("RGBA").getchannel("A").getextrema()
+    except UNREADABLE:
+        return False
+    return int(least) < _OPAQUE  # type: ignore[arg-type] # of one channel
 
 
 def _small(image: Image.Image) -> Image.Image:

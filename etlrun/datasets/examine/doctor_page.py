@@ -10,9 +10,9 @@ from typing import NamedTuple
 import tensorflow as tf
 from PIL import Image
 
-from etlrun.datasets.examine.doctor import Diagnosis, Finding
+from etlrun.datasets.examine.doctor import Diagnosis
 from etlrun.datasets.examine.doctor_image import UNREADABLE
-from etlrun.datasets.examine.doctor_scan import Scan
+from etlrun.datasets.examine.doctor_scan import Finding, Scan
 from etlrun.datasets.examine.images import data_url
 from etlrun.datasets.prepare.prepare import Begin
 from etlrun.datasets.prepare.threads import in_order

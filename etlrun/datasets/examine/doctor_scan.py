@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -22,8 +22,8 @@ from etlrun.system.errors import headline
 LOOKED = np.dtype(
     [
         ("digest", DIGEST), ("hash", "u8"), ("label", "i8"), ("width", "u4"), ("height", "u4"), ("size_bytes", "u4"),
-        ("format", "S8"), ("colours", "S12"), ("orientation", "u1"), ("is_flat", "?"), ("is_broken", "?"),
-        ("shard", "u4"), ("number", "u4"),
+        ("format", "S8"), ("colours", "S12"), ("orientation", "u1"), ("is_flat", "?"), ("is_transparent", "?"),
+        ("is_dim", "?"), ("is_warned", "?"), ("is_broken", "?"), ("shard", "u4"), ("number", "u4"),
     ]
 )  # fmt: skip
 """What is kept of an image: see `Look`; `shard` and `number` are its place."""
@@ -36,6 +36,23 @@ _BATCH = 8
 Parse = Callable[[tf.Tensor], Example]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something that is wrong.
+
+    Attributes:
+        text: What was found.
+        remedy: What to do.
+        places: Files and records, the first `NAMED` of them.
+        images: Numbers (of the split, of the image) of some that show it.
+    """
+
+    text: str
+    remedy: str
+    places: tuple[str, ...] = ()
+    images: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+
+
 @dataclass(kw_only=True)
 class Scan:
     """What is known of the images of a split.
@@ -46,6 +63,7 @@ class Scan:
         looks: A row of `LOOKED` for each image, in the order of the data.
         broken: Place and reason of the first records that can't be used, damages of files before others.
         lost: Number of all of these records, with those behind a damage of a file.
+        warnings: What libjpeg warns of, for the first images of which it does, by their places in `looks`.
     """
 
     source: Source
@@ -53,6 +71,7 @@ class Scan:
     looks: npt.NDArray[Any]
     broken: list[tuple[str, str]]
     lost: int
+    warnings: dict[int, str] = field(default_factory=dict)
 
     def place(self, index: int) -> str:
         """Return the file of an image, and its record there."""
@@ -116,10 +135,12 @@ def scanned(source: Source, split: Split, done: Callable[[int], None]) -> Scan:
     parse = tf.function(source.parser(), input_signature=[tf.TensorSpec((None,), tf.string)])
     count = 0
     for looked in in_order(lambda batch: _looked(found, parse, batch), _batches(found)):
-        for row, reason in looked:
+        for row, reason, warning in looked:
             found.looks[count] = row
             if reason and len(reasons) < NAMED:
                 reasons[count] = reason
+            if warning and len(found.warnings) < NAMED:
+                found.warnings[count] = warning
             count += 1
         done(len(looked))
     found.looks = found.looks[:count]
@@ -145,16 +166,16 @@ def _batches(found: Scan) -> Iterator[_Batch]:
                 yield _Batch(place, number, record[None])
 
 
-def _looked(of: Scan, parse: Parse, batch: _Batch) -> list[tuple[tuple[Any, ...], str]]:
-    """Return a row of `LOOKED` for each record of a batch, and why it can't be used; empty if it can."""
+def _looked(of: Scan, parse: Parse, batch: _Batch) -> list[tuple[tuple[Any, ...], str, str]]:
+    """Return a row of `LOOKED` for each record of a batch, why it can't be used, and what libjpeg warns of."""
     found = []
     for place, (data, label, fault) in enumerate(_parsed(of.source, parse, batch.records)):
         refused = of.split.refused(batch.number + place)
         look = Look(reason=refused[0] if refused else fault) if refused or fault else look_at(data)
         reason = _fault_of(of.source, look, label)
         known = (look.digest, look.hash, label, look.width, look.height, look.size_bytes, look.format, look.colours)
-        row = (*known, look.orientation, look.is_flat, bool(reason), batch.shard, batch.number + place)
-        found.append((row, reason))
+        kinds = (look.is_flat, look.is_transparent, look.is_dim, bool(look.warning), bool(reason))
+        found.append(((*known, look.orientation, *kinds, batch.shard, batch.number + place), reason, look.warning))
     return found
 
 
