@@ -35,7 +35,7 @@ def test_examples_are_read_by_number_as_they_were_written(
         writer.add(*(examples[-1][name] for name in kept.columns))
     sizes = {name: of["bytes"] for name, of in writer.close().items() if name != parts.INDEX}
     assert len(sizes) == (7 if part_bytes == 100 else 1)
-    mapped = Mapped([(tmp_path / name, sizes[name]) for name in sorted(sizes)], kept)
+    mapped = Mapped([(tmp_path / name, sizes[name]) for name in sorted(sizes)], kept, np.arange(len(examples)))
     order = [3, 6, 0, 6, 1, 5, 4, 2]
     read = mapped.read(tf.data.Dataset.from_tensor_slices(tf.constant(order, tf.int64)))
     require_portable(read)

@@ -108,6 +108,11 @@ class Keeper:
         return opened.reader.parts if opened else []
 
     @property
+    def numbers(self) -> Array:
+        """Numbers in the data of the examples that can be read (int64)."""
+        return self._read(lambda opened: opened.reader.numbers)  # type: ignore[no-any-return]
+
+    @property
     def held_bytes(self) -> int:
         """Size of the examples that can be read."""
         manifest = self._opened.reader.manifest if self._opened else None
@@ -186,12 +191,12 @@ class Keeper:
             who = "this run" if self.store.is_claimed_here(self.key) else "another run"
             self._say(f"{who} is filling the cache {self.key}: this pass runs without it")
 
-    def add(self, fill: np.int64, *features: Any) -> np.int64:
-        """Write an example of that fill; if the disk fails or is full, report that and continue without the cache."""
+    def add(self, fill: np.int64, *features: Any, number: Any = None) -> np.int64:
+        """Write an example, with its number in the data if that isn't the next; if the disk is full, go on without."""
         with self._lock:
             if self._writer is not None and fill == self._fill:
                 try:
-                    self._writer.add(*features)
+                    self._writer.add(*features, number=number)
                 except OSError as error:
                     self._give_up(error)
         return np.int64(0)

@@ -88,8 +88,11 @@ class Writer:
         self._columns: dict[str, list[Any]] = {}
         self._part, self._offset = -1, 0
 
-    def add(self, *features: Any) -> None:
-        """Add an example, with bytes or an array of any shape per feature; raise `OSError` if it can't be written."""
+    def add(self, *features: Any, number: Any = None) -> None:
+        """Add an example, with bytes or an array of any shape per feature; raise `OSError` if it can't be written.
+
+        `number` is that of the example in the data; None if it is the next one.
+        """
         arrays = [
             np.frombuffer(of, np.uint8) if isinstance(of, bytes) else np.asarray(of, order="C") for of in features
         ]
@@ -98,6 +101,7 @@ class Writer:
         data = [_bytes_of(array) for array in arrays]
         self._file.writelines(data)  # type: ignore[union-attr]
         row = {"part": self._part, "offset": self._offset, "sum": checksum(*data)}
+        row["number"] = self.count if number is None else number
         shapes = {f"shape_{place}": array.shape for place, array in enumerate(arrays)}
         for name, value in (row | shapes).items():
             self._columns.setdefault(name, []).append(value)
@@ -211,7 +215,7 @@ class Reader:
         if checksum(data) != manifest.files[INDEX]["checksum"]:
             raise BrokenError(folder / INDEX, "a modified index", "the index that was written")
         with np.load(folder / INDEX) as index:
-            self._index = {name: index[name] for name in index.files}
+            self._index: dict[str, Array] = {name: index[name] for name in index.files}
         # Read, not mapped: mapped files count as memory of the process, up to the size of the data.
         self._opened = lru_cache(_MOST_OPEN)(lambda part: _OpenFile(folder / _part_name(part)))
         for part in range(min(len(manifest.files) - 1, _MOST_OPEN)):  # open files outlast a removal of the cache
@@ -222,6 +226,11 @@ class Reader:
         """Paths of the parts, in order, with their sizes in bytes."""
         names = [_part_name(part) for part in range(len(self.manifest.files) - 1)]
         return [(self.folder / name, self.manifest.files[name]["bytes"]) for name in names]
+
+    @property
+    def numbers(self) -> Array:
+        """Numbers of the examples in the data (int64), in the order of the cache."""
+        return self._index["number"]
 
     def verify(self) -> None:
         """Read all examples; raise `BrokenError` for the first that differs from its checksum."""

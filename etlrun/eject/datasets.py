@@ -7,7 +7,7 @@ from typing import Any
 
 from etlrun.eject.maps import map_steps, mix, parse_batch, turbo
 from etlrun.eject.numbered import full_shuffle
-from etlrun.eject.place import Expression, Place, calls_of
+from etlrun.eject.place import Expression, Place, calls_of, last_random
 from etlrun.eject.sources import readable, reading
 from etlrun.eject.steps import source_of
 from etlrun.eject.text import call, function, literal, mapping, parallel, quoted
@@ -31,6 +31,11 @@ _RECORDS = function(
     "Read `take` records of a shard, after the first `skip`; a `take` of -1 means all.",
     "return tf.data.TFRecordDataset(path).skip(skip).take(take)",
 )
+_OF_SHARD = function(
+    "of_shard(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset",
+    "Read the records of a shard, each with its index in the split, which differs for examples that are equal.",
+    "return records(path, skip, take).enumerate(first).map(lambda index, record: (record, index))",
+)
 
 
 _DECODED = function(
@@ -41,9 +46,17 @@ _DECODED = function(
 
 
 def _read(place: Place, says: str, result: str) -> tuple[str, ...]:
-    """Return the function that reads both pipelines; a pipeline that shuffles the shards passes a seed."""
+    """Return the function that reads both pipelines; a pipeline that shuffles the shards passes a seed.
+
+    In `result`, READER stands for the function that reads a shard.
+    """
     is_shuffled, dataset = place.plan.spec.extract.random, place.plan.spec.dataset
-    is_folder = dataset.is_listed
+    is_folder, is_indexed = dataset.is_listed, _is_indexed(place)
+    takes = "examples_in_shard - part.skip if part.take == -1 else part.take" if dataset.is_of_tfds else "take"
+    indexed = (
+        f"takes = [part.{takes} for part in parts]",
+        "firsts = [*itertools.accumulate(takes, initial=0)][:-1]",
+    )
     numbered = (
         "images = tf.constant(records_of(split))",
         "",
@@ -53,6 +66,7 @@ def _read(place: Place, says: str, result: str) -> tuple[str, ...]:
             "return tf.data.Dataset.from_tensor_slices(images[skip : skip + take])",
         ),
         "",
+        *((_OF_SHARD, "") if is_indexed else ()),
     )
     shuffled = (
         "if seed is not None:",
@@ -61,18 +75,26 @@ def _read(place: Place, says: str, result: str) -> tuple[str, ...]:
     body = (
         *(numbered if is_folder else ()),
         f"parts = {reading(dataset).parts}",
+        *(indexed if is_indexed else ()),
         "shards = tf.data.Dataset.from_tensor_slices(",
         "    (",
         "        [str(part.filename) for part in parts],",
         "        tf.constant([part.skip for part in parts], tf.int64),",
         "        tf.constant([part.take for part in parts], tf.int64),",
+        *(["        tf.constant(firsts, tf.int64),"] if is_indexed else []),
         "    )",
         ")",
         *(shuffled if is_shuffled else ()),
-        f"return {result}",
+        f"return {result.replace('READER', 'of_shard' if is_indexed else 'records')}",
     )
     signature = "read(split: str, seed: int | tf.Tensor | None = None) -> tf.data.Dataset" if is_shuffled else _READ
-    return (*(() if is_folder else (_RECORDS,)), function(signature, says, *body))
+    of_files = () if is_folder else (_RECORDS, *((_OF_SHARD,) if is_indexed else ()))
+    return (*of_files, function(signature, says, *body))
+
+
+def _is_indexed(place: Place) -> bool:
+    """Return whether a program reads examples with their indices, which a pipeline may do without."""
+    return any(last_random(stages) is not None for stages in place.plan.pipelines.values())
 
 
 def tfds(stage: Tfds, place: Place) -> Expression:
@@ -84,14 +106,18 @@ def tfds(stage: Tfds, place: Place) -> Expression:
     wanted = [mapping("", {quoted(key): "True" for key in features})]
     wanted += [f"decoders={{{', '.join(decoders)}}}"] if decoders else []
     load = call(
-        "return builder().as_dataset",
+        "builder().as_dataset",
         "split=split",
         "decoders=" + call("tfds.decode.PartialDecoding", *wanted),
         "read_config=tfds.ReadConfig(try_autocache=False, assert_cardinality=False)",
     )
     images = f"; images are {'decoded' if stage.decode else 'still encoded'}" if decoders else ""
     says = f"Read the features of the examples of `split`, as `tfds.load` does{images}."
-    read = function(_READ, says, load)
+    with_index = "return found.enumerate().map(lambda index, features: (features, index))"
+    is_indexed = _is_indexed(place)
+    read = function(
+        _READ, says, f"{'found =' if is_indexed else 'return'} {load}", *((with_index,) if is_indexed else ())
+    )
     return Expression(
         text=_of_split(place), functions=(source_of(Decode()), _DECODED, read) if stage.decode else (read,)
     )
@@ -100,9 +126,10 @@ def tfds(stage: Tfds, place: Place) -> Expression:
 def _of_split(place: Place) -> str:
     """Return the call that reads a split in the order of the shards' names, of the pass, or of a cache's first pass."""
     split = f"{place.pipeline.upper()}_SPLIT"
-    if not place.planned.is_random:
-        return f"read({split})"
-    return f"read({split}, seed={FIRST_SEED if keeps_file_order(place.plan.spec) else 'seed'})"
+    seed = FIRST_SEED if keeps_file_order(place.plan.spec) else "seed"
+    read = f"read({split}, seed={seed})" if place.planned.is_random else f"read({split})"
+    without = _is_indexed(place) and not place.carries
+    return f"{read}.map(lambda example, _: example)" if without else read
 
 
 def _in_order(place: Place) -> str:
@@ -112,7 +139,7 @@ def _in_order(place: Place) -> str:
 def sequential(_stage: Sequential, place: Place) -> Expression:
     """Return the text of reading shard by shard."""
     says = f"Read {place.planned.gives}s, one shard after the other{_in_order(place)}."
-    return Expression(text=_of_split(place), functions=_read(place, says, "shards.flat_map(records)"))
+    return Expression(text=_of_split(place), functions=_read(place, says, "shards.flat_map(READER)"))
 
 
 def interleave(stage: Interleave, place: Place) -> Expression:
@@ -125,7 +152,7 @@ def interleave(stage: Interleave, place: Place) -> Expression:
     calls = calls_of(stage.num_parallel_calls or least, deterministic=stage.deterministic, most=cycle)
     sizes = f"cycle_length={cycle}", f"block_length={stage.block_length}"
     return Expression(
-        text=_of_split(place), functions=_read(place, says, call("shards.interleave", "records", *sizes, *calls))
+        text=_of_split(place), functions=_read(place, says, call("shards.interleave", "READER", *sizes, *calls))
     )
 
 

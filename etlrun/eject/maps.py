@@ -9,7 +9,7 @@ from etlrun.eject.place import Expression, Place, calls_of
 from etlrun.eject.sources import readable
 from etlrun.eject.steps import Lines, given, lines_of, source_of, sources_of, taken, unpacked, variables
 from etlrun.eject.text import call, function, literal, mapping, quoted
-from etlrun.stages.flow import Flow
+from etlrun.stages.flow import NUMBERS_APART, Flow
 from etlrun.stages.image import Decode
 from etlrun.stages.mix import Mix
 from etlrun.stages.step import Map, Parse, ParseBatch
@@ -32,7 +32,7 @@ def map_steps(stage: Map, place: Place) -> Expression:
         checked = f"tf.gather(tf.range(num_classes(), dtype=tf.int64), {target})"
         lines.append(f"{target} = {checked}  # an error unless it is a class")
     arguments = takes | ({"seed": "tf.Tensor"} if place.planned.is_random else {})
-    mapped = name if arguments == takes else f"lambda {', '.join(takes)}: {name}({', '.join(arguments)})"
+    mapped = _mapped(place, name, takes, arguments)
     says = f"Map {place.incoming} to {place.planned.gives}."
     calls = calls_of(stage.num_parallel_calls, deterministic=stage.deterministic)
     return Expression(
@@ -44,6 +44,16 @@ def map_steps(stage: Map, place: Place) -> Expression:
     )
 
 
+def _mapped(place: Place, name: str, takes: Mapping[str, str], arguments: Mapping[str, str]) -> str:
+    """Return the function that a dataset maps: `name`, or a call of it with a seed and without an index."""
+    if arguments == takes and not place.carries:
+        return name
+    seed = f"seed + index * {NUMBERS_APART:_}" if place.carries else "seed"
+    called = f"{name}({', '.join([*takes, *([seed] if 'seed' in arguments else [])])})"
+    taken = ", ".join([*takes, *(["index"] if place.carries else [])])
+    return f"lambda {taken}: {f'(*{called}, index)' if place.gives_index else called}"
+
+
 def parse_batch(stage: ParseBatch, place: Place) -> Expression:
     """Return the text of parsing several examples in one call."""
     dataset = place.plan.spec.dataset
@@ -52,7 +62,8 @@ def parse_batch(stage: ParseBatch, place: Place) -> Expression:
     found = mapping("return ", {quoted(key): names[name] for name, key in dataset.keys.items()})
     parsed = function("parsed(record: tf.Tensor) -> dict[str, tf.Tensor]", "Parse a batch of records.", *lines, found)
     calls = calls_of(stage.num_parallel_calls, deterministic=stage.deterministic)
-    text = call(f"{place.dataset}.batch({stage.examples}).map", "parsed", *calls)
+    mapped = "lambda record, index: (parsed(record), index)" if place.carries else "parsed"
+    text = call(f"{place.dataset}.batch({stage.examples}).map", mapped, *calls)
     return Expression(text=f"{text}.unbatch()", functions=(parsed,))
 
 
@@ -90,22 +101,23 @@ def _name(place: Place, name: str) -> str:
 def turbo(stage: Turbo, place: Place) -> Expression:
     """Return the text of decoding batches of images: those of the model, or batches of its own."""
     flow, names = place.incoming, variables(place.incoming)
-    image, takes = names[Decode.feature], _handed(flow)
+    image, takes = names[Decode.feature], _handed(flow) | ({"index": "tf.Tensor"} if place.carries else {})
     values = ", ".join(f"{name}={literal(value)}" for name, value in stage.values.items())
     shape = f"(None, {', '.join(map(str, stage.size or (None, None)))}, 3)"
     decode = f"functools.partial(turbo, {values})"
     lines = (
         *taken(flow),
         *(
-            _skipping(decode, stage, flow)
+            _skipping(decode, stage, flow, carries=place.carries)
             if stage.skips
             else (f"{image} = tf.numpy_function({decode}, [{image}], tf.uint8)",)
         ),
         f"{image} = tf.ensure_shape({image}, {shape})",
-        *given(flow),
+        *_with_index(given(flow), carries=place.carries),
     )
     skipping = (readable(place.plan.spec.dataset), getsource(usable).rstrip()) if stage.skips else ()
-    name = _name(place, "decode_batch" if stage.path == Turbo.path else "decode_cached")
+    of_batch = "decode_batch" if stage.path == Turbo.path else "decode_cached"
+    name = _name(place, f"{of_batch}_with_index" if place.carries else of_batch)
     says = f"Decode a batch: {flow} to {place.planned.gives}."
     calls = calls_of(stage.num_parallel_calls, deterministic=stage.deterministic)
     read = f"readable({place.dataset}, {place.pipeline.upper()}_SPLIT)" if stage.skips else place.dataset
@@ -113,11 +125,20 @@ def turbo(stage: Turbo, place: Place) -> Expression:
     text = call(f"{dataset}.map", name, *calls)
     return Expression(
         text=f"{text}.unbatch()" if stage.at_once else text,
-        functions=(*skipping, source_of(Turbo), function(_signature(name, takes, flow), says, *lines)),
+        functions=(
+            *skipping,
+            source_of(Turbo),
+            function(_signature(name, takes, flow, carries=place.carries), says, *lines),
+        ),
     )
 
 
-def _skipping(decode: str, stage: Turbo, flow: Flow) -> Lines:
+def _with_index(lines: Lines, *, carries: bool) -> Lines:
+    """Return the lines that return inputs and a target, with the index of each example if they carry it."""
+    return (*lines[:-1], f"{lines[-1]}, index") if carries else lines
+
+
+def _skipping(decode: str, stage: Turbo, flow: Flow, *, carries: bool) -> Lines:
     """Return the lines that leave out the images of a batch that can't be decoded, with all that belongs to them."""
     names = variables(flow)
     return (
@@ -130,13 +151,14 @@ def _skipping(decode: str, stage: Turbo, flow: Flow) -> Lines:
         ),
         *(
             f"{name} = tf.boolean_mask({name}, tf.ensure_shape(is_usable, (None,)))"
-            for of, name in names.items()
+            for of, name in (*names.items(), *([("", "index")] if carries else []))
             if of != Decode.feature
         ),
     )
 
 
-def _signature(name: str, takes: Mapping[str, str], flow: Flow) -> str:
-    """Return the signature of a function that returns inputs and a target."""
+def _signature(name: str, takes: Mapping[str, str], flow: Flow, *, carries: bool = False) -> str:
+    """Return the signature of a function that returns inputs and a target, and the index of the example if wanted."""
     typed = ", ".join(f"{argument}: {kind}" for argument, kind in takes.items())
-    return f"{name}({typed}) -> tuple[{'dict[str, tf.Tensor]' if len(flow.inputs) > 1 else 'tf.Tensor'}, tf.Tensor]"
+    inputs = "dict[str, tf.Tensor]" if len(flow.inputs) > 1 else "tf.Tensor"
+    return f"{name}({typed}) -> tuple[{inputs}, tf.Tensor{', tf.Tensor' if carries else ''}]"

@@ -8,8 +8,9 @@ from etlrun.eject.steps import source_of
 from etlrun.eject.text import call, function, quoted
 from etlrun.plan.plan import reads_features
 from etlrun.sources.listing import DIGITS
+from etlrun.stages.code import source
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.load import AT_ONCE, FullShuffle
+from etlrun.stages.load import AT_ONCE, FullShuffle, distinct
 
 _ORDERED = (
     "order = tf.numpy_function(shuffle_full, [count, seed], tf.int64)",
@@ -86,9 +87,24 @@ def full_shuffle(stage: FullShuffle, place: Place) -> Expression:
         return Expression(text=f"shuffled({place.dataset}, {count}, seed)", functions=(source_of(stage), shuffled))
     labels = (labels_of(dataset),) if stage.is_by_class else ()
     numbered = _of(stage, _IMAGES if dataset.is_listed else _NUMBERED, "labels_of(split)")
-    return Expression(
-        text=f"numbered({split}, seed)", functions=(source_of(stage), *labels, *_located(dataset), numbered)
-    )
+    sources = source_of(stage), *labels, *_located(dataset)
+    if place.carries:
+        numbered, sources = _indexed(numbered), (*sources, source(distinct))
+    return Expression(text=f"numbered({split}, seed)", functions=(*sources, numbered))
+
+
+def _indexed(text: str) -> str:
+    """Return the function that reads by number with an index for each draw, which differs for equal examples, too."""
+    order = "tf.ensure_shape(order, (None,))"
+    record = "tf.ensure_shape(tf.numpy_function(read, [some], tf.string), (None,))"
+    draws = "draws = tf.ensure_shape(tf.numpy_function(distinct, [order], tf.int64), (None,))"
+    for old, new in (
+        (f"    numbers = tf.data.Dataset.from_tensor_slices({order})", f"    {draws}\n    {{}}(({order}, draws))"),
+        (f"lambda some: {record}", f"lambda some, draw: ({record}, draw)"),
+        ("lambda number: images[number]", "lambda number, draw: (images[number], draw)"),
+    ):
+        text = text.replace(old, new.replace("{}", "numbers = tf.data.Dataset.from_tensor_slices"))
+    return text
 
 
 def labels_of(dataset: Dataset) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from etlrun.eject.datasets import expression
-from etlrun.eject.place import Place, differs_by_pass
+from etlrun.eject.place import Place, differs_by_pass, last_random
 from etlrun.eject.text import function
 from etlrun.plan.plan import Plan, PlannedStage, at_cache, by_number, reads_features
 from etlrun.stages.base import Scope
@@ -56,6 +56,8 @@ class _Writer:
         self.plan, self.name = plan, name
         self.flow = plan.spec.dataset.examples
         self.needed: list[str] = []
+        self._last = last_random(plan.pipelines[name])
+        self._carries = self._last is not None
 
     def body(self, stages: Sequence[PlannedStage]) -> list[str]:
         """Return the lines of the function. Random stages are rebuilt for each pass; prefetching spans all passes."""
@@ -97,8 +99,16 @@ class _Writer:
         """Return an assignment to `name` for each stage; the first one takes `dataset`."""
         lines = []
         for planned in stages:
-            place = Place(plan=self.plan, pipeline=self.name, planned=planned, incoming=self.flow, dataset=dataset)
-            made = expression(place)
+            place = Place(
+                plan=self.plan,
+                pipeline=self.name,
+                planned=planned,
+                incoming=self.flow,
+                dataset=dataset,
+                last_random=self._last,
+                carries=self._carries,
+            )
+            made, self._carries = expression(place), place.gives_index
             self.needed += made.functions
             self.flow = planned.gives
             if made.text != dataset:

@@ -20,6 +20,9 @@ class Place:
         planned: The stage with its steps.
         incoming: Input of the stage.
         dataset: Expression of the input.
+        last_random: Last stage of the pipeline with random steps, which takes the index of each example; None if there
+            is none.
+        carries: Whether examples carry their index up to here.
     """
 
     plan: Plan
@@ -27,6 +30,13 @@ class Place:
     planned: PlannedStage
     incoming: Flow
     dataset: str
+    last_random: PlannedStage | None = None
+    carries: bool = False
+
+    @property
+    def gives_index(self) -> bool:
+        """Whether examples carry their index behind this stage."""
+        return self.carries and self.planned is not self.last_random
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +55,12 @@ class Expression:
 def differs_by_pass(stages: Sequence[PlannedStage]) -> bool:
     """Return whether the passes over a pipeline differ; what is before a cache is fixed by the first one."""
     return any(planned.is_random for planned in at_cache(stages)[2])
+
+
+def last_random(stages: Sequence[PlannedStage]) -> PlannedStage | None:
+    """Return the last stage with random steps; None if there is none."""
+    found = [planned for planned in stages if any(step.is_random for step in planned.steps)]
+    return found[-1] if found else None
 
 
 def calls_of(num_parallel_calls: int | str | None, *, deterministic: bool, most: str = "") -> tuple[str, ...]:

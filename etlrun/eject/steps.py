@@ -19,7 +19,7 @@ from etlrun.stages.turbo import Turbo
 
 Lines = tuple[str, ...]
 
-_TAKEN = re.compile(r"record|features|inputs|seed|tf|tfds|num_classes|feature_\d+")
+_TAKEN = re.compile(r"record|features|inputs|seed|index|tf|tfds|num_classes|feature_\d+")
 """Names that are already used in the functions of steps."""
 
 

@@ -18,6 +18,7 @@ from etlrun.graph.numbered import in_random_order
 from etlrun.graph.passes import Passes
 from etlrun.plan.plan import PlannedStage, at_cache, by_number
 from etlrun.sources.base import Identified, Split
+from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Scope
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import FullShuffle
@@ -45,15 +46,16 @@ class Pipeline:
 
     def __init__(self, stages: Stages, context: Context, keeper: Keeper | None = None) -> None:
         """Build the graph; raise `TypeError` if it doesn't match the plan."""
-        self.stages, self.context, self.keeper = tuple(stages), context, keeper
+        self.context = context = context.numbered(stages)
+        self.stages, self.keeper = tuple(stages), keeper
         self._ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
         before, cache, after = at_cache([planned for planned in stages if planned not in self._ahead])
         self._kept: Flow = (before or after)[-1].gives
         self._has_memory, self._after = cache is not None and keeper is None, after
         self._without_cache = after if cache is None else by_number([*before, *after])
-        self._before = before
+        self._before, self._cache = before, cache
         if cache is not None and keeper is None:
-            memory = staged(counted(self._first(before), self._kept, context), cache, context)
+            memory = staged(counted(self._first(before, context), self._kept, context), cache, context)
             self._in_memory = memory.with_options(as_written())  # which apply to all datasets derived from it
         self._number, self._skipped, self.filling_s = 0, 0, 0.0
         self._has_functions = not self._has_memory or any(planned.stage.maps_each for planned in after)
@@ -137,18 +139,20 @@ class Pipeline:
         dataset = self._in_memory if self.keeper is None else self._filling(self.keeper, mode)
         return self._continued(dataset, self._after, context)
 
-    def _first(self, stages: Stages, compare: Any = None) -> tf.data.Dataset:
+    def _first(self, stages: Stages, context: Context) -> tf.data.Dataset:
         """Return what these stages, which are before the cache, give in the first pass."""
-        first = dataclasses.replace(self.context, passes_begun=tf.constant(1, tf.int64), compare=compare)
-        return self._build(None, stages, first)
+        return self._build(None, stages, dataclasses.replace(context, passes_begun=tf.constant(1, tf.int64)))
 
     def _filling(self, keeper: Keeper, mode: Any) -> tf.data.Dataset:
         """Return the examples before the cache on disk, which is filled with them if that is the `mode` of the pass."""
         if mode is None:
-            return self._first(self._before).with_options(as_written())
+            return self._first(self._before, self.context).with_options(as_written())
         mode = tf.cast(mode, tf.int64)
-        before = self._first(self._before, partial(disk.compared, keeper, mode)).with_options(as_written())
-        return disk.written(before, keeper, mode)
+        cached = None if any(planned.stage.path == Backbone.path for planned in self._before) else self._cache
+        compared = partial(disk.compared, keeper, mode)
+        first = dataclasses.replace(self.context, numbered_to=cached, compare=compared)
+        before = self._first(self._before, first).with_options(as_written())
+        return disk.written(before, keeper, mode, carries=self.context.numbered_to is not None)
 
     def _continued(self, dataset: tf.data.Dataset | None, stages: Stages, context: Context) -> tf.data.Dataset:
         """Return `stages` applied, without the examples that have been read: skipped where their order is known."""
@@ -216,7 +220,9 @@ class Pipeline:
             numbers = numbers.skip(context.skipped)
         numbers = numbers.with_options(as_written())
         if others[0].gives.batch_size is None:
-            batches = self._build(disk.read_each(numbers, self.keeper, kept), others, context)  # type: ignore[arg-type]
+            carries = context.numbered_to is not None
+            each = disk.read_each(numbers, self.keeper, kept, carries=carries)  # type: ignore[arg-type]
+            batches = self._build(each, others, context)
         else:
             read = disk.read_batches(self._build(numbers, others[:1], context), self.keeper, kept)  # type: ignore[arg-type]
             batches = self._build(read, others[1:], context)
@@ -243,7 +249,7 @@ class Pipeline:
     def _build(
         self, dataset: tf.data.Dataset | None, stages: Stages, context: Context | None = None
     ) -> tf.data.Dataset:
-        return chained(dataset, stages, context or self.context)
+        return chained(dataset, stages, context or self.context.numbered(stages))
 
     def before(self, path: str) -> tf.data.Dataset:
         """Return the input of the stage of that path in the first pass, in the order of the data."""
@@ -261,7 +267,7 @@ class Pipeline:
         if from_cache and self._has_memory:
             return self._build(self._in_memory, after)
         if from_cache and self.keeper is not None and self.keeper.count:
-            return self._read(after, self.keeper.count, self.context)
+            return self._read(after, self.keeper.count, self.context.numbered(after))
         return self._build(None, [*before, *after]).with_options(as_written())
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from etlrun.plan.plan import PlannedStage
 from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import Losses
+from etlrun.stages.base import Stage
+from etlrun.stages.flow import NUMBER, NUMBERS_APART
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -62,6 +65,7 @@ class Context(Reading):
         passes_begun: The same for functions that outlive a pass; before a cache always 1, since it keeps the first.
         held_bytes: Size of the cache in memory; int64 scalar.
         traced: Functions of maps that have been traced, by stage.
+        numbered_to: Last stage with random steps, up to which examples carry their numbers; None if they carry none.
         compare: Function that compares what is read at a place, both tensors, and returns it; None if nothing does.
     """
 
@@ -71,8 +75,19 @@ class Context(Reading):
     passes_begun: tf.Variable | tf.Tensor = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
     held_bytes: tf.Variable = field(default_factory=lambda: tf.Variable(0, dtype=tf.int64))
     traced: dict[Any, Any] = field(default_factory=dict)
+    numbered_to: Stage | None = None
     compare: Callable[[Any, Any], Any] | None = None
 
     def pass_seed(self, number: Any) -> Any:
         """Return the seed of that pass, which determines all its randomness and differs for each pass of each run."""
         return number + self.seed * _SEED_STRIDE
+
+    def numbered(self, stages: Sequence[PlannedStage]) -> Self:
+        """Return the context of stages whose examples carry numbers as far as the last of them with random steps."""
+        last = [planned.stage for planned in stages if any(step.is_random for step in planned.steps)][-1:]
+        return replace(self, numbered_to=last[0] if last else None)
+
+    def example_seed(self, example: Mapping[str, Any]) -> Any:
+        """Return the seed of an example in the pass that has begun: another one for each number that it may carry."""
+        seed = self.pass_seed(self.passes_begun)
+        return seed + example[NUMBER] * NUMBERS_APART if NUMBER in example else seed

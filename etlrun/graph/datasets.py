@@ -19,7 +19,7 @@ from etlrun.stages.base import Stage
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.dataset import IMAGE
 from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
-from etlrun.stages.flow import Flow
+from etlrun.stages.flow import NUMBER, Flow, numbered
 from etlrun.stages.image import Decode
 from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.stages.mix import Mix
@@ -47,21 +47,24 @@ def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
     decoders = {key: decoder for name, key in keys.items() if features[name].format == "image"}
     wanted = tfds.decode.PartialDecoding(dict.fromkeys(keys.values(), True), decoders=decoders)
     source = cast("TfdsSource", context.source)  # a rule between the two groups
-    dataset = source.builder.as_dataset(
+    read = source.builder.as_dataset(
         split=context.split.name,
         decoders=wanted,
         shuffle_files=False,
         read_config=tfds.ReadConfig(try_autocache=False, assert_cardinality=False),
     )
-    return dataset.map(lambda example: {name: example[key] for name, key in keys.items()})
+    dataset = read.map(lambda example: {name: example[key] for name, key in keys.items()})
+    if context.numbered_to is None:
+        return dataset
+    return tf.data.Dataset.zip((dataset, tf.data.Dataset.range(context.split.num_examples)))
 
 
 def _shards(stage: Shards, context: Context) -> tf.data.Dataset:
-    """Return number, path, records to skip and records to take of each shard, in the order of the pass."""
-    shards = context.split.shards
-    columns = ([*range(len(shards))], [shard.skip for shard in shards], [shard.take for shard in shards])
-    number, skip, take = (tf.constant(column, tf.int64) for column in columns)
-    by_name = tf.data.Dataset.from_tensor_slices((number, [shard.path for shard in shards], skip, take))
+    """Return number, number of the first record, path, skip and take of each shard, in the order of the pass."""
+    shards, firsts = context.split.shards, context.split.firsts
+    columns = ([*range(len(shards))], firsts, [shard.skip for shard in shards], [shard.take for shard in shards])
+    number, first, skip, take = (tf.constant(column, tf.int64) for column in columns)
+    by_name = tf.data.Dataset.from_tensor_slices((number, first, [shard.path for shard in shards], skip, take))
 
     def of_pass(_: tf.Tensor) -> tf.data.Dataset:
         seed = context.pass_seed(context.passes_begun)
@@ -75,15 +78,18 @@ def _shards(stage: Shards, context: Context) -> tf.data.Dataset:
 
 
 def _records(context: Context) -> Callable[..., tf.data.Dataset]:
-    """Return the function that reads a shard."""
+    """Return the function that reads the records of a shard, with their numbers in the split if they carry these."""
+    as_is = tf.autograph.experimental.do_not_convert
 
-    def read(number: tf.Tensor, path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
+    def read(number: Any, first: Any, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
         records = context.split.read(path, skip, take)
-        if context.compare is None or context.split.is_read_by_parser:
+        if context.compare is not None and not context.split.is_read_by_parser:
+            records = records.map(partial(as_is(context.compare), number))
+        if context.numbered_to is None:
             return records
-        return records.map(partial(tf.autograph.experimental.do_not_convert(context.compare), number))
+        return tf.data.Dataset.zip((records, tf.data.Dataset.range(first, first + take)))
 
-    return tf.autograph.experimental.do_not_convert(read)  # type: ignore[no-any-return]
+    return as_is(read)  # type: ignore[no-any-return]
 
 
 def sequential(_nothing: None, stage: Sequential, context: Context) -> tf.data.Dataset:
@@ -127,7 +133,7 @@ def applied(step: Step, context: Context) -> Callable[[Any], Example]:
         return parser_of(context)
 
     def apply(example: Example) -> Example:
-        seed = {"seed": context.pass_seed(context.passes_begun)} if step.random else {}
+        seed = {"seed": context.example_seed(example)} if step.random else {}
         return {**example, step.feature: step.op(example[step.feature], **step.values, **seed)}
 
     return apply
@@ -139,21 +145,28 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
     count = context.source.num_classes
     classes = None if count is None else tf.range(count, dtype=tf.int64)
 
-    def apply(example: Any, *target: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        if target:
-            example = flow.named(example, *target)
+    def apply(*element: Any) -> tuple[Any, ...]:
+        example, *number = element if stage.is_first else (flow.named(*element),)
         for function in functions:
-            example = function(example)
-        inputs, found = flow.handed(example)
+            example = function(numbered(example, *number) if isinstance(example, dict) else example)
+        example = numbered(example, *number)
+        if stage == context.numbered_to:
+            example.pop(NUMBER, None)
+        inputs, target, *number = flow.handed(example)
         # The cheapest check: looking up an index outside the classes is an error.
-        return inputs, found if classes is None else tf.gather(classes, found)
+        return inputs, target if classes is None else tf.gather(classes, target), *number
 
     return parallel_map(dataset, apply, stage, context)
 
 
 def parse_batch(dataset: tf.data.Dataset, stage: ParseBatch, context: Context) -> tf.data.Dataset:
     """Return the features by name, parsed for several examples in one call."""
-    return parallel_map(dataset.batch(stage.examples), parser_of(context), stage, context).unbatch()
+    parse = parser_of(context)
+
+    def parsed(records: tf.Tensor, *numbers: tf.Tensor) -> Any:
+        return (parse(records), *numbers) if numbers else parse(records)
+
+    return parallel_map(dataset.batch(stage.examples), parsed, stage, context).unbatch()
 
 
 def mix(dataset: tf.data.Dataset, stage: Mix, context: Context) -> tf.data.Dataset:
@@ -190,7 +203,7 @@ def counted(dataset: tf.data.Dataset, flow: Flow, context: Context) -> tf.data.D
         return dataset.concatenate(end.flat_map(none))
 
     def count(number: tf.Tensor, example: Any) -> Any:
-        size = tf.add_n([_size(feature) for feature in tf.nest.flatten(example)])
+        size = tf.add_n([_size(feature) for feature in tf.nest.flatten(example[:2])])
         before = tf.where(number == 0, tf.constant(0, tf.int64), context.held_bytes)
         with tf.control_dependencies([context.held_bytes.assign(before + size)]):
             return tf.nest.map_structure(tf.identity, example)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from etlrun.cache.keeper import READ, Keeper
 from etlrun.cache.parts import Column
-from etlrun.stages.flow import Flow
+from etlrun.stages.flow import Flow, numbered
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -34,24 +34,30 @@ def either(mode: tf.Tensor, filling: tf.data.Dataset, reading: tf.data.Dataset) 
     )
 
 
-def written(dataset: tf.data.Dataset, keeper: Keeper, mode: tf.Tensor) -> tf.data.Dataset:
-    """Return the examples of `dataset`; if `mode` is to fill the cache, write them, and publish it at their end."""
+def written(dataset: tf.data.Dataset, keeper: Keeper, mode: tf.Tensor, *, carries: bool = False) -> tf.data.Dataset:
+    """Return the examples of `dataset`; if `mode` is to fill the cache, write them, and publish it at their end.
 
-    def write(*example: Any) -> Any:
+    Their numbers are written beside them, and go on if the examples are to carry them.
+    """
+
+    def write(inputs: Any, target: tf.Tensor, *number: tf.Tensor) -> Any:
+        add = (lambda mode, number, *features: keeper.add(mode, *features, number=number)) if number else keeper.add
+        values = [mode, *number, *tf.nest.flatten((inputs, target))]
         done = tf.cond(
             mode > READ,
-            lambda: tf.ensure_shape(tf.numpy_function(keeper.add, [mode, *tf.nest.flatten(example)], tf.int64), ()),
+            lambda: tf.ensure_shape(tf.numpy_function(add, values, tf.int64), ()),
             lambda: tf.constant(0, tf.int64),
         )
         with tf.control_dependencies([done]):
-            return tf.nest.map_structure(tf.identity, example)
+            return tf.nest.map_structure(tf.identity, (inputs, target, *(number if carries else ())))
 
     def publish(_: tf.Tensor) -> tf.Tensor:
         return tf.ensure_shape(tf.numpy_function(keeper.publish, [mode], tf.int64), ())
 
     as_is = tf.autograph.experimental.do_not_convert
-    end = tf.data.Dataset.from_tensors(0).map(as_is(publish)).flat_map(as_is(dataset.take))
-    return dataset.map(as_is(write)).concatenate(end)
+    examples = dataset.map(as_is(write))
+    end = tf.data.Dataset.from_tensors(0).map(as_is(publish)).flat_map(as_is(examples.take))
+    return examples.concatenate(end)
 
 
 def compared(keeper: Keeper, mode: tf.Tensor, place: tf.Tensor, data: tf.Tensor) -> tf.Tensor:
@@ -77,22 +83,33 @@ def columns(kept: Flow) -> list[Column]:
     return found
 
 
-def read_each(numbers: tf.data.Dataset, keeper: Keeper, kept: Flow) -> tf.data.Dataset:
-    """Return (inputs, target) for each number (int64 scalar)."""
-    return _read(numbers, keeper.one, kept, ())
+def read_each(numbers: tf.data.Dataset, keeper: Keeper, kept: Flow, *, carries: bool) -> tf.data.Dataset:
+    """Return (inputs, target) for each number (int64 scalar) of a row; with the numbers of the examples if wanted.
+
+    A row may come with the number of its draw, which counts then.
+    """
+
+    def drawn(row: Any, draw: Any) -> tuple[Any, ...]:
+        return *keeper.one(row), keeper.numbers[row] + draw - row
+
+    return _read(numbers, drawn if carries else keeper.one, kept, (), carries=carries)
 
 
 def read_batches(numbers: tf.data.Dataset, keeper: Keeper, kept: Flow) -> tf.data.Dataset:
     """Return (inputs, target) for each batch of numbers (int64 vector), with each feature copied once."""
-    return _read(numbers, keeper.batch, kept, (None,))
+    return _read(numbers, keeper.batch, kept, (None,), carries=False)
 
 
-def _read(numbers: tf.data.Dataset, function: Any, kept: Flow, batch: tuple[None, ...]) -> tf.data.Dataset:
+def _read(
+    numbers: tf.data.Dataset, function: Any, kept: Flow, batch: tuple[None, ...], *, carries: bool
+) -> tf.data.Dataset:
     features = [kept.features[name] for name in kept.columns]
+    dtypes = [tf.as_dtype(feature.dtype) for feature in features] + ([tf.int64] if carries else [])
 
-    def read(numbers: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        found = tf.numpy_function(function, [numbers], [tf.as_dtype(feature.dtype) for feature in features])
-        shaped = [tf.ensure_shape(of, (*batch, *feature.shape)) for of, feature in zip(found, features, strict=True)]
-        return kept.handed(dict(zip(kept.columns, shaped, strict=True)))
+    def read(row: tf.Tensor, *draw: tf.Tensor) -> tuple[Any, ...]:
+        found = tf.numpy_function(function, [row, *(draw or (row,))] if carries else [row], dtypes)
+        shaped = [tf.ensure_shape(of, (*batch, *feature.shape)) for of, feature in zip(found, features, strict=False)]
+        number = [tf.ensure_shape(found[-1], ())] if carries else []
+        return kept.handed(numbered(dict(zip(kept.columns, shaped, strict=True)), *number))
 
     return numbers.map(tf.autograph.experimental.do_not_convert(read), num_parallel_calls=tf.data.AUTOTUNE)

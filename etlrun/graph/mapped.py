@@ -29,9 +29,12 @@ class Mapped:
         count: Number of examples.
     """
 
-    def __init__(self, parts: Sequence[tuple[Path, int]], kept: Flow) -> None:
-        """Make a reader of examples of `kept` from these parts, paths with sizes in bytes; read all of them once."""
-        self._kept, size = kept, kept.example_bytes
+    def __init__(self, parts: Sequence[tuple[Path, int]], kept: Flow, numbers: npt.NDArray[np.int64]) -> None:
+        """Make a reader of examples of `kept` from these parts, paths with sizes in bytes; read all of them once.
+
+        `numbers` are those of the examples in the data.
+        """
+        self._kept, self._numbers, size = kept, numbers, kept.example_bytes
         assert size is not None  # noqa: S101 - a rule of the plan
         self._parts = [(str(path.absolute()), size_bytes // size) for path, size_bytes in parts]
         self.count = sum(count for _, count in self._parts)
@@ -42,9 +45,13 @@ class Mapped:
         """Return the numbers of all examples (int64 scalars), in the order of the data."""
         return tf.data.Dataset.range(self.count)
 
-    def read(self, numbers: tf.data.Dataset) -> tf.data.Dataset:
-        """Return (inputs, target) for each number (int64 scalar)."""
-        return numbers.map(self._traced, num_parallel_calls=tf.data.AUTOTUNE)
+    def read(self, numbers: tf.data.Dataset, *, carries: bool = False) -> tf.data.Dataset:
+        """Return (inputs, target) for each number (int64 scalar), with its number in the data if wanted."""
+
+        def with_number(number: tf.Tensor) -> tuple[Any, ...]:
+            return *self._traced(number), tf.gather(self._numbers, number)
+
+        return numbers.map(with_number if carries else self._traced, num_parallel_calls=tf.data.AUTOTUNE)
 
     @staticmethod
     def changed(error: tf.errors.OpError) -> int | None:
@@ -58,7 +65,7 @@ class Mapped:
         found = self.numbers().map(each, num_parallel_calls=tf.data.AUTOTUNE).batch(_AT_ONCE)
         return np.concatenate([np.empty((0, 8), np.uint8), *found.as_numpy_iterator()])
 
-    def _one(self, number: tf.Tensor) -> tuple[Any, tf.Tensor]:
+    def _one(self, number: tf.Tensor) -> tuple[Any, ...]:
         row = self._row(number)
         is_same = tf.reduce_all(tf.fingerprint(row)[0] == tf.gather(self._fingerprints, number))
         with tf.control_dependencies([tf.debugging.Assert(is_same, [_CHANGED, number])]):

@@ -10,7 +10,7 @@ from etlrun.graph.context import Context
 from etlrun.sources.base import Records
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.sources.labels import labels_of
-from etlrun.stages.load import AT_ONCE, TO_SKIP, FullShuffle
+from etlrun.stages.load import AT_ONCE, TO_SKIP, FullShuffle, distinct
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -19,7 +19,10 @@ else:
 
 
 def in_random_order(count: Any, stage: FullShuffle, context: Context) -> tf.data.Dataset:
-    """Return the numbers of examples (int64 scalars) in the order of the pass; there are `count` examples."""
+    """Return the numbers of examples (int64 scalars) in the order of the pass; there are `count` examples.
+
+    Where examples carry numbers, each comes with that of the draw, which differs for each time that one is drawn.
+    """
     seed = context.pass_seed(context.pass_number)
     drawn_from = count
     if stage.is_by_class:
@@ -28,7 +31,11 @@ def in_random_order(count: Any, stage: FullShuffle, context: Context) -> tf.data
 
     def of_pass(_: tf.Tensor) -> tf.data.Dataset:
         order = tf.numpy_function(stage.op, [drawn_from, seed], tf.int64)
-        return tf.data.Dataset.from_tensor_slices(tf.ensure_shape(order, (None,)))
+        order = tf.ensure_shape(order, (None,))
+        if context.numbered_to is None:
+            return tf.data.Dataset.from_tensor_slices(order)
+        draws = tf.ensure_shape(tf.numpy_function(distinct, [order], tf.int64), (None,))
+        return tf.data.Dataset.from_tensor_slices((order, draws))
 
     return tf.data.Dataset.from_tensors(0).flat_map(tf.autograph.experimental.do_not_convert(of_pass))
 
@@ -42,8 +49,9 @@ def full_shuffle(_in_order: tf.data.Dataset, stage: FullShuffle, context: Contex
     with tf.init_scope():  # damage is looked for now, even where a graph is traced
         records = _located(context)
 
-    def read(numbers: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(tf.numpy_function(records.read, [numbers], tf.string), (None,))
+    def read(numbers: tf.Tensor, *draws: tf.Tensor) -> Any:
+        found = tf.ensure_shape(tf.numpy_function(records.read, [numbers], tf.string), (None,))
+        return (found, *draws) if draws else found
 
     numbers = in_random_order(np.int64(records.count), stage, context).batch(AT_ONCE)
     as_is = tf.autograph.experimental.do_not_convert

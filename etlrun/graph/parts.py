@@ -13,6 +13,7 @@ from etlrun.graph.context import Context
 from etlrun.graph.datasets import chained
 from etlrun.graph.mapped import Mapped
 from etlrun.plan.plan import PlannedStage, at_cache
+from etlrun.sources.base import Split
 from etlrun.sources.content import Shard
 from etlrun.stages.base import Scope
 from etlrun.stages.load import Batch
@@ -47,7 +48,8 @@ def every_nth(
         reading = dataclasses.replace(context, passes_begun=tf.constant(1, tf.int64))
     records = chained(cached and cached.numbers(), for_all, reading).batch(batch.batch_size)
     own = records.shard(of, place).skip(done).unbatch()
-    batches = chained(cached.read(own) if cached else own, for_own, context)
+    carries = context.numbered_to is not None
+    batches = chained(cached.read(own, carries=carries) if cached else own, for_own, context)
     return batches.enumerate(done).with_options(as_written())
 
 
@@ -69,7 +71,7 @@ def _divided(stages: Stages, cached: Mapped | None) -> tuple[list[PlannedStage],
 def dealt(stages: Stages, context: Context, workers: int) -> tf.data.Dataset:
     """Return the batches of a pass whose files a service deals to `workers`, the last batch of each may be smaller."""
     extract, *others = _inside(stages)
-    pieces = _pieces(context.split.shards, _PIECES_EACH * workers)
+    pieces = _pieces(context.split, _PIECES_EACH * workers)
     if extract.stage.random:  # a shuffle in the graph would be dealt as one piece
         seed = int(context.pass_seed(context.pass_number))
         pieces = [pieces[place] for place in np.random.default_rng(seed).permutation(len(pieces))]
@@ -82,7 +84,8 @@ def whole(stages: Stages, context: Context, cached: Mapped | None) -> tf.data.Da
     """Return the batches of a pass, in the order of the data."""
     for_all, for_own = _divided(stages, cached)
     reading = [planned for planned in for_all if not planned.stage.only_reorders]
-    records = chained(cached and cached.read(cached.numbers()), reading, context)
+    carries = context.numbered_to is not None
+    records = chained(cached and cached.read(cached.numbers(), carries=carries), reading, context)
     return chained(records, for_own, context).with_options(as_written())
 
 
@@ -132,12 +135,11 @@ def _without_drop(planned: PlannedStage) -> PlannedStage:
     return dataclasses.replace(planned, stage=dataclasses.replace(planned.stage, drop_remainder=False))
 
 
-def _pieces(shards: Sequence[Shard], least: int) -> list[Shard]:
+def _pieces(split: Split, least: int) -> list[Shard]:
     """Return the same records in at least `least` parts, if there are so many."""
-    examples = sum(shard.take for shard in shards)
-    size = max(1, examples // least)
+    size = max(1, split.num_examples // least)
     return [
-        dataclasses.replace(shard, skip=shard.skip + begun, take=min(size, shard.take - begun))
-        for shard in shards
+        dataclasses.replace(shard, skip=shard.skip + begun, take=min(size, shard.take - begun), first=first + begun)
+        for shard, first in zip(split.shards, split.firsts, strict=True)
         for begun in range(0, shard.take, size)
     ]

@@ -46,8 +46,8 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
                 error.message
             ) from error  # of all Python's errors the one that TensorFlow hands on as that
 
-    def apply(inputs: Any, targets: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        example = flow.named(inputs, targets)
+    def apply(*element: Any) -> tuple[Any, ...]:
+        example = flow.named(*element)
         dtypes = (tf.uint8, tf.bool) if stage.skips else tf.uint8
         images = tf.numpy_function(compute, [example[Decode.feature]], dtypes)
         if stage.skips:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
@@ -100,6 +101,12 @@ class Split:
     def paths(self) -> tuple[str, ...]:
         """Paths of all files, each once."""
         return tuple(dict.fromkeys(shard.path for shard in self.shards))
+
+    @property
+    def firsts(self) -> list[int]:
+        """Number of the first example of each shard in the split, from 0."""
+        counted = [0, *accumulate(shard.take for shard in self.shards)]
+        return [before if shard.first is None else shard.first for shard, before in zip(self.shards, counted)]  # noqa: B905 - the last count is that of all
 
     def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
         """Return records of a shard (string scalars), of which the arguments are attributes, or tensors of them."""

@@ -30,11 +30,13 @@ class Shard:
         path: Of the TFRecord file.
         skip: Records to leave out at the start.
         take: Records to read after that.
+        first: Number of the first of them in the split; None if it is the next one after the shard before.
     """
 
     path: str
     skip: int
     take: int
+    first: int | None = None
 
 
 class RecordsRead:

@@ -1,8 +1,8 @@
 """Random numbers, rounding, value types and checks that the augmentation steps share.
 
-Each random step draws its numbers from the seed of the pass, a checksum of the image, and its own name as the salt, so
-that the order of the examples, the parallelism and a resume change nothing, and two steps draw independent numbers. Two
-parameters of one step take different numbers of one draw.
+Each random step draws its numbers from the seed of the pass and the example, a checksum of the image, and its own name
+as the salt, so that the order of the examples, the parallelism and a resume change nothing, copies of an image differ,
+and two steps draw independent numbers. Two parameters of one step take different numbers of one draw.
 """
 
 from __future__ import annotations

@@ -12,6 +12,12 @@ from typing import Any, Literal
 SERIALISED: Literal["tf.train.Example"] = "tf.train.Example"
 
 
+NUMBER = "\0number"
+"""Name of the number of an example, which no config can declare as a feature."""
+NUMBERS_APART = 4_294_967_311
+"""Distance of the seeds of two examples, larger than the number of passes, so that all are different; a prime."""
+
+
 class UnfitError(Exception):
     """Error of a stage that doesn't accept the output of the stage before it."""
 
@@ -147,14 +153,16 @@ class Flow:
         """Return this flow with another feature of that name."""
         return self.replace(features={**self.features, name: feature})
 
-    def handed(self, example: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return inputs and target as a model takes them: a single input as it is, several by name."""
+    def handed(self, example: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return inputs and target as a model takes them, a single input as it is, several by name; and a number."""
         inputs = {name: example[name] for name in self.inputs}
-        return (inputs if len(inputs) > 1 else inputs[self.inputs[0]]), example[self.target]
+        number = (example[NUMBER],) if NUMBER in example else ()
+        return (inputs if len(inputs) > 1 else inputs[self.inputs[0]]), example[self.target], *number
 
-    def named(self, inputs: Any, target: Any) -> dict[str, Any]:
+    def named(self, inputs: Any, target: Any, *number: Any) -> dict[str, Any]:
         """Return the features by name, from the output of `handed`."""
-        return {**(inputs if len(self.inputs) > 1 else {self.inputs[0]: inputs}), self.target: target}
+        features = {**(inputs if len(self.inputs) > 1 else {self.inputs[0]: inputs}), self.target: target}
+        return numbered(features, *number)
 
     @property
     def fixed_bytes(self) -> int:
@@ -181,3 +189,8 @@ class Flow:
         shown = f"{{{listed}}}" if len(inputs) > 1 else inputs[self.inputs[0]]
         batch = f"{self.batch_size} x " if self.batch_size else ""
         return f"{batch}{shown}, {self.target}{'' if target.is_class else f': {target}'}"
+
+
+def numbered(example: Mapping[str, Any], *number: Any) -> dict[str, Any]:
+    """Return an example with its number, if there is one."""
+    return {**example, **({NUMBER: number[0]} if number else {})}

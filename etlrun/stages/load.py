@@ -102,6 +102,16 @@ class FullShuffle(Stage):
         return np.random.default_rng(int(seed)).permutation(int(count))
 
 
+def distinct(order: np.typing.NDArray[np.int64]) -> np.typing.NDArray[np.int64]:
+    """Return a number for each draw: that of its example for the first one, and others for those behind it."""
+    places = np.argsort(order, kind="stable")
+    is_first = np.diff(order[places], prepend=-1) > 0
+    starts = np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
+    found = np.empty_like(order)
+    found[places] = order[places] + len(order) * (np.arange(len(order)) - starts)
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class SampleByClass(FullShuffle):
     """Reads examples by number, each of a class drawn at the same odds; as many in a pass as the split has.

@@ -36,7 +36,8 @@ class Step(Stage):
         feature: Name of the feature.
         parses: Whether it works on the serialised example instead, from which it parses all features.
         op: Function from a feature to a feature. It takes the fields of its class by name, and if the step is random
-            also `seed`, the int64 scalar of the pass; where `random` is a property, `seed` has the default None.
+            also `seed`, the int64 scalar of the pass and the example; where `random` is a property, it has the default
+            None.
     """
 
     feature: ClassVar[str] = "image"

@@ -17,6 +17,7 @@ from etlrun.plan.plan import Plan, reads_features, stage_of
 from etlrun.sources.base import Source
 from etlrun.sources.corrupt import raise_cause
 from etlrun.sources.open import open_source
+from etlrun.stages.flow import Flow
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.system.errors import WorldError, headline
 
@@ -52,8 +53,8 @@ def collect(plan: Plan, pipeline: str, wanted: Wanted) -> Sheet:
     """
     source = open_source(plan.spec.dataset)
     split = source.split(plan.spec.dataset.split_of(pipeline) or "", plan.spec.dataset.key_of(pipeline))
-    context = Context(source=source, split=split, seed=plan.spec.trainer.seed)
     stages = plan.pipelines[pipeline]
+    context = Context(source=source, split=split, seed=plan.spec.trainer.seed).numbered(stages)
     with explained(context, stages[0].stage.path):
         places, records = _records(plan, pipeline, context, wanted)
     if not places:
@@ -114,7 +115,14 @@ def _passes(point: Point, records: tf.data.Dataset, context: Context, passes: in
         for number in range(1, passes + 1):
             context.passes_begun.assign(number)
             elements = dataset.as_numpy_iterator()
-            yield [of if isinstance(of, dict) else flow.named(*of) for of in elements]
+            yield [_features(flow, of) for of in elements]
+
+
+def _features(flow: Flow, element: Any) -> dict[str, Any]:
+    """Return the features of an example by name, in whatever way it carries its number."""
+    features = element[0] if isinstance(element, tuple) else element
+    is_named = isinstance(features, dict) and set(features) >= set(flow.columns)
+    return features if is_named else flow.named(*element)
 
 
 @contextmanager

@@ -102,7 +102,7 @@ class ServedPipeline(Pipeline):
         with self._lock:
             found = self.keeper.parts if self._mapped is None and self.keeper is not None else []
             if found:
-                self._mapped = Mapped(found, self._kept)
+                self._mapped = Mapped(found, self._kept, self.keeper.numbers)  # type: ignore[union-attr]
             return self._mapped
 
     def _next_pass(self) -> Any:
