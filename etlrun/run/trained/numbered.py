@@ -1,16 +1,11 @@
-"""One pass of a validation pipeline that knows the place of each example, whatever is skipped or reordered.
-
-Each record carries its number in the split, behind its target, through all steps to the batches.
-"""
+"""One pass of a validation pipeline that knows the place of each example, whatever is skipped or reordered."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,19 +16,13 @@ from etlrun.graph.build import as_written
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import staged
 from etlrun.graph.skip import readable
-from etlrun.plan.plan import Plan, PlannedStage
+from etlrun.plan.plan import Plan, PlannedStage, stage_of
 from etlrun.run.trained.steps import of_validation
 from etlrun.sources.base import Example, Source, Split
 from etlrun.sources.corrupt import in_shard
 from etlrun.sources.open import open_source
-from etlrun.stages.flow import Flow
+from etlrun.stages.load import Batch as BatchStage
 from etlrun.system.errors import WorldError, headline
-
-_DIGITS = 20
-"""Length of the number before a record."""
-_LONGEST = 2**31 - 1
-_NUMBER = "\0number"
-"""Name of a feature that no config can declare."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +67,12 @@ class Pass:
     def __init__(self, planned: Plan, source: Source, split: Split) -> None:
         self.source, self.split = source, split
         self._firsts = [0, *accumulate(shard.take for shard in split.shards)]
-        self.seen = np.zeros(split.num_examples, bool)
-        for at, shard in enumerate(split.shards):  # the same shard again has the numbers of the first
-            self.seen[self._firsts[at] : self._firsts[at + 1]] = shard in split.shards[:at]
-        self._dataset = _built(of_validation(planned), _Numbered(source), _NumberedSplit.of(split), planned)
+        self._same = np.arange(split.num_examples)  # the same shard again has the numbers of the first
+        for at, shard in enumerate(split.shards):
+            first = self._firsts[split.shards.index(shard)]
+            self._same[self._firsts[at] : self._firsts[at + 1]] = np.arange(first, first + shard.take)
+        self.seen = self._same != np.arange(split.num_examples)
+        self._dataset = _built(of_validation(planned), source, split, planned)
 
     @property
     def inputs_spec(self) -> Any:
@@ -91,7 +82,7 @@ class Pass:
     @property
     def targets_spec(self) -> Any:
         """Spec of the targets of a batch."""
-        return self._dataset.element_spec[1][0]
+        return self._dataset.element_spec[1]
 
     def batches(self, skip_with: str) -> Iterator[Batch]:
         """Yield the batches; `skip_with` is what lets the command skip corrupt records, for messages.
@@ -100,8 +91,8 @@ class Pass:
             WorldError: A record is corrupt, and `dataset.on_corrupt` is `raise`.
         """
         try:
-            for inputs, (targets, numbers) in self._dataset:
-                known = numbers.numpy()
+            for inputs, targets, numbers in self._dataset:
+                known = self._same[numbers.numpy()]
                 self.seen[known] = True
                 yield Batch(inputs=inputs, targets=targets.numpy(), numbers=known)
         except tf.errors.OpError as error:
@@ -160,7 +151,8 @@ def opened(planned: Plan, key: str) -> tuple[Source, Split]:
 
 
 def _built(stages: Sequence[PlannedStage], source: Source, split: Split, planned: Plan) -> tf.data.Dataset:
-    context = Context(source=source, split=split, seed=planned.spec.trainer.seed)
+    batch = stage_of(stages, BatchStage)  # up to which examples carry their numbers, and in it
+    context = Context(source=source, split=split, seed=planned.spec.trainer.seed, numbered_to=batch)
     context.passes_begun.assign(1)
     dataset = None
     for of in stages:
@@ -170,68 +162,3 @@ def _built(stages: Sequence[PlannedStage], source: Source, split: Split, planned
             dataset = staged(dataset, of.stage, context)
     assert dataset is not None  # noqa: S101 - for mypy
     return dataset.with_options(as_written())
-
-
-@dataclass(frozen=True, kw_only=True)
-class _NumberedFlow(Flow):
-    """Hands the number of an example on, behind its target."""
-
-    classes: int | None
-
-    def handed(self, example: Any) -> tuple[Any, Any]:
-        inputs, target = super().handed(example)
-        if self.classes is not None:  # as a run checks it
-            target = tf.gather(tf.range(self.classes, dtype=tf.int64), target)
-        return inputs, (target, example[_NUMBER])
-
-    def named(self, inputs: Any, target: Any) -> dict[str, Any]:
-        return {**super().named(inputs, target[0]), _NUMBER: target[1]}
-
-
-class _Numbered(Source):
-    """A source whose records begin with their numbers in the split."""
-
-    def __init__(self, inner: Source) -> None:
-        self._inner, flow = inner, inner.dataset.examples
-        numbered = _NumberedFlow(
-            features=flow.features, target=flow.target, record=flow.record, classes=inner.num_classes
-        )
-        described: Any = SimpleNamespace(examples=numbered, on_corrupt=inner.dataset.on_corrupt)
-        self.dataset, self.num_classes, self.full_name = described, None, inner.full_name
-
-    def parser(self) -> Callable[[tf.Tensor], Example]:
-        parse = self._inner.parser()
-
-        def parse_numbered(record: tf.Tensor) -> Example:
-            number = tf.strings.to_number(tf.strings.substr(record, 0, _DIGITS), tf.int64)
-            return {**parse(tf.strings.substr(record, _DIGITS, _LONGEST)), _NUMBER: number}
-
-        return parse_numbered
-
-
-@dataclass(frozen=True, kw_only=True)
-class _NumberedSplit(Split):
-    """A split whose records begin with their numbers in it."""
-
-    inner: Split
-
-    @classmethod
-    def of(cls, split: Split) -> _NumberedSplit:
-        return cls(name=split.name, shards=split.shards, num_examples=split.num_examples, inner=split)
-
-    @cached_property
-    def _shards(self) -> tuple[tf.Tensor, ...]:
-        """Paths of the shards, records that they leave out and have, and numbers of their first examples."""
-        firsts = [0, *accumulate(shard.take for shard in self.shards)][:-1]
-        with tf.init_scope():  # constants of all graphs
-            parts = [[shard.skip for shard in self.shards], [shard.take for shard in self.shards], firsts]
-            return tf.constant([shard.path for shard in self.shards]), *(tf.constant(of, tf.int64) for of in parts)
-
-    def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
-        paths, skips, takes, firsts = self._shards
-        at = tf.argmax((paths == path) & (skips == skip) & (takes == take))
-
-        def with_number(number: tf.Tensor, record: tf.Tensor) -> tf.Tensor:
-            return tf.strings.join([tf.strings.as_string(number, width=_DIGITS, fill="0"), record])
-
-        return self.inner.read(path, skip, take).enumerate(firsts[at]).map(with_number)
