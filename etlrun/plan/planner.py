@@ -29,8 +29,9 @@ def plan(spec: RunSpec) -> Plan:
     """Return the plan of `spec`; raise `ConfigError` with all pairs of stages that don't fit together."""
     planner = _Planner(spec)
     train, evaluation, by_model = planner.pipelines()
-    if not planner.faults and spec.fit is not None:
-        planner.through(spec.model, planner.model_sees(train, by_model))
+    seen = planner.model_sees(train, by_model) if not planner.faults and spec.fit is not None else None
+    if seen is not None:
+        planner.through(spec.model, seen)
     planner.faults += [fault for fault in rules(spec, train, evaluation, planner.faults) if fault not in planner.faults]
     if planner.faults:
         raise ConfigError(planner.faults)
@@ -40,7 +41,7 @@ def plan(spec: RunSpec) -> Plan:
         evaluation=evaluation,
         by_model=by_model,
         decisive=decisive_values(spec, *_Planner(planner.plainly()).pipelines()),
-        remarks=tuple(remarks(spec)),
+        remarks=(*remarks(spec), *(spec.model.notes(seen) if seen is not None else ())),
         unfrozen=_unfrozen(spec),
     )
 

@@ -129,6 +129,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         )
         self.task = self.progress.add_task("", total=None, start=False)
         self.loops: dict[str, Loop] = {}
+        self.line = ""
 
     def __enter__(self) -> None:
         self.progress.start()
@@ -171,7 +172,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self.loops["validation"] = self.assessment.end("validation")
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Record the epoch."""
+        """Record the epoch; `say` prints it."""
         loop = self.loops.get("train") or self.assessment.end("train")
         self.loops["train"] = loop
         validation = self.loops.get("validation", Loop())
@@ -204,8 +205,12 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             f"input wait {loop.fill_s + loop.input_wait_s:5.1f} s",
             *(f"{key} {float(value):.4f}" for key, value in (measures | further).items()),
         ]
-        self.console.print("  ".join(parts), highlight=False, soft_wrap=True)
+        self.line = "  ".join(parts)
         self.train.resumed_batches = 0
+
+    def say(self) -> None:
+        """Print the line of the last epoch: after its checkpoint, so that a run resumed later does not repeat it."""
+        self.console.print(self.line, highlight=False, soft_wrap=True)
 
     def _learning_rate(self) -> dict[str, float]:
         if not self.assessment.work.plan.spec.model.learns:

@@ -209,7 +209,8 @@ def _callbacks(
         callbacks.append(Profiler(windows, str(record.folder / "profile"), sum(epoch.steps for epoch in done)))
     if trainer.checkpoint_every_steps is not None:
         callbacks.append(StepCheckpoint(record, whole, work.watches["train"], trainer.checkpoint_every_steps))
-    return [*callbacks, Checkpoint(record, whole, trainer)] if here().leads else callbacks
+    callbacks += [Checkpoint(record, whole, trainer)] if here().leads else []
+    return [*callbacks, keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: recorder.say())]
 
 
 def _has_stopped(model: keras.Model, callbacks: list[keras.callbacks.Callback]) -> bool:

@@ -83,6 +83,10 @@ class Model(Stage):
         require_one_size(incoming)
         return incoming
 
+    def notes(self, incoming: Flow) -> Iterator[str]:
+        """Yield notes on inputs that it takes, though they may not be meant; one sentence each."""
+        yield from ()
+
 
 class ImageModel(Model):
     """A model of `keras.applications` without its top, global average pooling, and a dense layer for the target.
@@ -203,6 +207,13 @@ class MobileNetV2(ImageModel):
                 expected="pixels in [-1, 1] or [0, 1]",
                 remedy="end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)",
             )
+
+    def notes(self, incoming: Flow) -> Iterator[str]:
+        image, wanted = incoming.feature(incoming.inputs[0]), APPLICATIONS[self.application].preprocessing
+        if self.weights == "imagenet" and not wanted.fits(image):
+            where = f"[{image.low:g}, {image.high:g}]"
+            trained = f"{self.key('weights')} = imagenet was trained with {wanted.expected}"
+            yield f"{trained}; those of this run are in {where}: {wanted.remedy}."
 
 
 def _is_scaled(image: Feature) -> bool:
