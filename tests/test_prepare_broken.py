@@ -14,6 +14,7 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from etlrun.datasets.prepare import check
+from etlrun.sources.usable import Problem
 from tests.own import examples, labelled, prepared, refused, write_photos, write_records
 from tests.pictures import jpeg
 
@@ -84,7 +85,7 @@ def test_what_was_fine_is_checked_again_if_it_is_another_image(
     repaired(source / "disc" / "2.jpg", zeros)
     decoded, problem = [], check.problem
 
-    def counted(data: bytes) -> str:
+    def counted(data: bytes) -> Problem | None:
         decoded.append(data)
         return problem(data)
 
