@@ -190,6 +190,6 @@ REFUSED: Mapping[str, tuple[bytes, str]] = {
     "icon": (saved(RGB, "ICO"), "an icon, which TensorFlow doesn't decode"),
     "HEIC": (b"\0\0\0\x18ftypheic" + bytes(40), "a HEIC image, which TensorFlow doesn't decode"),
     "AVIF": (b"\0\0\0\x18ftypavif" + bytes(40), "an AVIF image, which TensorFlow doesn't decode"),
-    "page": (b"<!doctype html>", "a web page or other text, which TensorFlow doesn't decode"),
+    "page": (b"<!doctype html>", "a web page or other text"),
 }
 """Images that no run decodes, with the reason."""

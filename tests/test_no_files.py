@@ -76,7 +76,7 @@ def test_the_doctor_lists_it(
     cli.main(["doctor", "dataset=folder", f"dataset.dir='{folder}'", "--all", "--html", str(tmp_path / "page.html")])
     assert capsys.readouterr().out.splitlines()[:3] == [
         "finding   1 of 41 examples of train can't be used",
-        "          -> repair them, or set dataset.on_corrupt=skip",
+        "          -> repair or convert them, or set dataset.on_corrupt=skip",
         f"          {path}: {reason}",
     ]
 

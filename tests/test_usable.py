@@ -51,18 +51,38 @@ def test_what_is_decoded_has_the_pixels_that_a_viewer_shows(name: str) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_is_refused_by_its_name_everywhere(name: str, tmp_path: Path) -> None:
     data, reason = REFUSED[name]
+    expected = "a complete image file" if name in ("page", "BMP, cut") else CONVERT
     with pillow_as_header_reader():
-        assert problem(data) == Problem(reason, CONVERT)
+        assert problem(data) == Problem(reason, expected)
         assert look_at(data).reason == reason
         frames = ("GIF", "WebP")  # which TFDS reads in no form
-        assert name.startswith(frames) or refused_by_prepare(data) == Problem(reason, CONVERT)
+        assert name.startswith(frames) or refused_by_prepare(data) == Problem(reason, expected)
     photos = write_photos(tmp_path / "photos")
     (photos / "disc" / "odd.jpg").write_bytes(data)
     source = open_source(plan_of_folder(photos).spec.dataset)
     (corrupt,) = corrupt_records(source, source.split("train", "dataset.split"))
+    convert = f"convert it, as by: python -m etlrun prepare {photos} --name NAME --convert"
+    remedy = convert if expected == CONVERT else "restore or remove the file"
     assert str(corrupt.error()) == (
-        f"{photos}/disc/odd.jpg: found {reason}; expected {CONVERT}\n"
-        "    -> restore or remove the file, or set dataset.on_corrupt=skip to skip and count such records"
+        f"{photos}/disc/odd.jpg: found {reason}; expected {expected}\n"
+        f"    -> {remedy}, or set dataset.on_corrupt=skip to skip and count such records"
+    )
+
+
+@pytest.mark.parametrize("words", [(), ("extract=sequential", "load.shuffle=full")])
+def test_skipping_is_not_offered_where_it_would_leave_nothing(words: tuple[str, ...], tmp_path: Path) -> None:
+    for number in range(4):
+        path = tmp_path / "photos" / ("cat", "dog")[number % 2] / f"{number}.bmp"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(REFUSED["BMP 1"][0])
+    given = ["dataset=folder", f"dataset.dir='{tmp_path}/photos'", "dataset.split=train", "dataset.eval_split=null"]
+    status, summary = run_here(tmp_path / "run", [*given, "trainer=drain", "cache=none", "load.batch_size=1", *words])
+    assert status == 1
+    where, remedy = summary["error"].splitlines()
+    assert where.endswith(f"found a BMP of 1 bit a pixel; expected {CONVERT}")
+    assert remedy == (
+        f"    -> convert it, as by: python -m etlrun prepare {tmp_path}/photos --name NAME --convert; "
+        "so are all 4 examples of 'train', and skipping would leave none"
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from etlrun.graph.context import Context
 from etlrun.sources.base import Records
-from etlrun.sources.corrupt import corrupt_records
+from etlrun.sources.corrupt import raise_first
 from etlrun.sources.labels import labels_of
 from etlrun.stages.load import AT_ONCE, TO_SKIP, FullShuffle, distinct
 
@@ -65,6 +65,5 @@ def _located(context: Context) -> Records:
     except OSError as error:
         raise source.unreadable(str(error.filename), error.strerror or str(error)) from error
     except ValueError as error:
-        for corrupt in corrupt_records(source, split):
-            raise corrupt.error(TO_SKIP) from error
+        raise_first(error, source, split, TO_SKIP)
         raise

@@ -179,6 +179,11 @@ class Source:
     """Remedy for a record that can't be used."""
 
     @property
+    def conversion(self) -> str:
+        """Remedy for an image that another program can read."""
+        return self.repair
+
+    @property
     def names_of_classes(self) -> tuple[str, ...] | None:
         """Names of the classes, their numbers if they are unknown; None if the target is no class."""
         return self.class_names or (None if self.num_classes is None else tuple(map(str, range(self.num_classes))))

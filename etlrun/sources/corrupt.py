@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from etlrun.sources.base import Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.pixels import pillow_as_header_reader
-from etlrun.sources.usable import Problem, decoded
+from etlrun.sources.usable import CONVERT, Problem, decoded
 from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import WorldError, headline, printable
 
@@ -46,15 +46,15 @@ class CorruptRecord:
         path = printable(self.path)
         return path if self.record is None else f"{path}, record {self.record}"
 
-    def error(self, also: str = "") -> WorldError:
-        """Return the error that ends a run; `also` is what it has to set to skip records, beside `on_corrupt`."""
+    def error(self, also: str = "", alike: str = "") -> WorldError:
+        """Return the error that ends a run; `also` is what it has to set to skip records, beside `on_corrupt`.
+
+        `alike` says that none would be left.
+        """
         also = also and f" and {also}"
-        return WorldError(
-            where=self.where,
-            found=self.reason,
-            expected=self.expected,
-            remedy=f"{self.remedy}, or set dataset.on_corrupt=skip{also} to skip and count such records",
-        )
+        skip = f", or set dataset.on_corrupt=skip{also} to skip and count such records"
+        remedy = f"{self.remedy}{alike or skip}"
+        return WorldError(where=self.where, found=self.reason, expected=self.expected, remedy=remedy)
 
 
 @dataclass
@@ -117,8 +117,18 @@ def raise_cause(error: Exception, source: Source, read: Sequence[tuple[Split, Lo
     if source.dataset.on_corrupt == "skip":
         return
     for split, _ in read:
-        for corrupt in corrupt_records(source, split):
-            raise corrupt.error(also) from error
+        raise_first(error, source, split, also)
+
+
+def raise_first(error: Exception | None, source: Source, split: Split, also: str = "") -> None:
+    """Raise the `WorldError` of the first corrupt record of a split, if there is one, because of `error`.
+
+    Skipping is offered, with what has `also` to be set, only if an example is left then.
+    """
+    for corrupt in corrupt_records(source, split):
+        is_any_left = any(record is None for shard in split.shards for record in _each(source, split, shard))
+        alike = f"; so are all {split.num_examples:,} examples of '{split.name}', and skipping would leave none"
+        raise corrupt.error(also, "" if is_any_left else alike) from error
 
 
 def corrupt_records(source: Source, split: Split) -> Iterator[CorruptRecord]:
@@ -133,6 +143,11 @@ def corrupt_records(source: Source, split: Split) -> Iterator[CorruptRecord]:
 
 def in_shard(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRecord]:
     """Yield the corrupt records of a shard of `split`, or of a part of one; raises as `corrupt_records` does."""
+    yield from (record for record in _each(source, split, shard) if record is not None)
+
+
+def _each(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRecord | None]:
+    """Yield each corrupt record of a shard, and None in the place of another one."""
     parse = source.parser()
     for number, record in records_of(source, split, shard):
         if isinstance(record, CorruptRecord):
@@ -143,10 +158,11 @@ def in_shard(source: Source, split: Split, shard: Shard) -> Iterator[CorruptReco
             problem = split.refused(number) or _problem(source, parse, record)
         except tf.errors.OpError as error:
             raise source.unreadable(path, reason_of(error, path) or headline(error)) from error
-        if problem:
-            yield CorruptRecord(
-                path=path, record=place, reason=problem.reason, expected=problem.expected, remedy=source.repair
-            )
+        if problem is None:
+            yield None
+            continue
+        remedy = source.conversion if problem.expected == CONVERT else source.repair
+        yield CorruptRecord(path=path, record=place, reason=problem.reason, expected=problem.expected, remedy=remedy)
 
 
 def records_of(source: Source, split: Split, shard: Shard) -> Iterator[tuple[int, tf.Tensor | CorruptRecord]]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
-from etlrun.sources.layout import ImageFile
+from etlrun.sources.layout import ImageFile, conversion_of
 from etlrun.sources.listing import DIGITS, SHARDS, listing_of, notes_on
 from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.sources.records import Stamp, known, stamp_of
@@ -237,6 +237,10 @@ class FolderSource(Source):
         self.full_name, self.identity = str(self.listing.folder), "folder"
         self.class_names, self.num_classes = self.listing.classes, len(self.listing.classes)
         self.notes = tuple(notes_on(self.listing))
+
+    @property
+    def conversion(self) -> str:
+        return f"convert it, as by: {conversion_of(self.listing.folder)}"
 
     @property
     def counts(self) -> dict[str, int]:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.sources.base import Source, Split
-from etlrun.sources.corrupt import corrupt_records
+from etlrun.sources.corrupt import raise_first
 from etlrun.stages.load import TO_SKIP
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ def labels_of(source: Source, split: Split, *, by_number: bool) -> npt.NDArray[n
     try:
         found = source.labels_of(split)
     except tf.errors.OpError as error:
-        _diagnose(source, split, error, by_number=by_number)
+        raise_first(error, source, split, TO_SKIP if by_number else "")
         raise
     is_class = (found >= 0) & (found < (source.num_classes or 0))
     if not is_class.all() and source.dataset.on_corrupt != "skip":
-        _diagnose(source, split, None, by_number=by_number)
+        raise_first(None, source, split, TO_SKIP if by_number else "")
     return found[is_class]
 
 
@@ -42,9 +42,3 @@ def counts_of(source: Source, split: Split, *, by_number: bool) -> dict[str, int
     classes = source.num_classes or 0
     counts = np.bincount(labels_of(source, split, by_number=by_number), minlength=classes)
     return dict(zip(source.names_of_classes or (), map(int, counts), strict=True))
-
-
-def _diagnose(source: Source, split: Split, error: Exception | None, *, by_number: bool) -> None:
-    """Raise the `WorldError` of the first corrupt record."""
-    for corrupt in corrupt_records(source, split):
-        raise corrupt.error(TO_SKIP if by_number else "") from error

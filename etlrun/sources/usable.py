@@ -36,7 +36,9 @@ _FRAMES = {0xC3: "lossless", 0xC7: "lossless", 0xCB: "lossless", 0xCF: "lossless
 """Kinds of JPEGs that libjpeg doesn't decode for TensorFlow, by the marker of their frame."""
 _NO_FRAME = (0xC4, 0xC8, 0xCC)
 _FOREIGN = {b"heic": "a HEIC", b"heix": "a HEIC", b"mif1": "a HEIC", b"avif": "an AVIF", b"avis": "an AVIF"}
-_STARTS = {b"II*\0": "a TIFF", b"MM\0*": "a TIFF", b"\0\0\x01\0": "an icon", b"<": "a web page or other text"}
+_STARTS = {b"II*\0": "a TIFF", b"MM\0*": "a TIFF", b"\0\0\x01\0": "an icon"}
+_TEXT = "a web page or other text"
+_BY_HEADER = " by its header"
 _DAMAGED = (UnidentifiedImageError, OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, struct.error)
 """What Pillow raises for damaged files."""
 
@@ -71,8 +73,11 @@ def decoded(data: bytes) -> npt.NDArray[np.uint8] | Problem:
     except tf.errors.OpError as error:
         if size := size_if_too_large(io.BytesIO(data), MOST_PIXELS):
             return Problem(too_large(*size), _SMALLER)
-        known = refused(io.BytesIO(data), len(data))
-        name = known.reason if known else _name(data)
+        if data.startswith(b"<"):
+            return Problem(_TEXT, _COMPLETE)
+        if known := refused(io.BytesIO(data), len(data)):
+            return known
+        name = _name(data)
         return Problem(name or f"an image that can't be decoded: {headline(error)}", CONVERT if name else _COMPLETE)
     return pixels
 
@@ -90,7 +95,7 @@ def refused(file: IO[bytes], size_bytes: int) -> Problem | None:
         odd = _of_gif(file) if head.startswith(b"GIF8") else _of_header(head, size_bytes)
     except _DAMAGED:  # decoding reports it
         return None
-    return Problem(odd, CONVERT) if odd else None
+    return Problem(odd, _COMPLETE if odd.endswith(_BY_HEADER) else CONVERT) if odd else None
 
 
 def _of_header(head: bytes, size_bytes: int) -> str:
@@ -124,7 +129,7 @@ def _of_bmp(head: bytes, size_bytes: int) -> Iterator[str]:
         yield "a BMP with a palette, whose colours TensorFlow ignores"
     needed = start + (width * bits + 31) // 32 * 4 * abs(height)
     if size_bytes != needed:
-        yield f"a BMP of {size_bytes:,} bytes, of {needed:,} by its header"
+        yield f"a BMP of {size_bytes:,} bytes, of {needed:,}{_BY_HEADER}"
 
 
 def _of_gif(file: IO[bytes]) -> str:

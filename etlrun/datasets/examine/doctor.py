@@ -170,7 +170,8 @@ def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures]
         if scan.broken:
             yield Finding(
                 text=f"{scan.lost:,} of {scan.split.num_examples:,} examples of {scan.split.name} can't be used",
-                remedy="repair them, or set dataset.on_corrupt=skip",
+                remedy="repair or convert them"
+                + (", or set dataset.on_corrupt=skip" if scan.lost < scan.split.num_examples else ""),
                 places=tuple(f"{place}: {reason}" for place, reason in scan.broken[:NAMED]),
             )
     yield from _identical(scans)

@@ -18,6 +18,7 @@ class ImageFiles(Source):
     """Images with the features of a dataset: its one input is the image, and its target is zero."""
 
     repair: ClassVar[str] = "restore or remove the file"
+    conversion: ClassVar[str] = "convert the file, as to PNG"
 
     def __init__(self, dataset: Dataset) -> None:
         """Read images as the examples of `dataset`, whose only input is an encoded image."""
