@@ -23,7 +23,7 @@ from etlrun.sources.open import open_source
 from etlrun.sources.sample import builder
 from etlrun.stages import STAGES
 from etlrun.sweep.process import started
-from etlrun.sweep.tune import calibrate, overlay
+from etlrun.sweep.tune import calibrate, overlay, page
 from etlrun.sweep.tune import windows as windows_module
 from etlrun.sweep.tune.search import Found, Search
 from etlrun.sweep.tune.space import Candidate
@@ -66,6 +66,20 @@ def test_the_commands_name_the_config_files(tmp_path: Path) -> None:
     found.files = ["--config-dir", "my conf"]
     assert overlay.again(found, []).startswith("etlrun -m --config-dir 'my conf' trainer=drain ")
     assert "#   etlrun --config-dir 'my conf' experiment=fast\n" in overlay.overlay(found, [], "fast", found.files)
+
+
+def test_the_chart_of_the_race_cuts_no_changes(tmp_path: Path) -> None:
+    search = search_of(tmp_path)
+    changes = {"load__prefetch": 2, "transform__num_parallel_calls": 2, "extract__num_parallel_calls": 2}
+    slow = candidate(search, **changes, load__num_parallel_calls=None)
+    found = Found(
+        baseline=search.space.baseline, winner=None, scene=SCENE, candidates={0: search.space.baseline, 1: slow}
+    )
+    for of in found.candidates.values():
+        of.times_s[:] = [1.0, 1.5]
+    chart = str(page._race([*found.candidates.values()], found))
+    assert f">{slow.words}</text>" in chart
+    assert "load.num_parallel_calls=null" in slow.words
 
 
 @pytest.mark.parametrize("word", ONLY_WITH_A_MODEL)

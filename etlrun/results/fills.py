@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from etlrun.record.outcome import Outcome
 from etlrun.results.results import ConfigResult, Decision, Run
+from etlrun.sweep.pruning import MARGIN
 
 
 class Fills:
@@ -36,7 +37,8 @@ class Fills:
         of = counted[fastest.number][0][1]
         each_s = of.examples / len(of.epochs) * (1 / (chosen.examples_per_s or 1) - 1 / (fastest.examples_per_s or 1))
         more_s = fastest.fill_s - (chosen.fill_s or 0.0)
-        if each_s > 0 and more_s > 0:
+        is_faster = (fastest.examples_per_s or 0.0) > MARGIN * (chosen.examples_per_s or 0.0)
+        if is_faster and more_s > 0:
             least = math.floor(more_s / each_s) + 1
             yield (
                 f"over {least} epochs or more config {fastest.number} is the fastest, whose cache takes "
