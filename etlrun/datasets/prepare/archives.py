@@ -16,6 +16,7 @@ from typing import IO, cast
 
 from etlrun.datasets.prepare.members import Member, images_of
 from etlrun.datasets.prepare.source import DamagedError, Entry, Source, fault
+from etlrun.datasets.prepare.tars import LARGEST_HEADER_BYTES, LargeHeaderError, is_compressed, open_tar
 from etlrun.sources.layout import SUFFIXES
 from etlrun.system.errors import EtlrunError, Fault, one_line
 
@@ -81,13 +82,13 @@ class Tar(Archive):
 
     def __init__(self, path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
         self._path, self._unpacked = path, Path()
-        self._is_plain = _is_plain(path)
+        self._is_plain = not is_compressed(path)
         super().__init__(path, self._listed(), suffixes)
         wanted = {member.place: member.size for member in self._members.values()}
         self.unpacked_bytes = 0 if self._is_plain else sum(wanted.values())
 
     def _listed(self) -> Iterator[Member]:
-        with tarfile.open(self._path) as tar:
+        with open_tar(self._path) as tar:
             for info in tar:
                 place = info.offset_data
                 yield Member(name=info.name, kind=_kind(info), link=_link(info), size=info.size, place=place)
@@ -104,7 +105,7 @@ class Tar(Archive):
             raise EtlrunError([damaged(self._path, error)]) from error
 
     def _extract(self, folder: Path, wanted: set[int]) -> None:
-        with tarfile.open(self._path) as tar:
+        with open_tar(self._path) as tar:
             for info in tar:
                 data = tar.extractfile(info) if info.offset_data in wanted and info.isreg() else None
                 if data is not None:
@@ -121,15 +122,10 @@ class Tar(Archive):
 
 def damaged(path: Path, error: Exception) -> Fault:
     """Return the fault of an archive that can't be read."""
+    if isinstance(error, LargeHeaderError):
+        expected = f"headers of at most {LARGEST_HEADER_BYTES:,} bytes: names and attributes of members"
+        return fault(path, one_line(error), expected, "unpack it yourself if you trust it, and prepare the folder")
     return fault(path, one_line(error), "a complete zip or tar archive", "download or pack it again")
-
-
-def _is_plain(path: Path) -> bool:
-    try:
-        tarfile.open(path, "r:").close()
-    except tarfile.TarError:
-        return False
-    return True
 
 
 def _check_end(tar: tarfile.TarFile) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from etlrun.datasets.prepare.convert import converted, require_heic, suffixes
 from etlrun.datasets.prepare.options import Options
 from etlrun.datasets.prepare.records import Records
 from etlrun.datasets.prepare.source import Source, fault
+from etlrun.datasets.prepare.tars import is_tar
 from etlrun.system.errors import EtlrunError
 
 _KINDS = f"a folder of classes, a list ({' or '.join(lists.SUFFIXES)}), an archive (.zip, .tar, .tar.gz), or TFRecords"
@@ -41,7 +41,7 @@ def _opened(options: Options) -> Source:
         return lists.of_list(path)
     if zipfile.is_zipfile(path):
         return Zip(path, suffixes(converts=options.converts))
-    if tarfile.is_tarfile(path):
+    if is_tar(path):
         return Tar(path, suffixes(converts=options.converts))
     remedy = "add --features image=KEY,label=KEY if these are TFRecords; download or pack a damaged archive again"
     raise EtlrunError([fault(path, "a file of another kind", _KINDS, remedy)])
