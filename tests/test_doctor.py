@@ -244,3 +244,25 @@ def test_pixels_that_are_others_than_their_authors_see_are_found(
 def _place(path: str) -> bytes:
     """Order of the images of a folder."""
     return hashlib.sha256("/".join(path.split("/")[-2:]).encode()).digest()
+
+
+def test_one_image_under_two_labels_in_one_split_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A version of another size and quality, under another class; one of the same class is none."""
+    for number in range(12):
+        path = tmp_path / "pets" / ("cat", "dog")[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded(scene(100 + number)))
+    for name, quality in (("cat/again.jpg", 60), ("dog/other.jpg", 80)):
+        (tmp_path / "pets" / name).write_bytes(encoded(scene(100).resize((80, 70)), quality=quality))
+    (tmp_path / "pets" / "dog" / "same.jpg").write_bytes(encoded(scene(102)))
+    cli.main(["doctor", "dataset=folder", f"dataset.dir={tmp_path / 'pets'}", "--all", "--format", "json"])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [(of["text"], of["remedy"]) for of in found[:2]] == [
+        ("1 image has several labels", "correct the labels, or remove the images"),
+        (
+            "2 images of train look like one of another class, by perceptual hashes",
+            "compare them: correct the label of versions of one image",
+        ),
+    ]
+    pairs = {tuple(sorted(place.rpartition(" (")[0].split(" ~ "))) for place in found[1]["places"]}
+    assert all("(dog)" in one + other and "(cat)" in one + other for one, other in pairs)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etlrun.datasets.examine.doctor_image import finds_warnings
-from etlrun.datasets.examine.doctor_pairs import near
+from etlrun.datasets.examine.doctor_pairs import near_findings
 from etlrun.datasets.examine.doctor_pixels import of_pixels
 from etlrun.datasets.examine.doctor_scan import NAMED, Finding, Scan, scanned
 from etlrun.datasets.prepare.identical import identical
@@ -108,7 +107,7 @@ def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
     figures = tuple(_figures(plan, source, scan, class_names) for scan in scans)
     return Diagnosis(
         dataset=source.full_name,
-        findings=tuple(_findings(plan, scans, figures, begin)),
+        findings=tuple(_findings(plan, scans, figures, class_names, begin)),
         splits=figures,
         scans=scans,
         class_names=class_names,
@@ -165,7 +164,9 @@ def _cache_bytes(plan: Plan, source: Source, looks: Any, count: int) -> dict[str
     return {point: kept_bytes(count, size) for point, size in each.items()}
 
 
-def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures], begin: Begin) -> Iterator[Finding]:
+def _findings(
+    plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures], class_names: Sequence[str], begin: Begin
+) -> Iterator[Finding]:
     for scan in scans:
         if scan.broken:
             yield Finding(
@@ -175,8 +176,7 @@ def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures]
                 places=tuple(f"{place}: {reason}" for place, reason in scan.broken[:NAMED]),
             )
     yield from _identical(scans)
-    for one, other in combinations(range(len(scans)), 2):
-        yield from _near(scans, one, other, begin)
+    yield from near_findings(scans, class_names, begin)
     for number, scan in enumerate(scans):
         yield from of_pixels(number, scan)
     for of in figures:
@@ -220,22 +220,6 @@ def _equal(scans: Sequence[Scan], splits: npt.NDArray[np.int64], numbers: npt.ND
 
 def _singular(text: str) -> str:
     return text.replace("are ", "is ", 1).replace("have ", "has ", 1).replace("them", "it")
-
-
-def _near(scans: Sequence[Scan], one: int, other: int, begin: Begin) -> Iterator[Finding]:
-    first, second = scans[one], scans[other]
-    found = near(first.looks, second.looks, begin(f"{second.split.name} with {first.split.name}", len(second.looks)))
-    if len(found):
-        is_one = len(found) == 1
-        yield Finding(
-            text=f"{len(found):,} image{'' if is_one else 's'} of {second.split.name} look{'s' * is_one} like one of "
-            f"{first.split.name}, by perceptual hashes",
-            remedy="compare them: versions of one image belong into one split",
-            places=tuple(
-                f"{second.place(row)} ~ {first.place(other)} ({bits} bits)" for row, other, bits in found[:NAMED]
-            ),
-            images=tuple(place for row, of, _ in found[:NAMED] for place in ((other, int(row)), (one, int(of)))),
-        )
 
 
 def _balance(split: SplitFigures) -> Iterator[Finding]:
