@@ -216,8 +216,9 @@ def _same_place(now: Trainer, then: Trainer | None, left: PreviousRun) -> None:
         raise ConfigError([Fault(where=key, found=str(now.hosts), expected=expected, remedy=remedy)])
 
 
-def has_read_the_same(previous: PreviousRun, digests: Mapping[str, str | None]) -> bool:
+def has_read_the_same(previous: PreviousRun, digests: Mapping[str, str | None], dataset: Dataset) -> bool:
     """Return whether `previous` is known to have read these records, by pipeline digest; raises if it has not."""
+    again = "TFDS writes different records each time it prepares a dataset; " if dataset.is_of_tfds else ""
     summary = read_summary(previous.folder)
     then = summary.dataset.digest if summary else {}
     for name, digest in digests.items():
@@ -226,8 +227,7 @@ def has_read_the_same(previous: PreviousRun, digests: Mapping[str, str | None]) 
                 where=Dataset.key_of(name),
                 found=f"records of digest {digest}",
                 expected=f"records of digest {then[name]}, which {previous.folder} has read",
-                remedy=f"set dataset.data_dir to those records, or {_START_NEW} (TFDS writes different records each "
-                "time it prepares a dataset; if the examples are known to be the same, remove "
+                remedy=f"{dataset.restore}, or {_START_NEW} ({again}if the examples are known to be the same, remove "
                 f"`digest` from {previous.folder / SUMMARY})",
             )
     return None not in [digest and then.get(name) for name, digest in digests.items()]

@@ -69,7 +69,7 @@ def prepared(
     _enough(plan, split.num_examples)
     data = _described(source, contexts)
     digests = {name: context.split.content.digest for name, context in contexts.items()} if place.leads else {}
-    if previous is not None and not has_read_the_same(previous, digests):
+    if previous is not None and not has_read_the_same(previous, digests, plan.spec.dataset):
         record.remark(f"It is unknown whether {previous.folder} has read the same records.")
     load = plan.spec.load
     of_classes = note_of_classes(load, split.name, partial(counts_of, source, split, by_number=load.is_by_number))

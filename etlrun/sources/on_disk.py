@@ -150,17 +150,20 @@ def _bytes_of(paths: Iterable[str]) -> int:
 
 def home_of(dataset: TfdsDataset) -> Path | None:
     """Return the folder of the newest version that matches; None if there is none."""
+    found = [path for path in homes_of(dataset) if fnmatch(path.name, dataset.version or "*")]
+    return found[-1] if found else None
+
+
+def homes_of(dataset: TfdsDataset) -> list[Path]:
+    """Return the folders of all versions that are prepared, the newest last."""
     home = dataset.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     folder = Path(home).expanduser() / dataset.name
     try:
-        versions = {
-            tuple(int(number) for number in path.parent.name.split(".")): path.parent
-            for path in folder.glob("*/dataset_info.json")
-            if re.fullmatch(r"\d+\.\d+\.\d+", path.parent.name) and fnmatch(path.parent.name, dataset.version or "*")
-        }
+        found = [path.parent for path in folder.glob("*/dataset_info.json")]
     except OSError:
-        return None
-    return versions[max(versions)] if versions else None
+        return []
+    versions = [path for path in found if re.fullmatch(r"\d+\.\d+\.\d+", path.name)]
+    return sorted(versions, key=lambda path: [int(number) for number in path.name.split(".")])
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
 from etlrun.sources.content import Shard
 from etlrun.sources.features import checked
-from etlrun.sources.on_disk import home_of
+from etlrun.sources.on_disk import home_of, homes_of
 from etlrun.sources.prepare import is_prepared, needs_package, prepare
 from etlrun.stages.base import is_remote
 from etlrun.stages.dataset import SAMPLE_NAME, TfdsDataset
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 else:
     from etlrun.stages.lazy import tf, tfds
+
+
+_PREPARED = "*/*/dataset_info.json"
+"""Files of datasets that are prepared, in a data folder of TFDS."""
 
 
 class TfdsSource(Source):
@@ -106,10 +110,17 @@ def open_builder(dataset: TfdsDataset) -> Any:
     except ImportError as error:
         raise needs_package(dataset, error) from error
     except (tfds.core.DatasetNotFoundError, AssertionError, ValueError) as error:
-        known, check = (
-            tfds.list_builders(with_community_datasets=False),
-            "dataset.name, dataset.version and dataset.data_dir",
-        )
+        if dataset.version is not None and (homes := homes_of(dataset)):
+            versions = ", ".join(path.name for path in homes)
+            raise WorldError(
+                where=dataset.key("version"),
+                found=f"{dataset.version}, which is not in {homes[0].parent}",
+                expected=f"a version that is prepared: {versions}",
+                remedy=f"set dataset.version={homes[-1].name}, or null for the newest",
+            ) from error
+        own = {path.parent.parent.name for path in Path(data_dir or tfds.core.constants.DATA_DIR).glob(_PREPARED)}
+        known = [*sorted(own), *tfds.list_builders(with_community_datasets=False)]
+        check = "dataset.name, dataset.version and dataset.data_dir"
         raise WorldError(
             where=dataset.key("name"),
             found=f"{name} in {data_dir or tfds.core.constants.DATA_DIR}: {headline(error)}",

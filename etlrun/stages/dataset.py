@@ -111,6 +111,11 @@ class Dataset(Stage):
         return None
 
     @property
+    def restore(self) -> str:
+        """What to do if the data are not those that an earlier run has read."""
+        raise NotImplementedError
+
+    @property
     def title(self) -> str:
         """Name in messages and programs."""
         raise NotImplementedError
@@ -187,6 +192,10 @@ class TfdsDataset(Declared):
         return self.data_dir
 
     @property
+    def restore(self) -> str:
+        return f"set {self.key('data_dir')} to those records"
+
+    @property
     def title(self) -> str:
         return self.name
 
@@ -203,6 +212,10 @@ class Folder(Dataset):
     is_listed: ClassVar[bool] = True
 
     dir: Annotated[Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)], Expected(_PATH), DATA]
+
+    @property
+    def restore(self) -> str:
+        return f"restore the images, or set {self.key('dir')} to a copy of those"
 
     @property
     def title(self) -> str:
@@ -230,6 +243,10 @@ class TFRecords(Declared):
 
     files: Annotated[_Files, Expected(_FILES_EXPECTED), DATA]
     num_classes: Annotated[OptionalPositive, DATA]
+
+    @property
+    def restore(self) -> str:
+        return f"restore the files, or set {self.key('files')} to a copy of those"
 
     @property
     def title(self) -> str:
