@@ -53,7 +53,7 @@ def test_gc_and_ls_leave_alone_what_has_no_name_of_a_cache(store: Store, capsys:
     before.pop(KEY)
     table = say(capsys, "ls", "--dir", str(store.folder))
     assert [line.split()[0] for line in table] == ["key", KEY, "1"]
-    assert say(capsys, "gc", "--dir", str(store.folder), "--max-bytes", "0")[1:] == [
+    assert say(capsys, "gc", "--dir", str(store.folder), "--max-bytes", "0", "--yes")[1:] == [
         f"0 caches (0.0 MB) in {store.folder}"
     ]
     assert tree(store.folder) == before
@@ -101,7 +101,7 @@ def test_strangers_under_the_name_of_a_cache_are_named_and_kept(
     before = tree(store.folder.parent)
     end = [f"ignored {OTHER}{suffix}: {reason}", f"1 cache (0.0 MB) in {store.folder}"]
     assert say(capsys, "ls", "--dir", str(store.folder))[2:] == end
-    assert say(capsys, "gc", "--dir", str(store.folder), "--max-bytes", "9999") == end
+    assert say(capsys, "gc", "--dir", str(store.folder), "--max-bytes", "9999", "--yes") == end
     assert tree(store.folder.parent) == before
 
 
@@ -140,7 +140,7 @@ def test_of_a_claimed_folder_only_the_files_of_a_cache_go(store: Store) -> None:
     assert not claim.folder.exists()
 
 
-@pytest.mark.parametrize("words", [("ls",), ("gc", "--max-bytes", "0"), ("rm", KEY)], ids=["ls", "gc", "rm"])
+@pytest.mark.parametrize("words", [("ls",), ("gc", "--max-bytes", "0", "--yes"), ("rm", KEY)], ids=["ls", "gc", "rm"])
 def test_a_folder_that_is_not_there_is_not_made(words: tuple[str, ...], tmp_path: Path, capsys: Captured) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(["cache", *words, "--dir", str(tmp_path / "typo")])
@@ -183,7 +183,9 @@ def test_the_home_of_nobody_is_told(capsys: Captured) -> None:
 
 def test_looking_leaves_nothing_behind(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     assert say(capsys, "ls", "--dir", str(tmp_path)) == [f"0 caches (0.0 MB) in {tmp_path}"]
-    assert say(capsys, "gc", "--dir", str(tmp_path), "--max-bytes", "0") == [f"0 caches (0.0 MB) in {tmp_path}"]
+    assert say(capsys, "gc", "--dir", str(tmp_path), "--max-bytes", "0", "--yes") == [
+        f"0 caches (0.0 MB) in {tmp_path}"
+    ]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert say(capsys, "ls") == [f"0 caches (0.0 MB) in {tmp_path / 'etlrun'}"]
     assert not list(tmp_path.iterdir())

@@ -96,7 +96,7 @@ def test_ls_needs_no_lock_and_gc_and_rm_wait_a_while(store: Store, capsys: pytes
     with stopped_in(store):
         cli.main(["cache", "ls", *words])
         assert capsys.readouterr().err == ""
-        for command in (["gc", "--max-bytes", "0"], ["rm", KEY]):
+        for command in (["gc", "--max-bytes", "0", "--yes"], ["rm", KEY]):
             with pytest.raises(SystemExit) as caught:
                 cli.main(["cache", *command, *words])
             assert caught.value.code == 1

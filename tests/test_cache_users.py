@@ -93,7 +93,7 @@ def test_another_users_cache_is_not_removed(mode: int, folder: Path) -> None:
     folder.chmod(mode)
     done(ANNE, folder, "published(store)")
     size = sum(path.stat().st_size for path in (folder / KEY).iterdir()) / 1e6
-    gc = done(BERT, folder, command("gc", "--dir", str(folder), "--max-bytes", "0"))
+    gc = done(BERT, folder, command("gc", "--dir", str(folder), "--max-bytes", "0", "--yes"))
     assert gc == f"kept {KEY}, {size:,.1f} MB: Permission denied\n1 cache ({size:,.1f} MB) in {folder}\n"
     told = done(
         BERT, folder, f"try:\n    {command('rm', '--dir', str(folder), KEY)}\nexcept SystemExit as end:\n    print(end)"

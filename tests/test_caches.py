@@ -107,7 +107,7 @@ def test_gc_removes_what_was_not_used_for_longest(caches: Path, capsys: Captured
     entries = store.entries()
     young, old = entries[:2], entries[2:]
     (caches / f"{entries[0].key}.filling").mkdir()
-    out = say(capsys, "gc", "--dir", str(caches), "--max-bytes", str(sum(entry.bytes for entry in young)))
+    out = say(capsys, "gc", "--dir", str(caches), "--max-bytes", str(sum(entry.bytes for entry in young)), "--yes")
     assert out.splitlines() == [
         f"removed {entries[0].key}.filling, left by a killed run",
         *(f"removed {entry.key}, {entry.bytes / 1e6:,.1f} MB, used 1 d ago" for entry in reversed(old)),
@@ -116,17 +116,42 @@ def test_gc_removes_what_was_not_used_for_longest(caches: Path, capsys: Captured
     assert {entry.key for entry in store.entries()} == {entry.key for entry in young}
 
 
+def test_gc_shows_what_it_would_remove_until_it_is_told_yes(caches: Path, capsys: Captured) -> None:
+    store = Store(caches)
+    entries = store.entries()
+    (caches / f"{entries[0].key}.filling").mkdir()
+    before = sorted(caches.rglob("*"))
+    out = say(capsys, "gc", "--dir", str(caches), "--max-bytes", str(sum(entry.bytes for entry in entries[:2])))
+    total = sum(entry.bytes for entry in entries) / 1e6
+    assert out.splitlines() == [
+        *(f"would remove {entry.key}, {entry.bytes / 1e6:,.1f} MB, used 1 d ago" for entry in reversed(entries[2:])),
+        f"{len(entries)} caches ({total:,.1f} MB) in {caches}",
+        "add --yes to remove what is shown, and what killed runs have left",
+    ]
+    assert sorted(caches.rglob("*")) == before
+    for size in ("50MB", "1.5 gb", "2TB", "50000000", "50000kB"):
+        out = say(capsys, "gc", "--dir", str(caches), "--max-bytes", size)
+        assert out == f"{len(entries)} caches ({total:,.1f} MB) in {caches}\n"
+    with pytest.raises(SystemExit):
+        caches_command(["gc", "--max-bytes", "50 files"])
+    assert capsys.readouterr().err.endswith(
+        "error: argument --max-bytes: found 50 files; expected a number of bytes, or one with a unit such as 50MB\n"
+    )
+
+
 def test_an_empty_folder_is_not_that_of_the_user(capsys: Captured) -> None:
     """As a variable that is not set gives it."""
     with pytest.raises(WorldError) as caught:
-        caches_command(["gc", "--dir", "", "--max-bytes", "0"])
+        caches_command(["gc", "--dir", "", "--max-bytes", "0", "--yes"])
     assert str(caught.value) == (
         "--dir: found nothing; expected a folder of caches, cache.dir of the runs\n"
         "    -> omit --dir for the user's cache folder"
     )
     with pytest.raises(SystemExit):
         caches_command(["gc", "--max-bytes", "-5"])
-    assert capsys.readouterr().err.endswith("etlrun cache: error: --max-bytes: found -5; expected 0 or more\n")
+    assert capsys.readouterr().err.endswith(
+        "error: argument --max-bytes: found -5; expected a number of bytes, or one with a unit such as 50MB\n"
+    )
 
 
 def test_gc_leaves_a_cache_in_use(caches: Path, capsys: Captured) -> None:
@@ -134,7 +159,7 @@ def test_gc_leaves_a_cache_in_use(caches: Path, capsys: Captured) -> None:
     key = store.entries()[-1].key
     opened = store.open(key)
     assert opened is not None
-    out = say(capsys, "gc", "--dir", str(caches), "--max-bytes", "0")
+    out = say(capsys, "gc", "--dir", str(caches), "--max-bytes", "0", "--yes")
     assert f"kept {key}, 0.0 MB: in use" in out.splitlines()
     assert [entry.key for entry in store.entries()] == [key]
     opened.close()

@@ -1,6 +1,7 @@
 """`etlrun runs ls`: runs and sweeps with what they came to, and what they take."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,29 @@ def test_a_list_for_machines_has_exact_values(tmp_path: Path, capsys: pytest.Cap
         "wall_s": 3.0,
         "epochs": 1,
     }
+
+
+def test_a_list_of_paths_has_what_has_ended_alone(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    latin = os.fsdecode(b"caf\xe9")
+    for age, name in enumerate((latin, "two words", "two\nlines", "failed")):
+        made(tmp_path / name, "failed" if name == "failed" else "completed", age_days=age)
+    made(tmp_path / "working", "running")
+    sweep(tmp_path / "sweep", "completed", age_days=9)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "summary.json").write_text("{}")
+    with busy(tmp_path / "working"):
+        cli.main(["runs", "ls", str(tmp_path), "--format", "paths"])
+    found = capsysbinary.readouterr()
+    assert found.out.splitlines() == [os.fsencode(tmp_path / name) for name in (latin, "two words", "failed", "sweep")]
+    assert found.err == os.fsencode(f"etlrun: left out {tmp_path}/two\\nlines, which is no single line\n")
+
+
+def test_what_removed_runs_before_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("rm", "gc"):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["runs", command])
+        assert ended.value.code == 2
+        assert f"invalid choice: '{command}' (choose from 'ls')" in capsys.readouterr().err
 
 
 def test_sizes_are_those_of_du(tmp_path: Path) -> None:

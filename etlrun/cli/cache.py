@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,8 +27,11 @@ from etlrun.system.terminal import print_table
 _HEADER = ("key", "dataset", "elements", "examples", "MB", "created", "used", "state")
 
 
+_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+
+
 def main(arguments: list[str]) -> None:
-    """Run `etlrun cache ls | why OVERRIDE… | gc --max-bytes N | rm KEY`."""
+    """Run `etlrun cache ls | why OVERRIDE… | gc --max-bytes N [--yes] | rm KEY`."""
     parser = argparse.ArgumentParser(prog="etlrun cache", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
     folder = argparse.ArgumentParser(add_help=False)
@@ -36,13 +40,16 @@ def main(arguments: list[str]) -> None:
     why = commands.add_parser("why", help="explain why a config hits or misses its caches")
     why.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     why.add_argument("--config-dir", "-cd", metavar="DIR")
-    collect = commands.add_parser("gc", parents=[folder], help="remove the least recently used caches")
-    collect.add_argument("--max-bytes", type=int, required=True, metavar="N", help="total size to keep")
+    collect = commands.add_parser(
+        "gc", parents=[folder], help="show the least recently used caches, and remove them with --yes"
+    )
+    collect.add_argument(
+        "--max-bytes", type=_bytes, required=True, metavar="N", help="total size to keep: bytes, or such as 50MB"
+    )
+    collect.add_argument("--yes", action="store_true", help="remove what is shown")
     remove = commands.add_parser("rm", parents=[folder], help="remove a cache")
     remove.add_argument("key", metavar="KEY", help="key of the cache, or a prefix of it")
     known = parser.parse_args(arguments)
-    if known.command == "gc" and known.max_bytes < 0:
-        parser.error(f"--max-bytes: found {known.max_bytes}; expected 0 or more")
     if known.command == "why":
         _why(known.overrides, known.config_dir)
         return
@@ -56,6 +63,14 @@ def main(arguments: list[str]) -> None:
                 remedy="omit --dir for the user's cache folder",
             )
         {"ls": _list, "gc": _collect, "rm": _remove}[known.command](store, known)
+
+
+def _bytes(text: str) -> int:
+    """Return a number of bytes from an argument such as `2000000` or `50MB`."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?b)?", text.lower())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"found {text}; expected a number of bytes, or one with a unit such as 50MB")
+    return int(float(found[1]) * _UNITS[found[2] or "b"])
 
 
 @contextmanager
@@ -122,24 +137,33 @@ def _age(moment_s: float) -> str:
 
 
 def _collect(store: Store, known: argparse.Namespace) -> None:
-    for leftover, reason in store.leftovers():
+    """Remove the least recently used caches, and what killed runs have left; without `--yes` only show them."""
+    for leftover, reason in store.leftovers() if known.yes else ():
         name = f"{leftover.name}, left by a killed run"
         _say(f"kept {name}: {reason}" if reason else f"removed {name}")
     entries = store.entries()
     total_bytes = sum(entry.bytes for entry in entries)
+    is_any = False
     for entry in reversed(entries):
         if total_bytes <= known.max_bytes:
             break
-        try:
-            reason = "" if store.remove(entry.key) else "in use"
-        except PermissionError as error:
-            reason = str(error.strerror)
-        if reason:
+        if reason := _kept(store, entry) if known.yes else "in use" * entry.in_use:
             _say(f"kept {entry.key}, {_mb(entry.bytes)} MB: {reason}")
-        else:
-            total_bytes -= entry.bytes
-            _say(f"removed {entry.key}, {_mb(entry.bytes)} MB, used {_age(entry.used_s)}")
+            continue
+        is_any, total_bytes = True, total_bytes - entry.bytes
+        verb = "removed" if known.yes else "would remove"
+        _say(f"{verb} {entry.key}, {_mb(entry.bytes)} MB, used {_age(entry.used_s)}")
     _end(store, store.entries())
+    if is_any and not known.yes:
+        _say("add --yes to remove what is shown, and what killed runs have left")
+
+
+def _kept(store: Store, entry: Entry) -> str:
+    """Remove a cache; return why it is kept, empty if it is removed."""
+    try:
+        return "" if store.remove(entry.key) else "in use"
+    except PermissionError as error:
+        return str(error.strerror)
 
 
 def _remove(store: Store, known: argparse.Namespace) -> None:

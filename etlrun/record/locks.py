@@ -40,16 +40,6 @@ def nobodys(folder: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def ended(folder: Path) -> Iterator[None]:
-    """Lock others out of the folder of a run or a sweep; `WorldError` at once if a process is at work there."""
-    found, expected = "a run or a sweep that is still running", "one that has ended"
-    if (folder / CLAIM).exists():
-        raise _busy(folder, found, expected)
-    with _acquired(folder, 0, found=found, expected=expected):
-        yield
-
-
 def is_nobodys(folder: Path) -> bool:
     """Return whether no process is at work in a run's folder, which may be read-only, and no job in Slurm has it."""
     if (folder / CLAIM).exists():

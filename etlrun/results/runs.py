@@ -21,8 +21,8 @@ from etlrun.sweep.outcomes import unfinished
 from etlrun.sweep.tune import SEARCH
 from etlrun.system.errors import WorldError
 
-UNFINISHED, UNREADABLE, REMOVED = "unfinished", "unreadable", "removed"
-"""States that no summary has: a sweep with jobs to run, a file that can't be read, and a removal to complete."""
+UNFINISHED, UNREADABLE = "unfinished", "unreadable"
+"""States that no summary has: a sweep with jobs to run, and a file that can't be read."""
 _BEST: tuple[tuple[str, Callable[[Iterable[float]], float]], ...] = (
     ("val_accuracy", max),
     ("accuracy", max),
@@ -36,7 +36,7 @@ _STARTING_S = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A run, a sweep, or what a killed removal has left.
+    """A run, a sweep, or a search.
 
     Attributes:
         folder: Its folder.
@@ -83,7 +83,7 @@ def entries(folder: Path) -> list[Entry]:
 
 
 def entry(folder: Path, kind: Kind) -> Entry:
-    """Return the run, the sweep or the leftover in `folder`."""
+    """Return the run, the sweep or the search in `folder`."""
     summary = read_summary(folder) if kind == "run" else None
     if summary is not None:
         return _run(folder, summary)
@@ -94,8 +94,7 @@ def entry(folder: Path, kind: Kind) -> Entry:
             pass  # listed as unreadable
     if kind == "search":
         return _search(folder)
-    status = REMOVED if kind == "removed" else UNREADABLE
-    return Entry(folder=folder, kind=kind, status=status, created_s=_changed_s(folder), bytes=disk_bytes(folder))
+    return Entry(folder=folder, kind=kind, status=UNREADABLE, created_s=_changed_s(folder), bytes=disk_bytes(folder))
 
 
 def _run(folder: Path, summary: Summary) -> Entry:
