@@ -1,12 +1,16 @@
 """Is `etlrun diff` right about what changes the data? It classes random pairs of configs, whose pipelines then run.
 
-    python -m benchmarks.claims --pairs 300 --output benchmarks/results/claims.md [OVERRIDE...]
+    python -m benchmarks.claims --pairs 300 --trainings 60 --output benchmarks/results/claims.md [OVERRIDE...]
 
 Each pair is two configs that differ in one to three values. Both pipelines are read for two passes, training and
 validation, and the examples of each pass are hashed without regard to their order; caches on disk are opened by their
 keys. A claim is contradicted where digests differ and `diff` said neither that the data change, nor, in a note, why
 examples may differ though no value changes the data; and where the key of a cache that "stays valid" differs. What a
 sweep says of the data of its configs rests on the same claims.
+
+Runs of a small network then train for two epochs: each value by itself, and random pairs. A claim is contradicted where
+losses differ though `diff` said nothing, or only the speed, and where the number of steps does though it said only the
+order.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from typing import Any
 import yaml
 
 from benchmarks.random_configs import random_pairs
+from benchmarks.trainings import trained_claims
 from etlrun.config.request import Request, composed
 from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
@@ -121,6 +126,7 @@ def main() -> None:
     """Count, print, and write the table where asked; status 1 where anything was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=240)
+    parser.add_argument("--trainings", type=int, default=0, help="random pairs that are trained; 0 for no training")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
@@ -129,10 +135,18 @@ def main() -> None:
         words = ["trainer=drain", f"trainer.epochs={PASSES}", f"cache.dir={scratch}", "transform.resize.size=[32,32]"]
         base = composed(Request(overrides=[*words, *known.overrides]))
         counts, wrong = claims(base, known.seed, known.pairs)
-    text = table(counts, wrong)
+        text = table(counts, wrong)
+        if known.trainings:
+            fit = composed(Request(overrides=["trainer.epochs=2", *words[2:], *known.overrides]))
+            trained, contradicted = trained_claims(fit, known.seed, known.trainings)
+            wrong += contradicted
+            text += "\n" + "\n".join([trained, "", f"Contradicted: {len(contradicted)}.", *contradicted]) + "\n"
     print(text)
     if known.output:
-        command = f"python -m benchmarks.claims --pairs {known.pairs} --seed {known.seed} {' '.join(known.overrides)}"
+        command = (
+            f"python -m benchmarks.claims --pairs {known.pairs} --trainings {known.trainings} --seed {known.seed} "
+            f"{' '.join(known.overrides)}"
+        )
         command = re.sub(r"data_dir=\S+", "data_dir=DIR", command.rstrip())
         known.output.write_text(f"`{command}`\n\n{text}")
     sys.exit(bool(wrong))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etlrun.review.measured import compare_configs
@@ -59,22 +60,26 @@ SPEEDS = (
 """Those that should change only the speed, unless a cache holds JPEGs."""
 
 
-def random_config(base: dict[str, Any], rng: random.Random, keys: Sequence[str]) -> dict[str, Any]:
-    """Other values for some keys of a config."""
-    config = {group: dict(block) for group, block in base.items()}
-    for step in ("decode", "resize"):
-        config["transform"][step] = dict(base["transform"][step])
-    for key in keys:
-        value, path = rng.choice(AXES[key]), key.split(".")
+def changed(base: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """A config with other values, by dotted key."""
+    config = copy.deepcopy(base)
+    for key, value in values.items():
+        *path, name = key.split(".")
         block: Any = config
-        for part in path[:-1]:
+        for part in path:
             block = block[part]
-        block[path[-1]] = value
+        block[name] = value
     return config
 
 
-def random_pairs(base: dict[str, Any], seed: int, count: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Configs that are right, each with one that differs from it in one to three values, of speed alone in every third.
+def random_pairs(
+    base: dict[str, Any],
+    seed: int,
+    count: int,
+    axes: Mapping[str, Sequence[Any]] = AXES,
+    speeds: Sequence[str] = SPEEDS,
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Configs that are right, each with one that differs from it in one to three values, of `speeds` in every third.
 
     The second of a pair is the first of the next one.
     """
@@ -82,8 +87,8 @@ def random_pairs(base: dict[str, Any], seed: int, count: int) -> list[tuple[dict
     pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
     one = base
     while len(pairs) < count:
-        axes = SPEEDS if len(pairs) % 3 == 0 else sorted(AXES)
-        other = random_config(one, rng, rng.sample(axes, rng.choice([1, 1, 2, 3])))
+        keys = rng.sample(speeds if len(pairs) % 3 == 0 else sorted(axes), rng.choice([1, 1, 2, 3]))
+        other = changed(one, {key: rng.choice(axes[key]) for key in keys})
         if one != other and _is_right(other):
             pairs.append((one, other))
             one = other

@@ -108,13 +108,12 @@ STAGES_BY_KEY: list[tuple[str, type[Stage]]] = [
 """The keys under which configs set the parameters of each stage."""
 
 KINDS: dict[str, Kind] = {
-    f"{key}.{field}": item
+    f"{key}.{field}": min(kinds, key=[*Kind].index)
     for key, stage in STAGES_BY_KEY
     for field, metadata in field_metadata(stage).items()
-    for item in metadata
-    if isinstance(item, Kind)
+    if (kinds := [item for item in metadata if isinstance(item, Kind)])
 }
-"""The kind of every parameter that a config can set."""
+"""The strongest kind of every parameter that a config can set."""
 
 OTHER_VALUES: dict[str, str] = {
     "dataset.name": "mnist",

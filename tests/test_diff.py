@@ -205,6 +205,7 @@ def test_json_has_everything(told: Any) -> None:
             "since": "",
             "pipelines": [],
             "note": "",
+            "also": [],
         }
     ]
     assert [kept["pipeline"] for kept in reviewed["caches"]] == ["train", "validation"]

@@ -5,7 +5,7 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
 from etlrun.review.difference import Comparison, Difference, compare
 from etlrun.stages import STAGES
-from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
+from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind
 from tests.configs import KINDS, OTHER_VALUES, beside, composed, plan_of
 
 SCALE = "transform.scale_minus_one_one"
@@ -67,11 +67,11 @@ def shown(found: Comparison) -> list[str]:
         (
             [],
             ["extract=sequential", "load.shuffle_buffer=0", "trainer.seed=1"],
-            "changes the order and the training",
+            "changes the training and the order",
             [
-                "load.shuffle_buffer: 1024 -> 0, order",
-                "extract: interleave -> sequential, order",
+                "load.shuffle_buffer: 1024 -> 0, training",
                 "trainer.seed: 0 -> 1, training",
+                "extract: interleave -> sequential, order",
             ],
         ),
         (
@@ -210,16 +210,39 @@ def test_without_a_fixed_order_what_is_left_out_can_not_be_known_to_be_the_same(
     )
 
 
-SINCE_CHANGED = {"load.drop_remainder": DATA}
-"""Parameters of another kind that change the data in a diff."""
-
-
 @pytest.mark.parametrize("key", sorted(OTHER_VALUES))
 def test_each_parameter_changes_what_its_kind_says(key: str) -> None:
     base = [*beside(key), "measure.au_min=null"]
     found = comparison(base, [*base, f"{key}={OTHER_VALUES[key]}"])
     told = {item.path: item.kind for item in found.differences if item.path == key}
-    assert told == {key: SINCE_CHANGED.get(key, KINDS[key])}
+    assert told == {key: KINDS[key]}
+
+
+FROZEN = "model.trainable=false"
+VGG = ("model=keras_application", "model.name=VGG16", "model.weights=null", "model.trainable=true")
+
+
+@pytest.mark.parametrize(
+    ("beside", "buffer", "full", "batch", "mixed"),
+    [
+        ([], TRAINING, TRAINING, TRAINING, True),
+        ([FROZEN], ORDER, ORDER, TRAINING, True),
+        ([*VGG], ORDER, ORDER, TRAINING, False),
+        (["model=emulated"], ORDER, ORDER, ORDER, False),
+        (["trainer=drain"], ORDER, ORDER, ORDER, False),
+    ],
+)
+def test_a_training_that_is_not_there_is_not_changed(
+    beside: list[str], buffer: Kind, full: Kind, batch: Kind, *, mixed: bool
+) -> None:
+    base = ["extract=sequential", "cache=none", *beside]
+    words = {"load.shuffle_buffer=0": buffer, "load.shuffle=full": full, "load.batch_size=128": batch}
+    told = {word: comparison(base, [*base, word]) for word in words}
+    assert {word: found.differences[0].kind for word, found in told.items()} == words
+    assert all(found.is_reordered for found in told.values())
+    mixing = [*base, "load.mixup_alpha=0.2"]
+    note = "With a different order or different batches, MixUp and CutMix mix other images."
+    assert not mixed or all(comparison(mixing, [*mixing, word]).notes == (note,) for word in words)
 
 
 def test_only_the_speed_changes_exactly_where_fingerprints_are_equal() -> None:
@@ -238,7 +261,7 @@ def test_only_the_speed_changes_exactly_where_fingerprints_are_equal() -> None:
 
 
 def test_kinds_come_in_the_order_of_what_they_change() -> None:
-    found = comparison([], ["dataset.split=train", "load.batch_size=1", "trainer.epochs=9", "load.prefetch=3"])
-    assert found.kinds == (DATA, ORDER, TRAINING, SPEED)
-    assert found.headline == "changes the data, from the dataset on, the order, the training, and the speed"
+    found = comparison([], ["dataset.split=train", "extract=sequential", "trainer.epochs=9", "load.prefetch=3"])
+    assert found.kinds == (DATA, TRAINING, ORDER, SPEED)
+    assert found.headline == "changes the data, from the dataset on, the training, the order, and the speed"
     assert isinstance(found.differences[0], Difference)

@@ -202,9 +202,11 @@ def test_a_single_epoch_gains_nothing_from_the_cache_that_it_waits_for() -> None
     assert plan_of(*FULL, "cache=disk").remarks == ()
 
 
-def test_a_diff_says_order_and_nothing_of_a_buffer_that_is_not_used() -> None:
-    found = compare(plan_of("extract=sequential", "cache=none"), plan_of(*FULL, "load.shuffle_buffer=7"))
-    assert [(change.path, str(change.kind)) for change in found.differences] == [("load.shuffle", "order")]
+@pytest.mark.parametrize(("trainable", "kind"), [("false", "order"), ("true", "training")])
+def test_a_diff_says_order_and_nothing_of_a_buffer_that_is_not_used(trainable: str, kind: str) -> None:
+    model = f"model.trainable={trainable}"
+    found = compare(plan_of("extract=sequential", "cache=none", model), plan_of(*FULL, "load.shuffle_buffer=7", model))
+    assert [(change.path, str(change.kind)) for change in found.differences] == [("load.shuffle", kind)]
     assert plan_of(*FULL).fingerprint == plan_of(*FULL, "cache=disk", "load.shuffle_at=before_batch").fingerprint
     assert plan_of(*FULL).fingerprint != plan_of(*FULL, "load.shuffle=buffer").fingerprint
 

@@ -209,7 +209,7 @@ def is_valid(types: TypeAdapter[Any], value: object) -> bool:
 
 def test_each_field_says_what_it_means_expects_and_changes() -> None:
     batch_size = SCHEMA["definitions"]["load"]["properties"]["batch_size"]
-    assert batch_size["description"] == "Examples per batch.\nExpected: a positive integer. Changes: order."
+    assert batch_size["description"] == "Examples per batch.\nExpected: a positive integer. Changes: training, order."
     download = SCHEMA["definitions"]["dataset"]["properties"]["split"]
     assert download["description"].startswith("Training examples, in TFDS's slicing language.\nExpected: ")
     assert SCHEMA["definitions"]["load"]["properties"]["shuffle_at"]["default"] == "auto"

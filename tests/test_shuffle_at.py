@@ -126,7 +126,7 @@ def test_a_plan_tells_what_the_buffer_takes(photos: Path) -> None:
         lines = render.text(plan_of(overrides), read_bytes=read_bytes).splitlines()
         return next(" ".join(line.split()) for line in lines if "buffer_size" in line)
 
-    assert buffer("cache=memory") == "buffer_size 1024 (13 MB) order"
-    assert buffer("cache=none") == "buffer_size 1024 order"
+    assert buffer("cache=memory") == "buffer_size 1024 (13 MB) training"
+    assert buffer("cache=none") == "buffer_size 1024 training"
     dataset = plan_of("experiment=cats_vs_dogs", f"dataset.data_dir={photos}").spec.dataset
-    assert buffer("cache=none", read_bytes(dataset)) == "buffer_size 1024 (about 23 MB) order"
+    assert buffer("cache=none", read_bytes(dataset)) == "buffer_size 1024 (about 23 MB) training"

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from etlrun.plan.kinds import kinds_in
 from etlrun.plan.plan import Plan, PlannedStage, sections
-from etlrun.plan.spec import bare
+from etlrun.plan.spec import RunSpec, bare
 from etlrun.stages.base import Stage, parameters
 from etlrun.stages.phases import PlannedPhase
 from etlrun.system import machine
@@ -26,13 +27,13 @@ def text(plan: Plan, cores: int | None = None, read_bytes: float | None = None) 
     With `cores`, values such as `cores-1` are also shown as numbers; with `read_bytes`, the mean size of an example in
     its file, also the size of a buffer of such examples. Without, the text holds for any machine.
     """
-    lines = ["dataset", *_parameter_lines(plan.spec.dataset, _INDENT, cores)]
+    lines = ["dataset", *_parameter_lines(plan.spec, plan.spec.dataset, _INDENT, cores)]
     for title, stages in _pipelines(plan):
-        lines += ["", title, *(_stage_lines(stages, cores, read_bytes) if stages else [f"{_INDENT}none"])]
+        lines += ["", title, *(_stage_lines(plan.spec, stages, cores, read_bytes) if stages else [f"{_INDENT}none"])]
     for stage in sections(plan.spec):
-        steps = _step_lines(plan.by_model, cores) if stage is plan.spec.model else ()
+        steps = _step_lines(plan.spec, plan.by_model, cores) if stage is plan.spec.model else ()
         more = {"unfreeze": _layers(plan, stage)} if isinstance(stage, PlannedPhase) else {}
-        lines += ["", stage.path, *steps, *_parameter_lines(stage, _INDENT, cores, more)]
+        lines += ["", stage.path, *steps, *_parameter_lines(plan.spec, stage, _INDENT, cores, more)]
     lines += ["", f"fingerprint {plan.fingerprint}"]
     lines += [f"note: {remark}" for remark in plan.remarks]
     return "\n".join(lines) + "\n"
@@ -59,12 +60,14 @@ def text_here(plan: Plan, read_bytes: float | None = None) -> str:
     return text(plan, machine.cores(), read_bytes)
 
 
-def _stage_lines(stages: tuple[PlannedStage, ...], cores: int | None, read_bytes: float | None) -> Iterator[str]:
+def _stage_lines(
+    spec: RunSpec, stages: tuple[PlannedStage, ...], cores: int | None, read_bytes: float | None
+) -> Iterator[str]:
     for number, planned in enumerate(stages, 1):
         yield f"{number:3}. {planned.stage.path:<{_STEP_WIDTH}} -> {planned.gives}"
         size = _buffer(planned, read_bytes) if planned.stage.holds else ""
-        yield from _parameter_lines(planned.stage, _INDENT + "  ", cores, {"buffer_size": size})
-        yield from _step_lines(planned.steps, cores)
+        yield from _parameter_lines(spec, planned.stage, _INDENT + "  ", cores, {"buffer_size": size})
+        yield from _step_lines(spec, planned.steps, cores)
 
 
 def _buffer(planned: PlannedStage, read_bytes: float | None) -> str:
@@ -76,14 +79,14 @@ def _buffer(planned: PlannedStage, read_bytes: float | None) -> str:
     return f" ({'' if each is not None else 'about '}{rounded(size)})"
 
 
-def _step_lines(steps: tuple[PlannedStage, ...], cores: int | None) -> Iterator[str]:
+def _step_lines(spec: RunSpec, steps: tuple[PlannedStage, ...], cores: int | None) -> Iterator[str]:
     for letter, step in zip("abcdefghijklmnopqrstuvwxyz", steps, strict=False):
         yield f"{_INDENT}{letter}. {step.stage.path:<{_STEP_WIDTH}} -> {step.gives}"
-        yield from _parameter_lines(step.stage, _INDENT + "     ", cores)
+        yield from _parameter_lines(spec, step.stage, _INDENT + "     ", cores)
 
 
 def _parameter_lines(
-    stage: Stage, indent: str, cores: int | None, more: Mapping[str, str] = MappingProxyType({})
+    spec: RunSpec, stage: Stage, indent: str, cores: int | None, more: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[str]:
     for parameter in parameters(stage):
         value = bare(parameter.value)
@@ -91,7 +94,7 @@ def _parameter_lines(
             calls, most = calls_here(value, cores), getattr(stage, "cycle_length", "all")
             value = f"{value} ({calls if most == 'all' else min(calls, most)})"
         value = f"{value}{more.get(parameter.name, '')}"
-        yield f"{indent}{parameter.name:<{_WIDTHS[0] - 1}} {value:<{_WIDTHS[1]}} {parameter.kind}"
+        yield f"{indent}{parameter.name:<{_WIDTHS[0] - 1}} {value:<{_WIDTHS[1]}} {kinds_in(spec, stage, parameter)[0]}"
 
 
 def as_dict(plan: Plan) -> dict[str, Any]:
@@ -99,45 +102,48 @@ def as_dict(plan: Plan) -> dict[str, Any]:
     trainer, fit = plan.spec.trainer, plan.spec.fit
     nested: dict[str, Any] = {}
     if fit is not None:
-        nested = {name: _values(getattr(fit, name)) for name in ("early_stopping", "schedule")}
-        nested |= {} if fit.phases is None else {"phases": [_values(phase) for phase in fit.planned_phases]}
+        nested = {name: _values(plan.spec, getattr(fit, name)) for name in ("early_stopping", "schedule")}
+        nested |= {} if fit.phases is None else {"phases": [_values(plan.spec, phase) for phase in fit.planned_phases]}
     return {
         "format": FORMAT_VERSION,
         "fingerprint": plan.fingerprint,
-        "dataset": _values(plan.spec.dataset),
-        "train": [_stage_dict(planned) for planned in plan.train],
-        "validation": [_stage_dict(planned) for planned in plan.evaluation],
+        "dataset": _values(plan.spec, plan.spec.dataset),
+        "train": [_stage_dict(plan.spec, planned) for planned in plan.train],
+        "validation": [_stage_dict(plan.spec, planned) for planned in plan.evaluation],
         **({} if plan.unfrozen is None else {"unfrozen": _unfrozen(plan.unfrozen)}),
         "model": {
             "stage": plan.spec.model.path,
-            "parameters": _values(plan.spec.model),
-            "steps": [_stage_dict(planned) for planned in plan.by_model],
+            "parameters": _values(plan.spec, plan.spec.model),
+            "steps": [_stage_dict(plan.spec, planned) for planned in plan.by_model],
         },
-        "trainer": {"stage": trainer.path, "parameters": _values(trainer), **nested},
-        "profile": {"stage": plan.spec.profile.path, "parameters": _values(plan.spec.profile)},
-        "logger": {"stage": plan.spec.logger.path, "parameters": _values(plan.spec.logger)},
-        "measure": _values(plan.spec.measure),
+        "trainer": {"stage": trainer.path, "parameters": _values(plan.spec, trainer), **nested},
+        "profile": {"stage": plan.spec.profile.path, "parameters": _values(plan.spec, plan.spec.profile)},
+        "logger": {"stage": plan.spec.logger.path, "parameters": _values(plan.spec, plan.spec.logger)},
+        "measure": _values(plan.spec, plan.spec.measure),
         "remarks": list(plan.remarks),
     }
 
 
 def _unfrozen(plan: Plan) -> dict[str, Any]:
-    return {name: [_stage_dict(planned) for planned in stages] for name, stages in plan.pipelines.items()}
+    return {name: [_stage_dict(plan.spec, planned) for planned in stages] for name, stages in plan.pipelines.items()}
 
 
-def _stage_dict(planned: PlannedStage) -> dict[str, Any]:
+def _stage_dict(spec: RunSpec, planned: PlannedStage) -> dict[str, Any]:
     described: dict[str, Any] = {
         "stage": planned.stage.path,
-        "parameters": _values(planned.stage),
+        "parameters": _values(spec, planned.stage),
         "gives": str(planned.gives),
     }
     if planned.steps:
-        described["steps"] = [_stage_dict(step) for step in planned.steps]
+        described["steps"] = [_stage_dict(spec, step) for step in planned.steps]
     return described
 
 
-def _values(stage: Stage) -> dict[str, Any]:
-    return {parameter.name: {"value": parameter.value, "kind": str(parameter.kind)} for parameter in parameters(stage)}
+def _values(spec: RunSpec, stage: Stage) -> dict[str, Any]:
+    return {
+        parameter.name: {"value": parameter.value, "kind": str(kinds_in(spec, stage, parameter)[0])}
+        for parameter in parameters(stage)
+    }
 
 
 def as_json(plan: Plan) -> str:

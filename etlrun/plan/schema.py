@@ -203,8 +203,9 @@ def _fields_of(stage: type[Stage]) -> dict[str, Node]:
 def _description(text: str, metadata: Sequence[object]) -> str:
     """Return what a field means, its values, and what it changes."""
     expected = [f"Expected: {item.text}." for item in metadata if isinstance(item, Expected)]
-    changes = [f"Changes: {item}." for item in metadata if isinstance(item, Kind)]
-    return "\n".join(filter(None, [text, " ".join([*expected, *changes])]))
+    kinds = ", ".join(item for item in metadata if isinstance(item, Kind))
+    changes = f"Changes: {kinds}." if kinds else ""
+    return "\n".join(filter(None, [text, " ".join(filter(None, [*expected, changes]))]))
 
 
 def _open(node: Node) -> Node:

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.plan.plan import Plan, keeps_file_order, parts_of, reads_features
+from etlrun.plan.kinds import kinds_in
+from etlrun.plan.plan import Plan, keeps_file_order, parts_of
 from etlrun.plan.spec import RunSpec, bare
 from etlrun.plan.unused import leaves
+from etlrun.review.doubts import doubts_about, notes_on, unrepeatable
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
 from etlrun.stages.dataset import Dataset, TfdsDataset
 from etlrun.stages.extract import Shards
@@ -22,7 +24,8 @@ _BY_NAME = {"extract": ORDER, "cache": SPEED, "model": TRAINING, "trainer": TRAI
 """Groups that select a stage by name, with the kind of change that another selection makes."""
 _ABSENT, _CACHE = object(), "the cache"
 _SINCE_OF_TRAINING_ALONE = {
-    Load.key("sample"): "the dataset", Load.key("mixup_alpha"): Batch.path, Load.key("cutmix_alpha"): Batch.path
+    Load.key("sample"): "the dataset",
+    **{Load.key(name): Batch.path for name in ("mixup_alpha", "cutmix_alpha", "drop_remainder")},
 }  # fmt: skip
 
 
@@ -33,10 +36,11 @@ class Difference:
     Attributes:
         path: Config key of a value, or name of a step.
         old: Old value as text, None if it is absent; `new` likewise.
-        kind: What the difference changes; None for nothing.
+        kind: What the difference changes, the strongest if that is several things; None for nothing.
         since: For data, the first stage whose examples differ.
         pipelines: Pipelines that it affects, if not both.
         note: Additional note for the reader.
+        also: Weaker kinds of what it changes.
     """
 
     path: str
@@ -46,6 +50,7 @@ class Difference:
     since: str = ""
     pipelines: tuple[str, ...] = ()
     note: str = ""
+    also: tuple[Kind, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,28 +108,29 @@ def compare(old: Plan, new: Plan, configs: tuple[Mapping[str, Any], Mapping[str,
         counted = values_that_count(old.spec).keys() | values_that_count(new.spec).keys()
         found += _uncounted(*configs, counted | _reported_otherwise(old.spec, new.spec))
     kinds = {difference.kind for difference in found if difference.kind is not None}
+    every = kinds.union(*(difference.also for difference in found))
     is_fixed = all(plan.spec.has_order for plan in (old, new))
-    doubts = tuple(_doubts(old.spec, new.spec, kinds))
-    if kinds and any(_unrepeatable(plan.spec) for plan in (old, new)):
+    doubts = tuple(doubts_about(old.spec, new.spec, every))
+    if kinds and any(unrepeatable(plan.spec) for plan in (old, new)):
         kinds |= {DATA}  # which examples a pass drops is unknown
     order: list[Kind | None] = [*Kind, None]
     return Comparison(
         differences=tuple(sorted(found, key=lambda difference: order.index(difference.kind))),
         kinds=tuple(kind for kind in Kind if kind in kinds),
         since=_first(old, new, found) if DATA in kinds else "",
-        is_reordered=ORDER in kinds or not is_fixed,
+        is_reordered=ORDER in every or not is_fixed,
         doubts=doubts,
-        notes=(*doubts, *_notes(old, new, is_unordered=bool(kinds) and not is_fixed)),
+        notes=(*doubts, *notes_on(old, new, is_unordered=bool(kinds) and not is_fixed)),
     )
 
 
 def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
     """Yield the differences of values that have an effect on both sides, and of stages selected by name."""
     before, after = values_that_count(old), values_that_count(new)
-    for path, (value, kind) in after.items():
-        was = before.get(path, (_ABSENT, kind))[0]
+    for path, (value, kinds) in after.items():
+        was, others = before.get(path, (_ABSENT, kinds))
         if was is not _ABSENT and was != value:
-            yield _difference(path, was, value, kind)
+            yield _difference(path, was, value, *(kind for kind in Kind if kind in {*kinds, *others}))
     for group, kind in _BY_NAME.items():
         stages = [getattr(spec, group) for spec in (old, new)]
         if stages[0].path != stages[1].path:
@@ -143,25 +149,24 @@ def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
         yield _difference(Shuffle.key("seed"), old.trainer.seed, new.trainer.seed, ORDER)
 
 
-def _difference(path: str, old: Any, new: Any, kind: Kind) -> Difference:
+def _difference(path: str, old: Any, new: Any, kind: Kind, *also: Kind) -> Difference:
     since, note, pipelines = "", "", tuple[str, ...]()
     if path.startswith("dataset.") and kind == DATA:
         since = "the dataset"
         pipelines = tuple(name for name in PIPELINES if path == Dataset.key_of(name))
     elif path in _SINCE_OF_TRAINING_ALONE:
         since, pipelines = _SINCE_OF_TRAINING_ALONE[path], ("train",)
-    elif path == Load.key("drop_remainder"):
-        kind, since, pipelines = DATA, Batch.path, ("train",)
-        note = "keeps or drops the last, smaller batch of a pass"
+        note = "keeps or drops the last, smaller batch of a pass" * (path == Load.key("drop_remainder"))
     elif path == TfdsDataset.key("data_dir"):
         note = "if it holds the same files"
     elif kind == DATA:
         group = path.rpartition(".")[0]
         since = _CACHE if group == "cache" else group
-    return Difference(path=path, old=bare(old), new=bare(new), kind=kind, since=since, pipelines=pipelines, note=note)
+    texts = {"old": bare(old), "new": bare(new), "since": since, "note": note}
+    return Difference(path=path, kind=kind, pipelines=pipelines, also=also, **texts)
 
 
-def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, Kind]]:
+def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, tuple[Kind, ...]]]:
     """Return the values that the plan of a config uses, with their kinds, by config key."""
     blocks: list[tuple[str, Stage]] = [(name, getattr(spec, name)) for name in ("dataset", "extract", "transform")]
     blocks += [(step.path, step) for steps in _lists(spec).values() for step in steps]
@@ -171,7 +176,7 @@ def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, Kind]]:
     blocks += [(of.path, of) for of in parts_of(spec.fit)] if spec.fit is not None else []
     blocks += [(name, getattr(spec, name)) for name in ("profile", "logger", "measure")]
     return {
-        f"{path}.{parameter.name}": (parameter.value, parameter.kind)
+        f"{path}.{parameter.name}": (parameter.value, kinds_in(spec, stage, parameter))
         for path, stage in blocks
         for parameter in parameters(stage)
         if stage is not spec.load or parameter.name not in spec.load.without_effect
@@ -246,50 +251,6 @@ def _uncounted(old: Mapping[str, Any], new: Mapping[str, Any], reported: set[str
         if values[0] != values[1]:
             shown = [None if value is _ABSENT else bare(value) for value in values]
             yield Difference(path=path, old=shown[0], new=shown[1], kind=None)
-
-
-def _unrepeatable(spec: RunSpec) -> bool:
-    return bool(_cut(spec)) and not spec.has_order
-
-
-def _cut(spec: RunSpec) -> str:
-    """Return the override that drops examples depending on their order; empty if there is none."""
-    if spec.trainer.steps_per_epoch is not None:
-        return f"trainer.steps_per_epoch={spec.trainer.steps_per_epoch}"
-    return "load.drop_remainder=true" if spec.load.drop_remainder else ""
-
-
-def _doubts(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
-    """Yield reasons why runs may see different examples though no value changes the data; also for equal specs."""
-    cuts = [cut for spec in (old, new) if (cut := _cut(spec))]
-    if any(_unrepeatable(spec) for spec in (old, new)):
-        yield f"Without a fixed order, {cuts[0]} drops different examples in each pass and in each run."
-    elif cuts and ORDER in kinds:
-        yield f"{cuts[0]}: with a different order or different batches, a pass drops different examples."
-    elif _ends_elsewhere(old, new, kinds):
-        yield f"{cuts[0]}: if training ends after a different step, it drops different examples."
-    limits = [limit for spec in (old, new) if (limit := spec.trainer.seconds) is not None]
-    if limits:
-        yield f"trainer.seconds={limits[0]:g} ends a run within a pass: the number of examples depends on the speed."
-    random = [step.path for step in new.transform.steps if step.random]
-    if random and old.trainer.seed != new.trainer.seed:
-        names = " and ".join(filter(None, [", ".join(random[:-1]), random[-1]]))
-        yield f"With a different seed, {names} transform{'s' if len(random) == 1 else ''} each image differently."
-
-
-def _ends_elsewhere(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> bool:
-    """Return whether epochs of `steps_per_epoch` end at different examples, or after a different number of epochs."""
-    fits = [fit for fit in (old.fit, new.fit) if fit is not None]
-    spans = [(fit.steps_per_epoch, fit.all_epochs, fit.early_stopping.patience) for fit in fits]
-    may_stop = TRAINING in kinds and any(patience is not None for _, _, patience in spans)
-    return any(steps is not None for steps, _, _ in spans) and (len(set(spans)) > 1 or may_stop)
-
-
-def _notes(old: Plan, new: Plan, *, is_unordered: bool) -> Iterator[str]:
-    if is_unordered and not any(_cut(plan.spec) for plan in (old, new)):
-        yield "The order of examples is not fixed: it differs in each run."
-    if any(reads_features(plan) for plan in (old, new)):
-        yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
 
 
 def _first(old: Plan, new: Plan, found: Sequence[Difference]) -> str:

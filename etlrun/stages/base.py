@@ -17,14 +17,14 @@ from etlrun.stages.rescaling import Rescaling
 
 
 class Kind(StrEnum):
-    """What a parameter can change. Each field of a stage has exactly one kind."""
+    """What a parameter can change, the strongest first. Each field has one kind, or several in this order."""
 
     DATA = "data"
     """The set of examples, or their content."""
+    TRAINING = "training"
+    """The model, or its training, by more than another seed would change it."""
     ORDER = "order"
     """The order of the examples, or their assignment to batches; not the set."""
-    TRAINING = "training"
-    """The model, or its training."""
     SPEED = "speed"
     """Speed, or which files are kept; never the results."""
 
@@ -79,11 +79,7 @@ Buffer = Annotated[
     Expected("an integer from 0 to 1,000,000, or autotune"),
 ]
 _Side = Annotated[int, Field(ge=1, le=65_536)]
-Size = Annotated[
-    tuple[_Side, _Side],
-    Expected("[height, width], two integers from 1 to 65,536"),
-]
-
+Size = Annotated[tuple[_Side, _Side], Expected("[height, width], two integers from 1 to 65,536")]
 
 BATCHES = ("Batch", "ParallelBatch")
 """Name prefixes of nodes that make batches."""
@@ -245,9 +241,14 @@ class Parameter:
 
     name: str
     value: object
-    kind: Kind
+    kinds: tuple[Kind, ...]
     is_default: bool = False
     """Whether a config may omit this value: fields that were added later have a default that changes nothing."""
+
+    @property
+    def kind(self) -> Kind:
+        """The strongest of its kinds."""
+        return self.kinds[0]
 
 
 _METADATA: dict[type[Any], dict[str, tuple[object, ...]]] = {}
@@ -265,13 +266,12 @@ def field_metadata(stage_type: type[Any]) -> dict[str, tuple[object, ...]]:
 
 
 def parameters(stage: object) -> list[Parameter]:
-    """Return the fields of `stage` that have a kind, in order of definition, with their values."""
+    """Return the fields of `stage` that have kinds, in order of definition, with their values."""
     defaults = {field.name: field.default for field in dataclasses.fields(stage)}  # type: ignore[arg-type]
     return [
-        Parameter(name, getattr(stage, name), kind, is_default=getattr(stage, name) == defaults[name])
+        Parameter(name, getattr(stage, name), kinds, is_default=getattr(stage, name) == defaults[name])
         for name, metadata in field_metadata(type(stage)).items()
-        for kind in metadata
-        if isinstance(kind, Kind)
+        if (kinds := tuple(item for item in metadata if isinstance(item, Kind)))
     ]
 
 

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field
 from etlrun.stages.base import (
     DATA,
     SPEED,
+    TRAINING,
     Expected,
     Flag,
     OptionalPath,
@@ -146,7 +147,7 @@ class Declared(Dataset):
     image_key: Annotated[Text, DATA]
     label_key: Annotated[Text, DATA]
     features: Annotated[_Features | None, Expected(_FEATURES_EXPECTED), DATA] = None
-    target: Annotated[_Target | None, Expected(_TARGET_EXPECTED), DATA] = None
+    target: Annotated[_Target | None, Expected(_TARGET_EXPECTED), DATA, TRAINING] = None
 
     @property
     def keys(self) -> dict[str, str]:
@@ -242,7 +243,7 @@ class TFRecords(Declared):
     """
 
     files: Annotated[_Files, Expected(_FILES_EXPECTED), DATA]
-    num_classes: Annotated[OptionalPositive, DATA]
+    num_classes: Annotated[OptionalPositive, DATA, TRAINING]
 
     @property
     def restore(self) -> str:

@@ -53,7 +53,7 @@ class Shuffle(Stage):
     only_reorders: ClassVar[bool] = True
     random: ClassVar[bool] = True
 
-    buffer_size: Annotated[Positive, ORDER]
+    buffer_size: Annotated[Positive, TRAINING, ORDER]
     seed: Annotated[Natural, ORDER]
 
     @property
@@ -150,8 +150,8 @@ class Batch(Stage):
     tuned: ClassVar[Tuned | None] = Tuned("num_parallel_calls", "parallelism", "load.num_parallel_calls")
     scope: ClassVar[Scope] = Scope.EACH
 
-    batch_size: Annotated[Positive, ORDER]
-    drop_remainder: Annotated[Flag, ORDER]
+    batch_size: Annotated[Positive, TRAINING, ORDER]
+    drop_remainder: Annotated[Flag, DATA, TRAINING]
     num_parallel_calls: Annotated[Parallelism, SPEED] = None
 
     def flow(self, incoming: Flow) -> Flow:
@@ -217,17 +217,17 @@ class Load(Stage):
 
     path: ClassVar[str] = "load"
 
-    shuffle_buffer: Annotated[ShuffleBuffer, ORDER]
-    batch_size: Annotated[Positive, ORDER]
-    drop_remainder: Annotated[Flag, ORDER]
+    shuffle_buffer: Annotated[ShuffleBuffer, TRAINING, ORDER]
+    batch_size: Annotated[Positive, TRAINING, ORDER]
+    drop_remainder: Annotated[Flag, DATA, TRAINING]
     prefetch: Annotated[Buffer, SPEED]
     shuffle_at: Annotated[Literal["auto", "before_batch"], Expected("auto or before_batch"), SPEED] = "auto"
-    shuffle: Annotated[Literal["buffer", "full"], Expected("buffer or full"), ORDER] = "buffer"
+    shuffle: Annotated[Literal["buffer", "full"], Expected("buffer or full"), TRAINING, ORDER] = "buffer"
     num_parallel_calls: Annotated[Parallelism, SPEED] = None
-    sample: Annotated[Literal["all", "uniform_by_class"], Expected("all or uniform_by_class"), DATA] = "all"
+    sample: Annotated[Literal["all", "uniform_by_class"], Expected("all or uniform_by_class"), DATA, TRAINING] = "all"
     class_weights: Annotated[Literal["none", "balanced"], Expected("none or balanced"), TRAINING] = "none"
-    mixup_alpha: Annotated[Factor, DATA] = 0.0
-    cutmix_alpha: Annotated[Factor, DATA] = 0.0
+    mixup_alpha: Annotated[Factor, DATA, TRAINING] = 0.0
+    cutmix_alpha: Annotated[Factor, DATA, TRAINING] = 0.0
     service: Annotated[Service | None, Expected("a mapping, or null")] = None
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from etlrun.stages.augment import rounded, within
-from etlrun.stages.base import DATA, SPEED, Factor, Nodes, Parallelism, Scope, Stage
+from etlrun.stages.base import DATA, SPEED, TRAINING, Factor, Nodes, Parallelism, Scope, Stage
 from etlrun.stages.flow import Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.smooth import smoothed_crossentropy
@@ -107,8 +107,8 @@ class Mix(Stage):
     """Batches stay in order: mixing takes each of them as long."""
     calls: ClassVar[tuple[Callable[..., Any], ...]] = (rounded, within, beta, mixed_up, cut_mixed)
 
-    mixup_alpha: Annotated[Factor, DATA]
-    cutmix_alpha: Annotated[Factor, DATA]
+    mixup_alpha: Annotated[Factor, DATA, TRAINING]
+    cutmix_alpha: Annotated[Factor, DATA, TRAINING]
     num_parallel_calls: Annotated[Parallelism, SPEED]
 
     def flow(self, incoming: Flow) -> Flow:
