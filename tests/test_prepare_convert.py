@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from etlrun.cli import main as cli
 from etlrun.datasets.prepare.convert import converted
 from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.sources.usable import problem
@@ -129,3 +130,29 @@ def test_without_the_extra_heic_is_refused_at_once(
         "  --convert: found 1 file of .heic or .heif, and no package pillow-heif; expected the package that reads them",
         "    -> pip install 'etlrun[phone]'",
     ]
+
+
+def test_files_of_other_formats_are_named_with_the_command_that_converts_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = phone(tmp_path / "photos")
+    note = (
+        "note      2 images of formats that TensorFlow doesn't decode are left out: phone/a.avif, phone/c.tif. Convert "
+        f"them: python -m etlrun prepare {source} --name NAME --convert"
+    )
+    words = [
+        "dataset=folder",
+        f"dataset.dir={source}",
+        "dataset.split=train",
+        "dataset.eval_split=null",
+        "model=emulated",
+    ]
+    for command in ("doctor", "show"):
+        cli.main([command, *words])
+        assert note in capsys.readouterr().out.splitlines()
+    (source / "phone" / "b.WEBP").unlink()
+    prepared(source, tmp_path / "data")
+    lines = capsys.readouterr().out.splitlines()
+    place = lines.index("ignored   images of other formats, which --convert takes: 2")
+    assert lines[place + 1 : place + 3] == ["          phone/a.avif", "          phone/c.tif"]

@@ -16,6 +16,7 @@ from etlrun.datasets.prepare.options import Options, parsed
 from etlrun.datasets.prepare.prepare import Prepared, is_training, prepare
 from etlrun.datasets.prepare.source import LISTED, Source
 from etlrun.datasets.prepare.work import require_new
+from etlrun.sources.layout import OTHER_IMAGES
 from etlrun.system.errors import printable
 from etlrun.system.terminal import print_table
 
@@ -100,7 +101,11 @@ def _notes(source: Source, prepared: Prepared) -> Iterator[str]:
         yield f"note      images identical to another one in the same split: {prepared.duplicates.within:,}"
     broken = [f"{name}: {reason}" for name, reason in prepared.broken.items()]
     yield from _listed("skipped", "broken images", broken)
-    yield from _listed("ignored", "files without the suffix of an image", source.ignored)
+    foreign = [path for path in source.ignored if path.lower().endswith(OTHER_IMAGES)]
+    others = [path for path in source.ignored if path not in {*foreign}]
+    which = "of formats that are not read" if source.convert else "of other formats, which --convert takes"
+    yield from _listed("ignored", f"images {which}", foreign)
+    yield from _listed("ignored", "files without the suffix of an image", others)
     yield from _listed("ignored", "images in no folder of a class", source.outside)
     yield from _listed("ignored", "links of the archive that don't end at a file", source.loose)
     if prepared.kept:

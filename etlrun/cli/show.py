@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from etlrun.plan.plan import Plan
 from etlrun.stages.dataset import Dataset
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.errors import ConfigError, Fault, printable
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.machine import rounded
 from etlrun.system.terminal import print_table
@@ -75,6 +75,8 @@ def show(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> Non
         for column, view in sheet.views
         for name, feature in view.features.items()
     ]
+    for note in sheet.notes_on_data:
+        print(f"note      {printable(note)}")
     print_table(_HEADER, rows)
     for name, path in (("page", known.output), ("image", known.png)):
         if path is not None:

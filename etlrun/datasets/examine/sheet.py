@@ -90,6 +90,7 @@ class Sheet:
         rows: Examples.
         columns: Points.
         notes: Notes for the reader, one sentence each.
+        notes_on_data: Notes on the dataset, as a run has them.
     """
 
     title: str
@@ -97,6 +98,7 @@ class Sheet:
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
     notes: tuple[str, ...] = ()
+    notes_on_data: tuple[str, ...] = ()
 
     @property
     def views(self) -> list[tuple[Column, View]]:

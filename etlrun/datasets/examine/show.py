@@ -79,6 +79,7 @@ def collect(plan: Plan, pipeline: str, wanted: Wanted) -> Sheet:
         rows=tuple(rows),
         columns=tuple(_column(point, cells) for point, cells in read),
         notes=tuple(_notes(plan, passes, wanted)),
+        notes_on_data=source.notes,
     )
 
 
