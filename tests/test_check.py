@@ -120,7 +120,7 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
         (
             "experiment/other.yaml",
             OTHER + "load: {prefetch: [}\n",
-            "mine/experiment/other.yaml:6: found did not find expected node content; expected YAML",
+            "mine/experiment/other.yaml:6: found no value while parsing a flow node; expected YAML",
         ),
         (
             "transforms/small_96.yaml",

@@ -28,7 +28,7 @@ ELSEWHERE = {
     "pip install": "installs packages from an index",
     "docker run": "wants docker, a GPU and an index of packages",
     "pytest": "runs these tests",
-    "eval ": "is a shell's, of what Hydra prints for it",
+    "eval ": "is a shell's, of what etlrun prints for it",
     "tensorboard": "is a server, which does not end",
     "etlrun watch": "is a server, too; test_watch asks it",
     "etlrun service": "is a server; test_service_address asks it",

@@ -147,6 +147,7 @@ def test_other_formats_take_arrays(
         "content": "images of red, green and blue",
     }
     assert of["inside"] == ["transform.scale_minus_one_one"]
+    assert of["output"]["name"] == (of["output"]["name"] if name == "keras" else "probabilities")
     exported, arrays = FORMATS[name].load(folder / of["file"]), given(folder, files)
     for number in (4, 1):
         found = exported.compute(arrays[:number])

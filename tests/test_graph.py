@@ -271,6 +271,6 @@ def test_a_flow_that_promises_what_the_graph_does_not_give_is_found_at_once(
     with pytest.raises(TypeError) as caught:
         pipeline(*words, "transform.resize.dtype=float32")
     assert str(caught.value) == (
-        "the graph gives float32 (32, 32, 3), the plan says 8 x uint8 [32, 33, 3] in [0, 1], label: "
-        "a stage's `flow` is wrong"
+        "transform.resize of etlrun.stages.image gives float32 (32, 32, 3), and declares uint8 [32, 33, 3] in [0, 1], "
+        "label: its `gives` or its `op` is wrong"
     )

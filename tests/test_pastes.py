@@ -1,6 +1,13 @@
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
 
-from tests.pastes import ETLRUN, ROOT, Paste, lacking
+from benchmarks.pages import RESULT
+from tests.pastes import ETLRUN, LEFT_OUT, ROOT, Paste, lacking, pastes
+from tests.readers import ran
 
 REAL = """\
 config  prefetch   cache  status     runs  examples/s  gain                 call      bound by
@@ -35,3 +42,28 @@ def test_a_pasted_line_is_wrong_where_the_output_has_none_with_its_words(pasted:
     wrong = lacking(paste, REAL)
     assert [line.partition(": ")[0] for line in wrong] == [f"README.md:{number}" for number in lines]
     assert all(pasted.splitlines()[number - 1] in line for number, line in zip(lines, wrong, strict=True))
+
+
+PLANS = [paste for paste in pastes() if paste.command.startswith(f"{ETLRUN} plan") and " -m " not in paste.command]
+
+
+@pytest.mark.parametrize("paste", PLANS, ids=str)
+def test_a_pasted_plan_says_where_it_leaves_lines_out(paste: Paste, tmp_path: Path) -> None:
+    def shaped(text: str) -> str:
+        return re.sub(r"[\d,.]+", "#", " ".join(text.split()))
+
+    _, text = ran(shlex.split(paste.command.removeprefix(ETLRUN)), tmp_path)
+    real, place = [shaped(line) for line in text.splitlines()], 0
+    for (_, before), (number, line) in pairwise(paste.lines):
+        if LEFT_OUT not in (before.strip(), line.strip()) and shaped(line) in real:
+            place = real.index(shaped(before), place)
+            assert real[place + 1] == shaped(line), f"{paste.page.name}:{number}"
+
+
+def test_pages_show_without_the_program_that_makes_the_site() -> None:
+    pages = {page.name: page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md")}
+    assert [name for name, text in pages.items() if "--8<--" in text] == []
+    linked = [found[1] for text in pages.values() for found in RESULT.finditer(text)]
+    assert len(linked) > 20
+    assert [name for name in linked if not (ROOT / name).is_file()] == []
+    assert {name for name in pages if f"({name})" not in pages["index.md"]} == {"index.md"}

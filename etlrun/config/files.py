@@ -181,7 +181,10 @@ def _libyaml_error(text: bytes) -> yaml.MarkedYAMLError | None:
 def _line_of(error: yaml.MarkedYAMLError) -> tuple[int, str]:
     """Return the line of an error, from 1, and what was found there."""
     mark = error.problem_mark or error.context_mark
-    return mark.line + 1 if mark else 1, str(error.problem or error.context).removeprefix("but ").removeprefix("found ")
+    problem = str(error.problem or error.context)
+    missing = problem.partition(" find expected ")[2].replace("node content", "value")
+    problem = f"no {missing} {error.context or ''}".rstrip() if missing else problem
+    return mark.line + 1 if mark else 1, problem.removeprefix("but ").removeprefix("found ")
 
 
 def _unfit(text: bytes, file: str) -> Fault | None:

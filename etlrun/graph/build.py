@@ -14,6 +14,7 @@ from etlrun.cache.keeper import READ, Keeper
 from etlrun.graph import disk
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import chained, counted, staged
+from etlrun.graph.declared import differs, wrong
 from etlrun.graph.numbered import in_random_order
 from etlrun.graph.passes import Passes
 from etlrun.plan.plan import PlannedStage, at_cache, by_number
@@ -61,7 +62,8 @@ class Pipeline:
         self._has_functions = not self._has_memory or any(planned.stage.maps_each for planned in after)
         self._traced = tf.function(partial(self._of_pass, None), autograph=False)
         batches = self._begun_by(tf.constant(0, tf.int64))
-        _check(batches, stages[-1].gives)
+        if differs(batches, stages[-1].gives):
+            raise TypeError(wrong(self.uncached, self.stages))
         self.dataset: tf.data.Dataset = Passes(batches, lambda: iter(self._next_pass()))
 
     @property
@@ -280,13 +282,3 @@ def as_written() -> tf.data.Options:
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
     return options
-
-
-def _check(dataset: tf.data.Dataset, flow: Flow) -> None:
-    """Raise `TypeError` if the elements of the graph don't match the plan, before any data is read."""
-    for name, spec in flow.named(*dataset.element_spec).items():
-        feature, shape = flow.features[name], tuple(spec.shape)[1:]
-        if (spec.dtype.name, shape) != (feature.dtype, feature.shape):
-            of = f" for {name}" if len(flow.inputs) > 1 else ""
-            message = f"the graph gives {spec.dtype.name} {shape}{of}, the plan says {flow}: a stage's `flow` is wrong"
-            raise TypeError(message)

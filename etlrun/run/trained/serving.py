@@ -64,10 +64,15 @@ class Serving:
         return keras.Model(inputs, self.model(pixels), name=self.model.name)
 
     def written(self, path: Path, form: str, **options: Any) -> None:
-        """Have Keras export `of_arrays` to `path` in one of its own formats, for batches of any size."""
-        given = self.steps.given
+        """Have Keras export `of_arrays` to `path` in one of its own formats, for batches of any size.
+
+        Its output has the name `output`, except in torch, whose programs return a tensor.
+        """
+        given, model = self.steps.given, self.of_arrays
+        if form != "torch":
+            model = keras.Model(model.inputs, {self.output: model.outputs[0]}, name=model.name)
         signature = [keras.InputSpec(dtype=given.dtype, shape=(None, *given.shape), name=self.steps.name)]
-        self.of_arrays.export(path, format=form, verbose=False, input_signature=signature, **options)
+        model.export(path, format=form, verbose=False, input_signature=signature, **options)
 
     def drawn(self, folder: Path) -> tuple[Any, npt.NDArray[np.float32]]:
         """Return a few drawn inputs of the export, and what the model itself predicts for them.
