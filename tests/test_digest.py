@@ -40,6 +40,7 @@ SPEEDS: dict[str, tuple[str, ...]] = {
     "trainer.checkpoint_every_steps": (),
     "trainer.checkpoint_keep": ("trainer.checkpoint_keep=2",),
     "trainer.checkpoint_best": (),
+    "trainer.on_nan": ("trainer.on_nan=warn",),
     "trainer.resume": (),
     "trainer.step_ms": (),
     "trainer.step_cores": (),
