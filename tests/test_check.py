@@ -114,7 +114,8 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             (
                 "mine/experiment/other.yaml:1: experiment, in experiment=other: found an unknown key; expected one "
                 "of the "
-                "keys dataset, extract, transform, cache, load, model, trainer, profile, logger, measure"
+                "keys dataset, extract, transform, cache, load, model, trainer, profile, logger, measure\n"
+                "    -> begin the file of the experiment with the line `# @package _global_`"
             ),
         ),
         (

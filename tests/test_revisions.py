@@ -76,6 +76,17 @@ def test_options_that_no_own_experiment_uses_are_compared_with_the_defaults(repo
     )
 
 
+def test_a_fault_of_both_sides_is_told_once(repository: Repository, told: Any) -> None:
+    repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 0")
+    assert told("HEAD", "--config-dir", "mine", "--experiment", "other", status=2).count("trainer.epochs") == 1
+    repository.commit("Wrong")
+    assert told("HEAD", "HEAD", "--config-dir", "mine", status=2) == (
+        "other: cannot be compared\n"
+        "  HEAD:mine/experiment/other.yaml:5: trainer.epochs: found 0; expected a positive integer\n\n"
+        "small: no difference\n"
+    )
+
+
 def test_the_first_own_configs_are_new(tmp_path: Path, told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "repository").mkdir()
     repository = Repository(tmp_path / "repository", "mine")

@@ -24,8 +24,11 @@ from etlrun.stages.tune import Tune
 from etlrun.system.errors import did_you_mean
 
 _DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
-_MOVED = {"trainer.tensorboard": "choose logger=tensorboard to write TensorBoard logs"}
-"""Keys of older versions, with their remedies."""
+_MOVED = {
+    "trainer.tensorboard": "choose logger=tensorboard to write TensorBoard logs",
+    "experiment": "begin the file of the experiment with the line `# @package _global_`",
+}
+"""Keys of older versions, and that of the group whose files set the keys of others, with their remedies."""
 _PROGRAM = "for {} of your own, print the program of a run, and change it there: etlrun eject > program.py"
 _OTHERWISE = {
     "dataset": "own images are read by dataset=folder dataset.dir=FOLDER, datasets of TFDS by dataset=tfds "

@@ -144,7 +144,7 @@ def _no_experiment(name: str, *sides: Side) -> Fault:
 
 def _reviewed(name: str, old: Variant | None, new: Variant | None, runs: Runs | None) -> Reviewed:
     plans = [None if variant is None else variant.plan for variant in (old, new)]
-    faults = tuple(fault for variant in (old, new) if variant is not None for fault in variant.faults)
+    faults = tuple(dict.fromkeys(fault for variant in (old, new) if variant is not None for fault in variant.faults))
     if faults:
         return Reviewed(name=name, old=plans[0], new=plans[1], state="faulty", faults=faults)
     if old is None or new is None or plans[0] is None or plans[1] is None:
