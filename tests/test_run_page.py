@@ -72,6 +72,7 @@ def test_facts_charts_images_notes_and_evaluations_are_there(page: Chrome) -> No
     facts = page.find_element(By.CSS_SELECTOR, "dl.facts").text
     assert "dataset\npets/1.0.0: 8 train, 2 validation examples in 1 file, 2.0 MB" in facts
     assert "classes\n2: cat, dog" in facts
+    assert "apart\nvalidation waited 1.00 of 4.00 s: 1.33x without" in facts
     charts = [str(chart.get_attribute("aria-label")) for chart in page.find_elements(By.CSS_SELECTOR, "svg[role=img]")]
     assert charts == [
         "loss. train: 2 to 0.6667, minimum 0.6667, maximum 2; validation: 3 to 1, minimum 1, maximum 3",

@@ -147,7 +147,7 @@ def _config(folder: Path) -> str:
 
 def _facts(summary: Summary, told: dict[str, str]) -> Iterator[Fact]:
     yield Fact("result", told["status"])
-    yield from (Fact(name, told[name]) for name in ("waits", "au", "resources", "cache") if name in told)
+    yield from (Fact(name, told[name]) for name in ("apart", "waits", "au", "resources", "cache") if name in told)
     dataset, host = summary.dataset, summary.host
     if dataset.name:
         examples = ", ".join(f"{count:,} {pipeline}" for pipeline, count in dataset.examples.items())
