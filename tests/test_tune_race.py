@@ -105,6 +105,20 @@ def test_of_tied_configs_the_simpler_one_wins(space: Space) -> None:
     assert raced(space, [both, one, two], measure)[0] is one
 
 
+def test_a_value_with_which_the_windows_were_no_faster_is_left_out(space: Space) -> None:
+    """Of both values together more was expected than of one."""
+    both = space.candidate({"cache.name": "none", "load.prefetch": 2})
+    assert isinstance(both, Candidate)
+    _, two, one, *_ = candidates(space)
+    configs = [{}, both.changes, one.changes, two.changes]
+    for seed in range(20):
+        measure = machine({0: 10.0, one.number: 5.0, two.number: 9.9, both.number: 5.2}, 0.0001, seed=seed)
+        running = race.Race(space, configs, [10.0, 4.0, 6.0, 9.0], measure)
+        assert running.run([], dice(seed), lambda _: True) is one
+    measure = machine({0: 10.0, one.number: 5.3, two.number: 9.9, both.number: 5.0}, 0.0001)
+    assert race.Race(space, configs, [10.0, 4.0, 6.0, 9.0], measure).run([], dice(0), lambda _: True) is both
+
+
 def test_a_config_that_fails_is_out(space: Space) -> None:
     one, two, *_ = candidates(space)
     best, running = raced(space, [one, two], machine({0: 10.0, one.number: None, two.number: 8.0}, 0.001))
