@@ -42,15 +42,20 @@ def moved_by(image: tf.Tensor, right: tf.Tensor, down: tf.Tensor) -> tf.Tensor:
 
 
 def blended(image: tf.Tensor, other: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """Return `other` for a factor of 0, a uint8 image for 1, and a blend for others, those above 1 included."""
+    """Return `other` for a factor of 0, a uint8 image for 1, and a blend for others; fractions are dropped."""
     other = tf.cast(other, tf.float32)
-    return rounded(other + factor * (tf.cast(image, tf.float32) - other), tf.uint8)
+    return tf.cast(tf.clip_by_value(other + factor * (tf.cast(image, tf.float32) - other), 0.0, 255.0), tf.uint8)
 
 
 def grey_of(image: tf.Tensor) -> tf.Tensor:
-    """Return the brightness of a uint8 image, float32 (height, width, 1) of whole numbers, as Pillow's mode L."""
-    weighted = tf.cast(image, tf.float32) * (0.299, 0.587, 0.114)
-    return tf.round(tf.reduce_sum(weighted, axis=-1, keepdims=True))
+    """Return the brightness of a uint8 image, int32 (height, width, 1), as Pillow's mode L."""
+    red, green, blue = tf.split(tf.cast(image, tf.int32), 3, axis=-1)
+    return tf.bitwise.right_shift(19_595 * red + 38_470 * green + 7_471 * blue + 32_768, 16)
+
+
+def mean_of(grey: tf.Tensor) -> tf.Tensor:
+    """Return the mean of an image of whole numbers as the next whole one, float64."""
+    return tf.floor(tf.reduce_mean(tf.cast(grey, tf.float64)) + 0.5)
 
 
 def smoothed(image: tf.Tensor) -> tf.Tensor:
@@ -63,24 +68,33 @@ def smoothed(image: tf.Tensor) -> tf.Tensor:
     return tf.where(inside, tf.pad(tf.round(inner), [(1, 1), (1, 1), (0, 0)]), pixels)
 
 
+def looked_up(image: tf.Tensor, tables: list[tf.Tensor]) -> tf.Tensor:
+    """Replace the values of each channel of a uint8 image by those of its table (256,)."""
+    channels = zip(tables, tf.unstack(tf.cast(image, tf.int32), axis=-1), strict=True)
+    return tf.stack([tf.gather(tf.cast(table, tf.uint8), channel) for table, channel in channels], axis=-1)
+
+
 def stretched(image: tf.Tensor) -> tf.Tensor:
-    """Stretch each channel of a uint8 image to [0, 255]; a channel of one value stays."""
-    pixels = tf.cast(image, tf.float32)
-    low, high = tf.reduce_min(pixels, axis=(0, 1)), tf.reduce_max(pixels, axis=(0, 1))
-    scaled = (pixels - low) * 255.0 / tf.maximum(high - low, 1.0)
-    return tf.where(high > low, rounded(scaled, tf.uint8), image)
+    """Stretch each channel of a uint8 image to [0, 255], of float64 whose fractions are dropped, as in Pillow."""
+    tables, values = [], tf.range(256, dtype=tf.float64)
+    for channel in tf.unstack(image, axis=-1):
+        low, high = (tf.cast(of(channel), tf.float64) for of in (tf.reduce_min, tf.reduce_max))
+        scale = 255.0 / tf.maximum(high - low, 1.0)
+        table = tf.clip_by_value(tf.cast(values * scale - low * scale, tf.int32), 0, 255)
+        tables.append(tf.where(high > low, table, tf.range(256)))
+    return looked_up(image, tables)
 
 
 def equalized(image: tf.Tensor) -> tf.Tensor:
     """Equalize the histogram of each channel of a uint8 image; integers throughout, as in Pillow."""
-    channels = []
+    tables = []
     for channel in tf.unstack(tf.cast(image, tf.int32), axis=-1):
         counts = tf.math.bincount(tf.reshape(channel, (-1,)), minlength=256, maxlength=256)
         last = counts[tf.reduce_max(channel)]
         step = (tf.reduce_sum(counts) - last) // 255
         table = (tf.cumsum(counts, exclusive=True) + step // 2) // tf.maximum(step, 1)
-        channels.append(tf.where(step > 0, tf.gather(tf.minimum(table, 255), channel), channel))
-    return tf.cast(tf.stack(channels, axis=-1), tf.uint8)
+        tables.append(tf.where(step > 0, tf.minimum(table, 255), tf.range(256)))
+    return looked_up(image, tables)
 
 
 def augmented(image: tf.Tensor, operation: tf.Tensor, magnitude: int, sign: tf.Tensor) -> tf.Tensor:
@@ -89,6 +103,7 @@ def augmented(image: tf.Tensor, operation: tf.Tensor, magnitude: int, sign: tf.T
     strength = magnitude / 30
     signed = sign * strength
     bits = 8 - round(4 * strength)
+    factor = tf.where(sign > 0, 1 + 0.9 * strength, 1 - 0.9 * strength)
     changed = tf.switch_case(
         operation,
         [
@@ -98,10 +113,10 @@ def augmented(image: tf.Tensor, operation: tf.Tensor, magnitude: int, sign: tf.T
             lambda: moved_by(image, 150 / 331 * signed * width, tf.zeros(())),
             lambda: moved_by(image, tf.zeros(()), 150 / 331 * signed * height),
             lambda: rotated(image, 30 * signed, "constant", "nearest"),
-            lambda: blended(image, tf.zeros_like(image), 1 + 0.9 * signed),
-            lambda: blended(image, grey_of(image), 1 + 0.9 * signed),
-            lambda: blended(image, tf.floor(tf.reduce_mean(grey_of(image)) + 0.5), 1 + 0.9 * signed),
-            lambda: blended(image, smoothed(image), 1 + 0.9 * signed),
+            lambda: blended(image, tf.zeros_like(image), factor),
+            lambda: blended(image, grey_of(image), factor),
+            lambda: blended(image, mean_of(grey_of(image)), factor),
+            lambda: blended(image, smoothed(image), factor),
             lambda: tf.bitwise.bitwise_and(image, tf.constant(256 - 2 ** (8 - bits), tf.uint8)),
             lambda: tf.where(tf.cast(image, tf.float32) >= 255 * (1 - strength), 255 - image, image),
             lambda: stretched(image),
@@ -129,7 +144,8 @@ class RandAugment(Step):
     random: ClassVar[bool] = True
     is_costly: ClassVar[bool] = True
     calls: ClassVar[tuple[Callable[..., Any], ...]] = (
-        drawn, rounded, affine, rotated, sheared, moved_by, blended, grey_of, smoothed, stretched, equalized, augmented,
+        drawn, rounded, affine, rotated, sheared, moved_by, blended, grey_of, mean_of, smoothed,
+        looked_up, stretched, equalized, augmented,
     )  # fmt: skip
 
     num_layers: Annotated[Layers, DATA]
