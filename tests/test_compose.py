@@ -204,16 +204,16 @@ def test_an_own_option_of_a_group_is_found(own_configs: Path) -> None:
 
 def test_an_own_option_of_a_group_is_among_the_known_ones(own_configs: Path) -> None:
     assert refusal_of_request("transform=small_9", config_dir=own_configs) == (
-        "transform: found the unknown option 'small_9'; expected one of augmented_224, cifar_32, imagenet_224, "
-        "randaugment_224, small_64, small_96\n    -> did you mean transform=small_96?"
+        "transform: found the unknown option 'small_9'; expected one of augmented_224, cifar_32, cropped_224, "
+        "imagenet_224, randaugment_224, small_64, small_96\n    -> did you mean transform=small_96?"
     )
 
 
 def test_own_configs_are_forgotten_by_the_next_request(own_configs: Path) -> None:
     grid.of(Request(overrides=["transform=small_96"], config_dir=str(own_configs)), STAGES)
     assert refusal_of_request("transform=small_96").splitlines()[0] == (
-        "transform: found the unknown option 'small_96'; expected one of augmented_224, cifar_32, imagenet_224, "
-        "randaugment_224, small_64"
+        "transform: found the unknown option 'small_96'; expected one of augmented_224, cifar_32, cropped_224, "
+        "imagenet_224, randaugment_224, small_64"
     )
 
 

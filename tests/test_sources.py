@@ -244,7 +244,8 @@ def test_an_experiment_may_have_any_name_that_can_be_printed(
             "    -> did you mean 'experiment=\"öl\"'?"),
         ),
         ("transform=48", ("transform: found 48, which is not a string; expected one of 48, augmented_224, "
-         "cifar_32, imagenet_224, randaugment_224, small_48, small_64\n    -> did you mean 'transform=\"48\"'?")),
+         "cifar_32, cropped_224, imagenet_224, randaugment_224, small_48, small_64\n"
+         "    -> did you mean 'transform=\"48\"'?")),
     ],
 )  # fmt: skip
 def test_a_name_that_needs_quotes_is_told_with_them(mine: Path, word: str, message: str) -> None:

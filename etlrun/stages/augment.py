@@ -42,7 +42,13 @@ def drawn(image: tf.Tensor, seed: tf.Tensor, salt: str, count: int) -> tf.Tensor
 
 def rounded(pixels: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """float32 -> `dtype`; uint8 is rounded, and clipped to [0, 255]."""
-    return tf.saturate_cast(tf.round(pixels), dtype) if dtype == tf.uint8 else tf.cast(pixels, dtype)
+    return tf.cast(tf.clip_by_value(tf.round(pixels), 0.0, 255.0) if dtype == tf.uint8 else pixels, dtype)
+
+
+def clipped(pixels: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """float32 -> `dtype`, clipped to [0, 255]; uint8 is rounded."""
+    pixels = tf.clip_by_value(pixels, 0.0, 255.0)
+    return tf.cast(tf.round(pixels) if dtype == tf.uint8 else pixels, dtype)
 
 
 def within(sides: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:

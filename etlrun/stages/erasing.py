@@ -105,4 +105,4 @@ class RandomErasing(_Erasing):
         first = tf.argmax(fits)
         start = placed(sides, found[first], draws[first, 2:])
         is_erased = (numbers[0] < probability) & fits[first]
-        return tf.where(is_erased, erased(image, start, start + found[first], value), image)
+        return tf.cond(is_erased, lambda: erased(image, start, start + found[first], value), lambda: image)

@@ -28,15 +28,17 @@ def affine(image: tf.Tensor, rows: list[tf.Tensor], fill_mode: str, interpolatio
 
     Pixels outside are 0 (`constant`), mirrored at the edge (`reflect`), or those of the edge (`nearest`).
     """
+    pixels = image if interpolation == "nearest" else tf.cast(image, tf.float32)
     moved = tf.raw_ops.ImageProjectiveTransformV3(
-        images=tf.cast(image, tf.float32)[tf.newaxis],
+        images=pixels[tf.newaxis],
         transforms=tf.stack([*rows, 0.0, 0.0])[tf.newaxis],
         output_shape=tf.shape(image)[:2],
         fill_value=0.0,
         interpolation=interpolation.upper(),
         fill_mode=fill_mode.upper(),
     )
-    return tf.ensure_shape(rounded(moved[0], image.dtype), image.shape)
+    moved = moved[0] if interpolation == "nearest" else rounded(moved[0], image.dtype)
+    return tf.ensure_shape(moved, image.shape)
 
 
 def rotated(image: tf.Tensor, degrees: tf.Tensor, fill_mode: str, interpolation: str = "bilinear") -> tf.Tensor:
@@ -78,7 +80,7 @@ class RandomFlipUpDown(Step):
     def op(image: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
         """Same shape, dtype and range."""
         is_flipped = 2 * drawn(image, seed, "random_flip_up_down", 1)[0] < 1
-        return tf.where(is_flipped, tf.reverse(image, [0]), image)
+        return tf.cond(is_flipped, lambda: tf.reverse(image, [0]), lambda: image)
 
 
 @dataclass(frozen=True, kw_only=True)
