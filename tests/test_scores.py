@@ -15,7 +15,7 @@ def test_intervals_of_shares_are_those_of_wilson(hits: int, of: int) -> None:
 
 
 def test_a_share_of_nothing_is_not_defined() -> None:
-    assert scores.wilson(0, 0) == scores.f1(0, 0, 0, 10) == scores.Share(None)
+    assert scores.wilson(0, 0) == scores.f1(0, 0, 0) == scores.Share(None)
 
 
 def test_the_interval_of_f1_is_that_of_resampled_examples() -> None:

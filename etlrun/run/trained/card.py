@@ -116,7 +116,10 @@ def _metrics(run: Trained) -> Iterator[str]:
         with suppress(OSError, ValueError, KeyError, TypeError):
             rows += _evaluated(json.loads(path.read_text(encoding="utf-8")))
     yield from _table(rows, ("metric", "value (95 % interval)"))
-    yield from ("", "Intervals: Wilson's score interval of shares, percentiles of 2,000 bootstrap samples of F1.")
+    yield from (
+        "",
+        "Intervals: Wilson's score interval of shares, and of F1 that of TP / (TP + FP + FN), as 2 p / (1 + p).",
+    )
     if not (run.folder / EVALUATIONS).is_dir():
         yield f"`{shlex.join(['etlrun', 'evaluate', str(run.folder)])}` adds precision, recall and F1 of each class."
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 LEVEL = 0.95
 """Probability that an interval covers."""
-_BINS, _RESAMPLES = 15, 2000
+_BINS = 15
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -72,23 +72,17 @@ def wilson(hits: int, of: int) -> Share:
     z, share = NormalDist().inv_cdf(0.5 + LEVEL / 2), hits / of
     centre = (share + z * z / (2 * of)) / (1 + z * z / of)
     half = z / (1 + z * z / of) * (share * (1 - share) / of + z * z / (4 * of * of)) ** 0.5
-    return Share(share, max(0.0, centre - half), min(1.0, centre + half))
+    return Share(share, centre - half if hits else 0.0, centre + half if hits < of else 1.0)
 
 
-def f1(hits: int, wrongly: int, missed: int, of: int) -> Share:
-    """Return F1 with the percentile interval of 2,000 bootstrap samples (Efron, Annals of Statistics 1979).
+def f1(hits: int, wrongly: int, missed: int) -> Share:
+    """Return F1 from true positives, false positives and false negatives, with its interval.
 
-    A sample of the examples changes F1 by these counts alone: true and false positives, false negatives, others. They
-    are drawn as a multinomial with a fixed seed.
+    F1 is 2 p / (1 + p), where p is the share of the true positives in the three: its ends are those of Wilson's
+    interval of p.
     """
-    if not hits + wrongly + missed:
-        return Share(None)
-    counts = np.array([hits, wrongly, missed, of - hits - wrongly - missed])
-    drawn = np.random.default_rng(0).multinomial(of, counts / of, _RESAMPLES)
-    below = 2 * drawn[:, 0] + drawn[:, 1] + drawn[:, 2]
-    values = (2 * drawn[:, 0] / np.maximum(below, 1))[below > 0]
-    low, high = np.quantile(values, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
-    return Share(2 * hits / (2 * hits + wrongly + missed), float(low), float(high))
+    share = wilson(hits, hits + wrongly + missed)
+    return Share(*(None if of is None else 2 * of / (1 + of) for of in (share.value, share.low, share.high)))
 
 
 def confusion(labels: Ints, predicted: Ints, classes: int) -> Ints:
@@ -98,7 +92,7 @@ def confusion(labels: Ints, predicted: Ints, classes: int) -> Ints:
 
 def of_classes(counts: Ints, names: Sequence[str]) -> list[OfClass]:
     """Return the figures of each class from a confusion matrix."""
-    total, found = int(counts.sum()), []
+    found = []
     for place, name in enumerate(names):
         hits, examples, predicted = (
             int(of) for of in (counts[place, place], counts[place].sum(), counts[:, place].sum())
@@ -110,7 +104,7 @@ def of_classes(counts: Ints, names: Sequence[str]) -> list[OfClass]:
                 predicted=predicted,
                 precision=wilson(hits, predicted),
                 recall=wilson(hits, examples),
-                f1=f1(hits, predicted - hits, examples - hits, total),
+                f1=f1(hits, predicted - hits, examples - hits),
             )
         )
     return found
