@@ -216,6 +216,9 @@ def remarks(spec: RunSpec) -> Iterator[str]:
         yield "extract.shuffle_files = true: the cache keeps the order of the first pass for all later ones."
     if spec.load.class_weights == "balanced":
         yield "load.class_weights = balanced: losses are weighted by the inverse of the share of their class."
+    flow = spec.dataset.examples
+    if spec.fit is not None and spec.model.learns and not flow.features[flow.target].is_class:
+        yield f"{flow.target} is not a class: its loss is the mean squared error, and there is no metric."
     if spec.cache.codec != "raw" and not spec.cache.keeps:
         yield f"cache.codec = {spec.cache.codec} has no effect with cache=none: images stay as they are."
     unread = unread_cache(spec)

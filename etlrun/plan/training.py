@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from etlrun.plan.spec import RunSpec, show
+from etlrun.stages.flow import Feature
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Trace, Window
 from etlrun.stages.metrics import classes_of, is_loss, is_score
@@ -122,6 +123,11 @@ def _monitored(spec: RunSpec, key: str, metric: str) -> Iterator[Fault]:
 def _objective(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     """Yield the faults of losses and metrics that the target does not have."""
     flow = spec.dataset.examples
+    kind = _without_head(spec, flow.features[flow.target])
+    if kind:
+        expected = f"a class, or numbers such as float32, since no model predicts {kind}"
+        remedy = "predict another feature, or read the dataset without training a model: trainer=drain"
+        yield fault(spec.dataset.key("target"), f"{flow.target}: {flow.features[flow.target]}", expected, remedy)
     if not flow.features[flow.target].is_class:
         for name, default in (("loss", "crossentropy"), ("label_smoothing", 0.0), ("metrics", ("accuracy",))):
             if getattr(trainer, name) != default:
@@ -132,6 +138,24 @@ def _objective(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
         expected = f"no {' or '.join(scores)} with mixed images, which have two classes"
         remedy = f"remove {' and '.join(scores)}, or set load.mixup_alpha=0 and load.cutmix_alpha=0"
         yield fault(trainer.key("metrics"), show(trainer.metrics), expected, remedy)
+
+
+def _without_head(spec: RunSpec, target: Feature) -> str:
+    """Return what a target is if no model that learns has a head for it; empty if one has, or if none is needed.
+
+    The head of an installed network is its own, for any numbers.
+    """
+    if not spec.model.learns or target.is_class:
+        return ""
+    if target.dtype == "string":
+        return "images" if target.format == "image" else "text"
+    if spec.model.network is not None:
+        return ""
+    if len(target.shape) > 1:
+        return "arrays of several dimensions"
+    if target.shape and not target.dtype.startswith("float"):
+        return "several labels of one example"
+    return "truth values" if target.dtype == "bool" else ""
 
 
 def _schedule(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
