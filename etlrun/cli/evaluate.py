@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from etlrun.run.trained.scores import Share
 
 _CLASSES = ("class", "examples", "predicted", "precision", "recall", "F1")
+_FIRSTS = ("class", "first example of the data")
 _MISTAKES = ("loss", "class", "predicted", "probability", "place")
 _MOST_CLASSES, _MOST_MISTAKES = 20, 5
 """Rows in the text; the page and the JSON have all."""
@@ -72,6 +73,9 @@ def _print(of: Evaluation, paths: Sequence[Path]) -> None:
         print(f"method    {of.method}")
     else:
         print(f"errors    mean squared {number(of.squared_error, 4)}, mean absolute {number(of.absolute_error, 4)}")
+    if of.unchecked:
+        print(f"order     {of.unchecked}")
+        print_table(_FIRSTS, [(each.name, each.place) for each in of.firsts[:_MOST_CLASSES]])
     rows = [
         (each.name, f"{each.examples:,}", f"{each.predicted:,}", *map(_share, (each.precision, each.recall, each.f1)))
         for each in sorted(of.classes, key=lambda each: each.f1.value or 0.0)[:_MOST_CLASSES]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from etlrun.run.trained import scores
 from etlrun.run.trained.load import Trained
 from etlrun.run.trained.model import class_names, require_finite, same_classes, tester
 from etlrun.run.trained.numbered import Lost, Pass, opened
+from etlrun.run.trained.order import First, data_of, firsts, is_of_run, unchecked
 from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
 
@@ -68,6 +70,8 @@ class Evaluation:
         calibration: Bins of confidence. `calibration_error` is the expected calibration error.
         squared_error: Mean squared error of a target that is no class. `absolute_error` is the mean absolute error.
         mistakes: The worst ones, with the largest loss first.
+        unchecked: That the classes may be in another order; empty if their names tell.
+        firsts: The first example of each class, if the order is unchecked.
     """
 
     name: str
@@ -80,7 +84,7 @@ class Evaluation:
     loss: float
     then: dict[str, float | None]
     method: str = (
-        "95 % intervals: Wilson's score interval of shares, percentiles of 2,000 bootstrap samples of F1; "
+        "95 % intervals: Wilson's score interval of shares, and of F1 that of TP / (TP + FP + FN), as 2 p / (1 + p); "
         "15 bins of equal width (Guo et al. 2017)"
     )
     accuracy: scores.Share | None = None
@@ -91,6 +95,8 @@ class Evaluation:
     squared_error: float | None = None
     absolute_error: float | None = None
     mistakes: list[Mistake] = field(default_factory=list)
+    unchecked: str = ""
+    firsts: list[First] = field(default_factory=list)
 
     def as_json(self) -> str:
         """Return it as JSON."""
@@ -104,10 +110,12 @@ class Evaluated:
     Attributes:
         result: The evaluation.
         images: Encoded image of each mistake; None where an example has no single one.
+        first_images: The same of the first example of each class.
     """
 
     result: Evaluation
     images: list[bytes | None]
+    first_images: list[bytes | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,11 +140,11 @@ def evaluate(run: Trained, model: Any, overrides: Sequence[str]) -> Evaluated:
     reading = Pass(run.plan, source, split)
     found = _outputs(reading, model)
     require_finite(run, found.predictions, lambda row: reading.place(int(found.numbers[row])))
-    is_own = run.summary.dataset.name == source.full_name
+    is_own, data = is_of_run(run, source), data_of(run.plan.spec.dataset, source)
     result = Evaluation(
-        name=_name(split.name if is_own else f"{run.plan.spec.dataset.title} {split.name}"),
+        name=_name(run, data, split.name, is_own=is_own),
         run=str(run.folder),
-        dataset=source.full_name,
+        dataset=data,
         split=split.name,
         overrides=list(overrides),
         examples=len(found.numbers),
@@ -146,7 +154,14 @@ def evaluate(run: Trained, model: Any, overrides: Sequence[str]) -> Evaluated:
     )
     names = source.class_names or class_names(run, outputs)
     judged, worst = _of_classes(result, found, names, reading) if names else _of_numbers(result, found, reading)
-    return Evaluated(result=judged, images=[_image(reading, number) for number in worst])
+    text = unchecked(run, source)
+    of_model = run.class_names or names or ()
+    first = firsts(reading, found.targets, found.numbers, of_model) if text else {}
+    return Evaluated(
+        result=dataclasses.replace(judged, unchecked=text, firsts=list(first.values())),
+        images=[_image(reading, number) for number in worst],
+        first_images=[_image(reading, number) for number in first],
+    )
 
 
 def _of_last_epoch(run: Trained) -> dict[str, float | None]:
@@ -154,8 +169,23 @@ def _of_last_epoch(run: Trained) -> dict[str, float | None]:
     return {key: from_summary(getattr(of, f"val_{key}")) for of in epochs for key in ("loss", "accuracy")}
 
 
-def _name(text: str) -> str:
-    return text.replace("/", "_")[:_LONGEST_NAME]
+def _name(run: Trained, data: str, split: str, *, is_own: bool) -> str:
+    """Return the name of the files: with a number, if the evaluation of another dataset has it already."""
+    text = split if is_own else f"{run.plan.spec.dataset.title} {split}"
+    name = text.replace("/", "_")[:_LONGEST_NAME]
+    names = itertools.chain([name], (f"{name} {number}" for number in itertools.count(2)))
+    return next(of for of in names if _is_of(run.folder / EVALUATIONS / f"{of}.json", data, split))
+
+
+def _is_of(path: Path, dataset: str, split: str) -> bool:
+    """Return whether an evaluation of this split can be written to `path`: there is none, or an earlier one of it."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return bool((found["dataset"], found["split"]) == (dataset, split))
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _outputs(reading: Pass, model: Any) -> _Outputs:

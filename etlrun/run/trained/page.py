@@ -25,13 +25,17 @@ class Picture(NamedTuple):
 
 def html(evaluated: Evaluated, made_by: str) -> str:
     """Return the page of an evaluation, which was `made_by` a command."""
-    images = [None if data is None else _picture(data) for data in evaluated.images]
+    images, first = (
+        [None if data is None else _picture(data) for data in several]
+        for several in (evaluated.images, evaluated.first_images)
+    )
     return pages.rendered(
         "etlrun.run.trained",
         "evaluation.html.j2",
         of=evaluated.result,
         pairs=_pairs(evaluated.result),
         mistakes=[*zip(evaluated.result.mistakes, images, strict=True)],
+        firsts=[*zip(evaluated.result.firsts, first, strict=True)],
         made_by=made_by,
     )
 

@@ -9,6 +9,7 @@ from etlrun.run.trained.images import ImageFiles
 from etlrun.run.trained.load import Trained
 from etlrun.run.trained.model import class_names, note, predictor, require_finite, same_classes
 from etlrun.run.trained.numbered import Lost, Pass, opened
+from etlrun.run.trained.order import unchecked
 from etlrun.run.trained.rows import Writer
 from etlrun.sources.open import open_source
 from etlrun.system.errors import EtlrunError
@@ -29,6 +30,8 @@ def of_split(run: Trained, model: Any) -> Pass:
     """Return the pass over the split of the plan; `EtlrunError` if it is missing or has other classes."""
     source, split = opened(run.plan, run.split_key)
     same_classes(run, source, int(model.output_shape[-1]))
+    if text := unchecked(run, source):
+        note(text)
     return Pass(run.plan, source, split)
 
 
