@@ -15,6 +15,7 @@ from PIL import Image
 
 from etlrun.datasets.prepare import check
 from etlrun.sources.usable import Problem
+from tests.encoded import HALF
 from tests.own import examples, labelled, prepared, refused, write_photos, write_records
 from tests.pictures import jpeg
 
@@ -204,3 +205,13 @@ def test_a_file_larger_than_a_record_may_be_is_broken(tmp_path: Path, monkeypatc
     monkeypatch.setattr(check, "LARGEST_BYTES", largest)
     (source / "disc" / "8.jpg").write_bytes(jpeg(8) + bytes(largest))
     assert len(examples(prepared(source, tmp_path / "data", "--on-corrupt", "skip"))) == 4
+
+
+def test_a_jpeg_of_which_libjpeg_warns_is_noted_by_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("simplejpeg", reason="the extra turbo is not installed")
+    source = write_photos(tmp_path / "photos", 4)
+    (source / "disc" / "half.jpg").write_bytes(HALF)
+    prepared(source, tmp_path / "data")
+    lines = capsys.readouterr().out.splitlines()
+    place = lines.index("note      JPEGs of which libjpeg warns, since data is missing or damaged: 1")
+    assert lines[place + 1] == "          disc/half.jpg: Corrupt JPEG data: premature end of data segment"

@@ -101,6 +101,8 @@ def _notes(source: Source, prepared: Prepared) -> Iterator[str]:
         yield f"note      images identical to another one in the same split: {prepared.duplicates.within:,}"
     broken = [f"{name}: {reason}" for name, reason in prepared.broken.items()]
     yield from _listed("skipped", "broken images", broken)
+    warned = [f"{name}: {warning}" for name, warning in prepared.warned.items()]
+    yield from _listed("note", "JPEGs of which libjpeg warns, since data is missing or damaged", warned)
     foreign = [path for path in source.ignored if path.lower().endswith(OTHER_IMAGES)]
     others = [path for path in source.ignored if path not in {*foreign}]
     which = "of formats that are not read" if source.convert else "of other formats, which --convert takes"

@@ -7,6 +7,7 @@ other programs are decoded as they are, and `doctor` and `prepare` find such ima
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import struct
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ _FRAMES = {0xC3: "lossless", 0xC7: "lossless", 0xCB: "lossless", 0xCF: "lossless
     (0xC5, 0xC6, 0xCD, 0xCE), "hierarchical"
 )
 """Kinds of JPEGs that libjpeg doesn't decode for TensorFlow, by the marker of their frame."""
+_JPEG, _WITH_GREY = b"\xff\xd8", ("YCbCr", "Gray")
+"""First bytes of a JPEG, and its colours that libjpeg decodes to grey."""
 _NO_FRAME = (0xC4, 0xC8, 0xCC)
 _FOREIGN = {b"heic": "a HEIC", b"heix": "a HEIC", b"mif1": "a HEIC", b"avif": "an AVIF", b"avis": "an AVIF"}
 _STARTS = {b"II*\0": "a TIFF", b"MM\0*": "a TIFF", b"\0\0\x01\0": "an icon"}
@@ -80,6 +83,25 @@ def decoded(data: bytes) -> npt.NDArray[np.uint8] | Problem:
         name = _name(data)
         return Problem(name or f"an image that can't be decoded: {headline(error)}", CONVERT if name else _COMPLETE)
     return pixels
+
+
+def finds_warnings() -> bool:
+    """Return whether JPEGs are found of which libjpeg warns, which a package of the extra `turbo` tells."""
+    return importlib.util.find_spec("simplejpeg") is not None
+
+
+def warning_of(data: bytes) -> str:
+    """Return what libjpeg warns of when it decodes a JPEG, at an eighth of its size; empty if nothing."""
+    if not data.startswith(_JPEG) or not finds_warnings():
+        return ""
+    import simplejpeg  # of an extra
+
+    try:
+        if simplejpeg.decode_jpeg_header(data)[2] in _WITH_GREY:
+            simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def refused(file: IO[bytes], size_bytes: int) -> Problem | None:
@@ -151,7 +173,7 @@ def _name(data: bytes) -> str:
         return f"{_FOREIGN.get(data[8:12], 'a HEIC or AVIF')} image, which TensorFlow doesn't decode"
     if found := next((name for start, name in _STARTS.items() if data.startswith(start)), ""):
         return f"{found}, which TensorFlow doesn't decode"
-    for marker, bits in _frames(data) if data.startswith(b"\xff\xd8") else ():
+    for marker, bits in _frames(data) if data.startswith(_JPEG) else ():
         if marker in _FRAMES:
             return f"a {_FRAMES[marker]} JPEG, which TensorFlow doesn't decode"
         if bits != 8:  # noqa: PLR2004

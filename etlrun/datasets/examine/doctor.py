@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.datasets.examine.doctor_image import finds_warnings
 from etlrun.datasets.examine.doctor_pairs import near_findings
 from etlrun.datasets.examine.doctor_pixels import of_pixels
 from etlrun.datasets.examine.doctor_scan import NAMED, Finding, Scan, scanned
@@ -20,6 +19,7 @@ from etlrun.sources.base import Source
 from etlrun.sources.open import open_source
 from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.sources.slices import note_of_unused
+from etlrun.sources.usable import finds_warnings
 from etlrun.stages.cache import kept_bytes
 from etlrun.stages.dataset import IMAGE
 from etlrun.system.errors import WorldError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from etlrun.datasets.prepare.identical import digest_of
-from etlrun.sources.usable import Problem, decoded, refused
+from etlrun.sources.usable import Problem, decoded, refused, warning_of
 
 _DRAFT = 64
 """Side in pixels above which a JPEG is decoded at a half, a quarter or an eighth: its hash needs 32."""
@@ -27,8 +26,7 @@ _DEPTH_AT = 24
 _COLOURS = {"1": "grey", "L": "grey", "LA": "grey alpha", "P": "palette", "PA": "palette", "RGBA": "RGBA"}
 _DEEP, _DIM = "16 bit", 16
 """Colours of images whose upper 8 bits are decoded, and a value of these that twelve bits in sixteen don't reach."""
-_WITH_GREY, _OPAQUE = ("YCbCr", "Gray"), 255
-_JPEG = b"\xff\xd8"
+_OPAQUE = 255
 _ORIENTATIONS = range(1, 9)
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, OverflowError)
 """What Pillow raises for damaged files."""
@@ -89,7 +87,7 @@ def look_at(data: bytes) -> Look:
         is_dim = look.colours == _DEEP and int(pixels.max()) < _DIM
         look = look._replace(width=width, height=height, is_dim=is_dim)
         small = _small(Image.fromarray(pixels))
-    look = look._replace(warning=_warning(data), is_transparent=image is not None and _is_transparent(image))
+    look = look._replace(warning=warning_of(data), is_transparent=image is not None and _is_transparent(image))
     darkest, brightest = small.getextrema()
     if brightest - darkest < _FLAT:  # type: ignore[operator] # of one channel
         return look._replace(is_flat=True)
@@ -127,25 +125,6 @@ def _drafted(image: Image.Image, data: bytes) -> Image.Image | None:
         return _small(image)
     except UNREADABLE:
         return None
-
-
-def finds_warnings() -> bool:
-    """Return whether JPEGs are found of which libjpeg warns, which a package of the extra `turbo` tells."""
-    return importlib.util.find_spec("simplejpeg") is not None
-
-
-def _warning(data: bytes) -> str:
-    """Return what libjpeg warns of when it decodes a JPEG, at an eighth of its size; empty if nothing."""
-    if not data.startswith(_JPEG) or not finds_warnings():
-        return ""
-    import simplejpeg  # of an extra
-
-    try:
-        if simplejpeg.decode_jpeg_header(data)[2] in _WITH_GREY:
-            simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1)
-    except ValueError as error:
-        return str(error)
-    return ""
 
 
 def _is_transparent(image: Image.Image) -> bool:

@@ -38,12 +38,14 @@ class Verdict:
         digest: XXH3 of its bytes, 128 bits in hexadecimal; empty if they were not read.
         reason: Why it can't be used; empty if it can.
         is_convertible: Whether it can if it is converted.
+        warning: What libjpeg warns of, such as missing data; empty if nothing.
         unreadable: Fault of a file that can't be read at all.
     """
 
     digest: str
     reason: str = ""
     is_convertible: bool = False
+    warning: str = ""
     unreadable: Fault | None = None
 
 
@@ -87,7 +89,7 @@ def verdict(source: Source, entry: Entry, known: Collection[str] = ()) -> Verdic
     digest = digest_of(data).hex()
     found = None if digest in known else problem(data)
     if found is None:
-        return Verdict(digest=digest)
+        return Verdict(digest=digest, warning=usable.warning_of(data))
     return Verdict(digest=digest, reason=found.reason, is_convertible=found.expected == CONVERT)
 
 

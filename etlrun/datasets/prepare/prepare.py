@@ -33,6 +33,7 @@ class Prepared:
         classes: Names of its classes.
         kept: Number of shards that a run before this one has written.
         broken: Names of images that are left out, with the reasons.
+        warned: Names of JPEGs of which libjpeg warns, with what it says.
         duplicates: Images that occur more than once.
     """
 
@@ -42,6 +43,7 @@ class Prepared:
     classes: Sequence[str]
     kept: int
     broken: Mapping[str, str]
+    warned: Mapping[str, str]
     duplicates: Duplicates
 
 
@@ -82,6 +84,7 @@ def prepare(options: Options, source: Source) -> Prepared:
         classes=source.classes,
         kept=kept,
         broken={**source.broken, **broken},
+        warned={of.path: it.warning for of, it in zip(source.entries, verdicts, strict=True) if it.warning},
         duplicates=found,
     )
 
