@@ -266,3 +266,22 @@ def test_one_image_under_two_labels_in_one_split_is_found(tmp_path: Path, capsys
     ]
     pairs = {tuple(sorted(place.rpartition(" (")[0].split(" ~ "))) for place in found[1]["places"]}
     assert all("(dog)" in one + other and "(cat)" in one + other for one, other in pairs)
+
+
+def test_pairs_of_other_labels_are_those_of_all_pairs() -> None:
+    random = np.random.default_rng(1)
+    looks = np.zeros(300, LOOKED)
+    looks["hash"], looks["label"] = random.integers(0, 1 << 14, 300), random.integers(0, 3, 300)
+    looks["digest"], looks["is_flat"] = [b"%d" % (number % 150) for number in range(300)], random.random(300) < 0.1
+    expected = []
+    for row, one in enumerate(looks):
+        bits = [
+            ((int(one["hash"]) ^ int(other["hash"])).bit_count(), of)
+            for of, other in enumerate(looks)
+            if not (one["is_flat"] or other["is_flat"])
+            and one["label"] != other["label"]
+            and one["digest"] != other["digest"]
+        ]
+        least, of = min(bits, default=(64, -1))
+        expected += [[row, of, least]] if least <= 8 else []
+    assert near(looks, looks, lambda _: None, of_other_labels=True).tolist() == expected

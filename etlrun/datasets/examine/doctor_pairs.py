@@ -70,24 +70,23 @@ def near(
     """Return a row for each image of `second` that is nearly identical to one of `first`, both of `LOOKED`.
 
     It holds the image's number in `second`, the number of its nearest one in `first`, and the bits that differ. Images
-    of `second` with the bytes of one of `first`, and those without a hash, are left out; with `of_other_labels`, pairs
-    of the same bytes or the same label. All pairs are compared, as
-    bits of 64-bit integers in blocks; `done` is told how many further images of `second` are known.
+    of `second` with the bytes of one of `first`, and those without a hash, are left out; `of_other_labels`, for which
+    both are the same, pairs of the same bytes or label instead. All pairs are compared, as bits of 64-bit integers in
+    blocks; `done` is told how many further images of `second` are known.
     """
     ours = np.flatnonzero(~(first["is_broken"] | first["is_flat"]))
     is_known = np.zeros(len(second), bool) if of_other_labels else np.isin(second["digest"], first["digest"])
     theirs = np.flatnonzero(~(second["is_broken"] | second["is_flat"] | is_known))
     hashes = first["hash"][ours]
-    contents = np.unique(np.concatenate([first["digest"], second["digest"]]), return_inverse=True)[1]
-    alike = [(first["label"], second["label"]), (contents[: len(first)], contents[len(first) :])]
+    keys = [first["label"], np.unique(first["digest"], return_inverse=True)[1]]
 
     def nearest(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         wanted = second["hash"][rows][:, None]
         least, at = np.full(len(rows), BITS + 1, np.uint8), np.zeros(len(rows), np.int64)
         for start in range(0, len(hashes), _COLUMNS):
             bits = np.bitwise_count(wanted ^ hashes[None, start : start + _COLUMNS])
-            for one, other in alike if of_other_labels else ():
-                bits[other[rows][:, None] == one[ours][None, start : start + _COLUMNS]] = BITS + 1
+            if of_other_labels:
+                _leave_out(bits, rows, ours[start : start + _COLUMNS], keys)
             closest = bits.min(axis=1)
             closer = np.flatnonzero(closest < least)  # of equal ones, the first stays
             at[closer] = start + bits[closer].argmin(axis=1)
@@ -102,3 +101,19 @@ def near(
         found.append(of)
         done(len(rows))
     return np.concatenate(found)
+
+
+def _leave_out(
+    bits: npt.NDArray[np.uint8],
+    rows: npt.NDArray[np.int64],
+    columns: npt.NDArray[np.int64],
+    keys: Sequence[npt.NDArray[np.int64]],
+) -> None:
+    """Let no image be near itself or one with which it shares one of the `keys`; `bits` are (rows, columns)."""
+    own = np.searchsorted(columns, rows)
+    is_here = (own < len(columns)) & (columns[np.minimum(own, len(columns) - 1)] == rows)
+    bits[np.flatnonzero(is_here), own[is_here]] = BITS + 1  # first, so that few rows are looked at
+    for place in np.flatnonzero(bits.min(axis=1) <= BITS):
+        close = np.flatnonzero(bits[place] <= BITS)
+        is_shared = np.logical_or.reduce([key[rows[place]] == key[columns[close]] for key in keys])
+        bits[place, close[is_shared]] = BITS + 1
