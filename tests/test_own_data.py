@@ -209,14 +209,14 @@ def test_what_only_tfds_does_is_refused(folder: Path) -> None:
 
 
 def test_files_that_are_left_out_and_examples_in_both_splits_are_noted(folder: Path, tmp_path: Path) -> None:
-    for name in ("a.webp", "b.txt"):
+    for name in ("a.xml", "b.txt"):
         (folder / PETS[0] / name).write_bytes(b"")
     plan = of_folder(folder, "dataset.split='train[:50%]'", "dataset.eval_split='train[45%:55%]+train[:1]'")
     record = Record(tmp_path)
     prepared(plan, record, open_source(plan.spec.dataset))
     kinds = ".jpg, .jpeg, .jfif, .png, .bmp, .gif, .webp"
     assert record.summary.remarks[:2] == [
-        f"2 files of the folder have no suffix of an image ({kinds}) and are left out: a cat/a.webp, a cat/b.txt.",
+        f"2 files of the folder have no suffix of an image ({kinds}) and are left out: a cat/a.xml, a cat/b.txt.",
         "3 examples of 'train[45%:55%]+train[:1]' are in 'train[:50%]', too: the validation knows them.",
     ]
 

@@ -25,7 +25,7 @@ def require_decoded(incoming: Feature) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Decode(Step):
-    """Decodes JPEG, PNG, BMP or the first frame of a GIF to uint8 pixels in [0, 255] with three channels.
+    """Decodes JPEG, PNG, BMP, WebP or the first frame of a GIF to uint8 pixels in [0, 255] with three channels.
 
     Grey is repeated, transparency is dropped, and 16 bits are reduced to the upper 8.
 
