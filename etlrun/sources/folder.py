@@ -60,12 +60,10 @@ class Images:
     def refused(self) -> dict[int, Problem]:
         """Why an image is not to be decoded, by its number; known before any is read."""
         found = {path: Problem(reason, "an image file") for path, reason in self.no_files.items()}
-        stamps = {}
-        for path in (path for path in self.paths if path not in found):
-            with contextlib.suppress(OSError):  # reading it reports that
-                stamps[path] = stamp_of(path)
-        held = {path: of[_SHA:].decode() for path, of in _held(stamps).items()}
-        found |= {path: Problem(*of.split(_BETWEEN)) for path, of in held.items() if of}
+        with contextlib.suppress(OSError):  # reading the examples reports it
+            held = _held({path: stamp_of(path) for path in self.paths if path not in found})
+            problems = {path: of[_SHA:].decode() for path, of in held.items()}
+            found |= {path: Problem(*of.split(_BETWEEN)) for path, of in problems.items() if of}
         return {number: found[path] for number, path in enumerate(self.paths) if path in found}
 
     @cached_property
