@@ -89,7 +89,7 @@ def texts(config: dict[str, Any], results: dict[str, Any]) -> dict[str, str]:
         **{key.rpartition(".")[2]: value for key, value in config["swept"].items()},
         "status": config["status"],
         "runs": str(len(config["runs"])),
-        **({"fill s": rounded(config["fill_s"], 2)} if config["fill_s"] else {"fill s": ""}),
+        "fill s": "" if config["fill_s"] is None else rounded(config["fill_s"], 2),
         "with fill": rounded(config["overall_examples_per_s"], 1),
         "first epoch": rounded(first, 1) if first else "",
         "gain": interval,

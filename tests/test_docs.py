@@ -87,8 +87,8 @@ SIX = (
     "extract.cycle_length=2 load.prefetch=autotune",
     "extract.cycle_length=4 cache=none",
     "extract.cycle_length=4 extract.num_parallel_calls=2",
-    "extract.cycle_length=4 extract.num_parallel_calls=autotune transform.num_parallel_calls=2",
-    "extract.cycle_length=4 extract.num_parallel_calls=autotune load.prefetch=autotune",
+    "extract.cycle_length=4 extract.num_parallel_calls=autotune transform.num_parallel_calls=1",
+    "extract.cycle_length=4 extract.num_parallel_calls=autotune load.prefetch=0",
     "extract.cycle_length=4 extract.num_parallel_calls=1 transform.num_parallel_calls=1",
     "extract.cycle_length=4 extract.num_parallel_calls=1 load.prefetch=0",
 )

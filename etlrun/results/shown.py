@@ -52,7 +52,7 @@ def _short(keys: Sequence[str], others: Sequence[str]) -> list[str]:
 def rows(results: Results) -> Iterator[list[Cell]]:
     """Return a row for each config, the best first, with a cell for each column of `header`."""
     is_repeated = any(config.gain.call != UNTOLD for config in results.configs)
-    has_fill = any(config.fill_s for config in results.configs)
+    has_fill = any(config.fill_s is not None for config in results.configs)
     chosen = results.decision.recommended
     return (_row(config, chosen, is_repeated=is_repeated, has_fill=has_fill) for config in results.configs)
 
@@ -68,7 +68,7 @@ def _row(config: ConfigResult, chosen: int | None, *, is_repeated: bool, has_fil
         Cell(str(runs) if is_repeated else "", runs),
         Cell(number(config.examples_per_s, 1), config.examples_per_s),
         Cell(number(first, 1) if first else "", first),
-        Cell(number(config.fill_s, 2) if config.fill_s else "", config.fill_s),
+        Cell("" if config.fill_s is None else number(config.fill_s, 2), config.fill_s),
         Cell(number(overall, 1) if has_fill else "", overall),
         Cell(times(config.gain) if is_repeated else "", config.gain.ratio),
         Cell(("baseline" if config.number == BASELINE else result) if is_repeated else ""),

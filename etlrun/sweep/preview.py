@@ -215,7 +215,7 @@ def text(found: Preview) -> str:
     configs = f"{len(found.configs):,} config{'s' * (len(found.configs) != 1)}"
     lines = [f"sweep     {found.jobs:,} jobs of {configs}, of {found.combinations:,} combinations"]
     lines += [f"left out  {line}" for line in describe(found.unfit)]
-    lines += [f"fill      {line}" for line in _limited([*_fills(found)])]
+    lines += [f"fill      {line}" for line in _fills(found)]
     lines += [f"swept     {key:<{width}}  {', '.join(values)}" for key, values in found.swept.items()]
     lines += [f"same      {line}" for line in _limited([*_same_config(found), *_same_plan(found)])]
     lines += [f"plan      {line}" for line in _limited(list(_fingerprints(found)))]
@@ -228,8 +228,10 @@ def _limited(lines: Sequence[str]) -> list[str]:
 
 
 def _fills(found: Preview) -> Iterator[str]:
-    for configs in found.fills:
-        yield f"a job fills the cache of config{'s' * (len(configs) != 1)} {_ranges(configs)} before the others run"
+    configs = len(set(chain.from_iterable(found.fills)))
+    if configs:
+        read = f"{configs:,} configs read" if configs > 1 else "1 config reads"
+        yield f"{len(found.fills):,} before the others, of the caches on disk that {read}"
 
 
 def _same_config(found: Preview) -> Iterator[str]:
