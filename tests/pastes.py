@@ -135,7 +135,7 @@ def shapes(lines: Iterable[tuple[int, str]]) -> list[Line]:
     found: list[Line] = []
     in_sweep = False
     for number, text in lines:
-        in_sweep = in_sweep and text.startswith(" ")
+        in_sweep = in_sweep and (text.startswith(" ") or text == LEFT_OUT)
         if text.strip():
             found.append(Line(number, text, _of_sweep(text) if in_sweep else _shape(text)))
         in_sweep = in_sweep or _SWEEP.match(text) is not None
