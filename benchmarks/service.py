@@ -1,14 +1,14 @@
-"""Workers of a service: how batches per second grow with their number, exact against dynamic, and passes under kills.
+"""Workers of a service: how batches per second grow with their number, and passes under kills.
 
     python -m benchmarks.service [--workers 1 2 4 8] [--kills 30] [--output benchmarks/results/service.md]
 
-Each worker sleeps for each batch, in its graph, in place of a transform that takes a core for so long: two cores stand
-in for many. The run holds each batch for 1 ms, as an accelerator does. The batches are single images of the sample
-dataset, so that what a batch costs apart from that is counted fully. The rate is that of a pass from its first batch to
-its last.
+Dispatchers and workers are started by `etlrun service`. Each worker sleeps for each batch, in its graph, in place of a
+transform that takes a core for so long: two cores stand in for many. The run holds each batch for 1 ms, as an
+accelerator does. The batches are single images of the sample dataset, so that what a batch costs apart from that is
+counted fully. The rate is that of a pass from its first batch to its last.
 
-With `--kills`, a random worker is killed at a random moment of each pass with `order: exact`; the digest is over all
-batches in order.
+With `--kills`, a random worker is killed at a random moment of each pass, and started again by the benchmark; the
+digest is over all batches in order.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import contextlib
 import hashlib
 import os
 import random
-import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import testing
@@ -31,23 +31,21 @@ from tensorflow.python.data.experimental.ops import testing
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
-from etlrun.plan.plan import Plan
 from etlrun.run.service.pipeline import ServedPipeline
-from etlrun.run.service.servers import Servers
 from etlrun.run.session import contexts_of
-from etlrun.sources.base import Source
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
-from etlrun.stages.service import Service
 
 HELD_S = 0.001
 """Time for which the run holds a batch."""
 SLEEP_MS, KILLED_SLEEP_MS = 20, 5
 """Time for which a worker sleeps for a batch: for rates, and for kills."""
 KILLED_WORKERS = 3
+FIRST_PORT = 5150
 RATED, KILLED = 'dataset.split="train[:40%]"', 'dataset.split="train[:25%]"'
 OVERRIDES = [
     "load=service",
+    "load.service.trusted_network=true",
     "cache=none",
     "load.batch_size=1",
     "load.shuffle_buffer=64",
@@ -90,12 +88,51 @@ def _lines(workers: list[int], passes: int, killed_passes: int) -> Iterator[str]
         yield from kills(killed_passes)
 
 
+class Server:
+    """A dispatcher or a worker, in a process of its own."""
+
+    def __init__(self, *words: str) -> None:
+        self._words = [sys.executable, "-m", "etlrun", "service", *words, "--trusted-network"]
+        self._start()
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(self._words, stderr=subprocess.PIPE, text=True)
+        assert self._process.stderr is not None
+        while "without encryption" not in (line := self._process.stderr.readline()):
+            assert line, self._words
+
+    def kill(self) -> None:
+        """Kill the process."""
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        """Kill the process, and start it again."""
+        self.kill()
+        self._start()
+
+
 @contextlib.contextmanager
-def served(plan: Plan, source: Source, **values: Any) -> Iterator[Slow]:
-    """Yield the training pipeline of a plan, read from servers of its own."""
-    service = Service(**values)
-    contexts = contexts_of(plan, source, with_validation=False)
-    pipeline = Slow("train", plan.train, contexts["train"], Servers(service, print))
+def clusters(count: int) -> Iterator[tuple[list[str], list[Server]]]:
+    """Yield the addresses of so many dispatchers, and their workers."""
+    ports = [FIRST_PORT + place for place in range(count)]
+    dispatchers = [Server("dispatcher", "--port", str(port)) for port in ports]
+    workers = [Server("worker", "--dispatcher", f"localhost:{port}", "--port", str(port + 100)) for port in ports]
+    try:
+        yield [f"localhost:{port}" for port in ports], workers
+    finally:
+        for server in (*workers, *dispatchers):
+            server.kill()
+
+
+@contextlib.contextmanager
+def served(addresses: list[str], *overrides: str) -> Iterator[Slow]:
+    """Yield the training pipeline of a plan that reads from these dispatchers."""
+    plan = resolve(Request(overrides=[*OVERRIDES, f"load.service.address={addresses}", *overrides]), STAGES).plan
+    contexts = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)
+    service = plan.spec.load.service
+    assert service is not None
+    pipeline = Slow("train", plan, contexts["train"], service)
     try:
         yield pipeline
     finally:
@@ -104,26 +141,15 @@ def served(plan: Plan, source: Source, **values: Any) -> Iterator[Slow]:
 
 def rates(counts: list[int], passes: int) -> Iterator[str]:
     """Yield the table of batches per second."""
-    source = open_source(planned(RATED).spec.dataset)
-    yield "| workers | exact, batches/s | of linear | dynamic, batches/s | exact of dynamic |"
-    yield "|---|---|---|---|---|"
-    alone: dict[str, float] = {}
-    for count in counts:
-        found = {}
-        for order in ("exact", "dynamic"):
-            with served(planned(RATED, f"load.service.order={order}"), source, workers=count, order=order) as pipeline:
-                found[order] = max(rate(pipeline) for _ in range(passes))
-            alone.setdefault(order, found[order] / count)
-        linear = found["exact"] / (count * alone["exact"])
-        yield (
-            f"| {count} | {found['exact']:.0f} | {linear:.2f} | {found['dynamic']:.0f} | "
-            f"{found['exact'] / found['dynamic']:.2f} |"
-        )
-
-
-def planned(*overrides: str) -> Plan:
-    """Return the plan of the sample dataset."""
-    return resolve(Request(overrides=[*OVERRIDES, *overrides]), STAGES).plan
+    yield "| workers | batches/s | of linear |"
+    yield "|---|---|---|"
+    alone = 0.0
+    with clusters(max(counts)) as (addresses, _):
+        for count in counts:
+            with served(addresses[:count], RATED) as pipeline:
+                found = max(rate(pipeline) for _ in range(passes))
+            alone = alone or found / count
+            yield f"| {count} | {found:.0f} | {found / (count * alone):.2f} |"
 
 
 def rate(pipeline: Pipeline) -> float:
@@ -139,30 +165,21 @@ def rate(pipeline: Pipeline) -> float:
 
 def kills(count: int) -> Iterator[str]:
     """Yield the table of passes in which workers are killed."""
-    plan = planned(KILLED)
-    source, chance = open_source(plan.spec.dataset), random.Random(0)  # noqa: S311 - no secret
-    with served(plan, source, workers=KILLED_WORKERS) as pipeline:
+    chance = random.Random(0)  # noqa: S311 - no secret
+    with clusters(KILLED_WORKERS) as (addresses, workers), served(addresses, KILLED) as pipeline:
         pipeline.sleep_ms = KILLED_SLEEP_MS
         began_s = time.perf_counter()
         expected, pass_s = digest(pipeline), time.perf_counter() - began_s
-        equal, restarts = 0, pipeline.servers.restarts
+        equal = 0
         for _ in range(count):
             pipeline.skip_passes(-1)
-            killer = threading.Timer(chance.uniform(0, pass_s), killed, (pipeline.servers, chance))
+            killer = threading.Timer(chance.uniform(0, pass_s), chance.choice(workers).restart)
             killer.start()
             equal += digest(pipeline) == expected
             killer.join()
-        restarts = pipeline.servers.restarts - restarts
-    yield "| passes with a kill | of equal digest | workers started again | batches of a pass |"
-    yield "|---|---|---|---|"
-    yield f"| {count} | {equal} | {restarts} | {pipeline.batches_in_pass} |"
-
-
-def killed(servers: Servers, chance: random.Random) -> None:
-    """Kill a random worker."""
-    process = chance.choice(servers._dispatchers).process  # noqa: SLF001 - there is no way to do it from outside
-    if process.is_alive():
-        os.kill(process.pid or 0, signal.SIGKILL)
+    yield "| passes with a kill | of equal digest | batches of a pass |"
+    yield "|---|---|---|"
+    yield f"| {count} | {equal} | {pipeline.batches_in_pass} |"
 
 
 def digest(pipeline: Pipeline) -> str:

@@ -1,8 +1,12 @@
-"""Pipelines that are read from servers, in processes of their own, and without a run around them."""
+"""Servers of tf.data's service, started by the commands, and pipelines that read from them without a run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,41 +15,95 @@ import tensorflow as tf
 
 from etlrun.run.keepers import keepers_of
 from etlrun.run.service.pipeline import ServedPipeline
-from etlrun.run.service.servers import Servers
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
-from etlrun.stages.service import Service
 from tests.configs import plan_of
+from tests.forked import Forked, forked
 from tests.runs import small
 
 BATCHES = 38
 """Batches of a pass over the tiny dataset, each of one example."""
+TRUSTED = "--trusted-network"
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("localhost", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def killed(server: Forked) -> None:
+    os.kill(server.pid, signal.SIGKILL)
+    server._process.join()
+
+
+def is_served(server: Forked) -> bool:
+    """Whether the command says that it serves; raises its message if it has ended."""
+    said = (server._output / "2").read_text() if (server._output / "2").exists() else ""
+    assert server.poll() is None, said
+    return "without encryption" in said
+
+
+class Cluster:
+    """A dispatcher and its worker."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port, self.worker_port, self._folder = free_port(), free_port(), folder
+        self.address = f"localhost:{self.port}"
+        self.dispatcher = forked(["service", "dispatcher", "--port", str(self.port), TRUSTED], folder)
+        self.join()
+
+    def join(self) -> None:
+        until(lambda: is_served(self.dispatcher))
+        words = ["service", "worker", "--dispatcher", self.address, "--port", str(self.worker_port), TRUSTED]
+        self.worker = forked(words, self._folder)
+        until(lambda: is_served(self.worker))
+
+    def end(self) -> None:
+        for server in (self.worker, self.dispatcher):
+            killed(server)
+
+
+@contextmanager
+def clusters(folder: Path, count: int) -> Iterator[list[Cluster]]:
+    """So many dispatchers, each with a worker, which write nothing into `folder`."""
+    cwd = folder / "cwd"
+    cwd.mkdir(exist_ok=True)
+    found = [Cluster(cwd) for _ in range(count)]
+    try:
+        yield found
+    finally:
+        for cluster in found:
+            cluster.end()
+
+
+def at(found: Iterable[Cluster]) -> tuple[str, ...]:
+    """Overrides of a run that reads from them."""
+    addresses = ",".join(cluster.address for cluster in found)
+    return ("load=service", f"load.service.address=[{addresses}]", "load.service.trusted_network=true")
 
 
 def planned(data_dir: Path, *overrides: str) -> Any:
-    """Plan of a run that reads from servers, which hold little in advance."""
+    """Plan of a run that holds little in advance."""
     given = {word.split("=")[0] for word in overrides}
-    words = ("load=service", "cache=none", "load.batch_size=1", "load.prefetch=1")
+    words = ("cache=none", "load.batch_size=1", "load.prefetch=1")
     return plan_of(*small(data_dir, *(word for word in words if word.split("=")[0] not in given), *overrides))
 
 
 @contextmanager
-def servers(heard: list[str] | None = None, **values: Any) -> Iterator[Servers]:
-    """Servers of a stage with these values; what happens to them is added to `heard`."""
-    found = Servers(Service(**values), (heard if heard is not None else []).append)
-    try:
-        yield found
-    finally:
-        found.close()
-
-
-@contextmanager
-def served(plan: Any, of: Servers, heard: list[str] | None = None) -> Iterator[ServedPipeline]:
-    """The training pipeline of a plan, read from these servers, which stay; `heard` is told of its cache."""
+def served(plan: Any, heard: list[str] | None = None) -> Iterator[ServedPipeline]:
+    """The training pipeline of a plan; `heard` is told of its cache."""
     contexts = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)
     keeper = keepers_of(plan, contexts, {}, (heard if heard is not None else []).append).get("train")
-    pipeline = ServedPipeline("train", plan.train, contexts["train"], of, keeper)
-    close, of.close = of.close, lambda: None  # type: ignore[method-assign]
+    pipeline = ServedPipeline("train", plan, contexts["train"], plan.spec.load.service, keeper)
     try:
         if keeper is not None:
             keeper.prepare()
@@ -54,7 +112,6 @@ def served(plan: Any, of: Servers, heard: list[str] | None = None) -> Iterator[S
         pipeline.close()
         if keeper is not None:
             keeper.close()
-        of.close = close  # type: ignore[method-assign]
 
 
 def as_bytes(batches: Iterable[Any]) -> list[tuple[bytes, ...]]:

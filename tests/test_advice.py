@@ -24,10 +24,6 @@ from tests.configs import plan_of
             "transform.decode",
             "cache=disk cache.at=resize",
         ),
-        (["load=service", "load.service.workers=2"], "transform.decode", "load.service.workers=4"),
-        (["load=service", "load.service.workers=2"], "extract.interleave", "load.service.workers=4"),
-        (["cache=disk", "load=service", "load.service.workers=2"], "cache.disk", "load.service.workers=4"),
-        (["load=service", "load.service.workers=2"], "load.batch", "load.service.workers=4"),
     ],
 )
 def test_advice_can_be_pasted(overrides: list[str], stage: str, expected: str) -> None:
@@ -43,27 +39,12 @@ def test_advice_can_be_pasted(overrides: list[str], stage: str, expected: str) -
     plan_of(*(word for word in base if word.split("=")[0] not in keys), *pasted)
 
 
-@pytest.mark.parametrize(
-    ("service", "expected"),
-    [
-        (
-            ["load.service.workers=4"],
-            "Start workers on other machines and set load.service.address: this one has no more cores.",
-        ),
-        (
-            ["load.service.workers=null", "load.service.address=localhost:5050"],
-            "Start a dispatcher with a worker on another machine, and add it to load.service.address.",
-        ),
-        (
-            ["load.service.workers=null", "load.service.address=localhost:5050", "load.service.order=dynamic"],
-            "Start more workers on other machines.",
-        ),
-    ],
-)
-def test_more_workers_are_those_that_the_order_can_use(service: list[str], expected: str) -> None:
-    """A further worker of a dispatcher with an exact order is a spare."""
+def test_a_service_that_limits_a_run_wants_more_machines() -> None:
+    overrides = ("load=service", "load.service.address=localhost:5050", "load.service.trusted_network=true")
     conditions = {"cores": 4, "shards": 8, "cached_bytes": 10**6, "epochs": 4}
-    assert advice("transform.map", plan_of("cache=none", "load=service", *service), [], conditions) == expected
+    assert advice("transform.map", plan_of("cache=none", *overrides), [], conditions) == (
+        "Start a dispatcher with a worker on another machine, and add it to load.service.address."
+    )
 
 
 @pytest.mark.parametrize(

@@ -92,10 +92,10 @@ def test_adding_a_key_that_is_there_is_refused() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "+", "++"])
 def test_adding_an_unknown_key_is_refused(prefix: str) -> None:
-    assert refusal_of_request(f"{prefix}load.workers=2") == (
-        "load.workers: found an unknown key; expected one of the keys shuffle_buffer, batch_size, drop_remainder, "
+    assert refusal_of_request(f"{prefix}load.timeout_s=2") == (
+        "load.timeout_s: found an unknown key; expected one of the keys shuffle_buffer, batch_size, drop_remainder, "
         "prefetch, shuffle_at, shuffle, num_parallel_calls, sample, class_weights, mixup_alpha, cutmix_alpha, service\n"
-        "    -> did you mean `load.service.workers`?"
+        "    -> did you mean `load.service.timeout_s`?"
     )
 
 

@@ -80,7 +80,7 @@ def test_options_with_a_package_or_a_list_of_their_own_are_placed_as_hydra_place
     (tmp_path / "cache/elsewhere.yaml").write_text("# @package load\nprefetch: 3\n")
     (tmp_path / "cache/of_disk.yaml").write_text("defaults: [disk, _self_]\nat: source\n")
     with composer(Request(overrides=[], config_dir=str(tmp_path))) as files:
-        for words in (["cache=elsewhere"], ["cache=of_disk", "load=service"], ["cache=none", "cache=disk"]):
+        for words in (["cache=elsewhere"], ["cache=of_disk", "load=plain"], ["cache=none", "cache=disk"]):
             assert files.values(words) == plain(hydra.compose("config", overrides=words)), words
             assert files.missing(words) == []
 

@@ -88,7 +88,8 @@ def test_a_load_option_names_every_field(option: str) -> None:
 
 
 def test_an_option_names_every_field_of_a_service() -> None:
-    assert composed("load=service")["load"]["service"].keys() == fields(Service)
+    served = ("load=service", "load.service.address=cpu1:5050", "load.service.trusted_network=true")
+    assert composed(*served)["load"]["service"].keys() == fields(Service)
 
 
 @pytest.mark.parametrize("option", options_of("transform"))

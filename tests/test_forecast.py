@@ -67,7 +67,8 @@ def test_what_is_advised_is_nothing_that_the_run_can_not_have(
     """Workers of a service share no memory with the run."""
     caches = tmp_path / "caches"
     monkeypatch.setattr(machine, "free_disk_bytes", lambda _folder: 50_000)
-    words = ("cache=disk", "cache.at=resize", f"cache.dir={caches}", "load=service", "load.service.workers=1")
+    served = ("load=service", "load.service.address=localhost:5050", "load.service.trusted_network=true")
+    words = ("cache=disk", "cache.at=resize", f"cache.dir={caches}", *served)
     status, summary = run_here(tmp_path / "run", emulated(tiny, *words))
     assert status == 1
     assert summary["error"] == (

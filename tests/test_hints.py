@@ -33,7 +33,7 @@ from tests.configs import refusal_of_plan, refusal_of_request, refusal_of_spec
         ("model.step_ms=5", "choose model=emulated, which has it"),
         ("dataset.dir=photos", "choose dataset=folder, which has it"),
         ("dataset.files=data/*.tfrecord", "choose dataset=tfrecord, which has it"),
-        ("load.workers=2", "did you mean `load.service.workers`?"),
+        ("load.timeout_s=2", "did you mean `load.service.timeout_s`?"),
         ("repeats=3", "did you mean `sweep.repeats` with -m?"),
     ],
 )

@@ -93,10 +93,7 @@ from tests.runs import config_of, summary_of
         ),
         (
             [
-                (
-                    "load.service={workers: 2, address: null, order: exact, on_loss: fail, timeout_s: "
-                    "60.0, trusted_network: false}"
-                ),
+                "load.service={address: 'cpu1:5050', timeout_s: 60.0, trusted_network: true}",
                 "cache=none",
             ],
             [

@@ -8,13 +8,9 @@ from typing import Any
 
 import pytest
 
-from etlrun.config.request import merged
-from etlrun.plan.spec import parse
-from etlrun.record.record import Record, read_config
 from etlrun.run import run
 from etlrun.stages import STAGES
-from etlrun.stages.logger import NoLogger, TensorBoard
-from tests.configs import TRAINER_KEYS, composed, plan_of, refusal_of_config, refusal_of_spec, spec_of
+from tests.configs import plan_of, refusal_of_spec
 from tests.pages import scalars_of
 from tests.runs import config_of, emulated, run_here, summary_of
 
@@ -114,32 +110,10 @@ def test_a_logger_changes_no_result() -> None:
                 "    -> did you mean `logger.project`?"
             ),
         ),
-        (
-            ["+trainer.tensorboard=true"],
-            (
-                f"trainer.tensorboard: found an unknown key; expected one of the keys {TRAINER_KEYS}\n"
-                "    -> choose logger=tensorboard to write TensorBoard logs"
-            ),
-        ),
     ],
 )
 def test_an_invalid_logger_is_refused(overrides: list[str], message: str) -> None:
     assert refusal_of_spec(*overrides) == message
-
-
-def test_a_config_of_an_older_version_has_its_logger(tmp_path: Path) -> None:
-    config = composed()
-    del config["logger"]
-    config["trainer"]["tensorboard"] = False
-    assert parse(config, STAGES) == spec_of()
-    assert spec_of().logger == NoLogger()
-    config["trainer"]["tensorboard"] = True
-    assert refusal_of_config(config).endswith("    -> choose logger=tensorboard to write TensorBoard logs")
-    Record.create(tmp_path, config, [])
-    assert parse(read_config(tmp_path), STAGES).logger == TensorBoard()
-    before = ["trainer.tensorboard=true", "trainer.epochs=3"]
-    assert merged(before, ["trainer.resume=RUN"]) == ["logger=tensorboard", "trainer.epochs=3", "trainer.resume=RUN"]
-    assert merged(["trainer.tensorboard=false"], ["trainer.resume=RUN"]) == ["trainer.resume=RUN"]
 
 
 _WITHOUT = """

@@ -130,12 +130,15 @@ def test_a_run_that_goes_on_says_so_and_a_killed_one_too(tmp_path: Path) -> None
     record = course(tmp_path, epoch(1), status="running")
     os.utime(tmp_path / "summary.json", (0, 86_400))
     with nobodys(tmp_path):
-        assert '<span class="status running">running</span>, as of 1970-01-02 00:00:00 UTC' in html(tmp_path)
+        text = html(tmp_path)
+        assert '<span class="status running">running</span>, as of 1970-01-02 00:00:00 UTC' in text
+        assert '<meta http-equiv="refresh" content="5">' in text
     assert '<span class="status killed">killed</span>, as of 1970-01-02 00:00:00 UTC' in html(tmp_path)
     record.update(status="failed", error="the run: found a test; expected none")
     text = html(tmp_path)
     assert '<pre id="error">the run: found a test; expected none</pre>' in text
     assert "as of" not in text
+    assert "refresh" not in text
     assert "<h1>Failed, 1 epochs</h1>" in text
 
 

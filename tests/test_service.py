@@ -1,31 +1,28 @@
-"""Passes that other processes compute: in the order of a local run, whatever ends, or with a count of what is lost."""
+"""Passes that workers of a service compute: those of a local run, whatever ends, and what a run says if it can't."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-import socket
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 import tensorflow as tf
 
 from etlrun.graph import parts
-from etlrun.run.service import passes as served_passes
-from etlrun.run.service.loopback import is_open
-from etlrun.run.service.servers import Servers
+from etlrun.run.service import servers
 from etlrun.sweep import process
 from etlrun.system.errors import ConfigError, WorldError
+from tests.forked import forked
+from tests.pictures import bytes_feature, damaged, truncate, with_feature
 from tests.pipelines import training_pipeline
-from tests.service import BATCHES, as_bytes, planned, served, servers
+from tests.runs import emulated, run_here
+from tests.service import BATCHES, TRUSTED, Cluster, as_bytes, at, clusters, killed, planned, served
 
 RANDOM = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
-AGAIN = "worker {} of load.service ended by SIGKILL, and was started again"
 FILES = "extract.shuffle_files=true"
 
 
@@ -36,25 +33,9 @@ def fork_server() -> None:
 
 
 @pytest.fixture(scope="module")
-def heard() -> list[str]:
-    return []
-
-
-@pytest.fixture(scope="module")
-def exact(heard: list[str]) -> Iterator[Servers]:
-    with servers(heard, workers=2) as found:
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Cluster]]:
+    with clusters(tmp_path_factory.mktemp("servers"), 2) as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def dynamic(heard: list[str]) -> Iterator[Servers]:
-    with servers(heard, workers=2, order="dynamic") as found:
-        yield found
-
-
-def killed(server: Any) -> None:
-    os.kill(server.process.pid, signal.SIGKILL)
-    server.process.join()
 
 
 @pytest.mark.parametrize(
@@ -66,51 +47,133 @@ def killed(server: Any) -> None:
     ],
     ids=" ".join,
 )
-def test_exact_passes_are_those_of_a_run_without_servers(
-    overrides: tuple[str, ...], tiny: Path, exact: Servers
+def test_passes_are_those_of_a_run_without_a_service(
+    overrides: tuple[str, ...], tiny: Path, two: list[Cluster]
 ) -> None:
-    plan = planned(tiny, *overrides)
-    with training_pipeline(plan) as local:
+    with training_pipeline(planned(tiny, *overrides)) as local:
         expected = [as_bytes(local.dataset) for _ in range(3)]
-    with served(plan, exact) as pipeline:
+    plan = planned(tiny, *at(two), *overrides)
+    with served(plan) as pipeline:
         assert [as_bytes(pipeline.dataset) for _ in range(2)] == expected[:2]
-    with served(plan, exact) as pipeline:
+    with served(plan) as pipeline:
         pipeline.skip_passes(1)
         pipeline.skip_batches(4)
-        endless = pipeline.endless()
         count = len(expected[0])
-        assert as_bytes(islice(endless, 2 * count - 4)) == [*expected[1][4:], *expected[2]]
+        assert as_bytes(islice(pipeline.endless(), 2 * count - 4)) == [*expected[1][4:], *expected[2]]
 
 
-def test_a_worker_that_is_killed_in_an_exact_pass_is_started_again_where_it_was(
-    tiny: Path, exact: Servers, heard: list[str]
-) -> None:
-    plan, before = planned(tiny, RANDOM), exact.restarts
-    with training_pipeline(plan) as local:
+def test_a_worker_that_is_started_again_goes_on_where_it_was(tiny: Path, two: list[Cluster]) -> None:
+    with training_pipeline(planned(tiny, RANDOM)) as local:
         expected = as_bytes(local.dataset)
-    heard.clear()
-    with served(plan, exact) as pipeline:
+    with served(planned(tiny, *at(two), RANDOM)) as pipeline:
         batches = iter(pipeline.dataset)
         found = as_bytes(islice(batches, 5))
-        killed(exact._dispatchers[0])
-        found += as_bytes(islice(batches, 15))
-        killed(exact._dispatchers[1])
-        killed(exact._dispatchers[0])
-        found += as_bytes(batches)
-    assert found == expected
-    assert exact.restarts == before + len(heard) >= before + 2
-    assert set(heard) == {
-        f"worker {number} of load.service ended by SIGKILL, and was started again" for number in (1, 2)
-    }
+        for cluster in two:
+            killed(cluster.worker)
+            cluster.join()
+        assert [*found, *as_bytes(batches)] == expected
+    assert len(expected) == BATCHES
 
 
-def test_other_machines_do_not_reach_the_ports_of_a_run(exact: Servers, dynamic: Servers) -> None:
-    for server in (*exact._dispatchers, *dynamic._dispatchers, *dynamic._workers):
-        opened = psutil.Process(server.process.pid).net_connections("tcp")
-        listening = {of.laddr.ip for of in opened if of.status == psutil.CONN_LISTEN}
-        assert listening <= {"127.0.0.1", "::ffff:127.0.0.1"}
-        assert listening
-        assert not server.is_open
+def test_a_worker_that_does_not_see_the_files_says_so(tiny: Path, tmp_path: Path, two: list[Cluster]) -> None:
+    shutil.copytree(tiny, tmp_path / "here")
+    with served(planned(tmp_path / "here", *at(two))) as pipeline:
+        (tmp_path / "here").rename(tmp_path / "elsewhere")
+        with pytest.raises(WorldError) as caught:
+            list(pipeline.dataset)
+    says_which_file(caught.value, tmp_path / "here")
+
+
+def test_a_worker_that_does_not_see_the_cache_says_so(
+    tiny: Path, tmp_path: Path, two: list[Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the worker has another folder there
+    here = Path("/proc/self/cwd/here")
+    plan = planned(tiny, *at(two), "cache=disk", f"cache.dir={here}")
+    with served(plan) as pipeline, pytest.raises(WorldError) as caught:
+        list(pipeline.dataset)
+    says_which_file(caught.value, here)
+
+
+def says_which_file(error: Exception, folder: Path) -> None:
+    found, _, rest = str(error).partition("; expected ")
+    assert found.startswith(f"load.service.address: found a worker that can't read a file: {folder}")
+    assert found.endswith("No such file or directory")
+    assert rest == (
+        "workers that have the files of the dataset, and of a cache, at the same paths\n    -> mount the folder of the "
+        "dataset, and cache.dir, on the machines of the workers, at the paths that they have here"
+    )
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (with_feature("image", bytes_feature(b"no picture")), "record 5: found an image that can't be decoded: "),
+        (truncate, "record "),
+    ],
+    ids=["image", "file"],
+)
+def test_a_record_that_a_worker_can_not_use_is_named(
+    damage: Callable[[Path], None], found: str, tiny: Path, tmp_path: Path, two: list[Cluster]
+) -> None:
+    shard = damaged(tiny, tmp_path / "data", damage)
+    words = [*at(two), "cache=none", "dataset.eval_split=null"]
+    status, summary = run_here(tmp_path / "run", emulated(tmp_path / "data", *words))
+    assert (status, summary["status"]) == (1, "failed")
+    assert summary["error"].startswith(f"{shard}, {found}")
+    assert summary["error"].endswith("or set dataset.on_corrupt=skip and load=shuffled to skip and count such records")
+
+
+def test_batches_of_another_plan_are_refused(tiny: Path, two: list[Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when two workers share a port, and the system deals their clients to either of them."""
+    with served(planned(tiny, *at(two[:1]))) as pipeline:
+        distributed = pipeline._distributed
+        other = planned(tiny, *at(two[:1]), "trainer.seed=7").fingerprint.encode()
+
+        def of_another(number: int, lane: int, done: int) -> tf.data.Dataset:
+            own, pipeline.fingerprint = pipeline.fingerprint, other
+            try:
+                return distributed(number, lane, done)
+            finally:
+                pipeline.fingerprint = own
+
+        monkeypatch.setattr(pipeline, "_distributed", of_another)
+        with pytest.raises(WorldError) as caught:
+            list(pipeline.dataset)
+    assert str(caught.value) == (
+        f"load.service.address: found batches of another plan from {two[0].address}; expected those of this run\n"
+        "    -> look whether two workers share a port, give each its own --port, and run again"
+    )
+
+
+def test_two_workers_do_not_share_a_port(two: list[Cluster], tmp_path: Path) -> None:
+    (tmp_path / "cwd").mkdir()
+    port = two[0].worker_port
+    words = ["service", "worker", "--dispatcher", two[0].address, "--port", str(port), TRUSTED]
+    second = forked(words, tmp_path / "cwd")
+    _, errors = second.communicate(60)
+    assert (second.returncode, errors) == (
+        1,
+        (
+            f"etlrun: 1 fault\n  --port: found {port}: Address already in use; expected a free port\n"
+            "    -> choose another with --port\n"
+        ),
+    )
+
+
+def test_a_pass_that_servers_do_not_know_is_no_missing_file() -> None:
+    error = servers.refused(tf.errors.NotFoundError(None, None, "Dataset id 1000 not found"))
+    assert str(error) == (
+        "load.service.address: found servers that do not know this pass: Dataset id 1000 not found; expected the "
+        "dispatcher and the workers with which it began\n"
+        "    -> look whether one was started again, or shares its port with another, and run again"
+    )
+
+
+def test_a_file_whose_path_has_the_words_of_a_pass_is_a_file() -> None:
+    error = tf.errors.NotFoundError(None, None, "/data/multitask/a.tfrecord; No such file or directory")
+    assert not servers.is_gone(error)
+    says_which_file(servers.refused(error), Path("/data/multitask"))
 
 
 def test_a_step_that_calls_python_is_refused() -> None:
@@ -126,93 +189,18 @@ def test_a_step_that_calls_python_is_refused() -> None:
     )
 
 
-def test_a_port_on_all_interfaces_is_seen() -> None:
-    with socket.socket() as one:
-        one.bind(("", 0))
-        one.listen()
-        assert is_open()
-
-
-def test_a_worker_that_ends_again_and_again_is_given_up(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_passes, "_FRUITLESS", 0)
-    with servers(workers=1) as one, served(planned(tiny, "load.service.workers=1"), one) as pipeline:
+def test_a_pass_does_not_wait_without_end_for_a_worker_that_stands_still(tiny: Path, two: list[Cluster]) -> None:
+    with served(planned(tiny, *at(two), "load.service.timeout_s=3")) as pipeline:
         batches = iter(pipeline.dataset)
         next(batches)
-        killed(one._dispatchers[0])
-        with pytest.raises(WorldError) as caught:
-            list(batches)
+        os.kill(two[1].worker.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(WorldError) as caught:
+                list(batches)
+        finally:
+            os.kill(two[1].worker.pid, signal.SIGCONT)
     assert str(caught.value) == (
-        "load.service: found worker 1, which ended 1 times without a batch between; expected workers that can compute "
-        "a batch\n    -> the kernel kills processes that exhaust the memory; check its log, or set fewer workers"
-    )
-
-
-def test_dynamic_passes_have_each_example_once(tiny: Path, dynamic: Servers) -> None:
-    plan = planned(tiny, "load.service.order=dynamic", "load.batch_size=5", FILES)
-    with training_pipeline(planned(tiny, "load.batch_size=5")) as local:
-        expected = sorted(label for _, labels in local.dataset for label in labels.numpy())
-    with served(plan, dynamic) as pipeline:
-        for _ in range(2):
-            batches = [labels.numpy() for _, labels in pipeline.dataset]
-            assert sorted(label for labels in batches for label in labels) == expected
-            assert [len(labels) for labels in batches] == [5] * 7 + [3]
-    with served(planned(tiny, *_DYNAMIC, "load.batch_size=5", "load.drop_remainder=true"), dynamic) as pipeline:
-        assert [len(labels) for _, labels in pipeline.dataset] == [5] * 7
-
-
-_DYNAMIC = ("load.service.order=dynamic",)
-
-
-def test_what_workers_lose_in_a_dynamic_pass_is_counted(tiny: Path, dynamic: Servers, heard: list[str]) -> None:
-    for on_loss in ("report", "fail"):
-        heard.clear()
-        dynamic.stage = replace(dynamic.stage, on_loss=on_loss)
-        with served(planned(tiny, *_DYNAMIC), dynamic) as pipeline:
-            batches = iter(pipeline.dataset)
-            found = as_bytes(islice(batches, 3))
-            for worker in dynamic._workers:  # one of them may have had nothing yet
-                killed(worker)
-            if on_loss == "report":
-                found += as_bytes(batches)
-                assert len(found) == BATCHES - pipeline.lost < BATCHES
-                came = f"{len(found)} of 38 examples in pass 1 of train"
-                assert heard[-1] == f"{came}: {pipeline.lost} were lost with a worker that ended"
-            else:
-                with pytest.raises(WorldError) as caught:
-                    list(batches)
-                assert str(caught.value).endswith(
-                    "of 38 examples in pass 1 of train; expected each of them once: what a worker has when it ends is "
-                    "lost with order=dynamic\n    -> run again, from a checkpoint with trainer.resume; set "
-                    "load.service.order=exact, which loses none, or load.service.on_loss=report"
-                )
-        assert {*heard[:2]} == {AGAIN.format(1), AGAIN.format(2)}
-    dynamic.stage = replace(dynamic.stage, on_loss="fail")
-
-
-def test_a_dynamic_pass_does_not_wait_for_a_dispatcher_that_is_gone(tiny: Path) -> None:
-    with servers(workers=1, order="dynamic") as own, served(planned(tiny, *_DYNAMIC), own) as pipeline:
-        batches = iter(pipeline.dataset)
-        next(batches)
-        killed(own._dispatchers[0])
-        with pytest.raises(WorldError) as caught:
-            list(batches)
-    assert str(caught.value) == (
-        "load.service: found the end of the dispatcher by SIGKILL; expected a dispatcher that serves to the end of a "
-        "pass, since it alone knows what is left\n    -> run again, from a checkpoint with trainer.resume; or set "
-        "load.service.order=exact"
-    )
-
-
-def test_a_pass_does_not_wait_without_end_for_a_worker_that_stands_still(tiny: Path) -> None:
-    with servers(workers=1, timeout_s=3.0) as own, served(planned(tiny, "load.service.workers=1"), own) as pipeline:
-        batches = iter(pipeline.dataset)
-        next(batches)
-        address = own.address(0)
-        os.kill(own._dispatchers[0].process.pid or 0, signal.SIGSTOP)
-        with pytest.raises(WorldError) as caught:
-            list(batches)
-        os.kill(own._dispatchers[0].process.pid or 0, signal.SIGCONT)
-    assert str(caught.value) == (
-        f"load.service.timeout_s: found no batch in 3 s from {address}; expected workers that deliver\n"
-        "    -> check that dispatcher and workers run and reach each other, or set a longer load.service.timeout_s"
+        f"load.service.timeout_s: found no batch in 3 s from {two[1].address}; expected a dispatcher with a worker, "
+        "which reach each other\n    -> look whether they run (etlrun service worker --dispatcher "
+        f"{two[1].address} --trusted-network), or set a longer load.service.timeout_s"
     )

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tensorflow.core.framework.model_pb2 import ModelProto
 
 from etlrun.cache import parts
-from etlrun.measure.stage_costs import StageCosts
-from etlrun.run.service.servers import Servers
 from etlrun.sweep import process
 from etlrun.system.errors import WorldError
 from tests.networks import trained_here
 from tests.pipelines import training_pipeline
 from tests.runs import events_of, losses_of
-from tests.service import BATCHES, as_bytes, planned, served, servers
+from tests.service import BATCHES, Cluster, as_bytes, at, clusters, killed, planned, served
 from tests.test_cache_runs import digests, on_disk, part_of, passes
 from tests.test_cache_store import flip
 
@@ -36,8 +31,8 @@ def fork_server() -> None:
 
 
 @pytest.fixture(scope="module")
-def exact() -> Iterator[Servers]:
-    with servers(workers=2) as found:
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Cluster]]:
+    with clusters(tmp_path_factory.mktemp("servers"), 2) as found:
         yield found
 
 
@@ -58,19 +53,19 @@ def of_local(tiny: Path, *overrides: str) -> list[Any]:
     ids=" ".join,
 )
 def test_passes_are_those_of_a_run_without_servers_and_without_a_cache(
-    overrides: tuple[str, ...], tiny: Path, tmp_path: Path, exact: Servers, monkeypatch: pytest.MonkeyPatch
+    overrides: tuple[str, ...], tiny: Path, tmp_path: Path, two: list[Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "PART_BYTES", 40_000)
     words = ("load.batch_size=5", *overrides)
     expected = of_local(tiny, *(word for word in words if word != "load.shuffle_at=before_batch"))
-    plan = planned(tiny, *words, *on_disk(tmp_path))
-    with served(plan, exact) as pipeline:
+    plan = planned(tiny, *at(two), *words, *on_disk(tmp_path))
+    with served(plan) as pipeline:
         assert [as_bytes(pipeline.dataset) for _ in range(2)] == expected[:2]
         assert pipeline.keeper is not None
         assert pipeline.keeper.passes == ["filled", "read", "read"]
         assert pipeline.filling_s > 0
         assert len(pipeline.keeper.parts) > 2
-    with served(plan, exact) as pipeline:
+    with served(plan) as pipeline:
         pipeline.skip_passes(1)
         pipeline.skip_batches(4)
         count = len(expected[0])
@@ -79,27 +74,26 @@ def test_passes_are_those_of_a_run_without_servers_and_without_a_cache(
         assert set(pipeline.keeper.passes) == {"read"}
 
 
-def test_a_killed_worker_goes_on_with_the_cache_where_it_was(tiny: Path, tmp_path: Path) -> None:
+def test_a_worker_that_is_started_again_goes_on_with_the_cache_where_it_was(
+    tiny: Path, tmp_path: Path, two: list[Cluster]
+) -> None:
     expected = of_local(tiny, FLIPPED)
-    with (
-        servers(workers=2) as own,
-        served(planned(tiny, *AT_RESIZE, *on_disk(tmp_path)), own) as pipeline,
-    ):
+    with served(planned(tiny, *at(two), *AT_RESIZE, *on_disk(tmp_path))) as pipeline:
         batches = iter(pipeline.dataset)
         found = as_bytes(islice(batches, 5))
-        os.kill(own._dispatchers[0].process.pid or 0, signal.SIGKILL)
-        found += as_bytes(batches)
-        assert (found, own.restarts) == (expected[0], 1)
+        killed(two[0].worker)
+        two[0].join()
+        assert [*found, *as_bytes(batches)] == expected[0]
 
 
 def test_while_another_run_fills_the_cache_the_workers_read_the_files(
-    tiny: Path, tmp_path: Path, exact: Servers
+    tiny: Path, tmp_path: Path, two: list[Cluster]
 ) -> None:
     words = (*AT_RESIZE, "extract.shuffle_files=true")
-    plan, heard = planned(tiny, *words, *on_disk(tmp_path)), list[str]()
+    plan, heard = planned(tiny, *at(two), *words, *on_disk(tmp_path)), list[str]()
     with training_pipeline(planned(tiny, *words, *on_disk(tmp_path / "others"))) as local:
         expected = [as_bytes(local.dataset) for _ in range(3)]
-    with training_pipeline(plan) as other, served(plan, exact, heard) as pipeline:
+    with training_pipeline(planned(tiny, *words, *on_disk(tmp_path))) as other, served(plan, heard) as pipeline:
         assert [as_bytes(pipeline.dataset) for _ in range(2)] == expected[:2]
         assert as_bytes(other.dataset) == expected[0]
         assert as_bytes(pipeline.dataset) == expected[2]
@@ -109,30 +103,12 @@ def test_while_another_run_fills_the_cache_the_workers_read_the_files(
     assert heard == [f"this run is filling the cache {key}: this pass runs without it"] * 2
 
 
-def test_each_worker_tells_what_reading_the_cache_costs(tiny: Path, tmp_path: Path, exact: Servers) -> None:
-    for overrides in (AT_RESIZE, ("cache.at=transformed",)):
-        plan = planned(tiny, *overrides, *on_disk(tmp_path), "load.batch_size=19")
-        with served(plan, exact) as pipeline:
-            assert len(as_bytes(pipeline.dataset)) == 2
-            stages = [of.stage for of in pipeline.stages]
-            models = pipeline.models_elsewhere(0.3)
-            assert pipeline.read_elsewhere() == (["load.shuffle"], 2)
-        after = ["transform.after_cache"] * (overrides == AT_RESIZE)
-        for of in models:
-            costs = StageCosts(ModelProto.FromString(of[0]), stages, 19, 2, reads_disk=True)
-            costly = [row for row in costs.rows if row.stage != "load.prefetch"]
-            assert [row.stage for row in costly] == ["cache.disk", *after, "load.batch"]
-            examples = {row.stage: row.examples for row in costs.rows}
-            assert examples["load.batch"] <= examples["cache.disk"] < 5 * examples["load.batch"]  # which are read ahead
-            assert min(row.cost_ms for row in costly) > 0
-
-
-def test_runs_with_a_service_and_a_cache_learn_the_same(tiny: Path, tmp_path: Path) -> None:
+def test_runs_with_a_service_and_a_cache_learn_the_same(tiny: Path, tmp_path: Path, two: list[Cluster]) -> None:
     words = ("trainer.epochs=2", "trainer.learning_rate=0.1", "measure.digest=true", *AT_RESIZE)
     _, none = trained_here(tmp_path / "none", tiny, *words[:3], FLIPPED, "cache=none")
     _, local = trained_here(tmp_path / "local", tiny, *words, *on_disk(tmp_path))
     for name, folder, own in (("filled", tmp_path / "other", "filled"), ("read", tmp_path, "read")):
-        status, summary = trained_here(tmp_path / name, tiny, *words, *on_disk(folder), "load=service")
+        status, summary = trained_here(tmp_path / name, tiny, *words, *on_disk(folder), *at(two))
         assert status == 0
         assert summary["plan_fingerprint"] == local["plan_fingerprint"]
         assert (losses_of(summary), digests(summary)) == (losses_of(none), digests(none))
@@ -141,12 +117,10 @@ def test_runs_with_a_service_and_a_cache_learn_the_same(tiny: Path, tmp_path: Pa
         assert [(pipeline["key"], pipeline["held_bytes"]) for pipeline in summary["cache"]["pipelines"].values()] == [
             (pipeline["key"], pipeline["held_bytes"]) for pipeline in local["cache"]["pipelines"].values()
         ]
-        assert {row["stage"] for row in summary["stages"]} >= {"cache.disk", "load.service"}
-        assert summary["service"] == {"restarts": 0, "lost": {"train": 0, "validation": 0}}
 
 
-def test_a_flipped_byte_is_found_before_the_first_pass(tiny: Path, tmp_path: Path) -> None:
-    words = (*AT_RESIZE, *on_disk(tmp_path), "load=service", "measure.digest=true")
+def test_a_flipped_byte_is_found_before_the_first_pass(tiny: Path, tmp_path: Path, two: list[Cluster]) -> None:
+    words = (*AT_RESIZE, *on_disk(tmp_path), *at(two), "measure.digest=true")
     _, sound = trained_here(tmp_path / "sound", tiny, *words)
     part = part_of(tmp_path / "caches")
     flipped(part)
@@ -181,9 +155,9 @@ def deleted(part: Path) -> tuple[str, str]:
 
 @pytest.mark.parametrize("spoiled", [flipped, truncated, deleted], ids=lambda of: of.__name__)
 def test_a_cache_that_changes_during_a_run_ends_it(
-    spoiled: Callable[[Path], tuple[str, str]], tiny: Path, tmp_path: Path, exact: Servers
+    spoiled: Callable[[Path], tuple[str, str]], tiny: Path, tmp_path: Path, two: list[Cluster]
 ) -> None:
-    with served(planned(tiny, *AT_RESIZE, *on_disk(tmp_path)), exact) as pipeline:
+    with served(planned(tiny, *at(two), *AT_RESIZE, *on_disk(tmp_path))) as pipeline:
         assert len(as_bytes(pipeline.dataset)) == BATCHES
         part = part_of(tmp_path / "caches")
         found, expected = spoiled(part)
@@ -195,12 +169,3 @@ def test_a_cache_that_changes_during_a_run_ends_it(
     assert rest.startswith(expected)
     assert rest.endswith("\n    -> resume the run, or start it again: the cache has been removed and will be rebuilt")
     assert not (tmp_path / "caches" / key).exists()
-
-
-def test_servers_end_where_a_cache_can_not_be_had(tiny: Path, tmp_path: Path) -> None:
-    (tmp_path / "caches").write_text("a file")
-    before = {child.pid for child in multiprocessing.active_children()}
-    status, summary = trained_here(tmp_path / "run", tiny, *AT_RESIZE, *on_disk(tmp_path), "load=service")
-    assert (status, summary["status"]) == (1, "failed")
-    assert summary["error"].startswith("cache.dir: found ")
-    assert {child.pid for child in multiprocessing.active_children()} <= before

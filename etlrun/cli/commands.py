@@ -40,7 +40,6 @@ COMMANDS = {
     "diff": Command("OLD [NEW]", "report the effect of a change of overrides, files or runs"),
     "prepare": Command("SOURCE --name NAME", "write own images as a TFDS dataset"),
     "report": Command("FOLDER", "print the report of a run, or of a folder of runs", "runs_read", "report"),
-    "watch": Command("FOLDER", "serve the page of a run or a sweep while it changes"),
     "runs": Command("ls", "list runs and sweeps"),
     "evaluate": Command("RUN [OVERRIDE ...]", "evaluate the model of a run on a split"),
     "predict": Command("RUN PATH ...", "predict images with the model of a run"),

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 
 from etlrun.run.service.standalone import dispatch, work
-from etlrun.stages.service import LAST_PORT, is_loopback
+from etlrun.stages.service import LAST_PORT
 from etlrun.system.errors import ConfigError, Fault
 
 _ALL = ("0.0.0.0", "::", "[::]")  # noqa: S104 - which a worker may not have
@@ -20,24 +20,20 @@ def main(arguments: list[str]) -> None:
     """Serve until a SIGINT or a SIGTERM.
 
     Raises:
-        ConfigError: Another machine is to be served, and the network is not said to be trusted.
-        WorldError: The port is taken, or there is no dispatcher of the same versions.
+        ConfigError: The network is not said to be trusted, or a worker has no name.
+        WorldError: The port is taken, or there is no dispatcher of the same version.
     """
     known = _parser().parse_args(arguments)
-    hosts = {"--host": known.host}
-    if known.role == "worker":
-        hosts["--dispatcher"] = known.dispatcher.rpartition(":")[0]
-    far = [(option, host) for option, host in hosts.items() if not is_loopback(host)]
-    if far and not known.trusted_network:
-        expected = "an address of this machine alone, since the service neither encrypts nor authenticates"
-        remedy = "add --trusted-network on a network whose machines you trust"
-        raise ConfigError([Fault(where=of, found=host, expected=expected, remedy=remedy) for of, host in far])
+    if not known.trusted_network:
+        expected = "it, since tf.data's service listens on all interfaces, and neither encrypts nor authenticates"
+        remedy = "add --trusted-network where a firewall lets only machines that you trust through"
+        raise ConfigError([Fault(where="--trusted-network", found="no such option", expected=expected, remedy=remedy)])
     if known.role == "worker" and known.host in _ALL:
         expected = "the name under which runs on other machines reach this one"
         raise ConfigError([Fault(where="--host", found=known.host, expected=expected, remedy="name it")])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if known.role == "dispatcher":
-        dispatch(known.host, known.port, _say)
+        dispatch(known.port, _say)
     else:
         work(known.dispatcher, known.host, known.port, _say)
 
@@ -58,10 +54,10 @@ def _parser() -> argparse.ArgumentParser:
     worker.add_argument(
         "--dispatcher", type=_address, required=True, metavar="HOST:PORT", help="address of the dispatcher"
     )
-    for role, port, low, high in ((dispatcher, 5050, 1, LAST_PORT), (worker, 0, 0, LAST_PORT + 1)):
-        role.add_argument("--host", type=_host, default="localhost", help="name under which others reach this machine")
+    worker.add_argument("--host", type=_host, default="localhost", help="name under which runs reach this machine")
+    for role, port, low in ((dispatcher, 5050, 1), (worker, 0, 0)):
         default = f"default: {port or 'any that is free'}"
-        role.add_argument("--port", type=_port(low, high), default=port, metavar="PORT", help=default)
+        role.add_argument("--port", type=_port(low, LAST_PORT), default=port, metavar="PORT", help=default)
         trusted = "there is neither encryption nor authentication: who reaches a port can run operations here"
         role.add_argument("--trusted-network", action="store_true", help=trusted)
     return parser

@@ -28,8 +28,6 @@ from etlrun.system.errors import ConfigError, Fault
 
 VERSION_BASE = "1.3"
 RESUME = "trainer.resume="
-_OLDER = {"trainer.tensorboard=true": "logger=tensorboard", "trainer.tensorboard=false": ""}
-"""Overrides of runs of older versions, as they are written today; empty for those that are left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,8 +190,7 @@ def unfit_folder(key: str, folder: str) -> Iterator[Fault]:
 def merged(before: Iterable[str], now: Sequence[str]) -> list[str]:
     """Return the overrides of a previous command line and of the current one, which takes precedence."""
     given = {_key(word) for word in now}
-    older = [_OLDER.get(word, word) for word in before]
-    return [*(word for word in older if word and _key(word) not in given), *now]
+    return [*(word for word in before if _key(word) not in given), *now]
 
 
 def _key(word: str) -> str:

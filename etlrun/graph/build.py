@@ -234,17 +234,6 @@ class Pipeline:
         """Return the batches of `alone`, again and again."""
         return cast("Iterator[Any]", iter(self.alone(stages, from_cache=from_cache).repeat()))
 
-    def models_elsewhere(self, seconds: float) -> list[list[bytes]]:
-        """Return tf.data's models of the stages of each worker that computes the passes, from a probe of that length.
-
-        There is none where this process computes them.
-        """
-        return []
-
-    def read_elsewhere(self) -> tuple[list[str], int]:
-        """Return the paths of the stages that each worker does for all examples, and the number of these workers."""
-        return [], 1
-
     def close(self) -> None:
         """Release what the pipeline holds beside its cache."""
 

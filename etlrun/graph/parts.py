@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from etlrun.graph.build import as_written
@@ -13,8 +12,6 @@ from etlrun.graph.context import Context
 from etlrun.graph.datasets import chained
 from etlrun.graph.mapped import Mapped
 from etlrun.plan.plan import PlannedStage, at_cache
-from etlrun.sources.base import Split
-from etlrun.sources.content import Shard
 from etlrun.stages.base import Scope
 from etlrun.stages.load import Batch
 from etlrun.stages.service import Service
@@ -22,8 +19,6 @@ from etlrun.system.errors import ConfigError, Fault
 
 _PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 """Operations that call a function of the process that has made the graph."""
-_PIECES_EACH = 4
-"""Pieces of the files for each worker, so that none waits long for the last one."""
 Stages = Sequence[PlannedStage]
 
 
@@ -54,7 +49,7 @@ def every_nth(
 
 
 def _divided(stages: Stages, cached: Mapped | None) -> tuple[list[PlannedStage], list[PlannedStage]]:
-    """Return the stages that each worker of an exact pass does for all examples, and those for its own alone.
+    """Return the stages that each worker of a pass does for all examples, and those for its own alone.
 
     The examples of a cache keep the order in which they are read: without it, they are shuffled as they are read.
     """
@@ -66,32 +61,6 @@ def _divided(stages: Stages, cached: Mapped | None) -> tuple[list[PlannedStage],
         return shuffles, others
     first = next(at for at, planned in enumerate(others) if planned.stage.maps_each)
     return [*others[:1], *shuffles, *others[1:first]], others[first:]
-
-
-def dealt(stages: Stages, context: Context, workers: int) -> tf.data.Dataset:
-    """Return the batches of a pass whose files a service deals to `workers`, the last batch of each may be smaller."""
-    extract, *others = _inside(stages)
-    pieces = _pieces(context.split, _PIECES_EACH * workers)
-    if extract.stage.random:  # a shuffle in the graph would be dealt as one piece
-        seed = int(context.pass_seed(context.pass_number))
-        pieces = [pieces[place] for place in np.random.default_rng(seed).permutation(len(pieces))]
-    split = dataclasses.replace(context.split, shards=tuple(pieces))
-    whole = [dataclasses.replace(extract, stage=extract.stage.for_evaluation()), *map(_without_drop, others)]  # type: ignore[attr-defined]
-    return chained(None, whole, dataclasses.replace(context, split=split)).with_options(as_written())
-
-
-def whole(stages: Stages, context: Context, cached: Mapped | None) -> tf.data.Dataset:
-    """Return the batches of a pass, in the order of the data."""
-    for_all, for_own = _divided(stages, cached)
-    reading = [planned for planned in for_all if not planned.stage.only_reorders]
-    carries = context.numbered_to is not None
-    records = chained(cached and cached.read(cached.numbers(), carries=carries), reading, context)
-    return chained(records, for_own, context).with_options(as_written())
-
-
-def done_for_all(stages: Stages, cached: Mapped | None) -> list[str]:
-    """Return the paths of the stages that each worker of an exact pass does for all examples."""
-    return [planned.stage.path for planned in _divided(stages, cached)[0]]
 
 
 def require_portable(dataset: tf.data.Dataset) -> None:
@@ -126,20 +95,3 @@ def _inside(stages: Stages) -> list[PlannedStage]:
 
 def _batch(stages: Stages) -> Batch:
     return next(planned.stage for planned in stages if isinstance(planned.stage, Batch))
-
-
-def _without_drop(planned: PlannedStage) -> PlannedStage:
-    """Return the same stage; one that makes batches keeps a smaller last one, of which each worker has its own."""
-    if not isinstance(planned.stage, Batch):
-        return planned
-    return dataclasses.replace(planned, stage=dataclasses.replace(planned.stage, drop_remainder=False))
-
-
-def _pieces(split: Split, least: int) -> list[Shard]:
-    """Return the same records in at least `least` parts, if there are so many."""
-    size = max(1, split.num_examples // least)
-    return [
-        dataclasses.replace(shard, skip=shard.skip + begun, take=min(size, shard.take - begun), first=first + begun)
-        for shard, first in zip(split.shards, split.firsts, strict=True)
-        for begun in range(0, shard.take, size)
-    ]

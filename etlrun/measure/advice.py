@@ -12,7 +12,6 @@ from etlrun.stages.cache import MEMORY_SHARE, DiskCache
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import Prefetch, Shuffle
 from etlrun.stages.mix import Mix
-from etlrun.stages.service import Service
 from etlrun.stages.step import Map
 from etlrun.system.machine import CORES, calls_here, free_memory_bytes, megabytes
 
@@ -30,9 +29,8 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
     if stage is None:
         return None
     last = f"No override helps: {stage} needs less work, faster storage, or more cores."
-    service = plan.spec.load.service
-    if service is not None and stage != Prefetch.path:
-        return _workers(service, conditions)
+    if plan.spec.load.service is not None and stage != Prefetch.path:
+        return "Start a dispatcher with a worker on another machine, and add it to load.service.address."
     return _own(stage, plan, rows, conditions) or _cache(plan, conditions) or last
 
 
@@ -53,17 +51,6 @@ def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[
         if smaller < plan.spec.load.shuffle_buffer:
             return f"Try load.shuffle_buffer={smaller}: a smaller buffer fills faster."
     return None
-
-
-def _workers(service: Service, conditions: Mapping[str, Any]) -> str:
-    """Return advice to add workers: on this machine where it has cores, else on others."""
-    if service.workers is not None and service.workers < conditions["cores"]:
-        return f"Try load.service.workers={conditions['cores']}: the workers do not use all cores."
-    if service.workers is not None:
-        return "Start workers on other machines and set load.service.address: this one has no more cores."
-    if service.is_exact:
-        return "Start a dispatcher with a worker on another machine, and add it to load.service.address."
-    return "Start more workers on other machines."
 
 
 def _target(stage: str, plan: Plan, conditions: Mapping[str, Any]) -> str | None:

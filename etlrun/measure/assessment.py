@@ -7,10 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from tensorflow.core.framework.model_pb2 import ModelProto
-
 from etlrun.measure.advice import advice
-from etlrun.measure.elsewhere import over_workers
 from etlrun.measure.meter import Loop, spread_ms
 from etlrun.measure.probes import ceiling_per_s, step_costs_ms
 from etlrun.measure.resources import Resources
@@ -116,18 +113,6 @@ class Assessment:
         seen[0].improve(seen[1])
         return seen[0] if seen[0].periods.work.period_ms else None
 
-    def _ask_workers(self, ceiling: float | None) -> None:
-        """Take the stage costs of pipelines that other processes compute from a probe there."""
-        for name, pipeline in self.work.pipelines.items():
-            models, keeper = pipeline.models_elsewhere(self.probe_s()), pipeline.keeper
-            reads = keeper is not None and keeper.count > 0
-            read = [self._read(name, [*map(ModelProto.FromString, of)], reads_disk=reads) for of in models]
-            if each := [costs for costs in read if costs is not None]:
-                is_measured = ceiling and name == "train" and not self.work.plan.spec.trainer.step_ms
-                period_ms = 1000 / ceiling if is_measured and ceiling else 0.0
-                costs = over_workers(each, *pipeline.read_elsewhere(), period_ms)
-                self._costs[name] = [costs] * len(self.loops[name])
-
     def _batched(self, name: str) -> int:
         """Return the number of examples in the batches of a pass, if no record is skipped."""
         batch, num_examples = stage_of(self._stages(name), Batch), int(self.work.pipelines[name].split.num_examples)
@@ -160,7 +145,6 @@ class Assessment:
         if floor is not None and len(floor.waits_s) > 1:
             self._handover_s = statistics.median(floor.waits_s[1:])
         ceiling, tuned = self._ceiling_per_s(), settled_values(self.work.train.stages, self._rows("train"))
-        self._ask_workers(ceiling)
         sides = [self._side(name, floor if name == "train" else None) for name in self.work.pipelines]
         if self._is_drained:
             verdict = judge_alone(sides[0], ceiling, self.work.plan.spec.trainer.step_ms)

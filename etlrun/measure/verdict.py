@@ -214,7 +214,6 @@ def _why(stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: Step
         return stage, f"each pass first opens the cache{whole} and reads a batch, {took}"
     row = next((row for row in costs.rows if row.stage == stage), StageCost(stage=stage, examples=0, cost_ms=0.0))
     threads = "one thread" if (row.parallelism or 1) == 1 else f"{row.parallelism} threads"
-    threads += " of each worker" if Service.path in side.paths and stage != Service.path else ""
     cost = f"{stage} takes {row.cost_ms:.3g} ms per example with {threads}; {budget}"
     if not stage.startswith("transform.") or (row.parallelism or 1) < cores:
         return stage, cost

@@ -24,11 +24,8 @@ from etlrun.stages.tune import Tune
 from etlrun.system.errors import did_you_mean
 
 _DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
-_MOVED = {
-    "trainer.tensorboard": "choose logger=tensorboard to write TensorBoard logs",
-    "experiment": "begin the file of the experiment with the line `# @package _global_`",
-}
-"""Keys of older versions, and that of the group whose files set the keys of others, with their remedies."""
+_OF_EXPERIMENT = "begin the file of the experiment with the line `# @package _global_`"
+"""The remedy for keys of an experiment, whose file sets the keys of other groups."""
 _PROGRAM = "for {} of your own, print the program of a run, and change it there: etlrun eject > program.py"
 _OTHERWISE = {
     "dataset": "own images are read by dataset=folder dataset.dir=FOLDER, datasets of TFDS by dataset=tfds "
@@ -83,8 +80,8 @@ class Known:
 
 def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) -> str:
     """Return a remedy that names the key or the option that was probably meant by the unknown key `path`; else ""."""
-    if path in _MOVED:
-        return _MOVED[path]
+    if path == "experiment":
+        return _OF_EXPERIMENT
     block, _, _ = path.rpartition(".")
     if block != "transform" and isinstance(value, str) and value in stages.get(block, {}):
         return f"did you mean {block}={value}?"

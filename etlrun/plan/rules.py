@@ -37,7 +37,7 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
     yield from _classes(spec)
     yield from _parsing(spec)
     if spec.load.service is not None:
-        yield from service_rules(spec, spec.load.service, () if so_far else train)
+        yield from service_rules(spec, () if so_far else train)
     if spec.cache.keeps:
         yield from _cache(spec, train)
     if spec.fit is not None:
@@ -209,7 +209,7 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     if loose:
         yield f"{' and '.join(loose)} = false: the order of the examples, and so every result, differs from run to run."
     if spec.load.service is not None:
-        yield from service_notes(spec, spec.load.service)
+        yield from service_notes(spec)
     if spec.fit is not None and spec.fit.hosts > 1:
         yield host_note(spec.fit, spec.load.batch_size)
     if keeps_file_order(spec):

@@ -12,14 +12,14 @@ from etlrun.stages.service import Service
 from etlrun.system.errors import ConfigError, Fault
 
 
-def service_rules(spec: RunSpec, service: Service, train: Sequence[PlannedStage]) -> Iterator[Fault]:
+def service_rules(spec: RunSpec, train: Sequence[PlannedStage]) -> Iterator[Fault]:
     """Yield the faults of what can't be done in other processes, or not in the order that the service promises.
 
     `train` are the stages of the training; empty if they have faults of their own.
     """
     load = spec.load
     if spec.cache.keeps:
-        yield from _cache(spec, service, train)
+        yield from _cache(spec, train)
     if spec.dataset.on_corrupt == "skip":
         expected = "raise with load.service, since the records that a worker skips could not be counted"
         remedy = "repair the data and set dataset.on_corrupt=raise, or set load=shuffled"
@@ -33,19 +33,15 @@ def service_rules(spec: RunSpec, service: Service, train: Sequence[PlannedStage]
     if spec.extract.parses:
         expected = "sequential or interleave with load.service, whose records are dealt to the workers as they are read"
         yield fault("extract.name", spec.extract.path.removeprefix("extract."), expected, "set extract=interleave")
-    if service.is_exact:
-        yield from _exact(spec)
+    yield from _order(spec)
 
 
-def _cache(spec: RunSpec, service: Service, train: Sequence[PlannedStage]) -> Iterator[Fault]:
+def _cache(spec: RunSpec, train: Sequence[PlannedStage]) -> Iterator[Fault]:
     """Yield the faults of a cache whose examples the workers don't find by their numbers."""
-    cache, order = spec.cache, Service.key("order")
+    cache = spec.cache
     if not cache.outlives_run:
         expected = "disk or none with load.service, whose workers do not share the memory of the run"
         yield fault("cache.name", cache.path.removeprefix("cache."), expected, "set cache=disk, or load=shuffled")
-    if not service.is_exact:
-        expected = "exact with a cache, of which each worker reads its own examples by their numbers"
-        yield fault(order, service.order, expected, f"set {order}=exact, or cache=none")
     if cache.keeps_features:
         expected = "images with load.service, since features leave its workers nothing to transform"
         yield fault(cache.key("at"), cache.at, expected, "set load=shuffled, or cache.at=transformed")
@@ -60,40 +56,30 @@ def _cache(spec: RunSpec, service: Service, train: Sequence[PlannedStage]) -> It
         yield fault(cache.key("at"), f"{cache.at}, with {before[-1].gives}", expected, remedy)
 
 
-def _exact(spec: RunSpec) -> Iterator[Fault]:
+def _order(spec: RunSpec) -> Iterator[Fault]:
     """Yield the faults of values with which the workers would not see the same order."""
-    order = Service.key("order")
     for key in unordered(spec):
-        expected = f"true with {order}=exact, since all workers count on one order"
-        yield fault(key, "false", expected, f"set {key}=true, or {order}=dynamic")
+        expected = "true with load.service, since all workers count on one order"
+        yield fault(key, "false", expected, f"set {key}=true, or load=shuffled")
     late = spec.load.shuffle_at == "before_batch" and not spec.cache.keeps
     if spec.load.shuffles and not spec.load.is_by_number and late:
-        expected = f"auto with {order}=exact, since each worker would transform all examples to shuffle them"
+        expected = "auto with load.service, since each worker would transform all examples to shuffle them"
         yield fault(spec.load.key("shuffle_at"), "before_batch", expected, "set load.shuffle_at=auto")
 
 
 def require_no_service(spec: RunSpec) -> None:
     """Raise `ConfigError` if the input of a run comes from a service, which a standalone program does not start."""
     if spec.load.service is not None:
-        found = "a service, whose servers a program would have to start and to watch"
-        remedy = "set load=shuffled, which reads the same examples in the same order as load.service.order=exact"
+        found = "a service, whose servers a program would have to find"
+        remedy = "set load=shuffled, which reads the same examples in the same order"
         raise ConfigError([fault(Service.path, found, "null in a standalone program", remedy)])
 
 
-def service_notes(spec: RunSpec, service: Service) -> Iterator[str]:
+def service_notes(spec: RunSpec) -> Iterator[str]:
     """Yield the notes on a run with a service, one sentence each."""
     if spec.cache.keeps:
         yield (
             f"{spec.cache.path}: the run fills the cache, or compares it with its checksums, before the first pass; "
             "workers read it at the same path."
         )
-    if service.workers is not None:
-        yield (
-            f"{Service.path}: the workers' ports are without authentication; they are bound to loopback on Linux, "
-            "which a run verifies, and elsewhere open to other machines."
-        )
-    if not service.is_exact:
-        differs = "the order of the examples, and so every result, differs from run to run"
-        yield f"{Service.key('order')} = dynamic: {differs}."
-    if service.on_loss == "report":
-        yield f"{Service.key('on_loss')} = report: a pass without the examples of a lost worker is reported, and used."
+    yield f"{Service.path}: tf.data's service listens on all interfaces of its machines: let a firewall limit it."

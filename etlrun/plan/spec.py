@@ -17,7 +17,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from etlrun.plan.hints import hint, of_name, of_value
 from etlrun.plan.located import ABSENT, innermost, owner_of, value_at
-from etlrun.plan.older import of_today
 from etlrun.plan.unused import Unused, unused, without
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Stage, expectation, field_metadata, names_of, selected
@@ -79,15 +78,13 @@ class RunSpec:
     @property
     def has_order(self) -> bool:
         """Whether all runs read the examples in the same order."""
-        is_exact = self.load.service is None or self.load.service.is_exact
-        return self.extract.is_ordered and self.transform.deterministic and is_exact
+        return self.extract.is_ordered and self.transform.deterministic
 
 
 def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
     """Return the `RunSpec` of a composed config; raise `ConfigError` with all its faults."""
     if UNUSABLE:
         raise ConfigError(list(UNUSABLE))
-    config = of_today(config)
     idle = tuple(unused(config, stages))
     parser = _Parser(without(copy.deepcopy(dict(config)), idle) if idle else config, stages)
     spec = parser.run()

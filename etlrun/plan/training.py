@@ -203,10 +203,6 @@ def _checkpoints(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
             needed, remedy = f"null, since {spec.model.path} learns nothing", "set trainer.checkpoint_best=null"
             yield fault(trainer.key("checkpoint_best"), show(trainer.checkpoint_best), needed, remedy)
     loose = unordered(spec)
-    if trainer.checkpoint_every_steps is not None and spec.load.service and not spec.load.service.is_exact:
-        needed = "null with load.service.order=dynamic, since a resumed pass then has another order"
-        remedy = "set load.service.order=exact, or trainer.checkpoint_every_steps=null"
-        yield fault(trainer.key("checkpoint_every_steps"), trainer.checkpoint_every_steps, needed, remedy)
     if trainer.checkpoint_every_steps is not None and loose:
         yield fault(
             trainer.key("checkpoint_every_steps"),

@@ -151,15 +151,6 @@ class Read(Part):
     """Digest of the records that each pipeline read, 16 hex digits; null if their files changed during the run."""
 
 
-class Served(Part):
-    """Service of a run, with `load.service`."""
-
-    restarts: int = 0
-    """Number of its processes that ended and were started again."""
-    lost: dict[str, int] = {}
-    """Number of examples that the passes of each pipeline did not get from it."""
-
-
 class Usage(Part):
     """Memory and CPU of the process over the training, as three lists of equal length with at most 300 intervals."""
 
@@ -212,8 +203,6 @@ class Course(Part):
     """Caches of the run; null without one."""
     skipped: dict[str, int] = {}
     """Number of corrupt records skipped by each pipeline, with `dataset.on_corrupt=skip`."""
-    service: Served | None = None
-    """Service of the run; null without one."""
     best_epoch: int | None = None
     """Epoch of the model in `checkpoints/best.keras`, with `trainer.checkpoint_best`."""
     parameters: int | None = None

@@ -67,12 +67,6 @@ def walked(folder: Path) -> Iterator[tuple[Path, Kind]]:
             yield from walked(folder / name)
 
 
-def jobs_of(sweep: Path) -> list[Path]:
-    """Return the folders of the jobs that a sweep has begun, those that fill caches first, then by their numbers."""
-    jobs = [path for path in sweep.iterdir() if _JOB.fullmatch(path.name) and kind_of(path) == "run"]
-    return sorted(jobs, key=lambda path: [int(part) for part in re.findall(r"^\d+|(?<=\.)\d+", path.name)])
-
-
 def _is_own(name: str, kind: Kind) -> bool:
     """Return whether a run or a sweep writes a file or a folder of this name into its folder."""
     is_job = kind == "sweep" and _JOB.fullmatch(name) is not None

@@ -159,6 +159,8 @@ def stand_ins(default: Variant) -> dict[str, object]:
         "dataset.dir": ".",
         "dataset.files": "*.tfrecord",
         "dataset.num_classes": 2,
+        "load.service.address": "localhost:5050",
+        "load.service.trusted_network": True,
         **dict(leaves("", default.config or {})),
     }
 

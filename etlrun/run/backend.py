@@ -13,7 +13,7 @@ import psutil
 
 from etlrun.record.summary import Host
 from etlrun.run.hosts.here import here, join, leave
-from etlrun.run.loading import import_keras, loading, native_messages_kept
+from etlrun.run.loading import loading, native_messages_kept
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
 from etlrun.system.machine import VISIBLE, Gpu, cores, driver_gpus, listed_ids, processor
@@ -59,7 +59,6 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
     if device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
     with loading():
-        import_keras()
         import keras
         import tensorflow as tf
         import tensorflow_datasets  # noqa: F401 - imported here, since the run needs it next

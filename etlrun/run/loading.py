@@ -8,11 +8,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any
-
-_PLOTS, _PLOTTER = "matplotlib.pyplot", "keras.src.visualization.plot_image_gallery"
 
 
 @contextmanager
@@ -37,27 +32,6 @@ def _uncollected() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-class _Plots:
-    """Stands for pyplot, which is imported with its first attribute."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(_PLOTS), name)
-
-
-def import_keras() -> None:
-    """Import Keras, which is to import pyplot when it plots images, and not before: it takes 0.3 s."""
-    is_later = not {_PLOTS, _PLOTTER} & sys.modules.keys() and find_spec("matplotlib") is not None
-    if is_later:
-        sys.modules[_PLOTS] = None  # type: ignore[assignment]  # as if there were none
-    try:
-        import_module("keras")
-    finally:
-        if is_later:
-            del sys.modules[_PLOTS]
-    if is_later and _PLOTTER in sys.modules:
-        sys.modules[_PLOTTER].plt = _Plots()  # type: ignore[attr-defined]
 
 
 @contextmanager

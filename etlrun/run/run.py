@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,6 @@ from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
 from etlrun.run import checkpoint
 from etlrun.run.backend import Backend
-from etlrun.run.forks import fork_server
 from etlrun.run.hosts.place import place_of
 from etlrun.run.interrupts import interrupts
 from etlrun.run.loggers.log import Log
@@ -80,11 +79,7 @@ def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None, *, i
 
 
 def _run(record: Record, stages: Stages, planned: Plan | None, *, is_part: bool) -> int:
-    with closing(Log(record)) as log:
-        return _reported_run(record, stages, planned, log, is_part=is_part)
-
-
-def _reported_run(record: Record, stages: Stages, planned: Plan | None, log: Log, *, is_part: bool) -> int:
+    log = Log(record)
     try:
         with interrupts():
             planned = planned or plan(parse(records.read_config(record.folder), stages))
@@ -169,8 +164,6 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
     if spec.fit is None or spec.fit.hosts == 1 or place_of(spec.fit).leads:
         log.open(planned, previous.folder if previous is not None else None)
 
-    if spec.load.service is not None and spec.load.service.workers is not None:
-        fork_server()  # which imports TensorFlow as this process does
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(spec.fit, joins=True) as backend:

@@ -24,7 +24,7 @@ from etlrun.run.checkpoint import PreviousRun, has_read_the_same
 from etlrun.run.hosts.here import counts, here
 from etlrun.run.hosts.parts import notes_on, pipelines_on
 from etlrun.run.keepers import keepers_of, readings_of
-from etlrun.run.service.pipeline import describe_service, pipelines_of
+from etlrun.run.service.pipeline import pipelines_of
 from etlrun.sources.base import Source
 from etlrun.sources.corrupt import corrupt_records, raise_cause
 from etlrun.sources.labels import counts_of
@@ -83,7 +83,7 @@ def prepared(
     if place.count > 1:
         pipelines = pipelines_on(place, plan.pipelines, contexts)
     else:
-        pipelines = pipelines_of(plan, record, contexts, keepers)
+        pipelines = pipelines_of(plan, contexts, keepers)
     open_caches(plan, record, pipelines)
     record.update(dataset={**data, "digest": digests, "classes": source.class_names and list(source.class_names)})
     record.event("dataset", **data)
@@ -192,7 +192,6 @@ def at_work(work: Work) -> Iterator[None]:
             watch.close()
         for pipeline in work.pipelines.values():
             pipeline.close()
-        describe_service(work.record, work.pipelines)
         try:
             describe_caches(work.plan, work.record, work.pipelines)
         finally:

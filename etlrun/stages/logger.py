@@ -14,14 +14,12 @@ class Logger(Stage):
     Attributes:
         package: Package that has to be installed; empty for none.
         extra: Extra of etlrun that installs it.
-        is_apart: Whether a process of its own writes the log, so that no server can block or end a run.
         remedy: What to do if it fails.
     """
 
     block: ClassVar[str] = "logger"
     package: ClassVar[str] = ""
     extra: ClassVar[str] = ""
-    is_apart: ClassVar[bool] = False
     remedy: ClassVar[str] = "free disk space, and check the permissions of the folder"
 
     @property
@@ -66,7 +64,6 @@ class Mlflow(Logger):
     path: ClassVar[str] = "logger.mlflow"
     package: ClassVar[str] = "mlflow"
     extra: ClassVar[str] = "mlflow"
-    is_apart: ClassVar[bool] = True
     remedy: ClassVar[str] = (
         "check that the server of logger.tracking_uri runs and can be reached, and MLflow's credentials"
     )
@@ -88,7 +85,6 @@ class Wandb(Logger):
     path: ClassVar[str] = "logger.wandb"
     package: ClassVar[str] = "wandb"
     extra: ClassVar[str] = "wandb"
-    is_apart: ClassVar[bool] = True
     remedy: ClassVar[str] = (
         "run `wandb login` or set WANDB_API_KEY, check the network, or set logger.mode=offline and `wandb sync` later"
     )

@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from etlrun.run.loading import import_keras, loading
+from etlrun.run.loading import loading
 
 
 def _keras_backend() -> str:
@@ -25,7 +25,6 @@ def _keras_backend() -> str:
 if _keras_backend() == "tensorflow":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     with loading():
-        import_keras()
         import tensorflow_datasets
 
         import etlrun.run.drain

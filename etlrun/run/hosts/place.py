@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from etlrun.stages.service import is_loopback
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
 
@@ -50,7 +49,7 @@ class Place:
     @property
     def is_loopback(self) -> bool:
         """Whether no other machine can reach host 0."""
-        return is_loopback(f"[{self.host}]" if ":" in self.host else self.host)
+        return self.host.lower() in {"localhost", "::1"} or self.host.startswith("127.")
 
     @property
     def port(self) -> int:

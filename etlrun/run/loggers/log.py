@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -18,14 +19,21 @@ from etlrun.plan.unused import leaves
 from etlrun.record.findings import Findings
 from etlrun.record.record import LOG, Record, read_config
 from etlrun.record.summary import SUMMARY, Epoch, from_summary
-from etlrun.run.loggers.apart import Apart
+from etlrun.run.loggers.behind import Behind
 from etlrun.run.loggers.files import CsvWriter, TensorBoardWriter
+from etlrun.run.loggers.servers import MlflowWriter, WandbWriter
 from etlrun.run.loggers.writer import Opening, Writer
 from etlrun.stages.logger import Logger
 from etlrun.system.errors import WorldError, headline
+from etlrun.system.files import write_atomically
 
-_IN_RUN: Mapping[str, Callable[[], Writer]] = {"tensorboard": TensorBoardWriter, "csv": CsvWriter}
-"""Loggers that write into the folder of the run; the others have a process of their own."""
+WRITERS: Mapping[str, Callable[[], Writer]] = {
+    "tensorboard": TensorBoardWriter,
+    "csv": CsvWriter,
+    "mlflow": MlflowWriter,
+    "wandb": WandbWriter,
+}
+"""What writes the log of each logger."""
 _OF_COURSE = ("parameters", "examples", "examples_per_s", "wall_s", "best_epoch")
 """Figures of the whole run beside its findings."""
 _LONGEST = 200
@@ -50,17 +58,19 @@ class Log:
     def __init__(self, record: Record) -> None:
         self._record = record
         self._stage: Logger | None = None
-        self._writer: Writer | None = None
+        self._writer: Behind | None = None
 
     def open(self, planned: Plan, previous: Path | None) -> None:
         """Begin the log, or continue that of the run in the folder `previous`; WorldError without its package."""
         self._stage = stage = planned.spec.logger
         require(stage)
-        if not (stage.is_apart or stage.name in _IN_RUN):
+        if stage.name not in WRITERS:
             return
-        self._writer = Apart() if stage.is_apart else _IN_RUN[stage.name]()
+        self._writer = Behind(WRITERS[stage.name]())
         self._record.listeners.append(self)
-        self._safely(lambda writer: writer.open(self._opening(stage, planned, previous)))
+        opening = self._opening(stage, planned, previous)
+        self._known: dict[str, Any] = {"logger": stage.name, "options": dict(opening.options), "epochs": opening.done}
+        self._safely(lambda writer: writer.open(opening, lambda run: self._keep(run=run)))
 
     def __call__(self, kind: str) -> None:
         """Log what has happened to the record."""
@@ -68,20 +78,25 @@ class Log:
         if kind == "dataset":
             self._safely(lambda writer: writer.texts(_dataset(self._record)))
         elif kind == "epoch":
-            last = summary.epochs[-1]
-            self._safely(lambda writer: writer.epoch(last.epoch, last.ended_s, figures_of(last)))
+            self._epoch(summary.epochs[-1])
         elif kind == "ended":
             with suppress(KeyboardInterrupt):  # which ends the wait, since the run is over
                 self._safely(self._end)
-            self.close()
+            self._writer = None
 
-    def close(self) -> None:
-        """Stop the process of the log, if it still runs."""
-        if isinstance(self._writer, Apart):
-            self._writer.close()
-        self._writer = None
+    def _epoch(self, last: Epoch) -> None:
+        """Log an epoch that the log of a resumed run doesn't have yet."""
+        if last.epoch > self._known["epochs"]:
+            figures, written = figures_of(last), partial(self._keep, epochs=last.epoch)
+            self._safely(lambda writer: writer.epoch(last.epoch, last.ended_s, figures, written))
 
-    def _end(self, writer: Writer) -> None:
+    def _keep(self, **known: Any) -> None:
+        """Write what a run that resumes this one has to know to continue the log; in the thread of the log."""
+        self._known |= known
+        if self._known.get("run"):
+            write_atomically(self._record.folder / LOG, json.dumps(self._known) + "\n")
+
+    def _end(self, writer: Behind) -> None:
         summary = self._record.summary
         verdict = asdict(summary.verdict) if summary.verdict is not None else {}
         texts = {f"verdict/{key}": value for key, value in verdict.items() if isinstance(value, str)}
@@ -104,7 +119,7 @@ class Log:
             done=before.get("epochs", 0),
         )
 
-    def _safely(self, work: Callable[[Writer], object]) -> None:
+    def _safely(self, work: Callable[[Behind], object]) -> None:
         if self._writer is None or self._stage is None:
             return
         try:
@@ -116,8 +131,7 @@ class Log:
             self._fail(headline(error))
 
     def _fail(self, why: str) -> None:
-        stage = self._stage
-        self.close()
+        stage, self._writer = self._stage, None
         if stage is not None:
             short = shorten(why, _LONGEST, placeholder="…").rstrip(".")
             note = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -17,6 +18,14 @@ _MOST_CHARACTERS = 5000
 """Characters of one of MLflow's tags or parameters."""
 _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
 """Characters that names of MLflow's metrics may not have: those of a class may."""
+_IMPATIENT = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+"""Environment of MLflow, where it is not set already: it tries for up to hours otherwise."""
 _INIT_S = 20
 """Longest wait for an answer of Weights & Biases at the start."""
 
@@ -26,6 +35,8 @@ class MlflowWriter:
 
     def open(self, opening: Opening) -> str:
         """Begin a run in the experiment, which is created if there is none, or continue one."""
+        for name, value in _IMPATIENT.items():
+            os.environ.setdefault(name, value)
         from mlflow import MlflowClient, set_experiment, set_tracking_uri
 
         if opening.options["tracking_uri"] is not None:

@@ -1,4 +1,4 @@
-"""Pipelines whose passes are read from the servers of a run."""
+"""Pipelines whose passes are read from the workers of tf.data's service."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import tensorflow as tf
-from rich.console import Console
 
 from etlrun.cache.keeper import READ, Keeper
 from etlrun.graph import parts
@@ -19,11 +18,11 @@ from etlrun.graph.context import Context
 from etlrun.graph.mapped import Mapped
 from etlrun.graph.passes import Passes
 from etlrun.plan.plan import Plan, PlannedStage, stage_of
-from etlrun.record.record import Record
+from etlrun.run.service import servers
 from etlrun.run.service.lanes import Lane
-from etlrun.run.service.passes import DealtPass, ExactPass
-from etlrun.run.service.servers import Servers
+from etlrun.run.service.passes import Pass
 from etlrun.stages.load import Batch, Prefetch, batches_in
+from etlrun.stages.service import Service
 
 _END_S = 2.0
 """Longest wait for the threads of closed lanes."""
@@ -32,28 +31,21 @@ _LANE_AHEAD = 2
 
 
 class ServedPipeline(Pipeline):
-    """A pipeline whose passes are read from servers. A cache is whole before the first of them.
+    """A pipeline whose passes are read from the workers of a service. A cache is whole before the first of them.
 
     Attributes:
         name: `train` or `validation`.
-        servers: The servers.
+        service: Where its workers are.
         batch: Its batches.
-        lost: Examples that its dynamic passes have lost.
+        fingerprint: Fingerprint of the plan, which each batch brings along.
     """
 
-    def __init__(
-        self,
-        name: str,
-        stages: Sequence[PlannedStage],
-        context: Context,
-        servers: Servers,
-        keeper: Keeper | None = None,
-    ) -> None:
+    def __init__(self, name: str, plan: Plan, context: Context, service: Service, keeper: Keeper | None = None) -> None:
         """Build the graph; raise `ConfigError` if another process can't run it."""
-        super().__init__(stages, context, keeper)
+        super().__init__(plan.pipelines[name], context, keeper)
         self._mapped: Mapped | None = None
-        self.name, self.servers, self.lost = name, servers, 0
-        batch = stage_of(stages, Batch)
+        self.name, self.service, self.fingerprint = name, service, plan.fingerprint.encode()
+        batch = stage_of(self.stages, Batch)
         assert batch is not None  # noqa: S101 - all plans have it
         self.batch, self._contexts = batch, dict[int, Context]()
         self._lock = threading.Lock()
@@ -61,9 +53,8 @@ class ServedPipeline(Pipeline):
         parts.require_portable(self._part(1, 0, 0))
 
     @property
-    def lanes(self) -> int:
-        """Number of lanes of a pass."""
-        return self.servers.stage.lanes
+    def _lanes(self) -> int:
+        return len(self.service.addresses)
 
     @property
     def batches_in_pass(self) -> int:
@@ -74,17 +65,16 @@ class ServedPipeline(Pipeline):
         """Start to read a lane of the pass of that number, after `done` batches."""
         prefetch = stage_of(self.stages, Prefetch)
         ahead = 1 if prefetch is None else prefetch.buffer_size
-        capacity = _LANE_AHEAD if isinstance(ahead, str) else -(-ahead // self.lanes)
+        capacity = _LANE_AHEAD if isinstance(ahead, str) else -(-ahead // self._lanes)
         begun = Lane(partial(self._distributed, number, lane, done), capacity)
         self._threads = [*(thread for thread in self._threads if thread.is_alive()), begun.thread]
         self._open.add(begun)
         return begun
 
     def _distributed(self, number: int, lane: int, done: int) -> tf.data.Dataset:
-        batches = self.servers.distributed(self._part(number, lane, done), lane)
-        if not self.servers.stage.is_exact or self.servers.stage.workers is None:
-            return batches  # a worker elsewhere that is started again sends some of them again
-        return batches.take(len(range(lane, self.batches_in_pass, self.lanes)) - done)
+        made_for = tf.data.Dataset.from_tensors(self.fingerprint).repeat()
+        marked = tf.data.Dataset.zip((made_for, self._part(number, lane, done)))
+        return servers.distributed(marked, self.service.addresses[lane])
 
     def _part(self, number: int, lane: int, done: int) -> tf.data.Dataset:
         cached = self._cached()
@@ -93,9 +83,7 @@ class ServedPipeline(Pipeline):
             if context is None:  # the lanes of a pass share it, and so what is traced
                 context = parts.of_pass(self.context, number)
                 self._contexts = {**{of: self._contexts[of] for of in [*self._contexts][-1:]}, number: context}
-        if not self.servers.stage.is_exact:
-            return parts.dealt(self.stages, context, self.servers.workers)
-        return parts.every_nth(self.stages, context, cached, place=lane, of=self.lanes, done=done)
+        return parts.every_nth(self.stages, context, cached, place=lane, of=self._lanes, done=done)
 
     def _cached(self) -> Mapped | None:
         """Return the examples of the cache; None without one, or if this run can't have it."""
@@ -116,83 +104,47 @@ class ServedPipeline(Pipeline):
         self._cached()  # which may take longer than a batch
         self._number += 1
         done, self._skipped = self._skipped // self.batch.batch_size, 0
-        return (ExactPass if self.servers.stage.is_exact else DealtPass)(self, self._number, done)
+        return Pass(self, self._number, done)
 
     def refused(self, error: tf.errors.OpError) -> Exception:
         """Return the error to raise for what a worker could not do: of a cache whose files have changed, or its own."""
         failure = self.keeper.examined(Mapped.changed(error)) if self.keeper is not None else None
-        return failure or self.servers.refused(error)
+        return failure or servers.refused(error)
 
     def endless(self) -> tf.data.Dataset:
         """Return the batches of the next pass and all later ones; each begins before the end of the one before it."""
         return Passes(self.dataset, partial(self._all_passes, self._next_pass))
 
-    def _all_passes(self, begin: Callable[[], ExactPass | DealtPass]) -> Iterator[Any]:
-        following: ExactPass | DealtPass | None = begin()
+    def _all_passes(self, begin: Callable[[], Pass]) -> Iterator[Any]:
+        following: Pass | None = begin()
         while following is not None:
             now, following = following, None
             for batch in now:
-                if following is None and now.left <= self.lanes:
+                if following is None and now.left <= self._lanes:
                     following = begin()
                 yield batch
             following = following or begin()
 
     def repeated_alone(self, stages: Sequence[PlannedStage], *, from_cache: bool) -> Iterator[Any]:
-        """Return the batches of the next passes, from the servers as they are."""
+        """Return the batches of the next passes, from the service as it is."""
         return self._all_passes(self._served)
 
-    def models_elsewhere(self, seconds: float) -> list[list[bytes]]:
-        """Return tf.data's models of the stages in each worker of the run; none where others have started them."""
-        return self.servers.models(parts.whole(self.stages, parts.of_pass(self.context, 1), self._cached()), seconds)
-
-    def read_elsewhere(self) -> tuple[list[str], int]:
-        """Return the paths of the stages that each worker does for all examples, and the number of these workers."""
-        return (parts.done_for_all(self.stages, self._cached()), self.lanes) if self.servers.stage.is_exact else ([], 1)
-
     def close(self) -> None:
-        """Stop reading, and end the servers."""
+        """Stop reading."""
         for lane in (*self._open,):
             lane.close()
         until_s = time.monotonic() + _END_S
         for thread in self._threads:
             thread.join(max(0.0, until_s - time.monotonic()))
-        self.servers.close()
 
 
-def pipelines_of(
-    plan: Plan, record: Record, contexts: Mapping[str, Context], keepers: Mapping[str, Keeper]
-) -> dict[str, Pipeline]:
-    """Return the pipelines of a run by name; start the servers from which they are read, if its plan has some.
+def pipelines_of(plan: Plan, contexts: Mapping[str, Context], keepers: Mapping[str, Keeper]) -> dict[str, Pipeline]:
+    """Return the pipelines of a run by name, which read from a service if its plan has one.
 
     Raises:
-        WorldError: A server does not start or can't be used.
         ConfigError: A step can't be done by another process.
     """
     service = plan.spec.load.service
     if service is None:
         return {name: Pipeline(plan.pipelines[name], of, keepers.get(name)) for name, of in contexts.items()}
-    servers = Servers(service, partial(_note, record))
-    try:
-        return {
-            name: ServedPipeline(name, plan.pipelines[name], of, servers, keepers.get(name))
-            for name, of in contexts.items()
-        }
-    except BaseException:
-        servers.close()
-        raise
-
-
-def describe_service(record: Record, pipelines: Mapping[str, Pipeline]) -> None:
-    """Record what happened to the service of a run, if there was one."""
-    served = {name: pipeline for name, pipeline in pipelines.items() if isinstance(pipeline, ServedPipeline)}
-    if served:
-        servers = next(iter(served.values())).servers  # which all share
-        lost = {name: of.lost for name, of in served.items()}
-        record.update(service={"restarts": servers.restarts, "lost": lost})
-
-
-def _note(record: Record, text: str) -> None:
-    """Report an event of a service: on the terminal, in the events, and in the notes of the report."""
-    Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
-    record.event("service", text=text)
-    record.remark(f"{text[0].upper()}{text[1:]}.")
+    return {name: ServedPipeline(name, plan, of, service, keepers.get(name)) for name, of in contexts.items()}

@@ -6,74 +6,76 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from etlrun.run.loading import loading
-from etlrun.run.service.loopback import bind_to_loopback, is_open, is_shared
-from etlrun.run.service.versions import Hello, join
-from etlrun.stages.service import is_loopback
 from etlrun.system.errors import WorldError
 
-_OPEN = "note  the port is open on all interfaces, without encryption or authentication: let a firewall limit it"
+_ITERATION_UNUSED_MS, _CHECKED_EACH_MS, _JOINED_MS = 5_000, 1_000, 20_000
+"""Time after which a dispatcher forgets a pass that nobody reads, the interval of such checks, and the longest time in
+which a worker reaches its dispatcher."""
 
 
-def dispatch(host: str, port: int, say: Callable[[str], None]) -> None:
-    """Serve as a dispatcher at `port`, and compare versions at `port + 1`, until a KeyboardInterrupt.
-
-    Raises:
-        WorldError: A port is taken, or `host` has no address.
-    """
-    try:
-        hello = Hello(host.strip("[]"), port + 1)
-    except socket.gaierror as error:
-        found, expected = f"{host}: {error.strerror}", "a name of this machine that has an IPv4 address"
-        raise WorldError(where="--host", found=found, expected=expected, remedy="choose another --host") from error
-    except OSError as error:
-        raise _taken(port + 1, error.strerror or str(error)) from error
-    with hello:
-        server = _started(lambda servers: servers.dispatch_server(port), host, port)
-        threading.Thread(target=hello.serve_forever, daemon=True).start()
-        _until_interrupted(f"dispatcher at {host}:{port}, versions at {host}:{port + 1}", say)
-        del server
+def dispatch(port: int, say: Callable[[str], None]) -> None:
+    """Serve as a dispatcher at `port` until a KeyboardInterrupt; raise `WorldError` if the port is taken."""
+    service = _imported(port)
+    config = service.DispatcherConfig(
+        port=port, job_gc_check_interval_ms=_CHECKED_EACH_MS, job_gc_timeout_ms=_ITERATION_UNUSED_MS
+    )
+    _serve(lambda: service.DispatchServer(config), f"dispatcher at port {port}", say, lambda text: _taken(port, text))
 
 
 def work(dispatcher: str, host: str, port: int, say: Callable[[str], None]) -> None:
-    """Serve as a worker of `dispatcher` HOST:PORT until a KeyboardInterrupt, or until the dispatcher ends.
+    """Serve as a worker of `dispatcher` HOST:PORT, which runs reach at `host`, until a KeyboardInterrupt.
 
     Raises:
-        WorldError: There is no dispatcher of the same versions, it has ended, or the port is taken.
+        WorldError: The port is taken, or there is no dispatcher of the same version of TensorFlow.
     """
-    connection = join(dispatcher, "--dispatcher")
-    server = _started(lambda servers: servers.worker_server(dispatcher, port, host), host, port)
-    ended = threading.Thread(target=lambda: connection.recv(1), daemon=True)
-    ended.start()
-    is_stopped = _until_interrupted(f"worker of {dispatcher}", say, ended)
-    del server
-    if not is_stopped:
-        raise WorldError(
+    service = _imported(port)
+    config = service.WorkerConfig(
+        dispatcher_address=dispatcher,
+        worker_address=f"{host}:%port%",
+        port=port,
+        heartbeat_interval_ms=_CHECKED_EACH_MS,
+        dispatcher_timeout_ms=_JOINED_MS,
+    )
+
+    def failure(text: str) -> WorldError:
+        return WorldError(
             where="--dispatcher",
-            found=f"the end of the dispatcher {dispatcher}",
-            expected="a dispatcher that serves",
-            remedy="start it again, and then this worker",
+            found=f"no dispatcher at {dispatcher}: {text}",
+            expected="HOST:PORT of a dispatcher that `etlrun service dispatcher` has started",
+            remedy="start it, with the same version of TensorFlow, and check the firewalls between",
         )
 
+    _serve(lambda: service.WorkerServer(config), f"worker of {dispatcher}", say, failure)
 
-def _started(serve: Callable[..., object], host: str, port: int) -> object:
+
+def _imported(port: int) -> Any:
+    """Return tf.data's service, for a server at a `port` that is free."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the GPUs are for models
     with loading():
         import tensorflow as tf
-
-        from etlrun.run.service import processes as servers
     _require_free(port)
-    if is_loopback(host):
-        bind_to_loopback()
+    return tf.data.experimental.service
+
+
+def _serve(
+    start: Callable[[], object], what: str, say: Callable[[str], None], failure: Callable[[str], WorldError]
+) -> None:
+    """Start a server, say `what` it is, and wait for a KeyboardInterrupt."""
+    import tensorflow as tf
+
     try:
-        server = serve(servers)
+        server = start()
     except tf.errors.OpError as error:
-        raise _taken(port, error.message) from error
-    if port and is_shared(port):  # both have looked before either served
-        raise _taken(port, "Address already in use")
-    return server
+        raise failure(error.message) from error
+    try:
+        say(f"{what}, on all interfaces, without encryption or authentication: let a firewall limit it")
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        del server
 
 
 def _require_free(port: int) -> None:
@@ -86,23 +88,7 @@ def _require_free(port: int) -> None:
         raise _taken(port, error.strerror or str(error)) from error
 
 
-def _until_interrupted(what: str, say: Callable[[str], None], other: threading.Thread | None = None) -> bool:
-    """Say `what` serves, and wait for a KeyboardInterrupt, or the end of `other`; return whether it was the first."""
-    try:
-        say(what)
-        if is_open():
-            say(_OPEN)
-        if other is None:
-            threading.Event().wait()
-        else:
-            other.join()
-    except KeyboardInterrupt:
-        return True
-    return False
-
-
 def _taken(port: int, reason: str) -> WorldError:
     return WorldError(
-        where="--port", found=f"{port}: {reason}", expected="a free port, and the next one free for a dispatcher",
-        remedy="choose another with --port",
-    )  # fmt: skip
+        where="--port", found=f"{port}: {reason}", expected="a free port", remedy="choose another with --port"
+    )
