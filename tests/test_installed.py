@@ -47,11 +47,11 @@ WORDS = (f"transform.steps={STEPS}", f"transform.eval_steps={STEPS}", "+transfor
 
 def calling(text: str = "tf.reduce_mean(image)", more: str = "") -> str:
     """The same package, whose step calls a function of its module."""
-    function = f"{more}\n\ndef mean_of(image):\n    return {text}\n\n\n@dataclass"
+    function = f"{more}\n\ndef own_mean_of(image):\n    return {text}\n\n\n@dataclass"
     called = GREY.replace("@dataclass", function, 1).replace(
-        "tf.reduce_mean(image, axis=-1, keepdims=True)", "mean_of(image)"
+        "tf.reduce_mean(image, axis=-1, keepdims=True)", "own_mean_of(image)"
     )
-    return called.replace('"transform.grey"\n', '"transform.grey"\n    calls = (mean_of,)\n')
+    return called.replace('"transform.grey"\n', '"transform.grey"\n    calls = (own_mean_of,)\n')
 
 
 def installed(folder: Path, text: str = GREY, value: str = "greyed:Grey") -> Path:
@@ -142,11 +142,11 @@ def test_a_run_trains_on_what_an_installed_step_gives_and_its_cache_has_its_code
             "greyed:Grey",
             "Grey.op, which refers to HALF",
         ),
-        (calling("tf.reduce_mean(image) + HALF", "HALF = 0.5"), "greyed:Grey", "mean_of, which refers to HALF"),
-        (calling().replace("(mean_of,)", "()"), "greyed:Grey", "Grey.op, which refers to mean_of"),
-        (calling().replace("(mean_of,)", "(mean_of, 1)"), "greyed:Grey", "Grey.calls, which contains 1"),
+        (calling("tf.reduce_mean(image) + HALF", "HALF = 0.5"), "greyed:Grey", "own_mean_of, which refers to HALF"),
+        (calling().replace("(own_mean_of,)", "()"), "greyed:Grey", "Grey.op, which refers to own_mean_of"),
+        (calling().replace("(own_mean_of,)", "(own_mean_of, 1)"), "greyed:Grey", "Grey.calls, which contains 1"),
         (
-            calling().replace("mean_of", "drawn"),
+            calling().replace("own_mean_of", "drawn"),
             "greyed:Grey",
             "Grey.calls, whose drawn etlrun.stages.augment already defines",
         ),
@@ -167,9 +167,9 @@ def test_a_run_trains_on_what_an_installed_step_gives_and_its_cache_has_its_code
             "Grey.op, which refers to tf",
         ),
         (
-            calling().replace("mean_of(image):", "mean_of(image, of=Step):"),
+            calling().replace("own_mean_of(image):", "own_mean_of(image, of=Step):"),
             "greyed:Grey",
-            "mean_of, whose default <class 'etlrun.stages.step.Step'> is no number, text or null",
+            "own_mean_of, whose default <class 'etlrun.stages.step.Step'> is no number, text or null",
         ),
         (
             GREY.replace("    @staticmethod", "    values = property(lambda self: {})\n\n    @staticmethod"),
@@ -232,7 +232,7 @@ def test_a_step_may_call_the_functions_that_it_names(tmp_path: Path, monkeypatch
     sys.modules.pop("greyed", None)
     assert not faults
     step = registry["transform"]["grey"](strength=1.0)  # type: ignore[call-arg]
-    assert [maker.__name__ for maker in step.makers] == ["op", "mean_of"]
+    assert [maker.__name__ for maker in step.makers] == ["op", "own_mean_of"]
 
 
 def test_the_steps_of_this_package_are_as_those_of_others_have_to_be() -> None:
