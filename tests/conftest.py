@@ -155,3 +155,14 @@ def browser() -> Iterator[Any]:
 
     with chromium() as browser:
         yield browser
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of sound configs of one's own, in the working directory."""
+    from tests.own_configs import SOUND, write
+
+    monkeypatch.chdir(tmp_path)
+    for name, text in SOUND.items():
+        write(tmp_path / "mine" / name, text)
+    return tmp_path / "mine"

@@ -14,8 +14,8 @@ from etlrun.review.check import check as checked
 from etlrun.review.folders import working_tree
 from etlrun.stages import STAGES
 from etlrun.system.errors import ConfigError
+from tests.own_configs import write
 from tests.repository import OTHER, SMALL, TRANSFORM, Repository
-from tests.test_check import write
 
 
 @pytest.fixture

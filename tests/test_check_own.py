@@ -1,0 +1,107 @@
+"""Options of one's own, each derived from one of the project's: a pair that doesn't fit is no fault of a file."""
+
+from pathlib import Path
+
+import pytest
+
+from etlrun.cli import check
+from tests.configs import CONF, yaml_files
+from tests.own_configs import faults, write
+
+OURS = {name: (name.partition("/")[0], name.partition("/")[2]) for name in yaml_files() if "/" in name}
+
+
+def derived(folder: Path, group: str, option: str, values: str = "") -> str:
+    """Write an option of one's own that is one of the project's, with other values; return its name."""
+    package = "# @package _global_\n" * (group == "experiment")
+    write(folder / group / f"my_{option}", f"{package}defaults: [{option.removesuffix('.yaml')}, _self_]\n{values}")
+    return f"{folder.name}/{group}/my_{option}"
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_an_own_option_that_is_one_of_the_projects_is_sound(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    derived(tmp_path / "mine", *OURS[name])
+    check.main(["--config-dir", "mine"])
+    told = capsys.readouterr().out
+    assert told.endswith(" s: no fault\n")
+    assert str(CONF) not in told
+
+
+def test_own_options_of_every_group_are_sound_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for group, option in OURS.values():
+        derived(tmp_path / "mine", group, option)
+    check.main(["--config-dir", "mine"])
+    told = capsys.readouterr().out
+    assert told.endswith(" s: no fault\n")
+    assert str(CONF) not in told
+
+
+ALONE = "with the defaults of the other groups"
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "refused"),
+    [
+        ("dataset/folder.yaml", "dir: photos\n", ["dataset=my_folder with extract=tfds: {}: extract.name is tfds"]),
+        (
+            "dataset/tfrecord.yaml",
+            "files: 'old/*.tfrecord'\nnum_classes: 3\n",
+            ["dataset=my_tfrecord with extract=tfds: {}: extract.name is tfds"],
+        ),
+        (
+            "transform/small_64.yaml",
+            "steps: [decode, resize, random_flip, scale_minus_one_one]\n",
+            [f"transform=my_small_64 {ALONE}: {{}}: cache.at is transformed, which is after transform.random_flip"],
+        ),
+        (
+            "trainer/fine_tune.yaml",
+            "phases: [{epochs: 1}]\n",
+            [
+                f"trainer=my_fine_tune {ALONE}: {{}}: model.trainable is true",
+                "model=emulated with trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
+            ],
+        ),
+        ("model/keras_application.yaml", "name: MobileNet\n", []),
+    ],
+)
+def test_a_pair_that_does_not_fit_is_no_fault_of_a_file_that_fits_elsewhere(
+    name: str, values: str, refused: list[str], mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = derived(mine, *OURS[name], values)
+    check.main(["--config-dir", "mine"])
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("refused")] == [
+        f"refused: {line.format(file)}" for line in refused
+    ]
+    assert last.endswith(" s: no fault")
+
+
+def test_an_option_fits_with_two_others(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = "# Numbers.\ndefaults: [tfds, _self_]\nname: iris\nfeatures: {features: float32 4}\n"
+    write(mine / "dataset" / "iris.yaml", numbers)
+    assert len(faults()) == 3
+    write(mine / "transform" / "none.yaml", "# Nothing.\ndefaults: [small_64, _self_]\nsteps: []\neval_steps: []\n")
+    check.main(["--config-dir", "mine"])
+    assert capsys.readouterr().out.endswith("no fault\n")
+
+
+def test_an_option_that_nothing_fits_is_a_fault(mine: Path) -> None:
+    write(mine / "transform" / "endless.yaml", "# Of all sizes.\ndefaults: [small_64, _self_]\nsteps: [decode]\n")
+    assert faults() == [
+        (
+            "mine/transform/endless.yaml: model.mobilenet_v2, in transform=endless: found 32 x uint8 [?, ?, 3] in "
+            "[0, 255], label before it; expected images of one size\n    -> add `resize` to the steps"
+        )
+    ]
+
+
+def test_a_value_that_a_person_gives_is_no_fault(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(mine / "dataset" / "any.yaml", "# Any.\ndefaults: [tfds, _self_]\nsplit: ???\n")
+    check.main(["--config-dir", "mine"])
+    assert capsys.readouterr().out.endswith("no fault\n")
