@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,10 @@ BASE = {
 }
 WITHIN = 0.15
 CLOSE_ENOUGH = 0.95
+TRAINING, FIRST_EPOCH, VALIDATION = "training", "first epoch", "validation"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Plant:
     """A pipeline, what was put into it, and what it should be found to be.
 
@@ -70,28 +71,13 @@ class Plant:
     """
 
     kind: str
-    stage: str | None
-    part: str
-    config: dict[str, str]
-    planted: dict[str, str]
-    mended: dict[str, str]
-    sleeps_ms: dict[Any, float]
-    always_ms: dict[Any, float]
-
-
-TRAINING, FIRST_EPOCH, VALIDATION = "training", "first epoch", "validation"
-
-
-def _plant(kind: str, stage: str | None = None, **parts: Any) -> Plant:
-    empty: dict[str, Any] = {
-        "part": TRAINING,
-        "config": {},
-        "planted": {},
-        "mended": {},
-        "sleeps_ms": {},
-        "always_ms": {},
-    }
-    return Plant(kind=kind, stage=stage, **{**empty, **parts})
+    stage: str | None = None
+    part: str = TRAINING
+    config: dict[str, str] = field(default_factory=dict)
+    planted: dict[str, str] = field(default_factory=dict)
+    mended: dict[str, str] = field(default_factory=dict)
+    sleeps_ms: dict[Any, float] = field(default_factory=dict)
+    always_ms: dict[Any, float] = field(default_factory=dict)
 
 
 READ = "read"
@@ -99,48 +85,48 @@ STEPS = (CenterCrop, Decode, Parse, RandomFlip, Resize)
 """Steps that can be planted to sleep."""
 EVAL_STEPS = "[decode,center_crop,resize,scale_minus_one_one]"
 PLANTS: dict[str, Plant] = {
-    "slow storage": _plant("input", "extract.interleave", sleeps_ms={READ: 6.5}),
-    "slow storage, one file after the other": _plant(
+    "slow storage": Plant("input", "extract.interleave", sleeps_ms={READ: 6.5}),
+    "slow storage, one file after the other": Plant(
         "input",
         "extract.sequential",
         config={"extract": "sequential", "extract.num_parallel_calls": ""},
         sleeps_ms={READ: 3.0},
     ),
-    "cycle length 1 on slow files": _plant(
+    "cycle length 1 on slow files": Plant(
         "input",
         "extract.interleave",
         planted={"extract.cycle_length": "1", "extract.num_parallel_calls": "1"},
         mended={"extract.cycle_length": "4", "extract.num_parallel_calls": "4"},
         always_ms={READ: 3.0},
     ),
-    "slow parse": _plant("input", "transform.parse", sleeps_ms={Parse: 8.0}),
-    "slow decode": _plant("input", "transform.decode", sleeps_ms={Decode: 8.0}),
-    "slow decode, AUTOTUNE": _plant(
+    "slow parse": Plant("input", "transform.parse", sleeps_ms={Parse: 8.0}),
+    "slow decode": Plant("input", "transform.decode", sleeps_ms={Decode: 8.0}),
+    "slow decode, AUTOTUNE": Plant(
         "input",
         "transform.decode",
         config={"transform.num_parallel_calls": "autotune", "extract.num_parallel_calls": "autotune"},
         sleeps_ms={Decode: 8.0},
     ),
-    "two slow steps, one slower": _plant("input", "transform.resize", sleeps_ms={Parse: 2.0, Resize: 8.0}),
-    "slow augmentation": _plant(
+    "two slow steps, one slower": Plant("input", "transform.resize", sleeps_ms={Parse: 2.0, Resize: 8.0}),
+    "slow augmentation": Plant(
         "input",
         "transform.random_flip",
         config={"transform.steps": "[decode,resize,random_flip,scale_minus_one_one]"},
         sleeps_ms={RandomFlip: 8.0},
     ),
-    "large pictures, real work": _plant(
+    "large pictures, real work": Plant(
         "input",
         "transform.resize",
         planted={"transform.resize.size": "[640,640]", "transform.resize.antialias": "true"},
     ),
-    "serial map": _plant(
+    "serial map": Plant(
         "input",
         "transform.map",
         planted={"transform.num_parallel_calls": "null"},
         mended={"transform.num_parallel_calls": "2"},
         always_ms={Decode: 3.0},
     ),
-    "prefetch 0": _plant(
+    "prefetch 0": Plant(
         "input",
         "load.prefetch",
         config={"load.num_parallel_calls": "null"},  # batches that are put together in parallel are prefetched, too
@@ -148,7 +134,7 @@ PLANTS: dict[str, Plant] = {
         mended={"load.prefetch": "2"},
         always_ms={Decode: 2.5},
     ),
-    "prefetch 0 and a serial map": _plant(
+    "prefetch 0 and a serial map": Plant(
         "input",
         "load.prefetch",
         config={"transform.num_parallel_calls": "null", "load.num_parallel_calls": "null"},
@@ -156,7 +142,7 @@ PLANTS: dict[str, Plant] = {
         mended={"load.prefetch": "2"},
         always_ms={Decode: 0.8},
     ),
-    "a shuffle buffer larger than its source": _plant(
+    "a shuffle buffer larger than its source": Plant(
         "input",
         "load.shuffle",
         config={"load.shuffle_at": "before_batch"},  # a buffer of records is filled at once
@@ -164,29 +150,29 @@ PLANTS: dict[str, Plant] = {
         mended={"load.shuffle_buffer": "16"},
         always_ms={Decode: 2.5},
     ),
-    "cold first epoch, cached later ones": _plant(
+    "cold first epoch, cached later ones": Plant(
         "input",
         "transform.decode",
         part=FIRST_EPOCH,
         config={"cache": "memory", "trainer.epochs": "2"},
         sleeps_ms={Decode: 8.0},
     ),
-    "an expensive step before a disk cache": _plant(
+    "an expensive step before a disk cache": Plant(
         "input",
         "transform.resize",
         part=FIRST_EPOCH,
         config={"cache": "disk", "trainer.epochs": "2"},
         sleeps_ms={Resize: 8.0},
     ),
-    "eval only": _plant(
+    "eval only": Plant(
         "input",
         "transform.center_crop",
         part=VALIDATION,
         config={"dataset.eval_split": "'train[880:]'", "transform.eval_steps": EVAL_STEPS},
         sleeps_ms={CenterCrop: 8.0},
     ),
-    "slow model": _plant("model", config={"model.step_ms": "40"}),
-    "balanced": _plant("balanced", sleeps_ms={Decode: 3.6}),
+    "slow model": Plant("model", config={"model.step_ms": "40"}),
+    "balanced": Plant("balanced", sleeps_ms={Decode: 3.6}),
 }
 
 
@@ -234,12 +220,8 @@ def planted(sleeps_ms: dict[Any, float]) -> Iterator[None]:
 
 def run_once(overrides: dict[str, str], sleeps_ms: dict[Any, float]) -> dict[str, Any]:
     """The summary of one run."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        planted(sleeps_ms),
-        redirect_stdout(StringIO()),
-        redirect_stderr(StringIO()),
-    ):
+    quiet = redirect_stdout(StringIO()), redirect_stderr(StringIO())
+    with tempfile.TemporaryDirectory() as folder, planted(sleeps_ms), quiet[0], quiet[1]:
         settings = {**BASE, **overrides, "cache.dir": f"{folder}/caches"}
         words = [f"{key}={value}" for key, value in settings.items() if value]
         run.freeze(Path(folder), composed(Request(overrides=words)), words)
@@ -273,17 +255,14 @@ def measure(plant: Plant, runs: int, name: str) -> list[Any]:
     for number in range(runs):
         mended = run_once({**plant.config, **plant.mended}, plant.always_ms)
         bad = run_once({**plant.config, **plant.planted}, {**plant.always_ms, **plant.sleeps_ms})
-        verdict = bad["verdict"]
-        kind, stage, guess = found(verdict, plant.part)
+        kind, stage, guess = found(bad["verdict"], plant.part)
         is_right = (kind, stage) == (plant.kind, plant.stage)
         right += is_right
         gain = seconds(bad, plant.part) / seconds(mended, plant.part)
         real.append(gain)
         predicted.append(guess)
-        if not is_right or abs(predicted[-1] / gain - 1) > WITHIN:
-            print(
-                f"{name} {number}: {verdict}, real gain {gain:.3f}, stages {bad['stages']}", file=sys.stderr, flush=True
-            )
+        if not is_right or abs(guess / gain - 1) > WITHIN:
+            print(f"{name} {number}: {bad['verdict']}, gain {gain:.3f}, stages {bad['stages']}", file=sys.stderr)
     near = sum(abs(guess / gain - 1) <= WITHIN for guess, gain in zip(predicted, real, strict=True))
     expected = ", ".join(filter(None, (plant.kind, plant.stage, "" if plant.part == TRAINING else plant.part)))
     medians = statistics.median(predicted), statistics.median(real)
@@ -301,10 +280,8 @@ def main() -> None:
     head = ["pipeline", "truth", "found", "gain predicted", "gain when mended", f"within {WITHIN:.0%}"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     totals = [0, 0, 0]
-    for name, plant in PLANTS.items():
-        if arguments.only and name not in arguments.only:
-            continue
-        *row, right, near = measure(plant, arguments.runs, name)
+    for name in arguments.only or PLANTS:
+        *row, right, near = measure(PLANTS[name], arguments.runs, name)
         lines.append(f"| {' | '.join(row)} |")
         totals = [totals[0] + arguments.runs, totals[1] + right, totals[2] + near]
         print(lines[-1], flush=True)
