@@ -219,7 +219,7 @@ def test_golden_plans_are_written_compared_and_removed(
     words = ["--golden", "golden"]
     assert faults(*words)[0] == (
         "golden/other.txt: found no golden plan; expected the current plan\n"
-        "    -> run `etlrun check --update` and review the diff"
+        "    -> repeat the command with --update, and review the diff"
     )
     check.main(["--config-dir", "mine", *words, "--update"])
     assert sorted(path.name for path in (tmp_path / "golden").iterdir()) == ["other.txt", "small.txt"]

@@ -275,3 +275,4 @@ def test_passes_too_short_to_look_into_are_told() -> None:
 def test_utilisation_is_step_time_over_total() -> None:
     assert utilisation([side(loop(0.1))]) == pytest.approx(0.5)
     assert utilisation([side(loop(0.1), floor_s=None)]) is None
+    assert utilisation([side(Loop([], [], [], [], 0.0, 3.0, 0.0, 0.0, 3.1))]) is None

@@ -94,8 +94,11 @@ class Side:
 
 
 def utilisation(sides: Sequence[Side]) -> float | None:
-    """Return the accelerator utilization (AU) as MLPerf Storage defines it: step time over total time, in [0, 1]."""
+    """Return the accelerator utilization (AU) as MLPerf Storage defines it: step time over total time, in [0, 1].
+
+    It is None where no step was measured, as in a run of one step, which compiles.
+    """
     total_s = sum(side.measured_s for side in sides)
-    if total_s <= 0 or sides[0].floor_s is None:
+    if total_s <= 0 or sides[0].floor_s is None or not any(side.steps for side in sides):
         return None
     return min(1.0, sum(side.floors_s for side in sides) / total_s)

@@ -20,7 +20,7 @@ def texts(plans: Mapping[str, Plan]) -> dict[str, str]:
 
 def out_of_date(folder: Path, plans: Mapping[str, Plan], known: set[str]) -> Iterator[Fault]:
     """Yield a fault for each outdated file in `folder`; `known` are all experiments, including invalid ones."""
-    update = "run `etlrun check --update` and review the diff"
+    update = "repeat the command with --update, and review the diff"
     for name, text in texts(plans).items():
         path = folder / name
         if not path.is_file():
