@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 from benchmarks.applications import built, faults, module_of
-from etlrun.plan.spec import parse
 from etlrun.plan.unused import told
 from etlrun.review.difference import compare
-from etlrun.stages import STAGES
 from etlrun.stages.applications import APPLICATIONS
 from etlrun.stages.base import TRAINING
 from etlrun.stages.flow import Feature
 from etlrun.stages.model import KerasApplication
-from tests.configs import composed, plan_of, refusal_of_plan, refusal_of_spec, spec_of
+from tests.configs import plan_of, refusal_of_plan, refusal_of_spec, spec_of
 from tests.steps import step_of
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 5, 3), np.uint8)
@@ -149,12 +147,6 @@ def test_an_unknown_application_is_refused(name: str, meant: str) -> None:
         f"model.name: found '{name}'; expected one of mobilenet_v2, {', '.join(APPLICATIONS)}, emulated\n"
         f"    -> did you mean `{meant}`?"
     )
-
-
-def test_a_config_of_an_older_version_has_its_application() -> None:
-    config = composed(*of("VGG16"))
-    older = {**config, "model": {**config["model"], "name": "keras_application", "application": "VGG16"}}
-    assert parse(older, STAGES) == parse(config, STAGES)
 
 
 def test_another_model_by_its_name_leaves_values_that_it_does_not_have_unused() -> None:

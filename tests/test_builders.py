@@ -54,7 +54,9 @@ def test_it_is_that_of_tfds(asked: str, found: str, versions: Path) -> None:
 
 def test_a_version_that_is_not_there_is_refused_as_by_tfds(versions: Path) -> None:
     dataset = _dataset(versions, "5.0.0")
-    with pytest.raises(WorldError, match=r"^dataset.name: found \S+:5.0.0 in "):
+    with pytest.raises(
+        WorldError, match=r"^dataset.version: found 5.0.0, which is not in \S+; expected a version that is prepared: "
+    ):
         open_builder(dataset)
 
 

@@ -12,7 +12,7 @@ from tests.configs import plan_of
 from tests.forked import forked
 from tests.networks import trained_here
 from tests.pipelines import training_pipeline
-from tests.runs import emulated, events_of, finish, losses_of, run_here, summary_of
+from tests.runs import emulated, events_of, finish, losses_of, run_here, small, summary_of
 
 
 def passes(summary: dict[str, Any]) -> dict[str, list[str]]:
@@ -50,7 +50,7 @@ def test_one_run_fills_what_the_next_one_reads(tiny: Path, tmp_path: Path) -> No
 
 
 def test_the_pass_that_reads_what_the_first_has_filled_waits_for_no_graph(tiny: Path, tmp_path: Path) -> None:
-    with training_pipeline(plan_of(*on_disk(tmp_path), f"dataset.data_dir={tiny}")) as pipeline:
+    with training_pipeline(plan_of(*small(tiny, *on_disk(tmp_path)))) as pipeline:
         counts = []
         for _ in range(3):
             list(pipeline.dataset)

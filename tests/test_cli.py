@@ -50,7 +50,7 @@ ANSWERED = {
     ("diff", "cache=disk", "cache=disk load.prefetch=1"): 0,
     ("check",): 0,
     ("schema",): 0,
-    ("runs", "gc", "."): 0,
+    ("runs", "ls", "."): 0,
     ("report", "nowhere"): 1,
     ("prepare", "nowhere", "--name", "own"): 1,
     ("evaluate", "nowhere"): 1,

@@ -163,6 +163,14 @@ def test_records_that_are_sorted_by_class_are_noted(order: str, tmp_path: Path) 
     assert (SORTED in run_here(tmp_path / "run", given)[1]["remarks"]) is (order == "sorted")
 
 
+def test_a_file_is_read_from_the_folder_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_records(tmp_path / "a.tfrecord", [{"image": image(of), "label": of % 2} for of in range(30)])
+    monkeypatch.chdir(tmp_path)
+    given = words("a.tfrecord", *(word for word in SMALL if "epochs" not in word), "trainer=drain", "cache=disk")
+    status, summary = run_here(tmp_path / "run", given)
+    assert (status, summary["status"], summary["dataset"]["examples"]["train"]) == (0, "completed", 24)
+
+
 def test_an_order_shows_in_blocks_of_classes() -> None:
     assert are_sorted([0] * 40 + [1] * 5)
     assert are_sorted([2] * 20 + [0] * 20 + [1] * 20)

@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from etlrun.cli.main import main
 from etlrun.config.resolvers import machine_resolvers
 from tests.configs import CONF, composed, plan_of, refusal_of_request
+from tests.readers import logging_as_it_was
 from tests.repository import Repository
 
 SECRET = "of-this-machine-alone"  # noqa: S105 - of no one
@@ -28,7 +29,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
 
 def answered(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     """The status of a command, and all that it printed."""
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit) as caught, logging_as_it_was():
         main(list(words))
     told = capfd.readouterr()
     return int(str(caught.value.code)), told.out + told.err

@@ -53,9 +53,9 @@ ENDS = "if training ends after a different step, it drops different examples; me
 @pytest.mark.parametrize(
     ("base", "change", "words"),
     [
-        ([], ["load.shuffle_buffer=7"], REORDERED),
-        ([], ["load.batch_size=7"], REORDERED),
-        (["load.shuffle_buffer=0"], ["load.shuffle_buffer=9"], REORDERED),
+        ([], ["load.shuffle_buffer=7"], f"{REORDERED}; the training differs"),
+        ([], ["load.batch_size=7"], f"{REORDERED}; the training differs"),
+        (["load.shuffle_buffer=0"], ["load.shuffle_buffer=9"], f"{REORDERED}; the training differs"),
         (["experiment=parallel"], ["extract.cycle_length=2"], REORDERED),
         ([], ["transform.deterministic=false"], REORDERED),
         (["transform.deterministic=false"], ["load.prefetch=7"], REORDERED),
@@ -117,7 +117,7 @@ def test_what_a_plan_shows_of_the_data_is_said_and_no_more(base: list[str], chan
 def test_the_same_digests_of_another_order_are_said_to_be_that() -> None:
     configs = [config(1, 130.0, "better", 1.3, data="same"), config(0, 100.0, data="same")]
     assert decide(configs, [1], lambda _number: changed([], ["load.batch_size=7"])).same_data == (
-        "same examples as the baseline in another order, by the digests of their common epochs"
+        "same examples as the baseline in another order, by the digests of their common epochs; the training differs"
     )
 
 

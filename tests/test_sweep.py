@@ -69,7 +69,7 @@ def test_each_job_has_a_process_of_its_own_and_its_output_is_kept(swept: tuple[P
     folder, _, _ = swept
     assert len({pid_of(folder / str(job)) for job in (0, 2)}) == 2
     assert "epoch 1/1" in (folder / "0" / "output.txt").read_text()
-    assert "dataset.name: found tiny_pictures:9.9.9 in " in (folder / "1" / "output.txt").read_text()
+    assert "dataset.version: found 9.9.9, which is not in " in (folder / "1" / "output.txt").read_text()
 
 
 def test_a_line_tells_of_each_job_as_it_ends(swept: tuple[Path, int, str]) -> None:
@@ -94,7 +94,7 @@ def test_the_table_has_a_row_a_config_best_first_and_stands_in_the_folder(
     assert [row["status"] for row in table] == ["completed", "completed", "failed", "failed"]
     rates = [float(row["examples/s"]) for row in table[:2]]
     assert rates == sorted(rates, reverse=True)
-    assert table[2]["reason"].startswith("dataset.name: found tiny_pictures:9.9.9 in ")
+    assert table[2]["reason"].startswith("dataset.version: found 9.9.9, which is not in ")
     assert {(row["cache"], row["version"]) for row in table[:2]} == {("none", "null"), ("memory", "null")}
     printed = out[out.rindex("config   cache  version  status ") :].splitlines()
     assert [line.split()[0] for line in printed[1:3]] == [row["config"] for row in table[:2]]

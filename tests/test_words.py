@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli import main as cli
+from tests.readers import logging_as_it_was
 
 COMMAND = "found an unknown command; expected a command, or overrides KEY=VALUE"
 OPTION = "found an unknown option; expected overrides KEY=VALUE, or options of etlrun --help"
@@ -13,7 +14,7 @@ WORD = "found a word without `=`; expected overrides KEY=VALUE"
 
 def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
     """The lines with which a command line is refused."""
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as ended, logging_as_it_was():
         cli.main(words)
     assert ended.value.code == 2
     return capsys.readouterr().err.splitlines()

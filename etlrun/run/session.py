@@ -225,4 +225,6 @@ def _report_skipped(work: Work) -> None:
     total = sum(skipped.values())
     work.record.update(skipped=skipped)
     if total:
-        work.record.remark(f"{total} corrupt records were skipped; events.jsonl lists them.")
+        are_all = max(skipped.values()) <= MOST_CORRUPT_NAMED
+        listed = "them" if are_all else f"the first {MOST_CORRUPT_NAMED} of each split, etlrun doctor all"
+        work.record.remark(f"{total} corrupt records were skipped; events.jsonl lists {listed}.")

@@ -81,7 +81,7 @@ class Content:
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = shards
         self._stamps = {shard.path: stamp_of(shard.path) for shard in shards}
-        self._folders = {folder: stamp_of(folder) for folder in map(os.path.dirname, self._stamps)}
+        self._folders = {folder: stamp_of(folder) for folder in {str(Path(path).parent) for path in self._stamps}}
         self._found: dict[tuple[Shard, bool], str | None] = {}
         self._read: RecordsRead | None = None
 
@@ -127,7 +127,7 @@ class Content:
         """
         if self._read is not None:
             unseen = self._read.unseen
-            suspects = [*unseen, *dict.fromkeys(map(os.path.dirname, unseen))]
+            suspects = [*unseen, *dict.fromkeys(str(Path(path).parent) for path in unseen)]
             if (path := self._read.differing or next(filter(self._is_touched, suspects), None)) is not None:
                 return path
         for (shard, whole), digest in self._found.items():
