@@ -126,6 +126,11 @@ def test_a_folder_named_hydra_holds_none_but_of_hydra(
     assert status == 2
     assert f"mine/dataset/pets.yaml:2: dataset.dir, in dataset=pets: {found[13:]}" in told
     assert SECRET not in told
+    elsewhere = Repository.small(tmp_path / "elsewhere")
+    monkeypatch.chdir(elsewhere.folder)
+    elsewhere.write("dataset/pets.yaml", PETS.format("${oc.env:SECRET}"))  # the same text
+    status, told = answered(capfd, "plan", "--config-dir", "mine", "dataset=pets")
+    assert (status, f"{elsewhere.folder}/mine/dataset/pets.yaml:2: dir: found the resolver oc.env" in told) == (2, True)
 
 
 @pytest.mark.parametrize(

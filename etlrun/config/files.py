@@ -110,7 +110,8 @@ class Readable(ConfigRepository):  # type: ignore[misc]
                     _loaded.clear()
                     _sound.clear()
                 _loaded[key] = result
-                _sound.add(text)
+                if in_file(text, path.name) is None:  # wherever it is: a folder of Hydra's own may have more
+                    _sound.add(text)
         return result
 
     def get_group_options(self, group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG) -> list[str]:
