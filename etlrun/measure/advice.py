@@ -17,8 +17,6 @@ from etlrun.system.machine import CORES, calls_here, free_memory_bytes, megabyte
 
 _MOST_FILES = 16
 """Upper bound on the files to read concurrently; of the order of tf.data's default for autotuned cycles."""
-_MEMORY_SHARE = 0.5
-"""Fraction of the free memory that a suggested cache may take."""
 
 
 def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[str, Any]) -> str | None:

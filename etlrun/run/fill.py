@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import nullcontext
-from pathlib import Path
 
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.record.record import Record
 from etlrun.run.devices import distributed
 from etlrun.run.session import at_work, opened, prepared
 from etlrun.sources.base import Source
+from etlrun.system.files import sync
 
 
 def fill(plan: Plan, record: Record) -> None:
@@ -32,13 +31,4 @@ def _fill(plan: Plan, record: Record, source: Source) -> None:
         for pipeline in work.pipelines.values():
             pipeline.fill()
             for path, _ in pipeline.keeper.parts if pipeline.keeper is not None else ():
-                _flush(path)
-
-
-def _flush(path: Path) -> None:
-    """Wait until a file is on its disk: the next job would be measured beside the writing."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+                sync(path)  # the next job would be measured beside the writing

@@ -1,4 +1,4 @@
-"""What each logger does with a run, whichever process it is in."""
+"""What each logger does with a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """A run at its start, in values that JSON can hold.
+    """A run at its start.
 
     Attributes:
         logger: Name of the logger, as in a config.
