@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from etlrun.review.gains import Noise, gains, interval_of_mean, interval_of_ratio, leads
-from etlrun.run.trained.scores import Share, f1, wilson
+from etlrun.measure.gains import Noise, gains, interval_of_mean, interval_of_ratio, leads
+from etlrun.trained.scores import Share, f1, wilson
 
 EXAMPLES = (10, 30, 100, 1000)
 CLASSIFIERS = tuple(itertools.product((0.1, 0.5), (0.05, 0.5, 0.9, 0.99), (0.01, 0.1, 0.5)))

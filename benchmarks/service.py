@@ -31,8 +31,8 @@ from tensorflow.python.data.experimental.ops import testing
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
-from etlrun.run.service.pipeline import ServedPipeline
 from etlrun.run.session import contexts_of
+from etlrun.service.pipeline import ServedPipeline
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 

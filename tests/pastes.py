@@ -14,8 +14,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import get_args
 
+from etlrun.measure.gains import BETTER, TIED, WORSE
 from etlrun.record.findings import Kind
-from etlrun.review.gains import BETTER, TIED, WORSE
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

@@ -14,8 +14,8 @@ from typing import Any
 import tensorflow as tf
 
 from etlrun.run.keepers import keepers_of
-from etlrun.run.service.pipeline import ServedPipeline
 from etlrun.run.session import contexts_of
+from etlrun.service.pipeline import ServedPipeline
 from etlrun.sources.open import open_source
 from tests.configs import plan_of
 from tests.forked import Forked, forked

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etlrun.review.gains import Gain, Noise, gains, interval_of_ratio, noise_of
+from etlrun.measure.gains import Gain, Noise, gains, interval_of_ratio, noise_of
 
 approx: Any = pytest.approx
 STILL = Noise(median=0.0, largest=0.0, pairs=5)

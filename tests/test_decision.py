@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from etlrun.measure.gains import Gain, Noise, gains, itself
 from etlrun.results.decision import decide, tied_with_best
 from etlrun.results.results import ConfigResult
 from etlrun.review.difference import Comparison, compare
-from etlrun.review.gains import Gain, Noise, gains, itself
 from tests.configs import plan_of
 
 STILL = Noise(median=0.0, largest=0.0, pairs=3)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from etlrun.measure.gains import BETTER, UNTOLD
 from etlrun.results import report
 from etlrun.results.collect import collect
 from etlrun.results.decision import decide
 from etlrun.results.results import Results
-from etlrun.review.gains import BETTER, UNTOLD
 from etlrun.review.measured import compare_configs
 from etlrun.sweep.ledger import SWEEP, Ledger
 from tests.pastes import ETLRUN, Paste, commands, lacking, pastes

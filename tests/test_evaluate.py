@@ -9,11 +9,11 @@ import pytest
 
 from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
-from etlrun.run.trained.evaluate import evaluate
-from etlrun.run.trained.load import trained
-from etlrun.run.trained.model import ready
-from etlrun.run.trained.page import html
 from etlrun.sources.open import open_source
+from etlrun.trained.evaluate import evaluate
+from etlrun.trained.load import trained
+from etlrun.trained.model import ready
+from etlrun.trained.page import html
 from tests.boxes import MINE, ran, words_of
 from tests.own import write_photos
 from tests.pages import chromium, opened

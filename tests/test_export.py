@@ -19,13 +19,13 @@ import tensorflow as tf
 from etlrun.cli import main as cli
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.run.trained import card
-from etlrun.run.trained.formats import FORMATS, Exported
-from etlrun.run.trained.load import trained
-from etlrun.run.trained.scores import wilson
-from etlrun.run.trained.serving import Serving
 from etlrun.stages import STAGES
 from etlrun.system.locks import locked
+from etlrun.trained import card
+from etlrun.trained.formats import FORMATS, Exported
+from etlrun.trained.load import trained
+from etlrun.trained.scores import wilson
+from etlrun.trained.serving import Serving
 from tests.disks import mounted
 from tests.pictures import jpeg
 from tests.runs import finish, start

@@ -8,11 +8,11 @@ import keras
 import numpy as np
 import pytest
 
-from etlrun.run.trained.formats import FORMATS
-from etlrun.run.trained.load import trained
-from etlrun.run.trained.serving import Serving
-from etlrun.run.trained.steps import split
 from etlrun.system.locks import alone
+from etlrun.trained.formats import FORMATS
+from etlrun.trained.load import trained
+from etlrun.trained.serving import Serving
+from etlrun.trained.steps import split
 from tests.configs import plan_of
 from tests.runs import emulated, small
 from tests.trained import ended, refused, with_summary

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks import intervals
-from etlrun.run.trained.scores import f1
+from etlrun.trained.scores import f1
 
 
 def test_f1_has_an_interval_at_its_border() -> None:

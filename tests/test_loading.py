@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from etlrun.run.loading import loading
+from etlrun.system.loading import loading
 
 
 def test_collections_go_on_after_an_import_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli import main as cli
-from etlrun.run.trained.images import ImageFiles
-from etlrun.run.trained.paths import found
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.sources.open import open_source
 from etlrun.system.errors import EtlrunError
+from etlrun.trained.images import ImageFiles
+from etlrun.trained.paths import found
 from tests.own import PETS, SMALL, batches, of_folder
 from tests.runs import run_here
 

@@ -12,7 +12,6 @@ from etlrun.datasets.examine.doctor_image import look_at
 from etlrun.graph.build import Pipeline
 from etlrun.plan.plan import Plan
 from etlrun.run.session import contexts_of
-from etlrun.run.trained.images import ImageFiles
 from etlrun.sources.content import sha256_of_all
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.sources.folder import sha256_and_problem
@@ -20,6 +19,7 @@ from etlrun.sources.layout import SUFFIXES
 from etlrun.sources.open import open_source
 from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.stages import STAGES
+from etlrun.trained.images import ImageFiles
 from tests.own import write_photos
 from tests.pictures import jpeg
 from tests.test_prepare_broken import of_format

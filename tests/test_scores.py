@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from etlrun.run.trained import scores
+from etlrun.trained import scores
 
 
 @pytest.mark.parametrize(("hits", "of"), [(0, 5), (5, 5), (3, 10), (933, 1000)])

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from etlrun.graph import parts
-from etlrun.run.service import servers
+from etlrun.service import servers
 from etlrun.sweep import process
 from etlrun.system.errors import ConfigError, WorldError
 from tests.forked import forked

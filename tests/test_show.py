@@ -12,7 +12,7 @@ import tensorflow as tf
 from PIL import Image
 
 from etlrun.cache.store import folder_of
-from etlrun.datasets.examine.images import SIDE, data_url, picture, pixels_of, thumbnail
+from etlrun.datasets.examine.images import picture, pixels_of
 from etlrun.datasets.examine.page import html
 from etlrun.datasets.examine.sheet import Column, Row, Sheet, View, as_text
 from etlrun.datasets.examine.show import Wanted, collect
@@ -23,6 +23,7 @@ from etlrun.sources.open import open_source
 from etlrun.stages.flow import Feature
 from etlrun.stages.image import Decode
 from etlrun.system.errors import ConfigError, WorldError
+from etlrun.system.thumbnails import SIDE, data_url, thumbnail
 from tests import boxes as of_boxes
 from tests.configs import plan_of
 from tests.pictures import NUM_EXAMPLES, bytes_feature, damaged, jpeg, truncate, with_feature

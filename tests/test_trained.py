@@ -8,9 +8,9 @@ import pytest
 
 from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
-from etlrun.run.trained.load import trained
-from etlrun.run.trained.numbered import Pass, opened
 from etlrun.system.locks import alone
+from etlrun.trained.load import trained
+from etlrun.trained.numbered import Pass, opened
 from tests.configs import plan_of
 from tests.pictures import damaged, int_feature, with_feature
 from tests.runs import emulated, small

@@ -14,11 +14,11 @@ from etlrun.cli import tune as command
 from etlrun.config import grid
 from etlrun.config.folders import config_dir
 from etlrun.config.request import Request
+from etlrun.measure.gains import Gain
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
 from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, Epoch, Read, Summary
-from etlrun.review.gains import Gain
 from etlrun.sources.open import open_source
 from etlrun.sources.sample import builder
 from etlrun.stages import STAGES

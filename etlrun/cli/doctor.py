@@ -50,7 +50,7 @@ def doctor(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> N
     with prepare(None):
         from etlrun.datasets.examine.doctor import diagnosed
         from etlrun.datasets.examine.doctor_page import write
-        from etlrun.datasets.prepare.prepare import progress
+        from etlrun.system.progress import progress
 
         with progress() as begin:
             found = diagnosed(plan, begin, is_whole=known.all)

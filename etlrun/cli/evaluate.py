@@ -13,8 +13,8 @@ from etlrun.system.files import refuse_unwritable
 from etlrun.system.terminal import number, print_table
 
 if TYPE_CHECKING:
-    from etlrun.run.trained.evaluate import Evaluation
-    from etlrun.run.trained.scores import Share
+    from etlrun.trained.evaluate import Evaluation
+    from etlrun.trained.scores import Share
 
 _CLASSES = ("class", "examples", "predicted", "precision", "recall", "F1")
 _FIRSTS = ("class", "first example of the data")
@@ -44,15 +44,15 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--format", choices=["text", "json"], default="text")
     known = parser.parse_intermixed_args(arguments)
-    from etlrun.run.trained.load import trained
+    from etlrun.trained.load import trained
 
     run = trained(known.run, known.overrides)
     refuse_unwritable(known.run, "RUN")
-    from etlrun.run.trained.model import ready  # starts TensorFlow, so only after the run has been checked
+    from etlrun.trained.model import ready  # starts TensorFlow, so only after the run has been checked
 
     with ready(run) as model:
-        from etlrun.run.trained.evaluate import evaluate, written
-        from etlrun.run.trained.page import html
+        from etlrun.trained.evaluate import evaluate, written
+        from etlrun.trained.page import html
 
         evaluated = evaluate(run, model, known.overrides)
         paths = written(run, evaluated, html(evaluated, shlex.join(["etlrun", "evaluate", *arguments])))

@@ -16,9 +16,9 @@ def main(arguments: Sequence[str]) -> None:
         EtlrunError: The run, the format or the folder is unfit, or predictions of the export differ from the model's.
     """
     from etlrun.record.record import EXPORTS
-    from etlrun.run.trained import export as exports
-    from etlrun.run.trained.formats import FORMATS, named, unfit
-    from etlrun.run.trained.load import trained
+    from etlrun.trained import export as exports
+    from etlrun.trained.formats import FORMATS, named, unfit
+    from etlrun.trained.load import trained
 
     parser = argparse.ArgumentParser(
         prog="etlrun export",

@@ -14,9 +14,9 @@ from etlrun.system.errors import ConfigError, EtlrunError, Fault, printable
 from etlrun.system.files import refuse_unwritable, replacing
 
 if TYPE_CHECKING:
-    from etlrun.run.trained.load import Trained
-    from etlrun.run.trained.numbered import Lost
-    from etlrun.run.trained.paths import Found
+    from etlrun.trained.load import Trained
+    from etlrun.trained.numbered import Lost
+    from etlrun.trained.paths import Found
 
 _NAMED = 5
 
@@ -56,14 +56,14 @@ def main(arguments: Sequence[str]) -> None:
     run, images = _checked(known)
     if known.output is not None:
         refuse_unwritable(known.output.parent, "--output")
-    from etlrun.run.trained.model import note, ready  # starts TensorFlow, so only after all arguments have been checked
+    from etlrun.trained.model import note, ready  # starts TensorFlow, so only after all arguments have been checked
 
     for text in _notes(images):
         note(text)
     with ready(run) as model:
-        from etlrun.datasets.prepare.prepare import progress
-        from etlrun.run.trained.predict import names, of_files, of_split, predict
-        from etlrun.run.trained.rows import FORMATS
+        from etlrun.system.progress import progress
+        from etlrun.trained.predict import names, of_files, of_split, predict
+        from etlrun.trained.rows import FORMATS
 
         reading = of_files(run, images.files, images.no_files) if images else of_split(run, model)
         outputs, classes = int(model.output_shape[-1]), names(run, model)
@@ -87,8 +87,8 @@ def _notes(images: Found | None) -> Iterator[str]:
 
 def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None]:
     """Return the run, and the images if paths are given; `EtlrunError` with all faults."""
-    from etlrun.run.trained.load import trained
-    from etlrun.run.trained.paths import found, is_override
+    from etlrun.trained.load import trained
+    from etlrun.trained.paths import found, is_override
 
     paths = [word for word in known.given if not is_override(word)]
     words = [word for word in known.given if is_override(word)]

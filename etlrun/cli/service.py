@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from etlrun.run.service.standalone import dispatch, work
+from etlrun.service.standalone import dispatch, work
 from etlrun.stages.service import LAST_PORT
 from etlrun.system.errors import ConfigError, Fault
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from etlrun.measure.gains import Gain, Rates, gains, itself, noise_of
 from etlrun.record import record as records
 from etlrun.record.locks import is_nobodys
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
@@ -29,7 +30,6 @@ from etlrun.results.results import (
     are_others,
 )  # fmt: skip
 from etlrun.review.difference import Comparison
-from etlrun.review.gains import Gain, Rates, gains, itself, noise_of
 from etlrun.review.measured import compare_configs
 from etlrun.sweep.attempts import ATTEMPTS
 from etlrun.sweep.ledger import SWEEP, Ledger, own_overrides

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from etlrun.measure.gains import BETTER, FEWEST_ROUNDS, TIED, UNTOLD, WORSE, Gain, Noise, Rates, gains
 from etlrun.results.results import BASELINE, ConfigResult, Decision, are_others
 from etlrun.review.difference import Comparison
-from etlrun.review.gains import BETTER, FEWEST_ROUNDS, TIED, UNTOLD, WORSE, Gain, Noise, Rates, gains
 
 _ALIKE = 1.02
 """Ratio below which memory counts as equal; cores are compared in tenths. Equal costs are no reason for a change."""

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from etlrun.measure.gains import BETTER, TIED, Lead, interval_of_mean, leads
 from etlrun.record.outcome import Outcome
 from etlrun.results.data import Completed
 from etlrun.results.results import BASELINE, Quality, Run
-from etlrun.review.gains import BETTER, TIED, Lead, interval_of_mean, leads
-from etlrun.run.trained.scores import wilson
+from etlrun.trained.scores import wilson
 
 _OF_VALIDATION, _OF_TRAINING = ("val_accuracy", "val_loss"), ("accuracy", "loss")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pydantic_core import to_json
 
+from etlrun.measure.gains import Gain, Lead, Noise
 from etlrun.record.outcome import Outcome
-from etlrun.review.gains import Gain, Lead, Noise
 from etlrun.sweep.unfit import LeftOut
 
 BASELINE = 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from etlrun.measure.gains import UNTOLD, Noise
 from etlrun.results.decision import times
 from etlrun.results.results import BASELINE, ConfigResult, Results
-from etlrun.review.gains import UNTOLD, Noise
 from etlrun.system.terminal import number
 
 _CONFIG = "config"

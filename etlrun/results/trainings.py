@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from etlrun.measure.gains import BETTER, FEWEST_ROUNDS, TIED, WORSE
 from etlrun.results.decision import Compared, same_data, times
 from etlrun.results.results import BASELINE, ConfigResult, Decision, Quality
-from etlrun.review.gains import BETTER, FEWEST_ROUNDS, TIED, WORSE
 from etlrun.system.terminal import number
 
 

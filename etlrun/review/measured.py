@@ -123,7 +123,7 @@ def _measured(measure: str, old: tuple[float, ...], new: tuple[float, ...]) -> M
     ratio = statistics.median(new) / base if base else None
     if ratio is None or min(len(old), len(new)) == 1 or min(*old, *new) <= 0:
         return Measured(measure=measure, old=old, new=new, ratio=ratio, interval=None)
-    from etlrun.review.gains import interval_of_ratio  # imports NumPy, which most diffs do without
+    from etlrun.measure.gains import interval_of_ratio  # imports NumPy, which most diffs do without
 
     interval = interval_of_ratio(old, new)
     return Measured(measure=measure, old=old, new=new, ratio=ratio, interval=interval)

@@ -13,9 +13,9 @@ import psutil
 
 from etlrun.record.summary import Host
 from etlrun.run.hosts.here import here, join, leave
-from etlrun.run.loading import loading, native_messages_kept
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
+from etlrun.system.loading import loading, native_messages_kept
 from etlrun.system.machine import VISIBLE, Gpu, cores, driver_gpus, listed_ids, processor
 
 _VERSIONED = (

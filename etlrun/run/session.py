@@ -24,7 +24,7 @@ from etlrun.run.checkpoint import PreviousRun, has_read_the_same
 from etlrun.run.hosts.here import counts, here
 from etlrun.run.hosts.parts import notes_on, pipelines_on
 from etlrun.run.keepers import keepers_of, readings_of
-from etlrun.run.service.pipeline import pipelines_of
+from etlrun.service.pipeline import pipelines_of
 from etlrun.sources.base import Source
 from etlrun.sources.corrupt import corrupt_records, raise_cause
 from etlrun.sources.labels import counts_of

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from etlrun.datasets.examine.images import data_url, thumbnail
 from etlrun.record.page import MOST_THUMBNAILS, THUMBNAILS
 from etlrun.system.files import write_atomically
+from etlrun.system.thumbnails import data_url, thumbnail
 
 SIDE = 64
 """Largest side of a thumbnail in pixels."""

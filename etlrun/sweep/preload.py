@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from etlrun.run.loading import loading
+from etlrun.system.loading import loading
 
 
 def _keras_backend() -> str:

@@ -13,7 +13,6 @@ from etlrun.datasets.examine.doctor_pairs import near_findings
 from etlrun.datasets.examine.doctor_pixels import of_pixels
 from etlrun.datasets.examine.doctor_scan import NAMED, Finding, Scan, scanned
 from etlrun.datasets.prepare.identical import identical
-from etlrun.datasets.prepare.prepare import Begin
 from etlrun.plan.plan import Plan
 from etlrun.sources.base import Source
 from etlrun.sources.open import open_source
@@ -23,6 +22,7 @@ from etlrun.sources.usable import finds_warnings
 from etlrun.stages.cache import kept_bytes
 from etlrun.stages.dataset import IMAGE
 from etlrun.system.errors import WorldError
+from etlrun.system.progress import Begin
 
 _MEMBERS = 4
 """Identical images that a finding names."""

@@ -13,12 +13,12 @@ from PIL import Image
 from etlrun.datasets.examine.doctor import Diagnosis
 from etlrun.datasets.examine.doctor_image import UNREADABLE
 from etlrun.datasets.examine.doctor_scan import Finding, Scan
-from etlrun.datasets.examine.images import data_url
-from etlrun.datasets.prepare.prepare import Begin
 from etlrun.datasets.prepare.threads import in_order
 from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.stages.image import Decode
 from etlrun.system import pages
+from etlrun.system.progress import Begin
+from etlrun.system.thumbnails import data_url
 
 SIDE = 120
 """Largest side of a thumbnail in pixels."""

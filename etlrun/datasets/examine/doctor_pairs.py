@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.datasets.examine.doctor_scan import NAMED, Finding, Scan
-from etlrun.datasets.prepare.prepare import Begin
 from etlrun.datasets.prepare.threads import in_order
+from etlrun.system.progress import Begin
 
 BITS = 8
 """Most bits of 64 in which the perceptual hashes of nearly identical images differ; see docs/doctor.md."""

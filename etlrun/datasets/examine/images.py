@@ -1,9 +1,7 @@
-"""Thumbnails of images of any dtype and range, and one image of a whole sheet."""
+"""Pixels of images of any dtype and range, and one image of a whole sheet."""
 
 from __future__ import annotations
 
-import base64
-import io
 import textwrap
 from collections.abc import Sequence
 from itertools import accumulate
@@ -14,12 +12,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from etlrun.datasets.examine.sheet import Column, Sheet, View, as_text, is_image
 from etlrun.stages.image import Decode
+from etlrun.system.thumbnails import SIDE, thumbnail
 
-SIDE = 160
-"""Largest side of a thumbnail in pixels; smaller images keep their size."""
-_MOST_PNG_BYTES = 16_384
-"""Size above which a thumbnail is a JPEG; a PNG has the very pixels."""
-_QUALITY = 85
 _GAP, _LINE, _FONT_SIZE, _CHARACTERS = 12, 15, 12, 25
 """Sizes of the one image in pixels, and characters in a line above a thumbnail."""
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
@@ -38,23 +32,6 @@ def pixels_of(view: View, name: str, place: int) -> npt.NDArray[np.uint8]:
     low, high = ends or (0.0, 255.0)
     scaled = (np.asarray(value, np.float64) - low) * (255 / (high - low) if high > low else 0.0)
     return np.rint(np.clip(np.nan_to_num(scaled), 0, 255)).astype(np.uint8)
-
-
-def thumbnail(pixels: npt.NDArray[np.uint8], side: int = SIDE) -> Image.Image:
-    """Return uint8 (height, width, 1 or 3) as an image whose sides are at most `side`."""
-    image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-    image.thumbnail((side, side))
-    return image
-
-
-def data_url(image: Image.Image) -> str:
-    """Return the image as a PNG, or as a JPEG if that PNG would be large."""
-    png, jpeg = io.BytesIO(), io.BytesIO()
-    image.save(png, "PNG", compress_level=1)
-    if png.tell() <= _MOST_PNG_BYTES:
-        return f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}"
-    image.save(jpeg, "JPEG", quality=_QUALITY, subsampling=0)
-    return f"data:image/jpeg;base64,{base64.b64encode(jpeg.getvalue()).decode()}"
 
 
 def picture(sheet: Sheet) -> Image.Image:

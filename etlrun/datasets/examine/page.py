@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from etlrun.datasets.examine.images import data_url, pixels_of, thumbnail
+from etlrun.datasets.examine.images import pixels_of
 from etlrun.datasets.examine.sheet import Column, Row, Sheet, View, as_text, is_image
 from etlrun.system import pages
+from etlrun.system.thumbnails import data_url, thumbnail
 
 
 class Item(NamedTuple):

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from etlrun.datasets.prepare import check, splits
 from etlrun.datasets.prepare.options import Options
@@ -17,9 +13,7 @@ from etlrun.datasets.prepare.source import Source, fault, of_classes
 from etlrun.datasets.prepare.splits import Duplicates, Image
 from etlrun.datasets.prepare.work import working
 from etlrun.system.errors import EtlrunError, Fault
-
-Begin = Callable[[str, int], Callable[[int], None]]
-"""A function that begins a task of so many images, and returns a function to which progress is told."""
+from etlrun.system.progress import progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,17 +122,3 @@ def _in_order(options: Options, images: Sequence[Image]) -> dict[str, list[Image
 def is_training(split: str) -> bool:
     """Return whether a split is that of training, by its name."""
     return split.lower().startswith("train")
-
-
-@contextmanager
-def progress() -> Iterator[Begin]:
-    """Yield a function that begins a task of so many images, and returns a function to which progress is told."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-
-        def begin(what: str, total: int) -> Callable[[int], None]:
-            task = bars.add_task(what, total=total)
-            return lambda count: bars.advance(task, count)
-
-        yield begin

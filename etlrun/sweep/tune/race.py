@@ -8,8 +8,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from etlrun.review.gains import TIED as TIES
-from etlrun.review.gains import Gain, Noise, gains, noise_of
+from etlrun.measure.gains import TIED as TIES
+from etlrun.measure.gains import Gain, Noise, gains, noise_of
 from etlrun.sweep.tune.space import Candidate, Changes, Space
 from etlrun.sweep.tune.surrogate import Surrogate
 

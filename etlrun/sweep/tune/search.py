@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from etlrun.config.jobs import Job
+from etlrun.measure.gains import BETTER, Gain, Noise
 from etlrun.record.summary import Summary
-from etlrun.review.gains import BETTER, Gain, Noise
 from etlrun.stages.tune import Tune
 from etlrun.sweep.tune import calibrate, race
 from etlrun.sweep.tune.predict import Predictor

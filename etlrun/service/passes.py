@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from etlrun.run.service import servers
-from etlrun.run.service.lanes import Lane
+from etlrun.service import servers
+from etlrun.service.lanes import Lane
 from etlrun.stages.service import Service
 from etlrun.system.errors import WorldError
 

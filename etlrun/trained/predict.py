@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from etlrun.run.trained.images import ImageFiles
-from etlrun.run.trained.load import Trained
-from etlrun.run.trained.model import class_names, note, predictor, require_finite, same_classes
-from etlrun.run.trained.numbered import Lost, Pass, opened
-from etlrun.run.trained.order import unchecked
-from etlrun.run.trained.rows import Writer
 from etlrun.sources.open import open_source
 from etlrun.system.errors import EtlrunError
+from etlrun.trained.images import ImageFiles
+from etlrun.trained.load import Trained
+from etlrun.trained.model import class_names, note, predictor, require_finite, same_classes
+from etlrun.trained.numbered import Lost, Pass, opened
+from etlrun.trained.order import unchecked
+from etlrun.trained.rows import Writer
 
 SKIP_WITH = "pass --on-corrupt skip to list and leave out such records"
 

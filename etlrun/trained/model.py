@@ -15,8 +15,8 @@ from rich.console import Console
 
 from etlrun.record.record import MODEL
 from etlrun.run.backend import prepare
-from etlrun.run.trained.load import Trained
 from etlrun.system.errors import WorldError
+from etlrun.trained.load import Trained
 
 if TYPE_CHECKING:
     from etlrun.sources.base import Source  # imports TensorFlow, which `ready` starts quietly

@@ -17,13 +17,13 @@ from etlrun.record import record as records
 from etlrun.record.findings import finite
 from etlrun.record.page import EVALUATIONS
 from etlrun.record.summary import from_summary
-from etlrun.run.trained import scores
-from etlrun.run.trained.load import Trained
-from etlrun.run.trained.model import class_names, require_finite, same_classes, tester
-from etlrun.run.trained.numbered import Lost, Pass, opened
-from etlrun.run.trained.order import First, data_of, firsts, is_of_run, unchecked
 from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
+from etlrun.trained import scores
+from etlrun.trained.load import Trained
+from etlrun.trained.model import class_names, require_finite, same_classes, tester
+from etlrun.trained.numbered import Lost, Pass, opened
+from etlrun.trained.order import First, data_of, firsts, is_of_run, unchecked
 
 _WORST = 24
 """Mistakes that are shown."""

@@ -17,12 +17,12 @@ from etlrun.graph.context import Context
 from etlrun.graph.datasets import staged
 from etlrun.graph.skip import readable
 from etlrun.plan.plan import Plan, PlannedStage, stage_of
-from etlrun.run.trained.steps import of_validation
 from etlrun.sources.base import Example, Source, Split
 from etlrun.sources.corrupt import in_shard
 from etlrun.sources.open import open_source
 from etlrun.stages.load import Batch as BatchStage
 from etlrun.system.errors import WorldError, headline
+from etlrun.trained.steps import of_validation
 
 
 @dataclass(frozen=True, kw_only=True)

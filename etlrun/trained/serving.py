@@ -14,11 +14,11 @@ import numpy.typing as npt
 import tensorflow as tf
 from PIL import Image
 
-from etlrun.run.trained.load import Trained
-from etlrun.run.trained.model import predictor
-from etlrun.run.trained.predict import SKIP_WITH, of_files
-from etlrun.run.trained.steps import Split
 from etlrun.stages.rescaling import Rescaling
+from etlrun.trained.load import Trained
+from etlrun.trained.model import predictor
+from etlrun.trained.predict import SKIP_WITH, of_files
+from etlrun.trained.steps import Split
 
 _SIZES = ((48, 64), (97, 31), (33, 33), (224, 160))
 """Heights and widths of drawn image files."""

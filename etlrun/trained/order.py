@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.run.trained.load import Trained
 from etlrun.stages.dataset import Dataset, TFRecords
+from etlrun.trained.load import Trained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from etlrun.run.trained.numbered import Pass
     from etlrun.sources.base import Source  # imports TensorFlow
+    from etlrun.trained.numbered import Pass
 
 _SHOWN = 20
 """Classes in a note."""

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from etlrun.datasets.examine.images import data_url, thumbnail
-from etlrun.run.trained.evaluate import Evaluated, Evaluation
 from etlrun.stages.image import Decode
 from etlrun.system import pages
+from etlrun.system.thumbnails import data_url, thumbnail
+from etlrun.trained.evaluate import Evaluated, Evaluation
 
 _MOST_CLASSES, _MOST_PAIRS = 50, 100
 """Classes up to which the whole confusion matrix is shown, and the pairs that are shown of a larger one."""
@@ -30,7 +30,7 @@ def html(evaluated: Evaluated, made_by: str) -> str:
         for several in (evaluated.images, evaluated.first_images)
     )
     return pages.rendered(
-        "etlrun.run.trained",
+        "etlrun.trained",
         "evaluation.html.j2",
         of=evaluated.result,
         pairs=_pairs(evaluated.result),

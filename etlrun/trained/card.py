@@ -15,12 +15,12 @@ from etlrun.plan import render
 from etlrun.record import record as records
 from etlrun.record.page import EVALUATIONS
 from etlrun.record.summary import from_summary
-from etlrun.run.trained.load import Trained
-from etlrun.run.trained.scores import Share, wilson
 from etlrun.stages import STAGES
 from etlrun.stages.image import Decode
 from etlrun.system.errors import EtlrunError
 from etlrun.system.terminal import as_markdown
+from etlrun.trained.load import Trained
+from etlrun.trained.scores import Share, wilson
 
 _TODO = "**to be filled in**"
 _MOST_CLASSES = 50

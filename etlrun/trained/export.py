@@ -21,16 +21,16 @@ import numpy as np
 
 from etlrun.plan.plan import PlannedStage
 from etlrun.record import record as records
-from etlrun.run.loading import native_messages_kept
-from etlrun.run.trained import card
-from etlrun.run.trained.formats import FORMATS, OPTION, Exported, begin
-from etlrun.run.trained.load import Trained
-from etlrun.run.trained.model import note, ready
-from etlrun.run.trained.steps import Split, split
 from etlrun.stages.base import DATA, parameters
 from etlrun.system.errors import Fault, WorldError, headline
 from etlrun.system.files import refuse_unwritable, sync
+from etlrun.system.loading import native_messages_kept
 from etlrun.system.locks import locked
+from etlrun.trained import card
+from etlrun.trained.formats import FORMATS, OPTION, Exported, begin
+from etlrun.trained.load import Trained
+from etlrun.trained.model import note, ready
+from etlrun.trained.steps import Split, split
 
 OUTPUT = "--output"
 DESCRIPTION, CARD = "export.json", "model_card.md"
@@ -70,8 +70,8 @@ def export(run: Trained, name: str, output: Path) -> Check:
     of = FORMATS[name]
     size_bytes = (run.folder / records.MODEL).stat().st_size
     with _model(run, name) as model, _appearing(output, size_bytes) as folder, tempfile.TemporaryDirectory() as images:
-        from etlrun.run.trained.predict import names  # imports TensorFlow
-        from etlrun.run.trained.serving import Serving
+        from etlrun.trained.predict import names  # imports TensorFlow
+        from etlrun.trained.serving import Serving
 
         classes = names(run, model)
         steps = split(run.plan, takes_files=of.takes_files)

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from etlrun.run.loading import loading
 from etlrun.system.errors import WorldError
+from etlrun.system.loading import loading
 
 _ITERATION_UNUSED_MS, _CHECKED_EACH_MS, _JOINED_MS = 5_000, 1_000, 20_000
 """Time after which a dispatcher forgets a pass that nobody reads, the interval of such checks, and the longest time in

@@ -18,9 +18,9 @@ from etlrun.graph.context import Context
 from etlrun.graph.mapped import Mapped
 from etlrun.graph.passes import Passes
 from etlrun.plan.plan import Plan, PlannedStage, stage_of
-from etlrun.run.service import servers
-from etlrun.run.service.lanes import Lane
-from etlrun.run.service.passes import Pass
+from etlrun.service import servers
+from etlrun.service.lanes import Lane
+from etlrun.service.passes import Pass
 from etlrun.stages.load import Batch, Prefetch, batches_in
 from etlrun.stages.service import Service
 

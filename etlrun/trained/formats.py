@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.run.trained.load import Trained
-from etlrun.run.trained.steps import split
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, did_you_mean
+from etlrun.trained.load import Trained
+from etlrun.trained.steps import split
 
 if TYPE_CHECKING:
-    from etlrun.run.trained.serving import Serving  # imports TensorFlow
+    from etlrun.trained.serving import Serving  # imports TensorFlow
 
 OPTION = "--format"
 
