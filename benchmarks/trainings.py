@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import yaml
 
@@ -21,12 +21,8 @@ from etlrun.review.difference import Comparison, compare
 from etlrun.run import run
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
+from etlrun.stages.lazy import keras
 from etlrun.stages.model import Model
-
-if TYPE_CHECKING:
-    import keras
-else:
-    from etlrun.stages.lazy import keras
 
 Config = dict[str, Any]
 INTERLEAVE = {"name": "interleave", "num_parallel_calls": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -17,14 +17,10 @@ from etlrun.plan.spec import parse
 from etlrun.run import run
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.flow import Feature
+from etlrun.stages.lazy import keras
 from etlrun.stages.model import Model
 from etlrun.stages.step import Step
 from tests.runs import config_of, summary_of
-
-if TYPE_CHECKING:
-    import keras
-else:
-    from etlrun.stages.lazy import keras
 
 NUM_EXAMPLES, SHARDS = 50, 4
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from etlrun.run import run
 from etlrun.stages import STAGES
+from etlrun.stages.lazy import keras
 from etlrun.stages.model import Model
 from tests.quick import quick_probes
 from tests.runs import config_of, small, summary_of
-
-if TYPE_CHECKING:
-    import keras
-else:
-    from etlrun.stages.lazy import keras
 
 
 @dataclass(frozen=True, kw_only=True)

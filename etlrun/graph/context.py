@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +14,7 @@ from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import Losses
 from etlrun.stages.base import Stage
 from etlrun.stages.flow import NUMBER, NUMBERS_APART
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
+from etlrun.stages.lazy import tf
 
 _SEED_STRIDE = 1_000_003
 """Larger than the number of passes of a run, so that runs with adjacent seeds share no pass."""

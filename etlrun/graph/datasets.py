@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from etlrun.graph.context import Context
 from etlrun.graph.numbered import full_shuffle
@@ -21,18 +21,13 @@ from etlrun.stages.dataset import IMAGE
 from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
 from etlrun.stages.flow import NUMBER, Flow, numbered
 from etlrun.stages.image import Decode
+from etlrun.stages.lazy import tf, tfds
 from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.stages.mix import Mix
 from etlrun.stages.service import Service
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, Step
 from etlrun.stages.turbo import Turbo, TurboAfterCache
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-    import tensorflow_datasets as tfds
-else:
-    from etlrun.stages.lazy import tf, tfds
 
 
 def _decode(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from etlrun.cache.keeper import READ, Keeper
 from etlrun.cache.parts import Column
 from etlrun.stages.flow import Flow, numbered
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
+from etlrun.stages.lazy import tf
 
 
 def decided(keeper: Keeper) -> tuple[tf.Tensor, tf.Tensor]:

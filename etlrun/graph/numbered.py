@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,12 +10,8 @@ from etlrun.graph.context import Context
 from etlrun.sources.base import Records
 from etlrun.sources.corrupt import raise_first
 from etlrun.sources.labels import labels_of
+from etlrun.stages.lazy import tf
 from etlrun.stages.load import AT_ONCE, TO_SKIP, FullShuffle, distinct
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
 
 
 def in_random_order(count: Any, stage: FullShuffle, context: Context) -> tf.data.Dataset:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from etlrun.graph.context import Context
+from etlrun.stages.lazy import tf
 from etlrun.system.machine import CORES, calls_here, cores
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
 
 
 def autotuned(value: int | str | None) -> int | None:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from etlrun.graph.context import Context
 from etlrun.sources.base import Split
+from etlrun.stages.lazy import tf
 from etlrun.stages.skip import SkipCorrupt
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
 
 
 def readable(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:

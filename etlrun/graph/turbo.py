@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from etlrun.graph.context import Context
 from etlrun.graph.parallel import parallel_map
 from etlrun.graph.skip import readable
 from etlrun.stages.image import Decode
+from etlrun.stages.lazy import tf
 from etlrun.stages.turbo import MODULES, Turbo, usable
 from etlrun.system.errors import WorldError
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
 
 
 def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.Dataset:

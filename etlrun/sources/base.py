@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,8 @@ from etlrun.sources.content import Content, Shard
 from etlrun.sources.numbered import Numbered
 from etlrun.sources.usable import Problem
 from etlrun.stages.dataset import Dataset, Declared
+from etlrun.stages.lazy import tf
 from etlrun.system.errors import WorldError, did_you_mean
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
 
 Example: TypeAlias = "dict[str, tf.Tensor]"
 _AT_ONCE = 1024

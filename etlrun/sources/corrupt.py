@@ -5,19 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from etlrun.sources.base import Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.sources.usable import CONVERT, Problem, decoded
 from etlrun.stages.dataset import Dataset
+from etlrun.stages.lazy import tf
 from etlrun.system.errors import WorldError, headline, printable
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
 
 
 @dataclass(frozen=True, kw_only=True)

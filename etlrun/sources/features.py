@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from etlrun.stages.dataset import IMAGE, LABEL, TfdsDataset
 from etlrun.stages.flow import ITEM_BYTES, Feature
+from etlrun.stages.lazy import tfds
 from etlrun.system.errors import WorldError, did_you_mean
-
-if TYPE_CHECKING:
-    import tensorflow_datasets as tfds
-else:
-    from etlrun.stages.lazy import tfds
 
 _KEYS = {IMAGE: TfdsDataset.key("image_key"), LABEL: TfdsDataset.key("label_key")}
 """Config keys of the features with default names."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +25,8 @@ from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.slices import slices
 from etlrun.sources.usable import Problem, refused
 from etlrun.stages.dataset import IMAGE, LABEL, Folder
+from etlrun.stages.lazy import tf
 from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
 
 _LONGEST = 1 << 20
 _SHA, _BETWEEN = 8, "\0"

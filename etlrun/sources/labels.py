@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 
 from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import raise_first
+from etlrun.stages.lazy import tf
 from etlrun.stages.load import TO_SKIP
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
 
 
 def labels_of(source: Source, split: Split, *, by_number: bool) -> npt.NDArray[np.int64]:

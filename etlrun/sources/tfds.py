@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
 from etlrun.sources.content import Shard
@@ -13,14 +13,8 @@ from etlrun.sources.on_disk import home_of, homes_of
 from etlrun.sources.prepare import is_prepared, needs_package, prepare
 from etlrun.stages.base import is_remote
 from etlrun.stages.dataset import SAMPLE_NAME, TfdsDataset
+from etlrun.stages.lazy import tf, tfds
 from etlrun.system.errors import WorldError, did_you_mean, headline
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-    import tensorflow_datasets as tfds
-else:
-    from etlrun.stages.lazy import tf, tfds
-
 
 _PREPARED = "*/*/dataset_info.json"
 """Files of datasets that are prepared, in a data folder of TFDS."""

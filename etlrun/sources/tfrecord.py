@@ -7,7 +7,7 @@ import itertools
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -19,12 +19,8 @@ from etlrun.sources.keys import count_of, kind_of, meant
 from etlrun.sources.numbered import Numbered
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL, TFRecords
+from etlrun.stages.lazy import tf
 from etlrun.system.errors import WorldError, printable
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
 
 _NAMED = 5
 _SAMPLED, _FEWEST = 96, 3

@@ -8,14 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from etlrun.stages.flow import Feature
-
-if TYPE_CHECKING:
-    import keras
-else:
-    from etlrun.stages.lazy import keras
+from etlrun.stages.lazy import keras
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,18 +8,14 @@ and two steps draw independent numbers. Two parameters of one step take differen
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
 from etlrun.stages.base import Expected
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.image import require_decoded
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
+from etlrun.stages.lazy import tf
 
 Fraction = Annotated[float, Field(ge=0, le=1), Expected("a number from 0 to 1")]
 Probability = Annotated[float, Field(gt=0, le=1), Expected("a probability above 0, at most 1")]

@@ -6,16 +6,10 @@ Runs and plans call these functions; programs contain the text of those that wei
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
+from etlrun.stages.lazy import keras, tf
 from etlrun.stages.load import Load
 from etlrun.stages.smooth import smoothed_crossentropy
-
-if TYPE_CHECKING:
-    import keras
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import keras
 
 _MOST_NAMED = 20
 

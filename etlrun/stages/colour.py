@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from etlrun.stages.augment import Fraction, Probability, clipped, drawn, require_colours, rounded
 from etlrun.stages.base import DATA, Expected, Factor
 from etlrun.stages.flow import Feature
+from etlrun.stages.lazy import tf
 from etlrun.stages.rescaling import Rescaling
 from etlrun.stages.step import Step
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
 
 HalfTurn = Annotated[float, Field(ge=0, le=0.5), Expected("a number from 0 to 0.5, which is half of the colour circle")]
 _Number = Annotated[float, Field(allow_inf_nan=False)]

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from etlrun.stages.augment import Ratios, Shares, drawn, ordered, require_pixels, rounded, with_value
 from etlrun.stages.base import DATA, Expected, Flag, Number, Size
 from etlrun.stages.flow import Feature, UnfitError
+from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
 
 Border = Annotated[int, Field(ge=0, le=65_536), Expected("an integer from 0 to 65,536")]
 

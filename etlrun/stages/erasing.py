@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from etlrun.stages.augment import Probability, Ratios, Shares, drawn, ordered, with_value, within
 from etlrun.stages.base import DATA, Number, Positive
 from etlrun.stages.crops import placed, rectangles
 from etlrun.stages.flow import Feature
+from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
 
 
 def erased(image: tf.Tensor, start: tf.Tensor, end: tf.Tensor, value: float) -> tf.Tensor:

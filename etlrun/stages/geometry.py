@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from etlrun.stages.augment import Fraction, drawn, require_pixels, rounded, with_value
 from etlrun.stages.base import DATA, Expected
 from etlrun.stages.flow import Feature
+from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
 
 Degrees = Annotated[float, Field(ge=0, le=180), Expected("degrees from 0 to 180")]
 Zoom = Annotated[float, Field(ge=0, lt=1), Expected("a number from 0 to below 1")]

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from etlrun.stages.base import DATA, SPEED, Expected, Flag, Number, Size
 from etlrun.stages.flow import IMAGE_RANK, Feature, UnfitError, remedy_of_kind
+from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
 
 
 def require_decoded(incoming: Feature) -> None:

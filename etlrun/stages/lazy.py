@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 class _Lazy(ModuleType):
@@ -16,9 +16,19 @@ class _Lazy(ModuleType):
         return value
 
 
-tf: Any = _Lazy("tensorflow")
-tfds: Any = _Lazy("tensorflow_datasets")
-keras: Any = _Lazy("keras")
-simplejpeg: Any = _Lazy("simplejpeg")
-cv2: Any = _Lazy("cv2")
-np: Any = _Lazy("numpy")
+if TYPE_CHECKING:
+    import cv2
+    import keras
+    import numpy as np
+    import simplejpeg
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+else:
+    tf = _Lazy("tensorflow")
+    tfds = _Lazy("tensorflow_datasets")
+    keras = _Lazy("keras")
+    simplejpeg = _Lazy("simplejpeg")
+    cv2 = _Lazy("cv2")
+    np = _Lazy("numpy")
+
+__all__ = ["cv2", "keras", "np", "simplejpeg", "tf", "tfds"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -28,12 +28,8 @@ from etlrun.stages.base import (
 )
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.flow import Flow
+from etlrun.stages.lazy import np
 from etlrun.stages.service import Service
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    from etlrun.stages.lazy import np
 
 ShuffleBuffer = Annotated[int, Field(ge=0, le=100_000_000), Expected("an integer from 0 to 100,000,000")]
 

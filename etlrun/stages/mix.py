@@ -8,19 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from etlrun.stages.augment import rounded, within
 from etlrun.stages.base import DATA, SPEED, TRAINING, Factor, Nodes, Parallelism, Scope, Stage
 from etlrun.stages.flow import Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
+from etlrun.stages.lazy import keras, tf
 from etlrun.stages.smooth import smoothed_crossentropy
-
-if TYPE_CHECKING:
-    import keras
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import keras, tf
 
 MIXED = Feature(dtype="float32", shape=(3,))
 """Target of a mixed example: its class, the class of its partner, and the share of the first in [0, 1]."""

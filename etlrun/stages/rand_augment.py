@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -12,12 +12,8 @@ from etlrun.stages.augment import drawn, require_colours, rounded
 from etlrun.stages.base import DATA, Expected
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.geometry import affine, rotated
+from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
 
 Layers = Annotated[int, Field(ge=1, le=14), Expected("an integer from 1 to 14")]
 Magnitude = Annotated[int, Field(ge=0, le=30), Expected("an integer from 0 to 30")]

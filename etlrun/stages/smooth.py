@@ -5,13 +5,7 @@ Runs call this function; programs contain its text.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import keras
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import keras
+from etlrun.stages.lazy import keras, tf
 
 
 def smoothed_crossentropy(

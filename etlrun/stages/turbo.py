@@ -5,21 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from etlrun.stages.base import BATCHES, DATA, ORDER, SPEED, Flag, Nodes, Parallelism, Size, Stage, Tuned
 from etlrun.stages.code import remember
 from etlrun.stages.flow import Flow
 from etlrun.stages.image import CenterCrop, Decode, DecodeJpeg, Resize
+from etlrun.stages.lazy import cv2, np, simplejpeg, tf
 from etlrun.stages.step import Map, Step
-
-if TYPE_CHECKING:
-    import cv2
-    import numpy as np
-    import simplejpeg
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import cv2, np, simplejpeg, tf
 
 MODULES = {"simplejpeg": "simplejpeg", "cv2": "opencv-python-headless"}
 """Modules that decode and resize, with the packages of the extra `turbo` that hold them."""

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import tensorflow_datasets as tfds
 
 from etlrun.sources.sample.draw import CLASSES, picture
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
+from etlrun.stages.lazy import tf
 
 NUM_EXAMPLES = 1200
 JPEG_QUALITY = 85
