@@ -1,6 +1,7 @@
 import gc
 import importlib
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,16 +16,15 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(os.environ.get("ETLRUN_SHARED", Path(__file__).parents[2] / "shared"))
+Once = Callable[[str, Callable[[Path], object]], Path]
 
 
-LONGEST = (
-    "test_docs", "test_graph", "test_digest", "test_sweep", "test_eject", "test_turbo", "test_engine", "test_exercise",
-    "test_cli", "test_cache_runs", "test_photos", "test_plugins", "test_backends", "test_page", "test_sources",
-    "test_measures", "test_claims", "test_identity", "test_resumed_sweeps", "test_features", "test_installed",
-    "test_full_shuffle", "test_any_example", "test_resume", "test_code", "test_codec", "test_sweep_quality",
-    "test_resume_steps", "test_optimization", "test_application_runs", "test_predict", "test_evaluate", "test_export",
-)  # fmt: skip
-"""Modules of half a minute and more, those that wait among those that compute; what begins last runs on one core."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave out what is marked `slow` where nothing is chosen: plain `pytest`; files that are named run whole."""
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not (
+        config.option.markexpr or config.option.keyword
+    ):
+        config.option.markexpr = "not slow"
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -41,12 +41,6 @@ def pytest_collection_finish() -> None:
     )  # whose plugins, imported later, take what was frozen for lost, with a warning
     gc.collect()
     gc.freeze()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put these modules before all others, which stay as pytest-randomly has shuffled them."""
-    place = {name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -68,35 +62,66 @@ def quick_jobs() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data_dir of 48 images in 4 shards, as TFDS writes them."""
-    from tests.pictures import write_tiny_pictures
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """`once(name, make)` gives a folder that `make` fills once for all workers: whoever needs it first makes it.
 
-    data_dir = tmp_path_factory.mktemp("tfds")
-    write_tiny_pictures(data_dir)
-    return data_dir
+    It is to be read alone: a test that writes into it takes a copy (`shutil.copytree`).
+    """
+    from etlrun.system.locks import Lock
+
+    own = tmp_path_factory.getbasetemp()
+    shared = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "once"
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        lock, done = Lock(shared / f"{name}.lock"), shared / f"{name}.done"
+        lock.acquire(timeout_s=600)
+        try:
+            if not done.exists():
+                (shared / name).mkdir()
+                make(shared / name)
+                done.touch()
+        finally:
+            lock.release()
+        return shared / name
+
+    return made
 
 
 @pytest.fixture(scope="session")
-def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data_dir of the sample dataset, made once for all workers: whoever needs it first makes it."""
+def tiny(once: Once) -> Path:
+    """The data_dir of 48 images in 4 shards, as TFDS writes them."""
+    from tests.pictures import write_tiny_pictures  # registers the dataset with TFDS
+
+    return once("tiny", write_tiny_pictures)
+
+
+@pytest.fixture(scope="session")
+def sample(once: Once) -> Path:
+    """The data_dir of the sample dataset."""
     from etlrun.sources.open import open_source
     from tests.configs import spec_of
 
-    own = tmp_path_factory.getbasetemp()
-    data_dir = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "sample"
-    open_source(spec_of(f"dataset.data_dir={data_dir}").dataset)
-    return data_dir
+    return once("sample", lambda data_dir: open_source(spec_of(f"dataset.data_dir={data_dir}").dataset))
 
 
 @pytest.fixture(scope="session")
-def boxes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def boxes(once: Once) -> Path:
     """The data_dir of 50 boxes, each a few numbers, in 4 shards, as TFDS writes them."""
     from tests.boxes import write_boxes
 
-    data_dir = tmp_path_factory.mktemp("boxes")
-    write_boxes(data_dir)
-    return data_dir
+    return once("boxes", write_boxes)
+
+
+@pytest.fixture(scope="module")
+def run(once: Once, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one epoch on the tiny dataset with its model, trained once for all; a copy for the module.
+
+    Its validation has two batches, of 8 and of 2.
+    """
+    from tests.trained import trained_run
+
+    canonical = once("trained", lambda folder: trained_run(folder, tiny, "cache=none"))
+    return Path(shutil.copytree(canonical, tmp_path_factory.mktemp("trained") / "run"))
 
 
 @pytest.fixture

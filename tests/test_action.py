@@ -12,6 +12,8 @@ import yaml
 from tests.configs import CONF
 from tests.repository import Repository
 
+pytestmark = pytest.mark.slow
+
 ROOT = CONF.parent
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 TOKEN = "of the workflow"  # noqa: S105 - of no one

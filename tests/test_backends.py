@@ -9,6 +9,8 @@ from tests.pastes import ROOT
 from tests.quick import quick_jax
 from tests.runs import events_of, finish, kill_after_state, losses_of, small, start, summary_of
 
+pytestmark = pytest.mark.slow
+
 needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="the extra `jax` is not installed")
 
 

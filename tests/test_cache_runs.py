@@ -132,6 +132,7 @@ def test_a_full_disk_ends_the_cache_and_not_the_run(side: int, limit: int, tiny:
     assert not list((tmp_path / "caches").glob(f"{key}*/part*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("when_busy", "others"), [("uncached", {"uncached", "read"}), ("wait", {"read"})])
 def test_four_runs_at_once_share_one_fill(when_busy: str, others: set[str], tiny: Path, tmp_path: Path) -> None:
     words = emulated(
@@ -165,6 +166,7 @@ def test_a_pass_that_lost_an_example_is_not_published(tiny: Path, tmp_path: Path
     assert not list((tmp_path / "caches").glob("*.filling"))
 
 
+@pytest.mark.slow
 def test_killed_fills_leave_nothing_that_a_later_run_trusts(tiny: Path) -> None:
     words = emulated(tiny, "dataset.eval_split=null", "transform.resize.size=[96,96]")
     command = [sys.executable, "-m", "benchmarks.kills", "--kills", "8", *words]

@@ -11,6 +11,8 @@ import pytest
 
 from tests.stores import KEY
 
+pytestmark = pytest.mark.slow
+
 ANNE, BERT = 65533, 65534
 ROOT = Path(__file__).resolve().parent.parent
 READ = """

@@ -47,6 +47,7 @@ def passes_of(folder: Path) -> list[str]:
     return passes
 
 
+@pytest.mark.slow
 def test_an_edit_while_a_sweep_runs_is_another_cache_for_later_runs(tiny: Path, tmp_path: Path) -> None:
     """All jobs of a sweep are made by the code that it began with, whatever the files say by then."""
     checkout = tmp_path / "checkout"

@@ -17,6 +17,8 @@ from tests.configs import plan_of
 from tests.quick import quick_jax
 from tests.runs import losses_of, small, summary_of
 
+pytestmark = pytest.mark.slow
+
 SHARED = ("load.drop_remainder=true", "trainer.jit_compile=auto")
 FOUR = """
 import json, os, sys

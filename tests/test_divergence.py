@@ -125,6 +125,7 @@ def test_a_run_that_failed_is_resumed_with_the_same_end_or_with_a_warning(tiny: 
     assert sum("The training has diverged" in text for text in resumed["remarks"]) == 1
 
 
+@pytest.mark.slow
 @needs_jax
 def test_jax_ends_a_run_in_the_same_step(tiny: Path, tmp_path: Path) -> None:
     words = [*small(tiny), *AT_ONCE, "cache=none", f"hydra.run.dir={tmp_path / 'run'}"]

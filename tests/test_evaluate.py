@@ -19,12 +19,7 @@ from tests.own import write_photos
 from tests.pages import chromium, opened
 from tests.pictures import damaged, int_feature, with_feature
 from tests.runs import summary_of
-from tests.trained import outputs_of, refused, said, trained_run, validation_of
-
-
-@pytest.fixture(scope="module")
-def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained_run(tmp_path_factory.mktemp("trained") / "run", tiny, "cache=none")
+from tests.trained import outputs_of, refused, said, validation_of
 
 
 def test_loss_and_accuracy_are_those_of_the_last_epoch(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,12 +8,7 @@ import pytest
 
 from etlrun.cli import main as cli
 from tests.own import CLASSES, write_photos
-from tests.trained import said, trained_run, with_summary
-
-
-@pytest.fixture(scope="module")
-def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained_run(tmp_path_factory.mktemp("trained") / "run", tiny, "cache=none")
+from tests.trained import said, with_summary
 
 
 def records_of(tiny: Path) -> list[str]:

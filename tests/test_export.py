@@ -29,16 +29,15 @@ from etlrun.trained.serving import Serving
 from tests.disks import mounted
 from tests.pictures import jpeg
 from tests.runs import finish, start
-from tests.trained import refused, said, trained_run
+from tests.trained import refused, said
 
 Images = npt.NDArray[Any]
 
 
 @pytest.fixture(scope="module")
-def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = trained_run(tmp_path_factory.mktemp("trained") / "run", tiny, "cache=none")
-    scale_kernels(folder, 3)
-    return folder
+def run(run: Path) -> Path:
+    scale_kernels(run, 3)
+    return run
 
 
 def scale_kernels(folder: Path, factor: float) -> None:

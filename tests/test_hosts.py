@@ -19,6 +19,8 @@ from tests.hosts import QUICK, SHARED, WAITING, is_linked, on_two_hosts, wait_fo
 from tests.quick import quick_jax
 from tests.runs import finish, losses_of, small, summary_of
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = 3
 SPLITS = ("dataset.split='train[:24]'", "dataset.eval_split='train[24:38]'")
 ORDER = ("extract.cycle_length=2", "extract.block_length=4", "load.shuffle_buffer=0")

@@ -19,6 +19,8 @@ from tests.quick import quick_jax
 from tests.runs import finish, small, summary_of
 from tests.test_content import relabelled, shards_below
 
+pytestmark = pytest.mark.slow
+
 COPY = "    -> copy the dataset of host 0 to host 1, or share one storage"
 DATA = f"host 1: found other records or images in its part of the data; expected the same ones, as on host 0\n{COPY}"
 

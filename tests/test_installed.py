@@ -98,6 +98,7 @@ def test_plans_programs_reviews_and_checks_know_a_step_that_is_installed(tmp_pat
     assert checked.splitlines()[-1].endswith(": no fault")
 
 
+@pytest.mark.slow
 def test_a_run_trains_on_what_an_installed_step_gives_and_its_cache_has_its_code(tiny: Path, tmp_path: Path) -> None:
     site = installed(tmp_path / "site")
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))

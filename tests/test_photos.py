@@ -3,8 +3,12 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import SHARED
 from tests.runs import finish, start, summary_of
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_exercise_learns_from_a_tenth_of_the_photos(photos: Path, tmp_path: Path) -> None:

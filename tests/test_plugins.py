@@ -8,6 +8,8 @@ import pytest
 
 from tests.runs import emulated, finish, start, summary_of
 
+pytestmark = pytest.mark.slow
+
 QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1", "dataset.eval_split=null")
 
 

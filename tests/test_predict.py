@@ -12,16 +12,11 @@ import numpy.typing as npt
 import pytest
 
 from tests.pictures import damaged, jpeg, truncate
-from tests.trained import outputs_of, refused, said, trained_run, validation_of, with_summary
+from tests.trained import outputs_of, refused, said, validation_of, with_summary
 
 NAMES = ("dark", "bright")
 BROKEN_JPEG = "an image that can't be decoded: jpeg::Uncompress failed. Invalid JPEG data or crop window."
 EMPTY = "an image that can't be decoded: Input is empty."
-
-
-@pytest.fixture(scope="module")
-def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained_run(tmp_path_factory.mktemp("trained") / "run", tiny, "cache=none")
 
 
 @pytest.fixture(scope="module")

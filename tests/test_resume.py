@@ -44,6 +44,7 @@ def measures(folder: Path) -> list[list[float]]:
     return [[epoch[key] for key in ("loss", "val_loss", "examples")] for epoch in summary_of(folder)["epochs"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [None, 3])
 def test_a_killed_run_goes_on_and_ends_as_if_undisturbed(
     steps: int | None, undisturbed: Path, tiny: Path, tmp_path: Path
@@ -72,6 +73,7 @@ def test_a_killed_run_goes_on_and_ends_as_if_undisturbed(
     assert summary_of(resumed)["resumed_from"] == str(killed)
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_summary_and_says_how_to_go_on_but_not_before(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     words = small(tiny, "trainer.epochs=1000")

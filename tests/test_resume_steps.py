@@ -28,6 +28,7 @@ def results(folder: Path) -> list[list[Any]]:
     return [[epoch.get(key) for key in keys] for epoch in summary_of(folder)["epochs"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epochs", "overrides"),
     [

@@ -91,6 +91,7 @@ def test_it_is_a_data_set_of_tfds(sample: Path) -> None:
     assert sorted(features) == ["image", "label"]
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_make_it_once(undisturbed: Path, tmp_path: Path) -> None:
     processes = [prepare(tmp_path) for _ in range(2)]
     outputs, errors = zip(*(process.communicate(timeout=300) for process in processes), strict=True)
@@ -100,6 +101,7 @@ def test_two_processes_at_once_make_it_once(undisturbed: Path, tmp_path: Path) -
     assert files(tmp_path) == files(undisturbed)
 
 
+@pytest.mark.slow
 def test_a_kill_half_way_is_mended(undisturbed: Path, tmp_path: Path) -> None:
     family = tmp_path / "etlrun_sample"
     process = prepare(tmp_path)

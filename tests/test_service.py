@@ -22,6 +22,8 @@ from tests.pipelines import training_pipeline
 from tests.runs import emulated, run_here
 from tests.service import BATCHES, TRUSTED, Cluster, as_bytes, at, clusters, killed, planned, served
 
+pytestmark = pytest.mark.slow
+
 RANDOM = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
 FILES = "extract.shuffle_files=true"
 

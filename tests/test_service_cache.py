@@ -20,6 +20,8 @@ from tests.service import BATCHES, Cluster, as_bytes, at, clusters, killed, plan
 from tests.test_cache_runs import digests, on_disk, part_of, passes
 from tests.test_cache_store import flip
 
+pytestmark = pytest.mark.slow
+
 FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
 AT_RESIZE = (FLIPPED, "cache.at=resize")
 

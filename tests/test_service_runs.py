@@ -11,6 +11,8 @@ from etlrun.sweep import process
 from tests.runs import emulated, run_here
 from tests.service import Cluster, at, clusters
 
+pytestmark = pytest.mark.slow
+
 SEEN = ("digest", "validation_digest")
 
 

@@ -17,6 +17,8 @@ from etlrun.run.loggers.servers import MlflowWriter
 from etlrun.run.loggers.writer import Opening
 from tests.runs import config_of, emulated, run_here, start, summary_of
 
+pytestmark = pytest.mark.slow
+
 mlflow = pytest.importorskip("mlflow", reason="etlrun[mlflow] is not installed")
 pytest.importorskip("wandb", reason="etlrun[wandb] is not installed")
 

@@ -15,6 +15,8 @@ from tests.runs import emulated, events_of, finish, start, summary_of
 from tests.slurm import Cluster, cluster, said, wait_for
 from tests.sweeps import QUICK, Sweep, results_of
 
+pytestmark = pytest.mark.slow
+
 ON_SLURM = ("hydra/launcher=submitit_slurm", "hydra.launcher.cpus_per_task=1")
 TROUBLE = (
     "exit 3",

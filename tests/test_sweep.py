@@ -116,6 +116,7 @@ def test_a_wrong_value_anywhere_in_the_grid_refuses_the_whole_sweep(tiny: Path, 
     assert not (tmp_path / "sweep").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on_with_the_configs_that_it_began_with(tiny: Path, tmp_path: Path) -> None:
     """Kill -9 while its second job runs, and edit the file of that job's config."""
     (tmp_path / "mine" / "load").mkdir(parents=True)
@@ -144,6 +145,7 @@ def test_a_killed_sweep_goes_on_with_the_configs_that_it_began_with(tiny: Path, 
     assert {run["outcome"]["status"] for run in results_of(folder)["runs"]} == {"completed"}
 
 
+@pytest.mark.slow
 def test_ctrl_c_once_ends_after_the_running_job_and_twice_at_once(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     words = [
@@ -180,6 +182,7 @@ def test_ctrl_c_once_ends_after_the_running_job_and_twice_at_once(tiny: Path, tm
     assert [summary_of(folder / str(job))["status"] for job in range(3)] == ["completed"] * 3
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_heard_while_the_server_of_jobs_begins(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     process = forked(["-m", *emulated(tiny, "load.prefetch=0,1", *QUICK), f"hydra.sweep.dir={folder}"], tmp_path)
@@ -190,6 +193,7 @@ def test_ctrl_c_is_heard_while_the_server_of_jobs_begins(tiny: Path, tmp_path: P
     assert summary_of(folder / "0")["status"] == "completed"
 
 
+@pytest.mark.slow
 def test_a_group_of_processes_that_is_told_to_end_leaves_an_interrupted_job(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     words = [*emulated(tiny, "model.step_ms=50", "trainer.epochs=200", "trainer.seed=0,1"), f"hydra.sweep.dir={folder}"]
@@ -202,6 +206,7 @@ def test_a_group_of_processes_that_is_told_to_end_leaves_an_interrupted_job(tiny
     assert not (folder / "1").exists()
 
 
+@pytest.mark.slow
 def test_a_job_ends_with_the_server_that_has_started_it(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     words = [*emulated(tiny, "model.step_ms=50", "trainer.epochs=200", "trainer.seed=0,1"), f"hydra.sweep.dir={folder}"]
@@ -216,6 +221,7 @@ def test_a_job_ends_with_the_server_that_has_started_it(tiny: Path, tmp_path: Pa
     assert not (folder / "1").exists()
 
 
+@pytest.mark.slow
 def test_a_job_that_is_killed_is_a_row_that_says_so(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     words = [*emulated(tiny, "model.step_ms=50", "trainer.epochs=200", "trainer.seed=0,1"), f"hydra.sweep.dir={folder}"]
@@ -239,6 +245,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.slow
 def test_a_full_disk_in_the_middle_loses_nothing(small_disk: Path, tiny: Path, tmp_path: Path) -> None:
     folder = small_disk / "sweep"
     words = [*emulated(tiny, "load.prefetch=0,1,2", "model.step_ms=30"), f"hydra.sweep.dir={folder}"]

@@ -25,6 +25,8 @@ from etlrun.system.errors import ConfigError, WorldError
 from tests.disks import mounted
 from tests.runs import emulated
 
+pytestmark = pytest.mark.slow
+
 SLOW = (
     "load.batch_size=4",
     "trainer.epochs=16",

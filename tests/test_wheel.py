@@ -8,6 +8,8 @@ import pytest
 
 from tests.runs import finish, start
 
+pytestmark = pytest.mark.slow
+
 CHECKOUT = Path(__file__).parents[1]
 
 

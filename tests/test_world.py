@@ -147,6 +147,7 @@ def test_a_data_set_that_is_not_prepared(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_home_of_data_sets_that_is_not_on_this_machine(tmp_path: Path) -> None:
     words = ["model=emulated", "hydra.run.dir=run"]
     status, _, told = finish(start(words, tmp_path, TFDS_DATA_DIR="gs://bucket"))
