@@ -82,7 +82,7 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             OTHER + "defaults: [override /cash: none]\n",
             (
                 "mine/experiment/other.yaml:6, in experiment=other: found Could not override 'cash'. No match in the "
-                "defaults list.; expected a config that Hydra can compose"
+                "defaults list.; expected a config that Hydra can compose\n    -> did you mean `cache`?"
             ),
         ),
         (

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli import check
-from tests.configs import CONF, yaml_files
+from tests.configs import CONF, refusal_of_request, yaml_files
 from tests.own_configs import faults, write
 
 OURS = {name: (name.partition("/")[0], name.partition("/")[2]) for name in yaml_files() if "/" in name}
@@ -98,6 +98,42 @@ def test_an_option_that_nothing_fits_is_a_fault(mine: Path) -> None:
             "mine/transform/endless.yaml: model.mobilenet_v2, in transform=endless: found 32 x uint8 [?, ?, 3] in "
             "[0, 255], label before it; expected images of one size\n    -> add `resize` to the steps"
         )
+    ]
+
+
+OPTIONS = "augmented_224 cifar_32 cropped_224 imagenet_224 randaugment_224 small_48 small_64"
+OF_HYDRA = {
+    "# @package _global_\ndefaults: [override /transform: imagenet_22]\n": (
+        f"2{{}}: found Could not find 'transform/imagenet_22' Available options in 'transform': {OPTIONS}",
+        "did you mean `imagenet_224`?",
+    ),
+    "# Mine.\ndefaults:\n  - override /load: shuffled\n": (
+        "3{}: found Could not override 'load@experiment.load'. Did you mean to override load?",
+        "begin the file of the experiment with the line `# @package _global_`",
+    ),
+    "# @package _global_\ndefaults: [override /dataste: tfds]\n": (
+        "2{}: found Could not override 'dataste'. No match in the defaults list.",
+        "did you mean `dataset`?",
+    ),
+}
+
+
+@pytest.mark.parametrize("text", OF_HYDRA)
+def test_what_hydra_refuses_of_an_own_file_has_its_line(text: str, mine: Path) -> None:
+    write(mine / "experiment" / "other.yaml", text)
+    found, remedy = OF_HYDRA[text]
+    told = f"mine/experiment/other.yaml:{found}; expected a config that Hydra can compose\n    -> {remedy}"
+    assert faults() == [told.format(", in experiment=other")]
+    assert refusal_of_request("experiment=other", config_dir=Path("mine")) == told.format("")
+
+
+def test_a_file_that_nothing_uses_is_told_beside_other_faults(mine: Path) -> None:
+    write(mine / "other" / "lone.yaml", "a: 1\n")
+    write(mine / "other" / "named.yaml", "a: 1\n")
+    write(mine / "load" / "broken.yaml", "defaults: [/other/named]\nprefetch: [\n")
+    assert [fault.partition("; ")[0] for fault in faults()] == [
+        "mine/load/broken.yaml:3: found no value while parsing a flow node",
+        "mine/other/lone.yaml: found a file that no config uses",
     ]
 
 

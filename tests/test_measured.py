@@ -12,7 +12,9 @@ from tests.configs import composed
 
 def measured_run(folder: Path, words: list[str], examples_per_s: float) -> None:
     record = records.Record.create(folder, composed(*words), words)
-    record.update(status=COMPLETED, examples_per_s=examples_per_s, au=0.5, input_wait_share=0.0)
+    rates = (examples_per_s / 9, examples_per_s, examples_per_s)  # the first epoch is no warm one
+    epochs = [{"examples": int(10 * rate), "wall_s": 10.0, "examples_per_s": rate} for rate in rates]
+    record.update(status=COMPLETED, epochs=epochs, examples_per_s=examples_per_s / 2, au=0.5, input_wait_share=0.0)
 
 
 def test_measured_runs_are_told_with_an_interval(told: Any, tmp_path: Path) -> None:

@@ -91,9 +91,10 @@ def test_folders_are_searched_and_a_file_is_predicted_once(
     rows = rows_of(output.read_text())
     assert [row["path"] for row in rows] == [str(photos / name) for name in ("c.jpg", "a.jpg", "b.JPEG", "more/d.jpg")]
     assert [*output.parent.iterdir()] == [output]
-    capsys.readouterr()
-    said_twice = said(capsys, "predict", run, photos, photos, "--output", output)
-    assert said_twice == ""
+    assert refused(capsys, "predict", run, photos, "--output", output, status=2) == [
+        f"  --output: found {output}, which exists; expected a new file, so that nothing is overwritten",
+        "    -> choose another --output, or remove it",
+    ]
 
 
 def test_what_is_left_out_is_noted(run: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

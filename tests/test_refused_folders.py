@@ -27,8 +27,8 @@ LOCAL = "the path of a folder on this machine, without ~"
             "hydra.run.dir=${nowhere}",
             2,
             (
-                "config: found Interpolation key 'nowhere' not found full_key: hydra.run.dir reference_type=RunDir "
-                "object_type=RunDir; expected a config that Hydra can compose"
+                "hydra.run.dir: found ${nowhere}, which the config does not have; expected a reference to a key of the "
+                "config, such as ${trainer.epochs}"
             ),
         ),
         ("hydra.sweep.dir=gs://bucket", 2, f"hydra.sweep.dir: found 'gs://bucket'; expected {LOCAL}"),

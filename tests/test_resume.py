@@ -171,13 +171,19 @@ def test_a_run_never_overwrites_a_run(undisturbed: Path, tiny: Path) -> None:
     assert summary_of(undisturbed) == before
 
 
-def test_fewer_epochs_than_are_done_are_refused(undisturbed: Path, tiny: Path, tmp_path: Path) -> None:
+def test_fewer_epochs_than_are_done_are_refused_and_as_many_noted(
+    undisturbed: Path, tiny: Path, tmp_path: Path
+) -> None:
     status, summary = run_here(tmp_path, small(tiny, *LONG, f"trainer.resume={undisturbed}", "trainer.epochs=2"))
     assert status == 1
     assert summary["error"] == (
         f"trainer.epochs: found 2; expected at least 5, the epochs that {undisturbed} has completed\n"
         "    -> set trainer.epochs=5 or more"
     )
+    status, summary = run_here(tmp_path / "same", small(tiny, *LONG, f"trainer.resume={undisturbed}"))
+    assert status == 0
+    note = f"{undisturbed} has completed all of its epochs (5), and no further one is trained: for more, set"
+    assert summary["remarks"] == [f"{note} trainer.epochs=6 or more."]
 
 
 def test_other_records_are_refused_and_unknown_ones_noted(tiny: Path, tmp_path: Path) -> None:

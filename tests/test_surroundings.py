@@ -41,6 +41,8 @@ def test_the_doctor_and_show_write_pages_of_such_names(
     place = f"{latin}/a/caf\\udce9/caf\\udce90.jpg"
     assert place in capsys.readouterr().out
     assert place in (tmp_path / f"{LATIN}.html").read_text()
+    cli.main(["doctor", *given, "--format", "json"])
+    assert json.loads(capsys.readouterr().out)["findings"][0]["places"][0].startswith(f"{place}: ")
     cli.main(["show", *given, "dataset.on_corrupt=skip", "--output", f"{LATIN}-show.html"])
     assert "caf\\udce9-show.html" in (tmp_path / f"{LATIN}-show.html").read_text()
 
@@ -58,6 +60,9 @@ def test_the_evaluation_of_a_run_names_such_images(
     cli.main(["predict", str(run), str(latin), "--output", str(tmp_path / "predicted.csv")])
     lines = (tmp_path / "predicted.csv").read_bytes().splitlines()
     assert (len(lines), all(b"/caf\xe9/caf\xe9" in line for line in lines[1:])) == (11, True)
+    cli.main(["predict", str(run), str(latin), "--format", "jsonl", "--top", "1"])
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (len(rows), all("/caf\\udce9/caf\\udce9" in row["path"] for row in rows)) == (10, True)
 
 
 def answer(*words: str, cwd: Path, options: tuple[str, ...] = (), **environment: str) -> tuple[int, str, str]:

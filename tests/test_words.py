@@ -73,6 +73,57 @@ def test_an_option_that_is_an_override_is_told_as_one(
     assert refusal([*command, *words], capsys) == ["etlrun: 1 fault", f"  {where}: {OPTION}", f"    -> {remedy}"]
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"), [("plan --formt json", "--format"), ("doctor --htm a.html", "--html"), ("-m --multrun", "")]
+)
+def test_an_option_of_a_command_is_told_before_overrides(
+    words: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = words.partition(" ")[2]
+    remedy = f"    -> did you mean `{meant or '--multirun'}`?"
+    assert refusal(words.split(), capsys) == ["etlrun: 1 fault", f"  {where}: {OPTION}", remedy]
+
+
+BRACKETS = {
+    "transform.steps=[decode,resize": ("]", "'transform.steps=[decode,resize]'"),
+    "dataset.split=train[:80%": ("]", "'dataset.split=\"train[:80%]\"'"),
+    "+transform.pad={size: [1, 2": ("]}", "'+transform.pad={size: [1, 2]}'"),
+}
+
+
+@pytest.mark.parametrize("word", BRACKETS)
+def test_a_bracket_that_is_missing_is_named(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    missing, written = BRACKETS[word]
+    assert refusal(["plan", word], capsys)[1:] == [
+        f"  {word}: found no closing {missing}; expected KEY=VALUE in Hydra's grammar",
+        f"    -> write {written}",
+    ]
+
+
+NO_KEY = "the config does not have; expected a reference to a key of the config, such as ${trainer.epochs}"
+OR = "or a reference such as ${trainer.epochs}"
+RESOLVERS = "oc.deprecated, oc.dict.keys, oc.dict.values, oc.select"
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        ("${trainer.epoch}", [f"${{trainer.epoch}}, which {NO_KEY}", "`${trainer.epochs}`"]),
+        ("${nowhere}", [f"${{nowhere}}, which {NO_KEY}"]),
+        (
+            "${oc.slect:trainer.seed}",
+            [f"the unknown resolver oc.slect; expected one of the resolvers {RESOLVERS}, {OR}", "`oc.select`"],
+        ),
+    ],
+)
+def test_a_reference_to_nothing_is_told_with_what_was_meant(
+    value: str, fault: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, *meant = fault
+    told = [f"  load.prefetch: found {found}", *(f"    -> did you mean {of}?" for of in meant)]
+    assert refusal(["plan", f"load.prefetch={value}"], capsys)[1:] == told
+
+
 def test_words_without_an_equals_sign_are_told_with_the_other_faults(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["epochs", "3", "cache=disc", "dataset=folder", "dataset.dir=my", "own", "photos", "--verbose"]
     assert refusal(words, capsys) == [

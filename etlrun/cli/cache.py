@@ -22,6 +22,7 @@ from etlrun.run.why import keepers
 from etlrun.stages import STAGES
 from etlrun.stages.cache import DiskCache
 from etlrun.system.errors import ConfigError, Fault, WorldError, did_you_mean
+from etlrun.system.files import as_unicode
 from etlrun.system.terminal import print_table
 
 _HEADER = ("key", "dataset", "elements", "examples", "MB", "created", "used", "state")
@@ -86,8 +87,7 @@ def _reported(store: Store, command: str) -> Iterator[None]:
 
 
 def _say(text: str) -> None:
-    printable = text.encode(errors="backslashreplace").decode()
-    Console(soft_wrap=True).print(printable, markup=False, highlight=False)
+    Console(soft_wrap=True).print(as_unicode(text), markup=False, highlight=False)
 
 
 def _list(store: Store, _known: argparse.Namespace) -> None:

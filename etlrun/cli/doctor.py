@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etlrun.plan.plan import Plan
-from etlrun.system.files import refuse_unwritable
+from etlrun.system.files import as_unicode, refuse_unwritable
 from etlrun.system.machine import rounded
 from etlrun.system.terminal import print_table
 
@@ -67,12 +67,16 @@ def doctor(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> N
 def as_dict(found: Diagnosis) -> dict[str, Any]:
     """Return a diagnosis as plain values."""
     return {
-        "dataset": found.dataset,
+        "dataset": as_unicode(found.dataset),
         "findings": [
-            {"text": finding.text, "remedy": finding.remedy, "places": list(finding.places)}
+            {
+                "text": as_unicode(finding.text),
+                "remedy": as_unicode(finding.remedy),
+                "places": [*map(as_unicode, finding.places)],
+            }
             for finding in found.findings
         ],
-        "notes": list(found.notes),
+        "notes": [*map(as_unicode, found.notes)],
         "splits": [dataclasses.asdict(split) for split in found.splits],
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
         help="image files and folders of them; or dataset.split=SPLIT for examples of a dataset",
     )
     parser.add_argument("--format", choices=["csv", "jsonl"], default="csv", help="CSV (default) or JSON lines")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; default: standard output")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="new file to write; default: standard output")
     parser.add_argument("--top", type=int, metavar="K", help="only the K likeliest classes; default: all")
     parser.add_argument(
         "--on-corrupt",
@@ -121,6 +122,10 @@ def _faults(known: argparse.Namespace, paths: Sequence[str], words: Sequence[str
         yield Fault(where="PATH", found=found, expected="either paths or a dataset", remedy=remedy)
     if known.top is not None and known.top < 1:
         yield Fault(where="--top", found=str(known.top), expected="a positive integer")
+    if known.output is not None and os.path.lexists(known.output):
+        found, expected = f"{known.output}, which exists", "a new file, so that nothing is overwritten"
+        remedy = "choose another --output, or remove it"
+        yield Fault(where="--output", found=found, expected=expected, remedy=remedy)
 
 
 def _unfit_for_files(run: Trained) -> Iterator[Fault]:

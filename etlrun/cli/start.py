@@ -6,7 +6,7 @@ import gc
 
 from etlrun.cli import launch, multirun
 from etlrun.config import grid
-from etlrun.config.composer import UNCOMPOSABLE, refusal
+from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.config.request import Request
 from etlrun.stages import STAGES
 from etlrun.system.errors import ConfigError

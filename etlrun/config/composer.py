@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-import yaml
 from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
@@ -20,15 +19,13 @@ from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from etlrun.config import resolvers
 from etlrun.config.choices import Choices
 from etlrun.config.files import Copying, Readable
-from etlrun.system.errors import ConfigError, Fault, one_line
+from etlrun.config.refusals import UNCOMPOSABLE, refusal
+from etlrun.system.errors import ConfigError
 
-UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
-"""Exceptions that Hydra and OmegaConf raise for invalid files and for cycles."""
 NOT_OF_A_RUN = {"hydra", "sweep", "tune"}
 """Config keys that are not part of a plan."""
 MISSING = "???"
@@ -231,12 +228,6 @@ def _merge(values: dict[str, Any], layer: Mapping[str, Any]) -> None:
             _merge(there, value)
         elif value != MISSING or key not in values:
             values[key] = copy.deepcopy(value)
-
-
-def refusal(error: Exception) -> Fault:
-    """Return the fault of a config that Hydra or OmegaConf rejected."""
-    found = "a cycle in the defaults lists" if isinstance(error, RecursionError) else one_line(error)
-    return Fault(where="config", found=found, expected="a config that Hydra can compose")
 
 
 def plain(config: DictConfig) -> dict[str, Any]:

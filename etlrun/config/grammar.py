@@ -24,6 +24,7 @@ _BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[a-z_][a-z0-9_-]*", re.IGNO
 """Strings that Hydra's grammar accepts without quotes; a subset."""
 _LIST = re.compile(r"\[(.*)\]")
 _QUOTES = "'\""
+_PAIRS = {"[": "]", "{": "}"}
 _TWICE = "once for Hydra and once for the shell"
 
 
@@ -35,11 +36,13 @@ class Stray:
         word: Word as written.
         value: Value behind it or behind its `=`; empty if there is none.
         before: Override before it, whose value it may continue; empty if there is none.
+        options: Options of the command.
     """
 
     word: str
     value: str = ""
     before: str = ""
+    options: tuple[str, ...] = OPTIONS
 
     def fault(self, config: Mapping[str, Any], stages: Stages) -> Fault:
         """Return the fault of this word, with the override that was probably meant for `config`."""
@@ -47,25 +50,24 @@ class Stray:
         key = self.word.lstrip("+-").replace("-", "_") if is_option else self.word.lstrip("+")
         known = [key.path for key in meant(key, _plain(self.value), config, stages) if not key.needs]
         paths = [key] if "." in key else list(dict.fromkeys(known))
-        remedy = " or ".join(f"{path}={shlex.quote(self.value) if self.value else 'VALUE'}" for path in paths)
+        written = " or ".join(f"{path}={shlex.quote(self.value) if self.value else 'VALUE'}" for path in paths)
         return Fault(
             where=f"{self.word} {self.value}".rstrip(),
             found="an unknown option" if is_option else "a word without `=`",
             expected=f"overrides KEY=VALUE{', or options of etlrun --help' * is_option}",
-            remedy=f"write {remedy}" if remedy else self._remedy(is_option=is_option),
+            remedy=(is_option and did_you_mean(self.word, self.options, cutoff=0.8))
+            or (f"write {written}" if written else self._quoted()),
         )
 
-    def _remedy(self, *, is_option: bool) -> str:
-        if is_option:
-            return did_you_mean(self.word, OPTIONS, cutoff=0.8)
+    def _quoted(self) -> str:
         if not self.before:
             return ""
         whole = " ".join(word for word in (self.before, self.word, self.value) if word)
         return f"quote a value with spaces, {_TWICE}: {shlex.quote(quoted(whole))}"
 
 
-def sorted_out(words: Sequence[str]) -> tuple[list[str], list[Stray]]:
-    """Return the overrides among `words`, and the words that are none."""
+def sorted_out(words: Sequence[str], options: Sequence[str] = ()) -> tuple[list[str], list[Stray]]:
+    """Return the overrides among `words`, and the words that are none, of a command that has further `options`."""
     overrides, strays = [], []
     rest, before = list(words), ""
     while rest:
@@ -77,7 +79,7 @@ def sorted_out(words: Sequence[str]) -> tuple[list[str], list[Stray]]:
         name, has_value, value = word.partition("=")
         if not has_value and rest and "=" not in rest[0] and not rest[0].startswith(("-", "~")):
             value = rest.pop(0)
-        strays.append(Stray(name, value, before))
+        strays.append(Stray(name, value, before, (*options, *OPTIONS)))
         before = ""
     return overrides, strays
 
@@ -91,9 +93,11 @@ def parsed(words: Sequence[str], loader: ConfigLoader | None) -> tuple[list[Over
         except (HydraException, ValueError, RecursionError) as error:
             key, _, value = word.partition("=")
             key, value = key.lstrip(_QUOTES), value.strip(_QUOTES)
-            remedy = f"quote the value, {_TWICE}: {_requoted(parser, key, value)}"
+            missing = _unclosed(value)
+            requoted = _requoted(parser, key, f"{value}{missing}")
+            remedy = f"write {requoted}" if missing else f"quote the value, {_TWICE}: {requoted}"
             remedy = remedy if value else f"write {key}=VALUE"
-            found = one_line(error).split(" See http")[0]
+            found = f"no closing {missing}" if missing else one_line(error).split(" See http")[0]
             if found.startswith("LexerNoViableAltException"):
                 found = "a character that must be quoted"
             found = "a word without `=`" if word and "=" not in word else found
@@ -128,6 +132,8 @@ def _string(text: str) -> str:
 def _requoted(parser: OverridesParser, key: str, value: str) -> str:
     """Return the override with quotes around its value, or around the items of a list, quoted again for a shell."""
     inner = _LIST.fullmatch(value)
+    if _parses(parser, word := f"{key}={value}"):
+        return shlex.quote(word)
     if inner is not None:
         items = [
             item if _parses(parser, f"{key}={item}") else _string(item.strip(_QUOTES)) for item in inner[1].split(",")
@@ -135,6 +141,17 @@ def _requoted(parser: OverridesParser, key: str, value: str) -> str:
         if _parses(parser, word := f"{key}=[{','.join(items)}]"):
             return shlex.quote(word)
     return shlex.quote(f"{key}={_string(value)}")
+
+
+def _unclosed(value: str) -> str:
+    """Return the brackets that are missing at the end of a value; empty if none is, or if it has quotes."""
+    closing: list[str] = []
+    for mark in value:
+        if mark in _PAIRS:
+            closing.append(_PAIRS[mark])
+        elif mark in _QUOTES or (mark in _PAIRS.values() and (not closing or closing.pop() != mark)):
+            return ""
+    return "".join(reversed(closing))
 
 
 def _parses(parser: OverridesParser, word: str) -> bool:

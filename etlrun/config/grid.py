@@ -12,11 +12,13 @@ from typing import Any, Self
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from etlrun.config.composer import UNCOMPOSABLE, Composer, plain, refusal, with_references
+from etlrun.config.composer import Composer, plain, with_references
 from etlrun.config.grammar import parsed, sorted_out
 from etlrun.config.jobs import Job, Judge, Unfit
 from etlrun.config.overrides import COMMANDS, Axis, Chosen, Combinations, covered, one_by_one, set_last
+from etlrun.config.refusals import UNCOMPOSABLE, in_folder, refusal
 from etlrun.config.request import Request, by_hydra, composer, unfit_folder
+from etlrun.config.resolvers import in_override
 from etlrun.config.unlisted import unlisted
 from etlrun.plan.spec import parse_sweep, parse_tune
 from etlrun.stages import Stages
@@ -155,7 +157,7 @@ class _Command:
         self.unread: set[str] = set()
         self._of_grammar: list[Fault] = []
         self._composed: dict[tuple[str, ...], DictConfig] = {}
-        overrides, strays = sorted_out(request.overrides)
+        overrides, strays = sorted_out(request.overrides, request.options)
         self.axes = self.axes_of(overrides)
         self.add(stray.fault(self._known_config(), stages) for stray in strays)
 
@@ -168,7 +170,9 @@ class _Command:
             self.add(error.faults)
         self.faults = {text: fault for text, fault in self.faults.items() if not self._may_follow(fault)}
         if self.faults and (error is None or isinstance(error, ConfigError)):
-            raise ConfigError(list(self.faults.values())) from None
+            request = self.request
+            faults = [in_folder(of, request.config_dir, request.overrides) for of in self.faults.values()]
+            raise ConfigError(faults) from None
 
     def settings(self) -> tuple[Sweep, Multirun, dict[str, Any]]:
         """Return the sweep settings, and the grid in Hydra's own config."""
@@ -249,6 +253,7 @@ class _Command:
             axis = Axis.of(override, options)
             stages = self.stages.get(override.key_or_group, {})
             fault = axis.fault(options, {name: option for option, stage in stages.items() for name in stage.names})
+            fault = fault or next(in_override(override.input_line or ""), None)
             self.add([fault] if fault else [])
             axes += [] if fault else [axis]
         return axes

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,9 +21,10 @@ from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
-from etlrun.config.composer import UNCOMPOSABLE, Composer, maps_where_needed, refusal
+from etlrun.config.composer import Composer, maps_where_needed
 from etlrun.config.files import config_files, unreadable
 from etlrun.config.folders import config_dir
+from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.stages.base import is_remote
 from etlrun.system.errors import ConfigError, Fault
 
@@ -40,6 +42,7 @@ class Request:
         config_dir: Folder of the user's own configs, searched after the project's; None for none.
         config_name: Name of the primary config.
         multirun: Whether overrides may have several values, one for each job.
+        options: Options of the command, beside those that every command has.
     """
 
     overrides: list[str]
@@ -47,6 +50,7 @@ class Request:
     config_dir: str | None = None
     config_name: str | None = None
     multirun: bool = False
+    options: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, arguments: list[str]) -> Request:
@@ -104,7 +108,10 @@ def requested(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[ar
     overrides = known.overrides
     if unknown:  # in their order, since a value stands behind its option
         overrides = [word for word in arguments if word in {*known.overrides, *unknown}]
-    return known, Request(overrides=overrides, config_dir=known.config_dir, config_name=known.config_name)
+    options = tuple(re.findall(r"--[a-z-]+", parser.format_usage()))
+    return known, Request(
+        overrides=overrides, config_dir=known.config_dir, config_name=known.config_name, options=options
+    )
 
 
 def composed(request: Request) -> dict[str, Any]:

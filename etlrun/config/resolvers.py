@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import OmegaConf
 
-from etlrun.system.errors import Fault
+from etlrun.system.errors import Fault, did_you_mean
 
 _OF_THE_CONFIG = frozenset({"oc.select", "oc.dict.keys", "oc.dict.values", "oc.deprecated"})
 """Resolvers that read only other values of the config; `oc.create` and `oc.decode` can call others in their text."""
+_OF_THE_MACHINE = frozenset({"hydra", "now", "python_version"})
+"""Resolvers that Hydra registers when it starts."""
 _INNERMOST = re.compile(r"\$\{([^${}]*)\}")
 _LEFT = re.compile(r"\$\{\s*([^:\s${}\[\]'\"]*)\s*:")
 _LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -54,8 +57,18 @@ def in_values(value: Any, key: str = "") -> Iterator[Fault]:
 def in_override(word: str) -> Iterator[Fault]:
     """Yield the fault of an override, unless it is one of Hydra's own, whose folders may be named after the machine."""
     key, _, value = word.partition("=")
-    if not key.lstrip("+").startswith((f"{_HYDRA}.", f"{_HYDRA}/")) and (names := machine_resolvers(value)):
-        yield _fault(key, names, f'or let the shell put it in: {key}="$NAME"')
+    if key.lstrip("+").startswith((f"{_HYDRA}.", f"{_HYDRA}/")) or not (names := machine_resolvers(value)):
+        return
+    if unknown := [name for name in names if name not in _OF_THE_MACHINE and not OmegaConf.has_resolver(name)]:
+        known = sorted(_OF_THE_CONFIG)
+        expected = f"one of the resolvers {', '.join(known)}, or a reference such as ${{trainer.epochs}}"
+        close, found = (
+            did_you_mean(unknown[0], known, otherwise="write the value"),
+            f"the unknown resolver {unknown[0]}",
+        )
+        yield Fault(where=key.lstrip("+"), found=found, expected=expected, remedy=close)
+    else:
+        yield _fault(key.lstrip("+"), names, f'or let the shell put it in: {key}="$NAME"')
 
 
 def in_file(text: bytes, file: str) -> Fault | None:

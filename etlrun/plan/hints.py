@@ -24,7 +24,7 @@ from etlrun.stages.tune import Tune
 from etlrun.system.errors import did_you_mean
 
 _DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
-_OF_EXPERIMENT = "begin the file of the experiment with the line `# @package _global_`"
+OF_EXPERIMENT = "begin the file of the experiment with the line `# @package _global_`"
 """The remedy for keys of an experiment, whose file sets the keys of other groups."""
 _PROGRAM = "for {} of your own, print the program of a run, and change it there: etlrun eject > program.py"
 _OTHERWISE = {
@@ -81,7 +81,7 @@ class Known:
 def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) -> str:
     """Return a remedy that names the key or the option that was probably meant by the unknown key `path`; else ""."""
     if path == "experiment":
-        return _OF_EXPERIMENT
+        return OF_EXPERIMENT
     block, _, _ = path.rpartition(".")
     if block != "transform" and isinstance(value, str) and value in stages.get(block, {}):
         return f"did you mean {block}={value}?"
@@ -132,6 +132,11 @@ def of_option(group: str, word: str, remedy: str) -> str:
     if group == "dataset" and numbered is not None:  # CIFAR-100 is not CIFAR-10 misspelt
         return f"for a dataset of TFDS write dataset=tfds dataset.name={word}"
     return remedy or _OTHERWISE.get(group, "")
+
+
+def of_reference(path: str, stages: Stages) -> str:
+    """Return a remedy for a reference to an unknown key: the one that was probably meant; empty if nothing is close."""
+    return did_you_mean(path, [key.path for key in _known({}, stages)], "`${{{}}}`", cutoff=0.8)
 
 
 def is_key(name: str, stages: Stages) -> bool:

@@ -61,8 +61,9 @@ class Outcome:
         au: Accelerator utilization (AU), from 0 to 1.
         max_gain: Speedup with an ideal input pipeline.
         train_max_gain: Speedup of training alone with an ideal input pipeline; see `Verdict`.
-        ceiling_examples_per_s: Training throughput with an ideal input pipeline: `train_max_gain` times the throughput
-            of the same epochs. None if unknown, for concurrent jobs, and for a resumed run.
+        ceiling_examples_per_s: Training throughput that no input pipeline exceeds: `train_max_gain` times that of the
+            same epochs. None if unknown, for concurrent jobs, and for a resumed run.
+        ideal_examples_per_s: The same with `max_gain`, which the verdict reports.
         bound_by: Bottleneck: a stage, or the kind of the verdict.
         peak_rss_bytes: Peak resident memory of the process.
         cores_used: Mean number of cores in use.
@@ -97,6 +98,7 @@ class Outcome:
     max_gain: float | None
     train_max_gain: float | None
     ceiling_examples_per_s: float | None
+    ideal_examples_per_s: float | None
     bound_by: str
     peak_rss_bytes: int | None
     cores_used: float | None
@@ -154,6 +156,7 @@ def outcome(summary: Summary) -> Outcome:
         max_gain=verdict.max_gain if verdict else None,
         train_max_gain=train_max_gain,
         ceiling_examples_per_s=_ceiling(summary, train_max_gain),
+        ideal_examples_per_s=_ceiling(summary, verdict.max_gain if verdict else None),
         bound_by=(verdict.stage or verdict.kind) if verdict else "",
         peak_rss_bytes=used.peak_rss_bytes,
         cores_used=used.cores_used,

@@ -228,7 +228,7 @@ class _Collector:
 
     def _ceiling(self) -> float | None:
         """Return the throughput with an ideal input pipeline; None if a measured config contradicts it."""
-        known = [_median(of.ceiling_examples_per_s for _, of in counted) for counted in self.counted.values()]
+        known = [_median(of.ideal_examples_per_s for _, of in counted) for counted in self.counted.values()]
         ceiling = max((limit for limit in known if limit is not None), default=None)
         fastest = max(_median(of.examples_per_s for _, of in counted) or 0.0 for counted in self.counted.values())
         return None if ceiling is None or fastest > MARGIN * ceiling else ceiling

@@ -62,8 +62,8 @@ def check(folders: Folders, *, strict: bool = False) -> Checked:
                 checked.configs[(f"--config-name={name}",)] = composed([], files, folders)
     except ConfigError as error:  # in a file that every config needs
         checked.add(located(fault, (), folders, ()) for fault in error.faults)
-    unloadable = [fault for name in own if (fault := broken(folders.paths[name], name)) is not None]
-    checked.faults = {str(fault): fault for fault in unloadable} | checked.faults
+    unloadable = {name: fault for name in own if (fault := broken(folders.paths[name], name)) is not None}
+    checked.faults = {str(fault): fault for fault in unloadable.values()} | checked.faults
     _judge(checked)
     checked.add(other_suffixes(folders))
     headless = list(without_header(folders, own))
@@ -71,8 +71,9 @@ def check(folders: Folders, *, strict: bool = False) -> Checked:
         checked.add(headless)
     else:
         checked.warnings += headless
-    if not unloadable:  # which files a broken one uses is unknown
-        checked.add(unreached(checked.configs, folders, own))
+    if checked.configs:
+        checked.add(unreached(checked.configs, folders, own, unloadable))
+    if not unloadable:  # which values count is unknown
         checked.add(never_counting(checked.configs.values(), folders, own))
     return checked
 

@@ -18,11 +18,13 @@ from etlrun.stages.extract import Shards
 from etlrun.stages.load import Batch, Load, Shuffle
 from etlrun.stages.phases import Phase
 from etlrun.stages.service import Service
+from etlrun.stages.trainer import Trainer
 
 PIPELINES = ("train", "validation")
 _BY_NAME = {"extract": ORDER, "cache": SPEED, "model": TRAINING, "trainer": TRAINING, "profile": SPEED, "logger": SPEED}
 """Groups that select a stage by name, with the kind of change that another selection makes."""
 _ABSENT, _CACHE = object(), "the cache"
+_ONLY_REPORTED = {Trainer.key("metrics"): "changes what is reported of epochs, nothing else"}
 _SINCE_OF_TRAINING_ALONE = {
     Load.key("sample"): "the dataset",
     **{Load.key(name): Batch.path for name in ("mixup_alpha", "cutmix_alpha", "drop_remainder")},
@@ -130,7 +132,8 @@ def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
     for path, (value, kinds) in after.items():
         was, others = before.get(path, (_ABSENT, kinds))
         if was is not _ABSENT and was != value:
-            yield _difference(path, was, value, *(kind for kind in Kind if kind in {*kinds, *others}))
+            changed = {SPEED} if path in _ONLY_REPORTED else {*kinds, *others}
+            yield _difference(path, was, value, *(kind for kind in Kind if kind in changed))
     for group, kind in _BY_NAME.items():
         stages = [getattr(spec, group) for spec in (old, new)]
         if stages[0].path != stages[1].path:
@@ -150,7 +153,7 @@ def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
 
 
 def _difference(path: str, old: Any, new: Any, kind: Kind, *also: Kind) -> Difference:
-    since, note, pipelines = "", "", tuple[str, ...]()
+    since, note, pipelines = "", _ONLY_REPORTED.get(path, ""), tuple[str, ...]()
     if path.startswith("dataset.") and kind == DATA:
         since = "the dataset"
         pipelines = tuple(name for name in PIPELINES if path == Dataset.key_of(name))

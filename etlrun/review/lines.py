@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 
 from etlrun.config.composer import Layer
+from etlrun.config.refusals import in_file
 from etlrun.review.folders import Folders
 from etlrun.system.errors import Fault
 
@@ -61,7 +62,12 @@ def located(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequ
     With configs of a user it is in one of these: no other can be mended.
     """
     if fault.where == "config":
-        return _of_hydra(fault, folders, words)
+        names = [
+            name for name, path in folders.paths.items() if folders.own is None or path.is_relative_to(folders.own)
+        ]
+        fault = in_file(fault, {name: folders.files[name].decode(errors="replace") for name in names}, words)
+        where = " ".join(words) if fault.where == "config" and words else fault.where
+        return replace(fault, where=f"{revision_prefix(folders)}{where}")
     if fault.where.startswith("/"):  # a path; keys are dotted
         return replace(fault, where=f"{revision_prefix(folders)}{folders.name(Path(fault.where))}")
     own = [layer for layer in layers if folders.own is not None and layer.path.is_relative_to(folders.own)]
@@ -79,22 +85,6 @@ def located(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequ
         key = key.rpartition(".")[0]
     file = f"{folders.name(own[-1].path)}: " if own else ""
     return replace(fault, where=f"{revision_prefix(folders)}{file}{fault.where}")
-
-
-def _of_hydra(fault: Fault, folders: Folders, words: Sequence[str]) -> Fault:
-    """Return a fault that Hydra raised with the line that contains the name; files chosen by `words` come first."""
-    teller = re.match(r"In '([^']+)': ", fault.found)
-    found = fault.found[teller.end() if teller else 0 :].split(" Config search path:")[0]
-    asked = re.search(r"'([^']+)'", found)
-    first = [f"{word.replace('=', '/')}.yaml" for word in words] + ([f"{teller[1]}.yaml"] if teller else [])
-    own = [name for name, path in folders.paths.items() if folders.own is None or path.is_relative_to(folders.own)]
-    files = sorted(own, key=lambda file: not any(file.endswith(f"/{name}") for name in first))
-    pattern = ".*".join(rf"\b{re.escape(part)}\b" for part in asked[1].split("/")) if asked else "$^"
-    for file in files:
-        for number, line in enumerate(folders.files[file].decode(errors="replace").splitlines(), 1):
-            if re.search(pattern, line.partition("#")[0]):
-                return replace(fault, where=f"{revision_prefix(folders)}{file}:{number}", found=found)
-    return replace(fault, where=f"{revision_prefix(folders)}{' '.join(words) or fault.where}", found=found)
 
 
 def revision_prefix(folders: Folders) -> str:

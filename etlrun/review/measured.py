@@ -15,14 +15,18 @@ from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
 from etlrun.record import record as records
-from etlrun.record.outcome import records_read
+from etlrun.record.outcome import outcome, records_read
 from etlrun.record.summary import COMPLETED, SUMMARY, Summary, read_summary
 from etlrun.review.difference import Comparison, compare
 from etlrun.stages import STAGES
 from etlrun.system.errors import ConfigError, EtlrunError, WorldError
 
-MEASURES = {"examples_per_s": "examples/s", "au": "au", "input_wait_share": "input wait share"}
-"""Keys of a run's summary that are compared, with their names in messages."""
+MEASURES: Mapping[str, Callable[[Summary], float | None]] = {
+    "examples/s": lambda run: outcome(run).examples_per_s,
+    "au": lambda run: run.au,
+    "input wait share": lambda run: run.input_wait_share,
+}
+"""What is compared of runs, by names in messages; examples/s are those of a sweep's table, of warm epochs."""
 
 
 Values = Callable[[], Mapping[str, Any]]
@@ -109,8 +113,8 @@ class Runs:
         """Return each measure that the runs of both plans have."""
         sides = [self.of(old), self.of(new)]
         found = []
-        for key, measure in MEASURES.items():
-            values = [tuple(float(value) for run in runs if (value := getattr(run, key)) is not None) for runs in sides]
+        for measure, value_of in MEASURES.items():
+            values = [tuple(float(value) for run in runs if (value := value_of(run)) is not None) for runs in sides]
             if all(values):
                 found.append(_measured(measure, *values))
         read = {item for runs in sides for run in runs for item in records_read(run).items()}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from etlrun.config.composer import MISSING
@@ -22,8 +23,10 @@ def broken(path: Path, name: str) -> Fault | None:
     )
 
 
-def unreached(configs: Mapping[tuple[str, ...], Variant], folders: Folders, own: list[str]) -> Iterator[Fault]:
-    """Yield the faults of files that no config uses."""
+def unreached(
+    configs: Mapping[tuple[str, ...], Variant], folders: Folders, own: list[str], unloadable: Collection[str]
+) -> Iterator[Fault]:
+    """Yield the faults of files that no config uses; those that are `unloadable` may use what they name."""
     reached = {name for variant in configs.values() for name in variant.files}
     shown = Path(folders.shown[folders.own or folders.base])
     names = {name: Path(name).relative_to(shown) for name in own} if folders.own is not None else {}
@@ -32,8 +35,9 @@ def unreached(configs: Mapping[tuple[str, ...], Variant], folders: Folders, own:
     reached |= {*concealed, (shown / "experiment" / f"{DEFAULT}.yaml").as_posix()}
     reached |= {name for name, inner in names.items() if inner.parts[0] == "hydra"}
     reached |= {f"{(shown / word.replace('=', '/')).as_posix()}.yaml" for words in configs for word in words}
+    named = b"\n".join(folders.files[name] for name in unloadable)
     for name in own:
-        if name not in reached:
+        if name not in reached and name not in unloadable and os.fsencode(Path(name).stem) not in named:
             yield Fault(
                 where=name,
                 found="a file that no config uses",

@@ -114,6 +114,16 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     return _with_best(left, trainer, before.spec.fit)
 
 
+def note_of_completed(left: PreviousRun, trainer: Trainer) -> str | None:
+    """Return the note that a resumed run leaves nothing to train; None if it does."""
+    last = trainer.planned_phases[-1]
+    if len(left.epochs) < last.end:
+        return None
+    key = _epochs(trainer).replace(Trainer.path, Trainer.block)
+    text = f"{left.folder} has completed all of its epochs ({last.end}), and no further one is trained"
+    return f"{text}: for more, set {key}={last.epochs + 1} or more."
+
+
 def _with_best(left: PreviousRun, now: Trainer, then: Trainer | None) -> PreviousRun:
     """Return the run with its best model by the metric of the resuming one; `ConfigError` if that isn't there."""
     best = best_epoch(left.epochs, now.checkpoint_best)

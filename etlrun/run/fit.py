@@ -22,7 +22,7 @@ from etlrun.run import loops
 from etlrun.run import model as models
 from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, copy, save
-from etlrun.run.checkpoint import BEST, CHECKPOINTS, PreviousRun
+from etlrun.run.checkpoint import BEST, CHECKPOINTS, PreviousRun, note_of_completed
 from etlrun.run.devices import distributed
 from etlrun.run.divergence import FiniteLoss
 from etlrun.run.floor import floor, without_end_warnings
@@ -152,6 +152,8 @@ def _fit(
 
 def _carry_over(record: Record, previous: PreviousRun, trainer: Trainer) -> None:
     """Copy the completed epochs to the new folder, and then their checkpoint, so that it is self-contained."""
+    if note := note_of_completed(previous, trainer):
+        record.remark(note)
     before = read_summary(previous.folder)
     if before is not None:
         record.update(**{key: value for key, value in before.written.items() if key in Findings.model_fields})

@@ -228,11 +228,13 @@ class Source:
     def unknown_split(self, name: str, where: str) -> WorldError:
         """Return the error for a split that the dataset does not have."""
         whole, known = name.split("[", maxsplit=1)[0], self.counts
+        listed = " or ".join(f"{split}, {split}[:80%]" for split in known)
+        otherwise = "see TFDS's slicing" if whole in known else f"choose a split that is there, or a part: {listed}"
         return WorldError(
             where=where,
             found=f"'{name}', which {self.full_name} does not have",
             expected=f"a part of one of its splits: {', '.join(known)}",
-            remedy=did_you_mean(whole, known, name.replace(whole, "{}", 1), otherwise="see TFDS's slicing"),
+            remedy=did_you_mean(whole, known, name.replace(whole, "{}", 1), otherwise=otherwise),
         )
 
     def empty_split(self, name: str, where: str) -> WorldError:

@@ -15,6 +15,8 @@ from pathlib import Path
 import platformdirs
 import xxhash
 
+from etlrun.system.files import as_unicode
+
 _READERS = 16
 """Number of files read in parallel, since network storage has a high latency."""
 SETTLED_NS = 2_000_000_000
@@ -129,8 +131,7 @@ def _is_unchanged(path: str, stamp: Stamp) -> bool:
 
 
 def _absolute(path: str) -> str:
-    absolute = os.path.abspath(path)  # noqa: PTH100 - of many files
-    return absolute.encode(errors="backslashreplace").decode()  # SQLite's text is UTF-8
+    return as_unicode(os.path.abspath(path))  # noqa: PTH100 - of many files; SQLite's text is UTF-8
 
 
 def _text(stamp: Stamp) -> str:

@@ -35,6 +35,11 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+def as_unicode(name: str) -> str:
+    """Return the name of a file, or a text with names, in which bytes that are no UTF-8 are escaped."""
+    return name.encode(errors="backslashreplace").decode()
+
+
 def sync(path: Path) -> None:
     """Flush a file, or the names in a folder, to disk, so that after a rename no power failure leaves a part of it."""
     descriptor = os.open(path, os.O_RDONLY)

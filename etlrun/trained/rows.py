@@ -10,6 +10,8 @@ from typing import Any, Protocol, TextIO
 import numpy as np
 import numpy.typing as npt
 
+from etlrun.system.files import as_unicode
+
 Outputs = npt.NDArray[np.float32]
 
 
@@ -58,7 +60,7 @@ class JsonLinesWriter:
     def write(self, paths: Sequence[str], outputs: Outputs) -> None:
         """Write a line for each path."""
         for path, row in zip(paths, outputs.reshape(len(paths), -1), strict=True):
-            line: dict[str, Any] = {"path": path}
+            line: dict[str, Any] = {"path": as_unicode(path)}
             if self._names is None:
                 values = [_number(value) for value in row]
                 line["value"] = values[0] if len(values) == 1 else values
