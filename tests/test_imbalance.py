@@ -10,7 +10,7 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.eject.program import ejected, versions
 from etlrun.run.backend import seed_all
-from etlrun.run.balanced import BalancedCrossentropy
+from etlrun.run.crossentropy import Crossentropy
 from etlrun.stages import STAGES
 from etlrun.stages.balance import balanced
 from etlrun.stages.load import SampleByClass
@@ -60,9 +60,9 @@ def test_the_weighted_loss_is_that_of_weighted_samples() -> None:
     weights = [0.5, 2.0, 3.0]
     plain = keras.losses.SparseCategoricalCrossentropy()
     wanted = plain(labels, outputs, sample_weight=np.array([weights[label] for label in labels]))
-    loss = BalancedCrossentropy(weights)
+    loss = Crossentropy(weights)
     assert float(loss(labels, outputs)) == pytest.approx(float(wanted))
-    assert BalancedCrossentropy.from_config(loss.get_config()).class_weights == weights
+    assert Crossentropy.from_config(loss.get_config()).class_weights == weights
 
 
 @pytest.mark.parametrize("own", [("load.class_weights=balanced",), BY_CLASS], ids=" ".join)

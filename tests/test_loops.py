@@ -17,8 +17,8 @@ from etlrun.measure import watched
 from etlrun.measure.watched import Pass, Watch, Watched
 from etlrun.run import loops
 from etlrun.run import model as models
-from etlrun.run.objective import objective
 from etlrun.stages import STAGES
+from etlrun.stages.keras_objects import objective
 from etlrun.stages.trainer import Trainer
 
 BATCHES = (tf.TensorSpec((None, 2)), tf.TensorSpec((None,), tf.int64))
@@ -32,7 +32,7 @@ def made_ready(model: keras.Model) -> None:
     """Compile `model`, and make its loops, as a run does for each phase."""
     spec = resolve(Request(overrides=[]), STAGES).plan.spec
     assert isinstance(spec.trainer, Trainer)
-    models.compile_for(model, spec.model, spec.trainer, loss_and_metrics=objective(spec.trainer, classes="abc"))
+    models.compile_for(model, spec.model, spec.trainer, loss_and_metrics=objective(spec.trainer, "abc"))
     loops.read_from_python(model, spec.model, BATCHES)
     loops.build_loops(model, spec.model, spec.load.batch_size)
 

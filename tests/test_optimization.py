@@ -12,12 +12,12 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.eject.program import ejected, versions
 from etlrun.record.summary import Epoch
-from etlrun.run.balanced import BalancedCrossentropy
 from etlrun.run.callbacks import EpochRecorder
 from etlrun.run.checkpoint import best_epoch, previous_run
-from etlrun.run.objective import SmoothedCrossentropy, metrics, objective
-from etlrun.run.optimizer import learning_rate, optimizer
+from etlrun.run.crossentropy import Crossentropy
 from etlrun.stages import STAGES
+from etlrun.stages.keras_objects import learning_rate, objective, optimizer
+from etlrun.stages.made import make
 from etlrun.stages.mix import mixed_top_accuracy
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError
@@ -57,7 +57,7 @@ SCHEDULES: dict[tuple[str, ...], Any] = {
 
 @pytest.mark.parametrize("words", SCHEDULES, ids=" ".join)
 def test_the_rate_of_each_step_is_that_of_the_schedule(words: tuple[str, ...]) -> None:
-    schedule = learning_rate(trainer(*(f"schedule.{word}" for word in words)), 20)
+    schedule = make(learning_rate(trainer(*(f"schedule.{word}" for word in words)), 20))
     again = keras.optimizers.schedules.deserialize(keras.optimizers.schedules.serialize(schedule))
     wanted = [RATE * SCHEDULES[words](step) for step in range(20)]
     for of in (schedule, again):
@@ -66,22 +66,22 @@ def test_the_rate_of_each_step_is_that_of_the_schedule(words: tuple[str, ...]) -
 
 def test_an_optimizer_is_keras_own_with_the_values_of_the_config() -> None:
     words = ("clipnorm=2", "gradient_accumulation_steps=3", "weight_decay=0.1", "ema_momentum=0.5", "optimizer=sgd")
-    made = optimizer(trainer(*words))
+    made = make(optimizer(trainer(*words)))
     assert isinstance(made, keras.optimizers.SGD)
     assert (made.clipnorm, made.gradient_accumulation_steps, made.weight_decay) == (2.0, 3, 0.1)
     assert (made.use_ema, made.ema_momentum) == (True, 0.5)
-    assert optimizer(trainer("optimizer=adamw")).weight_decay == keras.optimizers.AdamW().weight_decay
-    found, expected = optimizer(trainer()).get_config(), keras.optimizers.Adam(RATE).get_config()
+    assert make(optimizer(trainer("optimizer=adamw"))).weight_decay == keras.optimizers.AdamW().weight_decay
+    found, expected = make(optimizer(trainer())).get_config(), keras.optimizers.Adam(RATE).get_config()
     assert {**found, "name": ""} == {**expected, "name": ""}
 
 
 def test_smoothed_labels_are_mixed_with_the_even_distribution() -> None:
     target = 0.7 * np.eye(3)[LABELS] + 0.3 / 3
     losses = -(target * np.log(OUTPUTS)).sum(1)
-    loss = SmoothedCrossentropy.from_config(SmoothedCrossentropy(0.3).get_config())
+    loss = Crossentropy.from_config(Crossentropy(label_smoothing=0.3).get_config())
     assert float(loss(LABELS, OUTPUTS)) == pytest.approx(losses.mean(), rel=1e-5)
     weights = [0.5, 2.0, 3.0]
-    weighted = BalancedCrossentropy.from_config(BalancedCrossentropy(weights, 0.3).get_config())
+    weighted = Crossentropy.from_config(Crossentropy(weights, 0.3).get_config())
     assert float(weighted(LABELS, OUTPUTS)) == pytest.approx((np.take(weights, LABELS) * losses).mean(), rel=1e-5)
     shares, partners = np.linspace(0, 1, 6), LABELS[::-1]
     mixed = shares * losses + (1 - shares) * -((0.7 * np.eye(3)[partners] + 0.1) * np.log(OUTPUTS)).sum(1)
@@ -93,15 +93,12 @@ def test_focal_losses_are_those_of_their_definition() -> None:
     """A share of 0.25 of (1 - p)**gamma times the crossentropy, as Keras has it: Lin et al., ICCV 2017."""
     target = 0.7 * np.eye(3)[LABELS] + 0.3 / 3
     losses = 0.25 * ((1 - OUTPUTS) ** 1.5 * -target * np.log(OUTPUTS)).sum(1)
-    loss = objective(trainer("loss=focal_crossentropy", "focal_gamma=1.5", "label_smoothing=0.3"), classes="abc")[
-        "loss"
-    ]
-    loss = SmoothedCrossentropy.from_config(loss.get_config())
+    focal = trainer("loss=focal_crossentropy", "focal_gamma=1.5", "label_smoothing=0.3")
+    loss = Crossentropy.from_config(make(objective(focal, "abc"))["loss"].get_config())
     assert float(loss(LABELS, OUTPUTS)) == pytest.approx(losses.mean(), rel=1e-5)
     weights = [0.5, 2.0, 3.0]
-    focal = trainer("loss=focal_crossentropy", "focal_gamma=1.5", "label_smoothing=0.3")
-    weighted = objective(focal, classes="abc", class_weights=weights)["loss"]
-    weighted = BalancedCrossentropy.from_config(weighted.get_config())
+    weighted = make(objective(focal, "abc", class_weights=weights))["loss"]
+    weighted = Crossentropy.from_config(weighted.get_config())
     assert float(weighted(LABELS, OUTPUTS)) == pytest.approx((np.take(weights, LABELS) * losses).mean(), rel=1e-5)
     targets = np.stack([LABELS, LABELS, np.full(6, 0.25)], 1).astype("float32")
     assert float(loss(targets, OUTPUTS)) == pytest.approx(losses.mean(), rel=1e-5)
@@ -126,7 +123,7 @@ def test_scores_and_top_n_agree_with_their_definitions_over_batches() -> None:
     labels, outputs = draws.integers(0, 5, 60), draws.dirichlet([1, 1, 1, 1, 1, 1, 1e-9], 60).astype("float32")
     outputs[:3] = 1 / 7  # the last class is never predicted; the first of equal ones is the prediction
     names = ("f1", "precision", "recall", "f1_of_d", "precision_of_d", "recall_of_d", "recall_of_g", "top_3_accuracy")
-    made = metrics(trainer(f"metrics=[{','.join(names)}]"), "abcdefg")
+    made = make(objective(trainer(f"metrics=[{','.join(names)}]"), "abcdefg"))["metrics"]
     made = [type(metric).from_config(metric.get_config()) for metric in made]
     for start in range(0, 60, 20):
         for metric in made:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from etlrun.eject import optimizers
+from etlrun.eject.own import of_data, sources, sources_of
 from etlrun.eject.place import differs_by_pass
-from etlrun.eject.sources import reading
-from etlrun.eject.text import call, function, listed, quoted
+from etlrun.eject.printed import loops
+from etlrun.eject.printed.weights import class_weights
+from etlrun.eject.sources import class_names
+from etlrun.eject.text import call, function, listed, literal
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.stages.applications import unfreeze
+from etlrun.stages.keras_objects import objective, optimizer
 from etlrun.stages.logger import Logger
-from etlrun.stages.metrics import is_loss
+from etlrun.stages.made import Made, Text
 from etlrun.stages.model import Emulated
 from etlrun.stages.phases import PlannedPhase
-from etlrun.stages.trainer import Drain, EarlyStopping, Trainer
+from etlrun.stages.trainer import Drain, Trainer
 
 Lines = Sequence[str]
 
@@ -30,8 +33,8 @@ _HEAD = (
     "head = keras.Sequential([keras.Input(top.input.shape[1:]), top])",
 )
 _LOGGERS = {
-    "tensorboard": 'keras.callbacks.TensorBoard("tensorboard", write_graph=False)',
-    "csv": 'keras.callbacks.CSVLogger("epochs.csv")',
+    "tensorboard": Made("keras.callbacks.TensorBoard", ("tensorboard",), {"write_graph": False}),
+    "csv": Made("keras.callbacks.CSVLogger", ("epochs.csv",)),
 }
 """Keras's own loggers; a program has no others."""
 _QUIET = (
@@ -44,7 +47,7 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
     """Return the text of Keras's loop; an emulated model has a plain one."""
     if not plan.spec.model.learns:
         return ()
-    policy = f"keras.config.set_dtype_policy({quoted(stage.mixed_precision or '')})"
+    policy = literal(Made("keras.config.set_dtype_policy", (stage.mixed_precision,)))
     phases = [_phase(stage, plan, phase) for phase in stage.planned_phases]
     names = [f"history_{phase.number}" for phase in stage.planned_phases]
     returned = "history" if stage.phases is None else f"[{', '.join(names)}]"
@@ -74,20 +77,23 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
     is_later = plan.unfrozen is not None and phase.unfreeze is not None
     part, suffix = (plan.unfrozen, "images") if plan.unfrozen is not None and is_later else (plan, "dataset")
     model, base = ("head", ["base"]) if reads_features(part) else ("classifier", [])
-    flow, steps = plan.spec.dataset.examples, _steps(part, suffix)
-    objective, functions = optimizers.objective(plan, stage, is_class=flow.features[flow.target].is_class)
+    dataset, steps = plan.spec.dataset, _steps(part, suffix)
     epochs = "EPOCHS" if is_whole else str(phase.epochs)
-    optimizer, classes = optimizers.optimizer(stage.in_phase(phase), f"{epochs} * {_multiplied(steps)}")
+    compiled = {
+        "optimizer": optimizer(stage.in_phase(phase), Text(f"{epochs} * {_multiplied(steps)}")),
+        **objective(
+            stage,
+            class_names(dataset) if dataset.examples.features[dataset.examples.target].is_class else None,
+            class_weights=Text("class_weights()") if plan.spec.load.class_weights == "balanced" else None,
+            mixes=plan.spec.load.mixes,
+        ),
+        "jit_compile": stage.jit_compile,
+    }
     passes = [] if is_whole else [*(_first(phase) if differs_by_pass(part.train) else []), f"passes={phase.epochs}"]
     validation = f"validation_{suffix}({', '.join(base)})"
     lines = [
         *_unfrozen(plan, phase),
-        call(
-            f"{model}.compile",
-            f"optimizer={optimizer}",
-            *objective,
-            f"jit_compile={quoted(stage.jit_compile) if isinstance(stage.jit_compile, str) else stage.jit_compile}",
-        ),
+        literal(Made(f"{model}.compile", (), compiled)),
         *(_QUIET if plan.evaluation and is_whole else ()),
         call(
             f"{'history' if is_whole else f'history_{phase.number}'} = {model}.fit",
@@ -101,8 +107,9 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
             "verbose=2",
         ),
     ]
-    needed = [inspect.getsource(unfreeze).rstrip()] if phase.unfreeze is not None else []
-    return lines, [*functions, *classes, *needed]
+    used: list[Callable[..., Any]] = [class_weights] if plan.spec.load.class_weights == "balanced" else []
+    used += [unfreeze] if phase.unfreeze is not None else []
+    return lines, [*_count(plan), *sources_of(dataset, compiled), *sources(dataset, *used)]
 
 
 def _first(phase: PlannedPhase) -> Lines:
@@ -122,21 +129,12 @@ def _seeded(plan: Plan) -> Lines:
 
 
 def _callbacks(stage: Trainer, logger: Logger) -> Lines:
-    callbacks = ["keras.callbacks.TerminateOnNaN(raise_error=True)"] if stage.on_nan == "fail" else []
-    callbacks += [] if stage.ema_momentum is None else ["keras.callbacks.SwapEMAWeights()"]
-    callbacks += [] if stage.early_stopping.patience is None else [_stopping(stage.early_stopping)]
+    rule = stage.early_stopping
+    callbacks = [Made("keras.callbacks.TerminateOnNaN", (), {"raise_error": True})] if stage.on_nan == "fail" else []
+    callbacks += [] if stage.ema_momentum is None else [Made("keras.callbacks.SwapEMAWeights")]
+    callbacks += [] if rule.patience is None else [Made("keras.callbacks.EarlyStopping", (), rule.arguments)]
     callbacks += [_LOGGERS[logger.name]] if logger.name in _LOGGERS else []
-    return [f"callbacks={listed(*callbacks)}"] if callbacks else []
-
-
-def _stopping(rule: EarlyStopping) -> str:
-    return call(
-        "keras.callbacks.EarlyStopping",
-        f"monitor={quoted(rule.monitor)}",
-        f"patience={rule.patience}",
-        f"min_delta={rule.min_delta}",
-        f"mode={quoted('min' if is_loss(rule.monitor) else 'max')}",
-    )
+    return [f"callbacks={listed(*map(literal, callbacks))}"] if callbacks else []
 
 
 def _steps(plan: Plan, suffix: str = "dataset") -> str:
@@ -148,8 +146,14 @@ def _steps(plan: Plan, suffix: str = "dataset") -> str:
         first = _first(fit.planned_phases[0]) if fit is not None and fit.phases else ()
         given = [*(["base"] if reads_features(plan) else []), *(first if differs_by_pass(plan.train) else ())]
         return f"sum(1 for _ in train_{suffix}({', '.join([*given, 'passes=1'])}))"
-    examples = reading(plan.spec.dataset, "TRAIN_SPLIT").count
+    examples = "num_examples(TRAIN_SPLIT)"
     return f"{examples} // BATCH_SIZE" if plan.spec.load.drop_remainder else f"math.ceil({examples} / BATCH_SIZE)"
+
+
+def _count(plan: Plan) -> Lines:
+    """Return the functions that count the steps of an epoch."""
+    is_given = plan.spec.trainer.steps_per_epoch is not None or plan.spec.dataset.on_corrupt == "skip"
+    return () if is_given else sources(plan.spec.dataset, of_data(plan.spec.dataset, "num_examples"))
 
 
 def _multiplied(steps: str) -> str:
@@ -157,51 +161,23 @@ def _multiplied(steps: str) -> str:
     return f"({steps})" if " // " in steps else steps
 
 
-def _rows(plan: Plan) -> tuple[str, str]:
-    """Return the variables of a batch, and the one of them that has a row per example."""
-    return ("images, _", "images") if len(plan.spec.dataset.examples.inputs) == 1 else ("_, targets", "targets")
-
-
 def emulated(stage: Emulated, plan: Plan) -> tuple[str, ...]:
     """Return the text of a loop that sleeps for each step."""
-    fit, (batch, rows) = plan.spec.fit, _rows(plan)
-    validation = ("    for _ in validation:", f"        time.sleep({stage.eval_step_ms / 1000})")
-    body = (
-        *(_DEVICES[fit.device] if fit is not None else ()),
-        *_seeded(plan),
-        f"steps = {_steps(plan)}",
-        "batches = iter(train_dataset())",
-        *(["validation = validation_dataset()"] if plan.evaluation else []),
-        "for epoch in range(1, EPOCHS + 1):",
-        "    began_s, examples = time.perf_counter(), 0",
-        f"    for {batch} in itertools.islice(batches, steps):",
-        f"        time.sleep({stage.step_ms / 1000})",
-        f"        examples += len({rows})",
-        "    wall_s = time.perf_counter() - began_s",
-        *(validation if plan.evaluation else ()),
-        '    print(f"epoch {epoch}: {wall_s:.2f} s, {examples / wall_s:.1f} examples/s")',
-    )
+    given: dict[str, Any] = {"step_s": stage.step_ms / 1000}
+    if plan.evaluation:
+        given |= {"validation": Text("validation_dataset()"), "validation_step_s": stage.eval_step_ms / 1000}
+    loop = Made("emulate", (Text("train_dataset()"), Text(_steps(plan)), Text("EPOCHS")), given)
+    devices = _DEVICES[plan.spec.fit.device] if plan.spec.fit is not None else ()
     says = "Hold each batch for as long as the accelerator would, and print the throughput."
-    return (function("train() -> None", says, *body),)
+    made = function("train() -> None", says, *devices, *_seeded(plan), literal(loop))
+    return (*_count(plan), *sources(plan.spec.dataset, loops.emulate), made)
 
 
 def drain(stage: Drain, plan: Plan) -> tuple[str, ...]:
     """Return the text of a loop that only reads."""
-    batch, rows = _rows(plan)
-    is_late = () if stage.seconds is None else ("if time.perf_counter() > end_s:", "    break")
-    body = (
-        *_ON_CPU,
-        *_seeded(plan),
-        f"steps = {_steps(plan)}",
-        "batches = iter(train_dataset())",
-        *([] if stage.seconds is None else [f"end_s = time.perf_counter() + {stage.seconds}"]),
-        f"for number in {'itertools.count(1)' if stage.epochs is None else 'range(1, EPOCHS + 1)'}:",
-        "    began_s, examples = time.perf_counter(), 0",
-        f"    for {batch} in itertools.islice(batches, steps):",
-        f"        examples += len({rows})",
-        *(f"        {line}" for line in is_late),
-        "    wall_s = time.perf_counter() - began_s",
-        '    print(f"pass {number}: {wall_s:.2f} s, {examples / wall_s:.1f} examples/s")',
-        *(f"    {line}" for line in is_late),
-    )
-    return (function("drain() -> None", "Read the batches, and print the throughput.", *body),)
+    given = {} if stage.seconds is None else {"seconds": stage.seconds}
+    passes = None if stage.epochs is None else Text("EPOCHS")
+    loop = Made("read_passes", (Text("train_dataset()"), Text(_steps(plan)), passes), given)
+    says = "Read the batches, and print the throughput."
+    made = function("drain() -> None", says, *_ON_CPU, *_seeded(plan), literal(loop))
+    return (*_count(plan), *sources(plan.spec.dataset, loops.read_passes), made)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from inspect import getsource
 
+from etlrun.eject.own import sources
 from etlrun.eject.place import Expression, Place, calls_of
-from etlrun.eject.sources import readable
+from etlrun.eject.printed import skipping
 from etlrun.eject.steps import Lines, given, lines_of, source_of, sources_of, taken, unpacked, variables
-from etlrun.eject.text import call, function, literal, mapping, quoted
+from etlrun.eject.text import call, function, literal, mapping
 from etlrun.stages.flow import NUMBERS_APART, Flow
 from etlrun.stages.image import Decode
+from etlrun.stages.made import quoted
 from etlrun.stages.mix import Mix
 from etlrun.stages.step import Map, Parse, ParseBatch
 from etlrun.stages.turbo import Turbo, usable
@@ -115,18 +116,18 @@ def turbo(stage: Turbo, place: Place) -> Expression:
         f"{image} = tf.ensure_shape({image}, {shape})",
         *_with_index(given(flow), carries=place.carries),
     )
-    skipping = (readable(place.plan.spec.dataset), getsource(usable).rstrip()) if stage.skips else ()
+    own = sources(place.plan.spec.dataset, skipping.readable, usable) if stage.skips else ()
     of_batch = "decode_batch" if stage.path == Turbo.path else "decode_cached"
     name = _name(place, f"{of_batch}_with_index" if place.carries else of_batch)
     says = f"Decode a batch: {flow} to {place.planned.gives}."
     calls = calls_of(stage.num_parallel_calls, deterministic=stage.deterministic)
-    read = f"readable({place.dataset}, {place.pipeline.upper()}_SPLIT)" if stage.skips else place.dataset
+    read = f"readable({place.dataset}, {place.split})" if stage.skips else place.dataset
     dataset = f"{read}.batch({stage.at_once})" if stage.at_once else read
     text = call(f"{dataset}.map", name, *calls)
     return Expression(
         text=f"{text}.unbatch()" if stage.at_once else text,
         functions=(
-            *skipping,
+            *own,
             source_of(Turbo),
             function(_signature(name, takes, flow, carries=place.carries), says, *lines),
         ),

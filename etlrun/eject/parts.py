@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
-import math
 from collections.abc import Callable
-from textwrap import dedent
 from typing import Any
 
 from etlrun.eject.loops import drain, emulated, fit
-from etlrun.eject.text import call, function, mapping, path, quoted
+from etlrun.eject.own import sources
+from etlrun.eject.text import function, literal, mapping, path
 from etlrun.plan.plan import Plan, given_to_model
-from etlrun.stages.applications import scaled_for_imagenet, undropped
-from etlrun.stages.flow import Feature
+from etlrun.stages.applications import scaled_for_imagenet, set_momentum, without_dropout
+from etlrun.stages.code import source
+from etlrun.stages.flow import Flow
+from etlrun.stages.keras_objects import base, head, rescaling
+from etlrun.stages.made import Made, Text, quoted
 from etlrun.stages.measure import NoProfile, Trace
 from etlrun.stages.model import Emulated, ImageModel, KerasApplication, MobileNetV2, Model
 from etlrun.stages.trainer import Drain, Trainer
@@ -22,70 +23,48 @@ Functions = tuple[str, ...]
 
 def image_model(stage: ImageModel, plan: Plan) -> Functions:
     """Return the function of the model, with the scaling that the pipeline leaves to it."""
-    flow = given_to_model(plan.train)
-    image, target = flow.feature(flow.inputs[0]), plan.spec.dataset.examples.features[flow.target]
-    momentum = (
-        "for layer in base.layers:",
-        "    if isinstance(layer, keras.layers.BatchNormalization):",
-        f"        layer.momentum = {stage.batch_norm_momentum}",
-    )
+    flow, dataset = given_to_model(plan.train), plan.spec.dataset
+    image, target = flow.feature(flow.inputs[0]), dataset.examples.features[flow.target]
     scaling: list[Any] = [planned.stage for planned in plan.by_model]
-    rescaled = [f'pixels = keras.layers.Rescaling({step.written}, dtype="float32")(pixels)' for step in scaling]
-    base = call(
-        f"base = keras.applications.{stage.application}",
-        f"input_shape={image.shape}",
-        *(f"{name}={value!r}" for name, value in stage.arguments.items()),
-        "include_top=False",
-        f"weights={_weights(stage)}",
-        'pooling="avg"',
-    )
-    cloned = (
-        "weights = base.get_weights()",
-        "base = keras.models.clone_model(base, clone_function=undropped)",
-        "base.set_weights(weights)",
-    )
+    momentum = stage.batch_norm_momentum
+    functions = [without_dropout] * stage.is_undropped + [scaled_for_imagenet] * stage.is_scaled_by_weights
     body = (
-        f'inputs = pixels = keras.Input({image.shape}, dtype="{image.dtype}", name="image")',
-        *rescaled,
-        base,
-        *(cloned if stage.is_undropped else ()),
-        *(("base = scaled_for_imagenet(base)",) if stage.is_scaled_by_weights else ()),
+        f"inputs = pixels = {_input(flow, flow.inputs[0], 'image')}",
+        *(f"pixels = {literal(rescaling(Text(step.written)))}(pixels)" for step in scaling),
+        f"base = {literal(base(stage, image.shape, _weights(stage)))}",
+        *(f"base = {function.__name__}(base)" for function in functions),
         *(() if stage.trainable else ("base.trainable = False",)),
-        *(() if stage.batch_norm_momentum is None else momentum),
-        f"dense = keras.layers.Dense({_head(target)})",
+        *(() if momentum is None else (f"set_momentum(base, {momentum})",)),
+        f"dense = {literal(head(target, Text('num_classes()') if target.is_class else None))}",
         "return keras.Model(inputs, dense(base(pixels)))",
     )
     what = "the probabilities of their classes" if target.is_class else flow.target
     made = function("model() -> keras.Model", f"Return a model from images to {what}.", *body)
-    needed = ((undropped, stage.is_undropped), (scaled_for_imagenet, stage.is_scaled_by_weights))
-    return (*(inspect.getsource(used).rstrip() for used, is_used in needed if is_used), made)
+    used: list[Callable[..., Any]] = [*functions, *([] if momentum is None else [set_momentum])]
+    return (*sources(dataset, *used), made)
 
 
-def _head(target: Feature) -> str:
-    if target.is_class:
-        return 'num_classes(), activation="softmax", dtype="float32", name="probabilities"'
-    return f'{math.prod(side or 0 for side in target.shape)}, dtype="float32", name="value"'
+def _input(flow: Flow, feature: str, name: str) -> str:
+    of = flow.features[feature]
+    return literal(Made("keras.Input", (of.shape,), {"dtype": of.dtype, "name": name}))
 
 
-def _weights(stage: ImageModel) -> str:
-    """Return the name of Keras's weights, or the path of a file."""
-    if stage.weights in (None, "imagenet"):
-        return "None" if stage.weights is None else quoted(stage.weights)
-    return path(stage.weights)
+def _weights(stage: ImageModel) -> str | Text | None:
+    """Return the name of Keras's weights, or the expression of the path of a file."""
+    return stage.weights if stage.weights in (None, "imagenet") else Text(path(stage.weights))
 
 
 def _network(stage: Model, plan: Plan) -> Functions:
     """Return the function of a custom network, and of the model that it makes."""
     flow = given_to_model(plan.train)
-    features = {name: flow.features[name] for name in flow.inputs}
-    made = {name: f'keras.Input({of.shape}, dtype="{of.dtype}", name={quoted(name)})' for name, of in features.items()}
+    made = {name: _input(flow, name, name) for name in flow.inputs}
     inputs = mapping("inputs = ", {quoted(name): text for name, text in made.items()})
-    source = dedent(inspect.getsource(stage.network)).rstrip().removeprefix("@staticmethod\n")  # type: ignore[arg-type]
+    source_of_network = source(stage.network).removeprefix("@staticmethod\n")  # type: ignore[arg-type]
     body = (
         inputs if len(made) > 1 else f"inputs = {made[flow.inputs[0]]}",
         "return keras.Model(inputs, network(inputs))",
     )
-    return source, function("model() -> keras.Model", f"Return a model of {flow.target}.", *body)
+    return source_of_network, function("model() -> keras.Model", f"Return a model of {flow.target}.", *body)
 
 
 def left_out(_stage: NoProfile | Trace, _plan: Plan) -> Functions:

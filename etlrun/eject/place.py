@@ -34,6 +34,11 @@ class Place:
     carries: bool = False
 
     @property
+    def split(self) -> str:
+        """Name of the constant that is the split of the pipeline."""
+        return f"{self.pipeline.upper()}_SPLIT"
+
+    @property
     def gives_index(self) -> bool:
         """Whether examples carry their index behind this stage."""
         return self.carries and self.planned is not self.last_random

@@ -10,12 +10,13 @@ from importlib import metadata
 from etlrun import __version__
 from etlrun.eject.parts import PART_TEXTS, model
 from etlrun.eject.pipeline import pipeline
-from etlrun.eject.sources import functions_of, text_for
-from etlrun.eject.text import COLUMNS, constant, literal, path, quoted
+from etlrun.eject.sources import constants_of, functions_of
+from etlrun.eject.text import COLUMNS, constant, literal, path
 from etlrun.plan.hosts import require_one_host
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.plan.service import require_no_service
 from etlrun.plan.training import require_one_device
+from etlrun.stages.made import quoted
 
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
@@ -34,6 +35,7 @@ _IMPORTS = {
     "time": "import time",
     "types": "import types",
     "warnings": "import warnings",
+    "Callable": "from collections.abc import Callable",
     "": "",
     "cv2": "import cv2",
     "google_crc32c": "import google_crc32c",
@@ -126,7 +128,7 @@ def _promise(plan: Plan) -> str:
 
 def _imports(text: str) -> str:
     """Return the imports of the modules that `text` uses."""
-    used = (line for name, line in _IMPORTS.items() if not name or re.search(rf"(?<![\w.]){name}\.", text))
+    used = (line for name, line in _IMPORTS.items() if not name or re.search(rf"(?<![\w.]){name}[.[]", text))
     return "\n".join(used)
 
 
@@ -140,7 +142,7 @@ def _constants(plan: Plan) -> dict[str, str]:
         **_of_calls(plan),
         "TRAIN_SPLIT": quoted(spec.dataset.split),
         "VALIDATION_SPLIT": quoted(spec.dataset.eval_split or ""),
-        **text_for(spec.dataset).constants,
+        **constants_of(spec.dataset),
         "CACHE_DIR": path(spec.cache.dir or ""),
     }
 

@@ -6,13 +6,14 @@ import keyword
 import re
 from collections.abc import Mapping
 
-from etlrun.eject.text import call, literal, mapping, quoted
+from etlrun.eject.text import call, literal, mapping
 from etlrun.sources.listing import DIGITS
 from etlrun.stages import STAGES
 from etlrun.stages.code import source
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import FullShuffle
+from etlrun.stages.made import quoted
 from etlrun.stages.mix import Mix
 from etlrun.stages.step import Step
 from etlrun.stages.turbo import Turbo

@@ -6,20 +6,34 @@ from collections.abc import Mapping
 from textwrap import indent
 from typing import Any
 
+from etlrun.stages.made import Made, Named, Text, quoted
+
 COLUMNS = 120
-_ROOM = 98
-"""Columns of a call in one line: those that remain for the most indented one."""
-
-
-def quoted(text: str) -> str:
-    """Return a string literal, in double quotes unless that takes more escapes."""
-    literal = repr(text)
-    return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text else literal
+_ROOM, _ROOM_OF_LIST = 98, 90
+"""Columns of a call and of a list in one line: those that remain for the most indented one."""
 
 
 def literal(value: Any) -> str:
-    """Return the literal of a plain value."""
-    return quoted(value) if isinstance(value, str) else repr(value)
+    """Return the text of a plain value, or of one that stands for an object: see `Made`."""
+    match value:
+        case Named():
+            name = value.path.rpartition(".")[2] if value.path.startswith("etlrun.") else value.path
+            return _made(name, value) if isinstance(value, Made) else name
+        case Text():
+            return value.text
+        case list():
+            line = f"[{', '.join(map(literal, value))}]"
+            return line if len(line) <= _ROOM_OF_LIST else listed(*map(literal, value))
+        case str():
+            return quoted(value)
+        case tuple() if value:
+            return f"({', '.join(map(literal, value))}{',' * (len(value) == 1)})"
+    return repr(value)
+
+
+def _made(name: str, value: Made) -> str:
+    keywords = (f"{keyword}={literal(each)}" for keyword, each in value.keywords.items())
+    return call(name, *map(literal, value.arguments), *keywords)
 
 
 def call(function: str, *arguments: str) -> str:
@@ -30,9 +44,9 @@ def call(function: str, *arguments: str) -> str:
     return "\n".join([f"{function}(", *(indent(f"{argument},", "    ") for argument in arguments), ")"])
 
 
-def listed(*items: str) -> str:
-    """Return a list with a line for each item."""
-    return "\n".join(["[", *(indent(f"{item},", "    ") for item in items), "]"])
+def listed(*items: str, brackets: str = "[]") -> str:
+    """Return a list, or with other brackets a set, with a line for each item."""
+    return "\n".join([brackets[0], *(indent(f"{item},", "    ") for item in items), brackets[1]])
 
 
 def mapping(before: str, items: Mapping[str, str]) -> str:

@@ -30,7 +30,6 @@ from etlrun.run.interrupts import raise_if_interrupted
 from etlrun.run.optimizer import averaged
 from etlrun.run.state import add_seeds
 from etlrun.stages.measure import Window
-from etlrun.stages.metrics import is_loss
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
 from etlrun.system.files import replacing, sync
@@ -43,8 +42,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
     """Keras's early stopping, with the epochs of the resumed run replayed first."""
 
     def __init__(self, rule: EarlyStoppingRule, done: list[Epoch]) -> None:
-        mode = "min" if is_loss(rule.monitor) else "max"
-        super().__init__(monitor=rule.monitor, patience=rule.patience, min_delta=rule.min_delta, mode=mode)
+        super().__init__(**rule.arguments)
         seen = [epoch for epoch in done if rule.monitor in epoch.model_fields_set or rule.monitor in epoch.metrics]
         self.done = [(epoch.epoch - 1, from_summary(epoch.measure(rule.monitor))) for epoch in seen]
 

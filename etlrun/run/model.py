@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -18,18 +17,17 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from etlrun.graph.context import Backbone
+from etlrun.run import class_score, crossentropy, warmup  # noqa: F401 - registers what a saved model names
 from etlrun.run.backend import accelerators
-from etlrun.run.objective import objective
-from etlrun.run.optimizer import optimizer
-from etlrun.stages.applications import scaled_for_imagenet, undropped
+from etlrun.stages import keras_objects
+from etlrun.stages.applications import scaled_for_imagenet, set_momentum, without_dropout
 from etlrun.stages.backbone import Backbone as BackboneStage
 from etlrun.stages.flow import Flow
+from etlrun.stages.made import make
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError, headline
 
-_PROBABILITIES = "probabilities"
-"""Name of the only layer that is not part of the base, if it predicts classes."""
 _RANK_OF_IMAGES = 4
 
 
@@ -56,25 +54,17 @@ def build(
     if not isinstance(stage, ImageModel):
         return keras.Model(inputs, (stage.network or _emulated)(inputs), name=name)
     pixels = inputs
-    for factor, offset in scaling:
-        pixels = keras.layers.Rescaling(factor, offset, dtype="float32")(pixels)
+    for factors in scaling:
+        pixels = make(keras_objects.rescaling(*factors))(pixels)
     base = _base(stage, flow.features[flow.inputs[0]].shape)
     if stage.is_undropped:
-        weights = base.get_weights()
-        base = keras.models.clone_model(base, clone_function=undropped)
-        base.set_weights(weights)
+        base = without_dropout(base)
     if stage.is_scaled_by_weights:
         base = scaled_for_imagenet(base)
     base.trainable = stage.trainable
     if stage.batch_norm_momentum is not None:
-        for layer in base.layers:
-            if isinstance(layer, keras.layers.BatchNormalization):
-                layer.momentum = stage.batch_norm_momentum
-    if num_classes is None:
-        numbers = math.prod(side or 0 for side in flow.features[flow.target].shape)
-        top = keras.layers.Dense(numbers, dtype="float32", name="value")
-    else:
-        top = keras.layers.Dense(num_classes, activation="softmax", dtype="float32", name=_PROBABILITIES)
+        set_momentum(base, stage.batch_norm_momentum)
+    top = make(keras_objects.head(flow.features[flow.target], num_classes))
     return keras.Model(inputs, top(base(pixels)), name=f"{name}_classifier")
 
 
@@ -146,7 +136,7 @@ def head(model: keras.Model, trainer: Trainer, classes: Sequence[str] | None) ->
     top = keras.Model(inputs, dense(inputs), name="head")
     top.compile(
         optimizer=model.optimizer,
-        **{**objective(trainer, classes=classes), "loss": model.loss},
+        **{**make(keras_objects.objective(trainer, classes)), "loss": model.loss},
         jit_compile=model.jit_compile,
         auto_scale_loss=False,  # the optimizer of the whole model does it already
     )
@@ -165,13 +155,8 @@ def _base(stage: ImageModel, shape: tuple[int | None, ...]) -> keras.Model:
     try:
         with warnings.catch_warnings():  # one for each layer of another model, before the error
             warnings.filterwarnings("ignore", message="Skipping nested container", category=UserWarning)
-            return getattr(keras.applications, stage.application)(
-                input_shape=shape,
-                **stage.arguments,
-                include_top=False,
-                weights=str(Path(weights).expanduser()) if weights not in (None, "imagenet") else weights,
-                pooling="avg",
-            )
+            expanded = str(Path(weights).expanduser()) if weights not in (None, "imagenet") else weights
+            return make(keras_objects.base(stage, shape, expanded))
     except Exception as error:
         if weights is None:
             raise
@@ -203,7 +188,7 @@ def compile_for(
     stage: ImageModel | Emulated,
     trainer: Trainer,
     *,
-    loss_and_metrics: Mapping[str, Any],
+    loss_and_metrics: dict[str, Any],
     steps: int | None = None,
 ) -> None:
     """Compile `model` with its optimizer, loss and metrics; an emulated model has none.
@@ -214,8 +199,8 @@ def compile_for(
         model.compile()
         return
     model.compile(
-        optimizer=optimizer(trainer, steps),
-        **loss_and_metrics,
+        optimizer=make(keras_objects.optimizer(trainer, steps)),
+        **make(loss_and_metrics),
         jit_compile=trainer.jit_compile,
     )
 

@@ -11,12 +11,12 @@ from etlrun.plan.training import past_classes, warmup_past
 from etlrun.run import devices
 from etlrun.run import model as models
 from etlrun.run.checkpoint import PreviousRun
-from etlrun.run.objective import objective
 from etlrun.run.session import steps_of_run
 from etlrun.run.state import restore_seeds
 from etlrun.sources.base import Source
 from etlrun.sources.labels import counts_of
 from etlrun.stages.balance import balanced
+from etlrun.stages.keras_objects import objective
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError
@@ -46,7 +46,7 @@ def compile_phase(model: keras.Model, plan: Plan, source: Source, trainer: Train
     """Compile `model` for a training in one phase."""
     loss_and_metrics = objective(
         trainer,
-        classes=source.names_of_classes,
+        source.names_of_classes,
         class_weights=class_weights(plan, source),
         mixes=plan.spec.load.mixes,
     )

@@ -189,7 +189,20 @@ def unfreeze(base: keras.Model, last: int) -> None:
         layer.trainable = not isinstance(layer, keras.layers.BatchNormalization)
 
 
-def undropped(layer: keras.Layer) -> keras.Layer:
-    """Return a new layer like `layer` that drops nothing: Keras lets even frozen layers drop in training."""
-    config = layer.get_config()
-    return type(layer).from_config({**config, "rate": 0.0} if isinstance(layer, keras.layers.Dropout) else config)
+def without_dropout(base: keras.Model) -> keras.Model:
+    """Return a base with the same weights that drops nothing: Keras lets even frozen layers drop in training."""
+
+    def undropped(layer: keras.Layer) -> keras.Layer:
+        config = layer.get_config()
+        return type(layer).from_config({**config, "rate": 0.0} if isinstance(layer, keras.layers.Dropout) else config)
+
+    cloned = keras.models.clone_model(base, clone_function=undropped)
+    cloned.set_weights(base.get_weights())
+    return cloned
+
+
+def set_momentum(base: keras.Model, momentum: float) -> None:
+    """Set the momentum of the moving averages of all batch normalizations."""
+    for layer in base.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.momentum = momentum

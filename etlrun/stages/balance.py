@@ -1,15 +1,10 @@
-"""Training splits whose classes differ in size: their figures, and losses weighted by class.
-
-Runs and plans call these functions; programs contain the text of those that weigh.
-"""
+"""Training splits whose classes differ in size: their figures, and the weights of their classes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from etlrun.stages.lazy import keras, tf
 from etlrun.stages.load import Load
-from etlrun.stages.smooth import smoothed_crossentropy
 
 _MOST_NAMED = 20
 
@@ -42,16 +37,3 @@ def note_of_classes(load: Load, split: str, count: Callable[[], Mapping[str, int
     more = f", and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
     named = ", ".join(listed[:_MOST_NAMED])
     return f"{setting}: training examples by class{also and f'{also},'} are {named}{more}."
-
-
-def weighted_crossentropy(
-    labels: tf.Tensor,
-    probabilities: tf.Tensor,
-    class_weights: list[float],
-    label_smoothing: float = 0.0,
-    focal_gamma: float | None = None,
-) -> tf.Tensor:
-    """Return the crossentropy of each example, weighted by the class of its label."""
-    losses = smoothed_crossentropy(labels, probabilities, label_smoothing, focal_gamma)
-    weights = keras.ops.convert_to_tensor(class_weights, "float32")
-    return losses * keras.ops.take(weights, keras.ops.cast(keras.ops.reshape(labels, (-1,)), "int32"))

@@ -22,7 +22,7 @@ from etlrun.stages.base import (
     Seed,
     Stage,
 )
-from etlrun.stages.metrics import METRICS, MONITORED, Metric, Monitored
+from etlrun.stages.metrics import METRICS, MONITORED, Metric, Monitored, is_loss
 from etlrun.stages.phases import Phase, PlannedPhase
 from etlrun.stages.schedule import Schedule, shown
 
@@ -46,6 +46,12 @@ class EarlyStopping(Stage):
     patience: Annotated[OptionalPositive, TRAINING]
     monitor: Annotated[Monitored, Expected(MONITORED), TRAINING]
     min_delta: Annotated[Number, TRAINING]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of Keras's callback of the same name."""
+        mode = "min" if is_loss(self.monitor) else "max"
+        return {"monitor": self.monitor, "patience": self.patience, "min_delta": self.min_delta, "mode": mode}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ It does not measure, profile, keep checkpoints, resume, or explain broken data: 
 import functools
 import math
 import os
+import types
 
 import keras
 import tensorflow as tf
@@ -40,30 +41,23 @@ def num_classes() -> int:
     return int(builder().info.features["label"].num_classes)
 
 
+def parts_of(split: str) -> list[types.SimpleNamespace]:
+    """Return the files of `split`, each with the examples to skip and to take; a `take` of -1 means all."""
+    return list(builder().info.splits[split].file_instructions)
+
+
+def shards(split: str, seed: int | tf.Tensor | None = None) -> tf.data.Dataset:
+    """Return the path of each shard of `split`, with the records to skip and to take; a `seed` shuffles them."""
+    parts = parts_of(split)
+    paths = [str(part.filename) for part in parts]
+    skips, takes = [part.skip for part in parts], [part.take for part in parts]
+    dataset = tf.data.Dataset.from_tensor_slices((paths, tf.constant(skips, tf.int64), tf.constant(takes, tf.int64)))
+    return dataset if seed is None else dataset.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)
+
+
 def records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
     """Read `take` records of a shard, after the first `skip`; a `take` of -1 means all."""
     return tf.data.TFRecordDataset(path).skip(skip).take(take)
-
-
-def read(split: str, seed: int | tf.Tensor | None = None) -> tf.data.Dataset:
-    """Read serialised examples, one from each of 4 shards in turn; a `seed` shuffles the shards."""
-    parts = builder().info.splits[split].file_instructions
-    shards = tf.data.Dataset.from_tensor_slices(
-        (
-            [str(part.filename) for part in parts],
-            tf.constant([part.skip for part in parts], tf.int64),
-            tf.constant([part.take for part in parts], tf.int64),
-        )
-    )
-    if seed is not None:
-        shards = shards.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)
-    return shards.interleave(
-        records,
-        cycle_length=4,
-        block_length=1,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
 
 
 def decode(image: tf.Tensor) -> tf.Tensor:
@@ -103,7 +97,13 @@ def transform(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 def train_dataset() -> tf.data.Dataset:
     """Return the batches of all epochs, pass by pass: 32 x float32 [224, 224, 3] in [0, 1], label."""
-    examples = read(TRAIN_SPLIT, seed=1 + SEED * 1_000_003)
+    examples = shards(TRAIN_SPLIT, seed=1 + SEED * 1_000_003).interleave(
+        records,
+        cycle_length=4,
+        block_length=1,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
     examples = examples.map(transform, num_parallel_calls=CORES, deterministic=True)
     examples = examples.cache()
 
@@ -133,6 +133,11 @@ def model() -> keras.Model:
     return keras.Model(inputs, dense(base(pixels)))
 
 
+def num_examples(split: str) -> int:
+    """Return the number of examples of `split`."""
+    return int(builder().info.splits[split].num_examples)
+
+
 def train() -> keras.callbacks.History:
     """Train the model, and save it as model.keras in the working directory."""
     builder()  # before the seeds are set: TFDS draws random numbers while it prepares a dataset
@@ -148,7 +153,7 @@ def train() -> keras.callbacks.History:
     history = classifier.fit(
         train_dataset(),
         epochs=EPOCHS,
-        steps_per_epoch=math.ceil(builder().info.splits[TRAIN_SPLIT].num_examples / BATCH_SIZE),
+        steps_per_epoch=math.ceil(num_examples(TRAIN_SPLIT) / BATCH_SIZE),
         callbacks=[
             keras.callbacks.TerminateOnNaN(raise_error=True),
         ],

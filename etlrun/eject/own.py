@@ -1,0 +1,84 @@
+"""Sources of functions and classes of this package that a program contains, each after those that it refers to."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+from etlrun.eject.printed import folder, given, numbered, skipping, tfds, tfrecord
+from etlrun.stages.code import source
+from etlrun.stages.dataset import Dataset
+from etlrun.stages.made import Made, Named
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+def of_data(dataset: Dataset, name: str) -> FunctionType:
+    """Return the printed function of that name for the kind of a dataset."""
+    return next(_named(dataset, name))
+
+
+def _named(dataset: Dataset, name: str) -> Iterator[FunctionType]:
+    """Yield the functions of that name, of which the first is that of a dataset."""
+    kind = tfds if dataset.is_of_tfds else folder if dataset.is_listed else tfrecord
+    for module in (kind, *([skipping] if dataset.on_corrupt == "skip" else []), numbered):
+        function = inspect.unwrap(vars(module).get(name, given))
+        if isinstance(function, FunctionType) and function.__module__ == module.__name__:
+            yield function
+
+
+def sources(dataset: Dataset, *functions: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the sources of functions, and of all that they call; those of `given` are what the dataset needs."""
+    return tuple(dict.fromkeys(text for function in functions for text in _sources(dataset, function)))
+
+
+def sources_of(dataset: Dataset, value: Any) -> Iterator[str]:
+    """Yield the sources of the functions and classes of this package in a value: see `Made`."""
+    if isinstance(value, Named) and value.path.startswith("etlrun."):
+        yield from _source_of(dataset, value.path)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for each in (*value.arguments, *value.keywords.values()) if isinstance(value, Made) else inner:
+        yield from sources_of(dataset, each)
+
+
+def _sources(dataset: Dataset, function: Callable[..., Any]) -> Iterator[str]:
+    function = inspect.unwrap(function)
+    for name in _names(function.__code__):
+        called = inspect.unwrap(function.__globals__.get(name, _PACKAGE))
+        if not isinstance(called, FunctionType) or called is function or not called.__module__.startswith("etlrun."):
+            continue
+        if called.__module__ == given.__name__:
+            called = next(_named(dataset, name), None)
+        yield from _sources(dataset, called) if called is not None else ()
+    yield source(function)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Yield the names that a function refers to, with those of the functions within it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _source_of(dataset: Dataset, path: str) -> Iterator[str]:
+    """Yield the source of a function, or of a class of `etlrun.run`, which can't be imported without TensorFlow."""
+    module, _, name = path.rpartition(".")
+    if not module.startswith("etlrun.run."):
+        yield from _sources(dataset, getattr(importlib.import_module(module), name))
+        return
+    text = _PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    node = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    used = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    for imports in tree.body:
+        if isinstance(imports, ast.ImportFrom) and (imports.module or "").startswith("etlrun."):
+            for called in imports.names:
+                if called.name in used:
+                    yield from _source_of(dataset, f"{imports.module}.{called.name}")
+    yield "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno]).replace(f"-> {name}:", f'-> "{name}":')

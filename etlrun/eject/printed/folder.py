@@ -1,0 +1,99 @@
+"""Folders of images in programs."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import os
+import pathlib
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from etlrun.eject.printed.given import DIR
+from etlrun.sources.classes import ordered_classes
+from etlrun.sources.layout import LEFT_BY_SYSTEMS, SPLITS, SUFFIXES, WHOLE
+from etlrun.sources.listing import DIGITS, SHARDS
+from etlrun.sources.slices import slices
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import np, tf
+
+
+def folders_in(path: pathlib.Path) -> list[pathlib.Path]:
+    """Return the folders in a folder, without hidden ones and those of systems."""
+    shown = (of for of in path.iterdir() if not of.name.startswith(".") and of.name.lower() not in LEFT_BY_SYSTEMS)
+    return [of for of in shown if of.is_dir()]
+
+
+@functools.cache
+def images() -> dict[str, list[tuple[str, pathlib.Path]]]:
+    """Return the class and the path of each image, by split, in the order of the SHA-256 of the paths."""
+    folder = pathlib.Path(DIR).absolute()
+    divided = [path for path in folders_in(folder) if path.name.lower() in SPLITS and folders_in(path)]
+    roots = {path.name: path for path in divided} or {WHOLE: folder}
+    found: dict[str, list[tuple[str, pathlib.Path]]] = {name: [] for name in roots}
+    for name, root in roots.items():
+        for parent, folders, files in os.walk(root, followlinks=True):
+            folders[:] = [of.name for of in folders_in(pathlib.Path(parent))]
+            within = pathlib.Path(parent).relative_to(root).parts
+            shown = [file for file in files if file.lower().endswith(SUFFIXES) and not file.startswith(".")]
+            found[name] += [(within[0], pathlib.Path(parent, file)) for file in shown if within]
+        by_path = {os.fsencode(path.relative_to(folder).as_posix()): (label, path) for label, path in found[name]}
+        found[name] = [by_path[path] for path in sorted(by_path, key=lambda path: hashlib.sha256(path).digest())]
+    return found
+
+
+@functools.cache
+def classes() -> list[str]:
+    """Return the names of the classes."""
+    return ordered_classes({label for paths in images().values() for label, _ in paths})
+
+
+@functools.cache
+def records_of(split: str) -> list[bytes]:
+    """Return the images of `split`, each as the digits of its class and its path."""
+    places = {label: place for place, label in enumerate(classes())}
+    counts = {name: len(paths) for name, paths in images().items()}
+    taken = [image for name, start, end in slices(split, counts) for image in images()[name][start:end]]
+    return [b"%0*d%s" % (DIGITS, places[label], os.fsencode(path)) for label, path in taken]
+
+
+@functools.cache
+def parts_of(split: str) -> list[types.SimpleNamespace]:
+    """Return groups of images, which are read like shards."""
+    count = num_examples(split)
+    bounds = [count * place // SHARDS for place in range(SHARDS + 1)]
+    groups = [(start, end - start) for start, end in itertools.pairwise(bounds) if end > start]
+    return [types.SimpleNamespace(filename=split, skip=start, take=size) for start, size in groups]
+
+
+def num_examples(split: str) -> int:
+    """Return the number of examples of `split`."""
+    return len(records_of(split))
+
+
+def paths_of(split: str) -> list[bytes]:
+    """Return the paths of the images of `split`."""
+    return [record[DIGITS:] for record in records_of(split)]
+
+
+def labels_of(split: str) -> np.ndarray:
+    """Return the class of each image of `split`."""
+    return np.array([int(record[:DIGITS]) for record in records_of(split)])
+
+
+def reader(split: str) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.data.Dataset]:
+    """Return the function that reads `take` images of `split` by number, after the first `skip`."""
+    images = tf.constant(records_of(split))
+    return lambda _, skip, take: tf.data.Dataset.from_tensor_slices(images[skip : skip + take])
+
+
+def by_number(numbers: tf.data.Dataset, split: str) -> tf.data.Dataset:
+    """Return the images of `split` of these numbers, which may come with an index."""
+    images = tf.constant(records_of(split))
+    return numbers.map(lambda number, *index: (images[number], *index) if index else images[number])

@@ -1,0 +1,95 @@
+"""Reading of records by number, and of classes, in programs."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import google_crc32c
+
+from etlrun.eject.printed.given import TARGET, parts_of
+from etlrun.stages.load import AT_ONCE, distinct
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tensorflow as tf
+else:
+    from etlrun.stages.lazy import np, tf
+
+
+def drawn(draw: Callable[..., np.ndarray], examples: int | np.ndarray, seed: tf.Tensor) -> tf.data.Dataset:
+    """Return numbers of examples in the order that `draw` gives for their number, or their classes, and a seed."""
+    order = tf.ensure_shape(tf.numpy_function(draw, [examples, seed], tf.int64), (None,))
+    return tf.data.Dataset.from_tensor_slices(order)
+
+
+def drawn_with_index(draw: Callable[..., np.ndarray], examples: int | np.ndarray, seed: tf.Tensor) -> tf.data.Dataset:
+    """Return the numbers of `drawn`, each with an index that differs for draws of the same example."""
+    order = tf.ensure_shape(tf.numpy_function(draw, [examples, seed], tf.int64), (None,))
+    index = tf.ensure_shape(tf.numpy_function(distinct, [order], tf.int64), (None,))
+    return tf.data.Dataset.from_tensor_slices((order, index))
+
+
+@functools.cache
+def located(split: str) -> list[tuple[str, int, int]]:
+    """Return the file of each record of a split, its place there, and its size, with the checksums around its data."""
+    found = []
+    for part in parts_of(split):
+        records: list[tuple[str, int, int]] = []
+        place, path = 0, str(part.filename)
+        with pathlib.Path(path).open("rb") as file:
+            while length := os.pread(file.fileno(), 8, place):
+                records.append((path, place, int.from_bytes(length, "little") + 16))
+                place += records[-1][2]
+        found += records[part.skip :] if part.take == -1 else records[part.skip : part.skip + part.take]
+    return found
+
+
+def record_of(number: int, split: str) -> bytes:
+    """Read a record by number, and check it as TensorFlow does."""
+    path, place, size = located(split)[number]
+    with pathlib.Path(path).open("rb") as file:
+        found = os.pread(file.fileno(), size, place)
+    for data, checksum in ((found[:8], found[8:12]), (found[12:-4], found[-4:])):
+        crc = google_crc32c.value(data)
+        if int.from_bytes(checksum, "little") != ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF:
+            raise ValueError(f"corrupted record at {place} of {path}")
+    return found[12:-4]
+
+
+def by_number(numbers: tf.data.Dataset, split: str) -> tf.data.Dataset:
+    """Return the serialised examples of `split` of these numbers, which may come with an index."""
+
+    def read(some: np.ndarray) -> np.ndarray:
+        """Return records by number."""
+        return np.array([record_of(int(number), split) for number in some], dtype=object)
+
+    def read_some(some: tf.Tensor, *index: tf.Tensor) -> tf.Tensor | tuple[tf.Tensor, ...]:
+        found = tf.ensure_shape(tf.numpy_function(read, [some], tf.string), (None,))
+        return (found, *index) if index else found
+
+    return numbers.batch(AT_ONCE).map(read_some, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).unbatch()
+
+
+def of_numbers(numbers: tf.data.Dataset, examples: tf.data.Dataset, count: int) -> tf.data.Dataset:
+    """Return the examples of these numbers; there are `count`, which are in memory."""
+    everything = examples.batch(count).get_single_element()
+    return numbers.map(lambda number: tf.nest.map_structure(lambda column: column[number], everything))
+
+
+def labels_in(part: types.SimpleNamespace) -> tf.data.Dataset:
+    """Return the classes of the examples of a shard."""
+    features = {TARGET: tf.io.FixedLenFeature((), tf.int64)}
+    records = tf.data.TFRecordDataset(str(part.filename)).skip(part.skip).take(part.take)
+    return records.map(lambda record: tf.io.parse_single_example(record, features)[TARGET])
+
+
+@functools.cache
+def labels_of(split: str) -> np.ndarray:
+    """Return the class of each example of a split."""
+    found = [label for part in parts_of(split) for label in labels_in(part).as_numpy_iterator()]
+    return np.array(found, np.int64)

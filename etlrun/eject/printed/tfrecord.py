@@ -1,0 +1,47 @@
+"""TFRecord files in programs."""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import pathlib
+import types
+
+from etlrun.eject.printed.given import FILES
+from etlrun.sources.slices import slices
+
+
+def count_of(path: str) -> int:
+    """Count the records of a file."""
+    count = place = 0
+    with pathlib.Path(path).open("rb") as file:
+        while length := os.pread(file.fileno(), 8, place):
+            count, place = count + 1, place + int.from_bytes(length, "little") + 16
+    return count
+
+
+@functools.cache
+def parts_of(split: str) -> list[types.SimpleNamespace]:
+    """Return the files of `split`, each with the records to skip and to take."""
+    paths = {name: sorted(glob.glob(pattern, recursive=True)) for name, pattern in FILES.items()}  # noqa: PTH207
+    files = {name: {path: count_of(path) for path in of} for name, of in paths.items()}
+    found = []
+    for name, first, end in slices(split, {name: sum(counts.values()) for name, counts in files.items()}):
+        before = 0
+        for path, count in files[name].items():
+            skip, until = max(first - before, 0), min(end - before, count)
+            if until > skip:
+                found.append(types.SimpleNamespace(filename=path, skip=skip, take=until - skip))
+            before += count
+    return found
+
+
+def num_examples(split: str) -> int:
+    """Return the number of examples of `split`."""
+    return sum(part.take for part in parts_of(split))
+
+
+def paths_of(split: str) -> list[str]:
+    """Return the paths of the files of `split`."""
+    return [part.filename for part in parts_of(split)]

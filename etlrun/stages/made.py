@@ -1,0 +1,71 @@
+"""Objects as values: a run makes them, an ejected program contains their text."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Named:
+    """A function or a class, which a program imports with Keras, or contains with its source.
+
+    Attributes:
+        path: Its module and its name.
+    """
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Made(Named):
+    """What a function or a class returns.
+
+    Attributes:
+        arguments: Positional arguments: plain values, values of this module, or lists of them.
+        keywords: Keyword arguments.
+    """
+
+    arguments: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Text:
+    """An expression of a program in place of a value that only a run knows: a number, or a list of names."""
+
+    text: str
+
+    def __sub__(self, other: int) -> Text:
+        return Text(f"{self.text} - {other}")
+
+    def index(self, name: str) -> Text:
+        """Return the expression of the place of `name` in the list."""
+        return Text(f"{self.text}.index({quoted(name)})")
+
+
+def quoted(text: str) -> str:
+    """Return a string literal, in double quotes unless that takes more escapes."""
+    literal = repr(text)
+    return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text else literal
+
+
+def make(value: Any) -> Any:
+    """Return the object that a value stands for, and lists and dicts of such; any other value is returned as it is."""
+    match value:
+        case Made():
+            return _named(value.path)(*map(make, value.arguments), **make(dict(value.keywords)))
+        case Named():
+            return _named(value.path)
+        case list():
+            return [make(each) for each in value]
+        case dict():
+            return {name: make(each) for name, each in value.items()}
+    return value
+
+
+def _named(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
