@@ -9,19 +9,13 @@ import os
 import pathlib
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from etlrun.eject.printed.given import DIR
 from etlrun.sources.classes import ordered_classes
 from etlrun.sources.layout import LEFT_BY_SYSTEMS, SPLITS, SUFFIXES, WHOLE
 from etlrun.sources.listing import DIGITS, SHARDS
 from etlrun.sources.slices import slices
-
-if TYPE_CHECKING:
-    import numpy as np
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import np, tf
+from etlrun.stages.lazy import np, tf
 
 
 def folders_in(path: pathlib.Path) -> list[pathlib.Path]:

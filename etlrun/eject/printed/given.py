@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    import tensorflow as tf
-    import tensorflow_datasets as tfds
+from etlrun.stages.lazy import np, tf, tfds
 
 DIR = ""
 """Folder of the images."""

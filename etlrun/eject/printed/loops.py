@@ -10,13 +10,8 @@ import pathlib
 import shutil
 import tempfile
 import time
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import keras
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import tf
+from etlrun.stages.lazy import keras, tf
 
 
 def features_of(base: keras.Model, dataset: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:

@@ -7,18 +7,12 @@ import os
 import pathlib
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import google_crc32c
 
 from etlrun.eject.printed.given import TARGET, parts_of
+from etlrun.stages.lazy import np, tf
 from etlrun.stages.load import AT_ONCE, distinct
-
-if TYPE_CHECKING:
-    import numpy as np
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import np, tf
 
 
 def drawn(draw: Callable[..., np.ndarray], examples: int | np.ndarray, seed: tf.Tensor) -> tf.data.Dataset:

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from etlrun.eject.printed.given import decode, parts_of
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-    import tensorflow_datasets as tfds
-else:
-    from etlrun.stages.lazy import tf
+from etlrun.stages.lazy import tf, tfds
 
 
 def shards(split: str, seed: int | tf.Tensor | None = None) -> tf.data.Dataset:

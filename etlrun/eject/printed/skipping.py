@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
 
 from etlrun.eject.printed.given import num_classes, num_examples, parts_of, paths_of
 from etlrun.eject.printed.numbered import labels_in
-
-if TYPE_CHECKING:
-    import numpy as np
-    import tensorflow as tf
-else:
-    from etlrun.stages.lazy import np, tf
+from etlrun.stages.lazy import np, tf
 
 
 def readable(dataset: tf.data.Dataset, split: str) -> tf.data.Dataset:
