@@ -136,7 +136,8 @@ def test_the_page_tells_what_was_found(search: Ended, browser: Any) -> None:
     assert browser.find_element(By.TAG_NAME, "h1").text[1:] == f"{search.result['sentence'][1:]}."
     rows = browser.find_elements(By.CSS_SELECTOR, "tbody tr")
     assert len(rows) == len(search.result["candidates"])
-    assert browser.find_element(By.CSS_SELECTOR, "svg[role=img] title").get_attribute("textContent") == "The race"
+    told = browser.find_element(By.CSS_SELECTOR, "svg[role=img]").get_attribute("aria-label")
+    assert told == "The race. Seconds of all epochs by each window of each config that ran."
     assert browser.find_element(By.TAG_NAME, "pre").text == search.result["again"]
     assert (search.folder / "report.html").stat().st_size < 200_000
     assert browser.get_log("browser") == []

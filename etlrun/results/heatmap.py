@@ -6,14 +6,12 @@ import statistics
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
-import matplotlib as mpl
 from markupsafe import Markup
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from etlrun.results.plots import Plot, short
 from etlrun.results.results import ConfigResult, Results
-from etlrun.system.svg import COLOURS, STYLE, svg
+from etlrun.system import svg
+from etlrun.system.svg import LETTER
 
 _MOST_VALUES = 12
 _WIDTH = 720
@@ -69,21 +67,19 @@ def _spread(values: Sequence[float]) -> float:
 def _drawn(cells: Figures, keys: tuple[str, str], unit: str) -> Markup:
     rows, columns = (sorted({values[side] for values in cells}, key=_by_value) for side in (0, 1))
     low, high = min(cells.values()), max(cells.values())
-    size = (_WIDTH / 72, (70 + 30 * len(rows)) / 72)
-    with mpl.rc_context({**STYLE, "axes.grid": False}):
-        figure = Figure(figsize=size, dpi=72, layout="constrained")
-        axes = figure.add_subplot(xlabel=keys[1], ylabel=keys[0])
-        axes.set_xticks(range(len(columns)), [short(value) for value in columns])
-        axes.set_yticks(range(len(rows)), [short(value) for value in rows])
-        axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
-        axes.tick_params(length=0)
-        for (row, column), value in cells.items():
-            x, y = columns.index(column), rows.index(row)
-            alpha = _LIGHTEST + (_DARKEST - _LIGHTEST) * ((value - low) / (high - low) if high > low else 0.0)
-            axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=COLOURS["accent"], alpha=alpha, linewidth=0))
-            axes.annotate(_text(value), (x, y), ha="center", va="center")
-        description = "; ".join(f"{row}, {column}: {_text(value)}" for (row, column), value in sorted(cells.items()))
-        return svg(figure, "pair", f"Median {unit} by {keys[0]} and {keys[1]}", description)
+    left, bottom = 40 + LETTER * max(len(short(row)) for row in rows), 30 * len(rows)
+    width = (_WIDTH - left) / len(columns)
+    parts = [svg.text(left - 8, 30 * place + 15, short(row), "end") for place, row in enumerate(rows)]
+    parts += [svg.text(left + width * (n + 0.5), bottom + 12, short(of), "middle") for n, of in enumerate(columns)]
+    parts += [svg.text((left + _WIDTH) / 2, bottom + 32, keys[1], "middle"), svg.upward(bottom / 2, keys[0])]
+    for (row, column), value in cells.items():
+        x, y = left + width * columns.index(column), 30 * rows.index(row)
+        opacity = _LIGHTEST + (_DARKEST - _LIGHTEST) * ((value - low) / (high - low) if high > low else 0.0)
+        cell = Markup('<g opacity="{:.3f}">{}</g>')
+        parts.append(cell.format(opacity, svg.path("bar first", svg.box(x, y + 30, width, y))))
+        parts.append(svg.text(x + width / 2, y + 15, _text(value), "middle", "ink"))
+    description = "; ".join(f"{row}, {column}: {_text(value)}" for (row, column), value in sorted(cells.items()))
+    return svg.svg(_WIDTH, bottom + 42, f"Median {unit} by {keys[0]} and {keys[1]}", description, parts)
 
 
 def _by_value(text: str) -> tuple[bool, float, str]:

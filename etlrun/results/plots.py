@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-import matplotlib as mpl
 from markupsafe import Markup
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from etlrun.results.results import BASELINE, ConfigResult, Effect, Results
-from etlrun.system.svg import COLOURS, STYLE, svg
+from etlrun.system import svg
+from etlrun.system.svg import LETTER, Axis, axis
 
 MOST_LABELS, MOST_DOTS, MOST_BARS = 40, 2000, 12
-_LOOKS = {
-    "other configs": ("o", COLOURS["dot"], 7),
-    "baseline": ("D", COLOURS["mark"], 7),
-    "recommended": ("*", COLOURS["accent"], 14),
-}
-"""Marker, colour and size of each role, the last on top; all shapes differ."""
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 480, 360, 70, 470, 32, 324
+_ROLES = {"other configs": ("other", "circle"), "baseline": ("second", "diamond"), "recommended": ("first", "star")}
+"""Look and shape of each role, the last on top; all shapes differ."""
+_FRONTIER = "frontier"
 
 
 class Plot(NamedTuple):
     """Plot for the page.
 
     Attributes:
-        svg: Figure with a title and a description for screen readers.
+        svg: Figure with a description for screen readers.
         left_out: Note below the figure; empty if everything is drawn.
     """
 
@@ -47,25 +43,27 @@ def throughput(results: Results) -> Plot | None:
         return None
     special = {BASELINE, results.decision.recommended, *results.frontier}
     drawn = _thinned(known, special)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=_inches(480, 360), dpi=72, layout="constrained")
-        axes = figure.add_subplot(xlabel="memory, MB", ylabel="examples/s")
-        labelled = drawn if len(known) <= MOST_LABELS else [config for config in known if config.number in special]
-        _intervals(axes, labelled)
-        dots = [_dot(config) for config in drawn]
-        _dots(axes, dots, results.decision.recommended, size=1.0 if len(dots) <= 5 * MOST_LABELS else 0.6)
-        axes.margins(0.09, 0.12)
-        _frontier(axes, [_dot(config) for config in known if config.number in results.frontier])
-        _ceiling(axes, results.ceiling_examples_per_s, max(dot.y for dot in dots))
-        _thousands(axes)
-        figure.legend(loc="outside upper left", ncols=4, handletextpad=0.4, handlelength=1.4, columnspacing=1.2)
-        figure.draw_without_rendering()
-        _labels(axes, [_dot(config) for config in labelled[:MOST_LABELS]], dots, special)
-        image = svg(figure, "throughput", "Throughput against memory", _description(results, known))
+    labelled = drawn if len(known) <= MOST_LABELS else [config for config in known if config.number in special]
+    values, intervals = [config.examples_per_s or 0.0 for config in drawn], list(_intervals(labelled))
+    ceiling, largest = results.ceiling_examples_per_s, max(values)
+    is_near = ceiling is not None and ceiling < 3 * largest
+    values += [end for _, ends in intervals for end in ends] + ([ceiling] if ceiling is not None and is_near else [])
+    x = axis([(config.peak_rss_bytes or 0.0) / 1e6 for config in drawn], _LEFT, _RIGHT, 0.09)
+    y = axis(values, _BOTTOM, _TOP, 0.1)
+    parts = [*svg.rows(x, y, "examples/s"), *svg.columns(x, _BOTTOM, "memory, MB")]
+    parts += [svg.line("other", [(x.at(at), y.at(end)) for end in ends]) for at, ends in intervals]
+    dots = [_dot(config, x, y) for config in drawn]
+    parts.append(_frontier([dot for dot in dots if dot.config in results.frontier]))
+    parts += _dots(dots, results.decision.recommended, 3.5 if len(dots) <= 5 * MOST_LABELS else 2)
+    marked, taken = _ceiling(y, ceiling, is_near=is_near)
+    parts += marked
+    parts += _labels([_dot(config, x, y) for config in labelled[:MOST_LABELS]], dots, special, taken)
+    parts += _legend([*_roles(dots, results.decision.recommended), _FRONTIER])
     left_out = f"{len(drawn):,} of {len(known):,} configs are drawn. " if len(drawn) < len(known) else ""
     if len(labelled) < len(known):
         left_out += "Only the frontier, the baseline and the recommended config are labelled, with their intervals."
-    return Plot(image, left_out)
+    title = "Throughput against memory"
+    return Plot(svg.svg(_WIDTH, _HEIGHT, title, _description(results, known), parts), left_out)
 
 
 def effects(results: Results) -> Iterator[tuple[str, Plot]]:
@@ -73,11 +71,11 @@ def effects(results: Results) -> Iterator[tuple[str, Plot]]:
     by_key: dict[str, list[Effect]] = {}
     for effect in results.effects:
         by_key.setdefault(effect.key, []).append(effect)
-    for number, (key, every) in enumerate(by_key.items()):
+    for key, every in by_key.items():
         if len(every) > 1:
             most = every[:MOST_BARS]
             left_out = f"The {len(most)} fastest of {len(every):,} values." if len(most) < len(every) else ""
-            yield key, Plot(_bars(most, f"effect{number}", key), left_out)
+            yield key, Plot(_bars(most, key), left_out)
 
 
 def epochs(results: Results) -> Plot | None:
@@ -96,27 +94,22 @@ def epochs(results: Results) -> Plot | None:
     unit, unit_s = _unit(ended[-1][0].ended_s - started_s)
     drawn = ended[:: -(-len(ended) // MOST_DOTS)]
     at = [(epoch.ended_s - started_s) / unit_s for epoch, _ in drawn]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=_inches(480, 360), dpi=72, layout="constrained")
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
-        rates = [epoch.examples_per_s for epoch, _ in drawn]
-        waits = [100 * epoch.wait_share for epoch, _ in drawn]
-        for axes, values in ((upper, rates), (lower, waits)):
-            dots = [_Dot(x, y, config) for x, y, (_, config) in zip(at, values, drawn, strict=True)]
-            _dots(axes, dots, results.decision.recommended, size=0.75)
-        upper.set(ylabel="examples/s", ylim=(0, None))
-        lower.set(ylabel="input wait, %", ylim=(0, max(5.0, 1.15 * max(waits))), xlabel=f"{unit} since the sweep began")
-        upper.set_ylim(top=1.1 * max(rates))
-        _thousands(upper)
-        figure.legend(
-            *upper.get_legend_handles_labels(), loc="outside upper left", ncols=3, handletextpad=0.4, handlelength=1.4
-        )
-        description = (
-            f"{len(ended):,} epochs over {at[-1]:.1f} {unit}; {min(rates):,.0f} to {max(rates):,.0f} examples/s; "
-            f"{min(waits):.0f} to {max(waits):.0f} % of an epoch spent waiting for data."
-        )
-        image = svg(figure, "epochs", "Epochs over time", description)
-    return Plot(image, f"{len(drawn):,} of {len(ended):,} epochs are drawn." if len(drawn) < len(ended) else "")
+    rates = [epoch.examples_per_s for epoch, _ in drawn]
+    waits = [100 * epoch.wait_share for epoch, _ in drawn]
+    x, chosen = axis(at, _LEFT, _RIGHT, 0.03), results.decision.recommended
+    upper, lower = Axis(0.0, 1.1 * max(*rates, 1e-9), 200, _TOP), Axis(0.0, max(5.0, 1.15 * max(waits)), _BOTTOM, 216)
+    parts = [*svg.rows(x, upper, "examples/s"), *svg.rows(x, lower, "input wait, %")]
+    parts += svg.columns(x, _BOTTOM, f"{unit} since the sweep began")
+    for y, values in ((upper, rates), (lower, waits)):
+        dots = [_Dot(x.at(of), y.at(value), config) for of, value, (_, config) in zip(at, values, drawn, strict=True)]
+        parts += _dots(dots, chosen, 2.6)
+    parts += _legend(_roles(dots, chosen))
+    description = (
+        f"{len(ended):,} epochs over {at[-1]:.1f} {unit}; {min(rates):,.0f} to {max(rates):,.0f} examples/s; "
+        f"{min(waits):.0f} to {max(waits):.0f} % of an epoch spent waiting for data."
+    )
+    left_out = f"{len(drawn):,} of {len(ended):,} epochs are drawn." if len(drawn) < len(ended) else ""
+    return Plot(svg.svg(_WIDTH, _HEIGHT, "Epochs over time", description, parts), left_out)
 
 
 def _thinned(configs: Sequence[ConfigResult], kept: set[int | None]) -> list[ConfigResult]:
@@ -125,72 +118,79 @@ def _thinned(configs: Sequence[ConfigResult], kept: set[int | None]) -> list[Con
     return [config for rank, config in enumerate(configs) if rank % every == 0 or config.number in kept]
 
 
-def _dot(config: ConfigResult) -> _Dot:
-    return _Dot((config.peak_rss_bytes or 0.0) / 1e6, config.examples_per_s or 0.0, config.number)
+def _dot(config: ConfigResult, x: Axis, y: Axis) -> _Dot:
+    return _Dot(x.at((config.peak_rss_bytes or 0.0) / 1e6), y.at(config.examples_per_s or 0.0), config.number)
 
 
-def _dots(axes: Axes, dots: Sequence[_Dot], chosen: int | None, size: float = 1.0) -> None:
-    for role, (marker, colour, points) in _LOOKS.items():
-        own = [dot for dot in dots if _role(dot.config, chosen) == role]
-        if own:
-            xs, ys = [dot.x for dot in own], [dot.y for dot in own]
-            (drawn,) = axes.plot(xs, ys, marker, color=colour, markersize=points * size, label=role, zorder=3)
-            drawn.set_markeredgecolor(COLOURS["paper"])
+def _roles(dots: Sequence[_Dot], chosen: int | None) -> list[str]:
+    """Return the roles of these configs, in the order of the legend."""
+    present = {_role(dot.config, chosen) for dot in dots}
+    return [role for role in _ROLES if role in present]
 
 
 def _role(config: int, chosen: int | None) -> str:
     return "baseline" if config == BASELINE else "recommended" if config == chosen else "other configs"
 
 
-def _intervals(axes: Axes, configs: Sequence[ConfigResult]) -> None:
-    """Draw the interval of each gain, scaled to the throughput of the config."""
+def _dots(dots: Sequence[_Dot], chosen: int | None, radius: float) -> Iterator[Markup]:
+    for role, (look, shape) in _ROLES.items():
+        own = (dot for dot in dots if _role(dot.config, chosen) == role)
+        yield from (svg.dot(look, (dot.x, dot.y), radius, shape) for dot in own)
+
+
+def _intervals(configs: Sequence[ConfigResult]) -> Iterator[tuple[float, tuple[float, float]]]:
+    """Yield the memory of a config and the interval of its gain, scaled to its throughput."""
     for config in configs:
-        gain = config.gain
+        gain, rate = config.gain, config.examples_per_s or 0.0
         if gain.ratio and gain.low is not None and gain.high is not None and config.number != BASELINE:
-            dot = _dot(config)
-            ends = [dot.y * gain.low / gain.ratio, dot.y * gain.high / gain.ratio]
-            axes.plot([dot.x, dot.x], ends, color=COLOURS["dot"], linewidth=1.4, zorder=2)
+            yield (config.peak_rss_bytes or 0.0) / 1e6, (rate * gain.low / gain.ratio, rate * gain.high / gain.ratio)
 
 
-def _frontier(axes: Axes, dots: Sequence[_Dot]) -> None:
-    dots = sorted(dots)
-    if dots:
-        right = axes.get_xlim()[1]
-        xs, ys = [*(dot.x for dot in dots), right], [*(dot.y for dot in dots), dots[-1].y]
-        axes.plot(xs, ys, drawstyle="steps-post", color=COLOURS["accent"], linewidth=1.4, label="frontier", zorder=1)
-        axes.set_xlim(right=right)
+def _frontier(dots: Sequence[_Dot]) -> Markup:
+    """Return the line of what the configs on the frontier reach with as much memory."""
+    places = list[svg.Place]()
+    for dot in sorted(dots):
+        places += [*((dot.x, y) for _, y in places[-1:]), (dot.x, dot.y)]
+    return svg.line("first", [*places, *((_RIGHT, y) for _, y in places[-1:])])
 
 
-def _ceiling(axes: Axes, ceiling: float | None, fastest: float) -> None:
-    """Draw the ceiling as a line, or as text if it is so far above that the configs would be at the bottom."""
+def _ceiling(y: Axis, ceiling: float | None, *, is_near: bool) -> tuple[list[Markup], list[Sequence[float]]]:
+    """Return the ceiling as a line, or as text if the configs would be at the bottom; and the boxes that it takes."""
     if ceiling is None:
-        return
-    text, is_near = f"ideal input pipeline: {ceiling:,.0f}", ceiling < 3 * fastest
-    if is_near:
-        axes.axhline(ceiling, color=COLOURS["ink"], linewidth=1, linestyle=(0, (5, 4)))
-        axes.set_ylim(top=max(axes.get_ylim()[1], ceiling + 0.08 * (ceiling - axes.get_ylim()[0])))
-    at = axes.get_yaxis_transform()
-    y = ceiling if is_near else axes.get_ylim()[1]
-    label = text if is_near else f"\u2191 {text}"
-    axes.annotate(
-        label, (0, y), xytext=(4, 4 if is_near else -12), xycoords=at, textcoords="offset points", fontsize=11
-    )
+        return [], []
+    words = f"ideal input pipeline: {ceiling:,.0f}"
+    at = y.at(ceiling) if is_near else _TOP + 16
+    marked = [svg.line("ceiling", [(_LEFT, at), (_RIGHT, at)])] if is_near else []
+    marked.append(svg.text(_LEFT + 4, at - 8, words if is_near else f"↑ {words}", look="ink"))
+    return marked, [(_LEFT, at - 14, _LEFT + LETTER * len(words), at)]
 
 
-def _labels(axes: Axes, wanted: Sequence[_Dot], dots: Sequence[_Dot], special: set[int | None]) -> None:
-    """Label each dot with the number of its config where there is room; the special ones first."""
-    centres = axes.transData.transform([(dot.x, dot.y) for dot in dots]).tolist()
-    taken = [[x - 4, y - 4, x + 4, y + 4] for x, y in centres]
-    taken += [list(text.get_window_extent().extents) for text in axes.texts]
-    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 11, "zorder": 4, "textcoords": "offset points"}
+def _legend(names: Iterable[str]) -> Iterator[Markup]:
+    """Yield the legend, above the chart."""
+    left = float(_LEFT)
+    for name in names:
+        if name == _FRONTIER:
+            yield svg.line("first", [(left - 4, 12), (left + 8, 12)])
+        else:
+            look, shape = _ROLES[name]
+            yield svg.dot(look, (left + 2, 12), 3.5, shape)
+        yield svg.text(left + 14, 12, name)
+        left += 32 + LETTER * len(name)
+
+
+def _labels(
+    wanted: Sequence[_Dot], dots: Sequence[_Dot], special: set[int | None], taken: Sequence[Sequence[float]]
+) -> Iterator[Markup]:
+    """Yield the number of the config of each dot where there is room; those of the special ones first."""
+    boxes = [*taken, *([dot.x - 4, dot.y - 4, dot.x + 4, dot.y + 4] for dot in dots)]
     for dot in sorted(wanted, key=lambda dot: dot.config not in special):
-        text, half = str(dot.config), 3.6 * len(str(dot.config))
-        ((x, y),) = axes.transData.transform([(dot.x, dot.y)]).tolist()
+        words, half = str(dot.config), 3.6 * len(str(dot.config))
         for dx, dy in _around(half, 3 if dot.config in special else 1):
-            box = [x + dx - half, y + dy - 5, x + dx + half, y + dy + 5]
-            if not any(_overlap(box, other) for other in taken):
-                taken.append(box)
-                axes.annotate(text, (dot.x, dot.y), xytext=(dx, dy), **look)
+            x, y = dot.x + dx, dot.y + dy
+            own = [x - half, y - 5, x + half, y + 5]
+            if not any(_overlap(own, other) for other in boxes):
+                boxes.append(own)
+                yield svg.text(x, y, words, "middle", "ink")
                 break
 
 
@@ -198,29 +198,24 @@ def _around(half: float, rings: int) -> Iterator[tuple[float, float]]:
     """Yield positions around a dot for a label of this half width, the nearest first."""
     for ring in range(rings):
         far = 1 + 0.7 * ring
-        for across, up in ((0, 1), (1, 0), (-1, 0), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)):
-            yield far * across * (half + (6 if up else 9)), far * up * (9 if across else 12)
+        for across, down in ((0, -1), (1, 0), (-1, 0), (0, 1), (1, -1), (-1, -1), (1, 1), (-1, 1)):
+            yield far * across * (half + (6 if down else 9)), far * down * (9 if across else 12)
 
 
 def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def _bars(values: Sequence[Effect], name: str, key: str) -> Markup:
-    with mpl.rc_context({**STYLE, "axes.grid": False, "axes.spines.left": False, "axes.spines.bottom": False}):
-        figure = Figure(figsize=_inches(340, 22 + 30 * len(values)), dpi=72, layout="constrained")
-        axes = figure.add_subplot()
-        places = range(len(values))
-        axes.barh(places, [of.examples_per_s for of in values], height=0.5, color=COLOURS["dot"])
-        axes.set_yticks(places, [short(of.value) for of in values])
-        axes.tick_params(length=0, labelcolor=COLOURS["ink"])
-        for place, of in zip(places, values, strict=True):
-            at, text = (of.examples_per_s, place), f"{of.examples_per_s:,.0f}"
-            axes.annotate(text, at, (5, 0), textcoords="offset points", va="center", color=COLOURS["soft"])
-        axes.set(xlim=(0, 1.3 * max(of.examples_per_s for of in values)), xticks=[])
-        axes.invert_yaxis()
-        description = "; ".join(f"{of.value}: {of.examples_per_s:,.0f} ({of.configs} configs)" for of in values)
-        return svg(figure, name, f"Median examples/s by {key}", description)
+def _bars(values: Sequence[Effect], key: str) -> Markup:
+    width, left = 340, 10 + LETTER * max(len(short(of.value)) for of in values)
+    x, parts = Axis(0.0, 1.3 * max(of.examples_per_s for of in values) or 1.0, left, width), list[Markup]()
+    for number, of in enumerate(values):
+        middle, end = 15 + 30 * number, x.at(of.examples_per_s)
+        parts.append(svg.path("bar other", svg.box(left, middle + 8, end - left, middle - 8)))
+        parts.append(svg.text(left - 6, middle, short(of.value), "end", "ink"))
+        parts.append(svg.text(end + 5, middle, f"{of.examples_per_s:,.0f}"))
+    description = "; ".join(f"{of.value}: {of.examples_per_s:,.0f} ({of.configs} configs)" for of in values)
+    return svg.svg(width, 30 * len(values), f"Median examples/s by {key}", description, parts)
 
 
 def short(text: str) -> str:
@@ -231,14 +226,6 @@ def short(text: str) -> str:
 
 def _unit(span_s: float) -> tuple[str, float]:
     return ("minutes", 60.0) if span_s < 4 * 3600 else ("hours", 3600.0)
-
-
-def _thousands(axes: Axes) -> None:
-    axes.yaxis.set_major_formatter("{x:,.0f}")
-
-
-def _inches(width: float, height: float) -> tuple[float, float]:
-    return width / 72, height / 72
 
 
 def _description(results: Results, known: Sequence[ConfigResult]) -> str:

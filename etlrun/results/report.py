@@ -16,6 +16,7 @@ from rich.console import Console
 
 from etlrun.record import record as records
 from etlrun.record.summary import FAILED, INTERRUPTED, SUMMARY
+from etlrun.results import page
 from etlrun.results.collect import collect
 from etlrun.results.results import KILLED, TOO_SLOW, Results
 from etlrun.results.shown import UNMEASURED, all_notes, header, rows
@@ -75,8 +76,6 @@ def write(folder: Path, results: Results) -> None:
     Raises:
         WorldError: The folder can't be written to.
     """
-    from etlrun.results import page  # imports matplotlib, which takes half a second
-
     try:
         write_atomically(folder / JSON, results.as_json() + "\n")
         write_atomically(folder / CSV, as_csv(results))

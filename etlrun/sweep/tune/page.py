@@ -5,19 +5,16 @@ from __future__ import annotations
 import statistics
 import textwrap
 
-import matplotlib as mpl
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
 from etlrun.sweep.tune.overlay import again, proofs
 from etlrun.sweep.tune.report import over_autotune, sentence
 from etlrun.sweep.tune.search import FOUND, Found
 from etlrun.sweep.tune.space import Candidate
-from etlrun.system import pages
-from etlrun.system.svg import COLOURS, STYLE, svg
+from etlrun.system import pages, svg
 
-_MOST_LETTERS = 140
-"""Letters of the changes of a config above its windows; the table below has all of them."""
+_WIDTH, _MOST_LETTERS = 936, 140
+"""Pixels of the chart, and letters of the changes of a config above its windows; the table below has all of them."""
 
 
 def html(found: Found, overrides: list[str]) -> str:
@@ -52,19 +49,23 @@ def _row(candidate: Candidate) -> dict[str, str]:
 def _race(ran: list[Candidate], found: Found) -> Markup:
     """Return the times of all windows, a row for each config, with what was predicted."""
     shown = [candidate for candidate in ran if candidate.times_s]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(13, 0.9 + 0.6 * len(shown)), dpi=72, layout="constrained")
-        axes = figure.subplots()
-        for place, candidate in enumerate(reversed(shown)):
-            if candidate.predicted_s is not None:
-                low, likely, high = candidate.predicted_s
-                axes.plot([low, high], [place, place], color=COLOURS["line"], linewidth=6, solid_capstyle="butt")
-                axes.plot([likely], [place], "|", color=COLOURS["soft"], markersize=10)
-            colour = COLOURS["accent"] if candidate is found.winner else COLOURS["dot"]
-            axes.plot(candidate.times_s, [place] * len(candidate.times_s), "o", color=colour, markersize=5, alpha=0.8)
-            words = textwrap.shorten(candidate.words, _MOST_LETTERS, placeholder=" …")
-            axes.annotate(words, (0, place), xytext=(4, 9), textcoords="offset points", fontsize=11)
-        axes.set_yticks(range(len(shown)), [str(of.number) for of in reversed(shown)])
-        axes.set(xlim=(0, None), ylim=(-0.5, len(shown) - 0.2), ylabel="config")
-        axes.set_xlabel("seconds of all epochs; dots are windows, bars what was predicted")
-        return svg(figure, "race", "The race", "Seconds of all epochs by each window of each config that ran.")
+    bottom = 43 * len(shown)
+    most_s = max(second for of in shown for second in (*of.times_s, *(of.predicted_s or ())))
+    x, parts = svg.Axis(0.0, 1.02 * most_s, 40, _WIDTH), list[Markup]()
+    for row, candidate in enumerate(shown):
+        y = 43 * row + 28
+        parts += [
+            svg.path("grid", f"M{x.start:g} {y}H{_WIDTH}"),
+            svg.text(x.start - 8, y, str(candidate.number), "end"),
+        ]
+        if candidate.predicted_s is not None:
+            low, likely, high = map(x.at, candidate.predicted_s)
+            parts.append(svg.path("line predicted", f"M{low:.1f} {y}H{high:.1f}"))
+            parts.append(svg.path("line other", f"M{likely:.1f} {y - 5}V{y + 5}"))
+        look = "first" if candidate is found.winner else "other"
+        parts += [svg.dot(look, (x.at(time_s), y), 3.5) for time_s in candidate.times_s]
+        words = textwrap.shorten(candidate.words, _MOST_LETTERS, placeholder=" …")
+        parts.append(svg.text(x.start + 4, y - 14, words, look="ink"))
+    parts += svg.columns(x, bottom, "seconds of all epochs; dots are windows, bars what was predicted")
+    description = "Seconds of all epochs by each window of each config that ran."
+    return svg.svg(_WIDTH, bottom + 40, "The race", description, parts)
