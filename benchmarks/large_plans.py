@@ -23,11 +23,10 @@ import tensorflow_datasets as tfds
 import yaml
 
 from etlrun.sources.content import masked
-from etlrun.stages.cache import kept_bytes
 from etlrun.system import machine
 
 SPLITS = {"train": (1_281_167, 1024), "validation": (50_000, 64)}
-MEAN_BYTES, LABEL_BYTES = 115_000, 8
+MEAN_BYTES, LABEL_BYTES, INDEX_BYTES = 115_000, 8, 64
 CONFIG = (
     "dataset=tfds", "dataset.name=imagenet2012", "dataset.version=5.*.*", "dataset.download=false",
     "dataset.split=train", "dataset.eval_split=validation", "transform=imagenet_224",
@@ -117,9 +116,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         write_dataset(Path(home))
         taken = measured(Path(home), known.runs)
-    forecast = (
-        f"{kept_bytes(SPLITS['train'][0], MEAN_BYTES + LABEL_BYTES) / 1e6:,.0f} MB of {SPLITS['train'][0]:,} examples"
-    )
+    count = SPLITS["train"][0]
+    forecast = f"{count * (MEAN_BYTES + LABEL_BYTES + INDEX_BYTES) / 1e6:,.0f} MB of {count:,} examples"
     for name, found in taken.items():
         seconds = [of[0] for of in found]
         cells = [f"`{name}`", *(f"{value:.2f}" for value in (statistics.median(seconds), min(seconds), max(seconds)))]

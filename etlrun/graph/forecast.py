@@ -15,7 +15,7 @@ from etlrun.plan.plan import Plan, PlannedStage, at_cache
 from etlrun.plan.planner import plan as planned
 from etlrun.plan.spec import RunSpec
 from etlrun.stages import STAGES
-from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE, kept_bytes
+from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE, cache_bytes
 from etlrun.system import machine
 from etlrun.system.errors import ConfigError, WorldError
 from etlrun.system.machine import megabytes
@@ -92,17 +92,18 @@ def _bytes_of(plan: Plan, pipelines: Mapping[str, Pipeline]) -> int:
     size = 0
     for name, pipeline in pipelines.items():
         before, _, _ = at_cache(plan.pipelines[name])
-        each = before[-1].gives.example_bytes
-        size += kept_bytes(pipeline.split.num_examples, _sampled_bytes(pipeline, before) if each is None else each)
+        flow, count = before[-1].gives, pipeline.split.num_examples
+        known = cache_bytes(flow, count)
+        size += cache_bytes(flow, count, _varying_bytes(pipeline, before)) or 0 if known is None else known
     return size
 
 
-def _sampled_bytes(pipeline: Pipeline, before: Sequence[PlannedStage]) -> float:
-    """Return the mean size of the first examples after these stages."""
+def _varying_bytes(pipeline: Pipeline, before: Sequence[PlannedStage]) -> float:
+    """Return the mean size of what differs in size between examples after these stages, of the first examples."""
     tries = tf.data.Dataset.range(_SAMPLE)  # a file that can't be opened raises on every read
     sample = tf.data.Dataset.zip((tries, pipeline.uncached(before)))
     sizes = [sum(map(_size, tf.nest.flatten(example))) for _, example in sample.ignore_errors().as_numpy_iterator()]
-    return sum(sizes) / max(len(sizes), 1)
+    return sum(sizes) / len(sizes) - before[-1].gives.fixed_bytes if sizes else 0.0
 
 
 def _size(feature: Any) -> int:

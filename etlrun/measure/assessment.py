@@ -19,6 +19,7 @@ from etlrun.measure.verdict import judge, judge_alone
 from etlrun.measure.work import Work
 from etlrun.plan.plan import PlannedStage, stage_of
 from etlrun.record.findings import StageCost, StageRow
+from etlrun.stages.cache import cache_bytes
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Batch
 from etlrun.stages.step import Map
@@ -239,15 +240,12 @@ class Assessment:
         """Return the bytes that the caches of this run hold, in memory or on disk."""
         return sum(pipeline.held_bytes for pipeline in self.work.pipelines.values())
 
-    def _cached_bytes(self, name: str) -> int:
-        example = self.work.pipelines[name].stages[-1].gives.fixed_bytes
-        return int(example * self.work.pipelines[name].split.num_examples)
-
     def _conditions(self, name: str) -> dict[str, Any]:
         """Return the conditions, beside the plan, that advice depends on."""
+        every = self.work.pipelines.values()
         return {
             "cores": cores(),
             "shards": len(self.work.pipelines[name].split.shards),
-            "cached_bytes": sum(self._cached_bytes(name) for name in self.work.pipelines),
+            "cached_bytes": sum(cache_bytes(of.stages[-1].gives, of.split.num_examples, 0.0) or 0 for of in every),
             "epochs": len(self.loops["train"]),
         }

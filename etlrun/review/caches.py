@@ -10,7 +10,7 @@ from etlrun.plan.plan import Plan, at_cache, data_values, values_of
 from etlrun.plan.spec import RunSpec
 from etlrun.sources.on_disk import examples
 from etlrun.stages.backbone import Backbone
-from etlrun.stages.cache import Cache, kept_bytes
+from etlrun.stages.cache import Cache, cache_bytes
 from etlrun.stages.trainer import Trainer
 from etlrun.system.machine import megabytes
 
@@ -128,24 +128,22 @@ def _features(spec: RunSpec) -> dict[str, Any]:
     return {**drawn, **decides}
 
 
-def cached_example_bytes(plan: Plan, name: str) -> int | None:
-    """Return the bytes of an example in the cache of a pipeline; None if they depend on the images."""
+def cached_bytes(plan: Plan, name: str, count: int) -> int | None:
+    """Return the bytes of so many examples in the cache of a pipeline; None if they depend on the images."""
     before, _, _ = at_cache(plan.pipelines[name])
     flow, dataset = before[-1].gives, plan.spec.dataset
     is_encoded = plan.spec.cache.quality is None and any(of.format == "image" for of in flow.features.values())
-    if flow.example_bytes is not None or not is_encoded:
-        return flow.example_bytes
-    known = examples(dataset, dataset.split_of(name) or "")
-    return None if known is None else int(known.encoded_bytes) + flow.fixed_bytes
+    known = examples(dataset, dataset.split_of(name) or "") if is_encoded else None
+    return cache_bytes(flow, count, None if known is None else int(known.encoded_bytes))
 
 
 def size_of(plan: Plan, name: str) -> tuple[int | None, str]:
     """Return the size of the cache of a pipeline: in bytes (None if unknown) and as text."""
-    dataset, each = plan.spec.dataset, cached_example_bytes(plan, name)
+    dataset = plan.spec.dataset
     known = examples(dataset, dataset.split_of(name) or "")
-    if each is None:
+    size_bytes = cached_bytes(plan, name, 1 if known is None else known.count)
+    if size_bytes is None:
         return None, "its size depends on the images"
     if known is None:
-        return None, f"{kept_bytes(1, each):,} bytes per example; the dataset is not prepared here"
-    size_bytes = kept_bytes(known.count, each)
+        return None, f"{size_bytes:,} bytes per example; the dataset is not prepared here"
     return size_bytes, f"{megabytes(size_bytes)} of {known.count:,} examples"

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from etlrun.stages.base import DATA, SPEED, Expected, Nodes, OptionalPath, Stage
 from etlrun.stages.call import Call
+from etlrun.stages.flow import Flow
 
 POINTS = ("source", "decoded", "transformed", "features")
 """Points of a pipeline with names of their own, in order. A step's name means the point after that step."""
@@ -33,9 +34,15 @@ _ROW_BYTES = 64
 """Most bytes that the index of a cache has for an example."""
 
 
-def kept_bytes(examples: int, each_bytes: float) -> int:
-    """Return the bytes of a cache of so many examples, with its index."""
-    return int(examples * (each_bytes + _ROW_BYTES))
+def cache_bytes(flow: Flow, examples: int, varying_bytes: float | None = None) -> int | None:
+    """Return the bytes of a cache of so many examples of `flow`, with its index; None if they are not known.
+
+    `varying_bytes` is the mean size of what differs in size between examples, such as encoded images.
+    """
+    each = flow.example_bytes
+    if each is None and varying_bytes is None:
+        return None
+    return int(examples * ((flow.fixed_bytes + (varying_bytes or 0.0) if each is None else each) + _ROW_BYTES))
 
 
 @dataclass(frozen=True, kw_only=True)

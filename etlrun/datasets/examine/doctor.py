@@ -19,7 +19,7 @@ from etlrun.sources.open import open_source
 from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.sources.slices import note_of_unused
 from etlrun.sources.usable import finds_warnings
-from etlrun.stages.cache import kept_bytes
+from etlrun.stages.cache import cache_bytes
 from etlrun.stages.dataset import IMAGE
 from etlrun.system.errors import WorldError
 from etlrun.system.progress import Begin
@@ -153,15 +153,15 @@ def _cache_bytes(plan: Plan, source: Source, looks: Any, count: int) -> dict[str
     """Return the size of a cache of `count` examples at each point."""
     if not len(looks):
         return {}
-    fixed = source.dataset.examples.fixed_bytes
+    flow, features = source.dataset.examples, plan.spec.model.features
     pixels = float((looks["width"].astype(np.int64) * looks["height"] * 3).mean())
-    each = {"source": float(looks["size_bytes"].mean()) + fixed, "decoded": pixels + fixed}
-    transformed = plan.train[-1].gives.example_bytes
-    if transformed is not None:
-        each["transformed"] = transformed
-    if plan.spec.model.features is not None:
-        each["features"] = 4 * plan.spec.model.features + fixed
-    return {point: kept_bytes(count, size) for point, size in each.items()}
+    sizes = {
+        "source": cache_bytes(flow, count, float(looks["size_bytes"].mean())),
+        "decoded": cache_bytes(flow, count, pixels),
+        "transformed": cache_bytes(plan.train[-1].gives, count),
+        "features": None if features is None else cache_bytes(flow, count, 4 * features),
+    }
+    return {point: size for point, size in sizes.items() if size is not None}
 
 
 def _findings(

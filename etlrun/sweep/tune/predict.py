@@ -13,9 +13,9 @@ from typing import Any
 
 from etlrun.plan.plan import Plan
 from etlrun.record.summary import Summary
-from etlrun.review.caches import cached_example_bytes
+from etlrun.review.caches import cached_bytes
 from etlrun.sources.on_disk import examples
-from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE, kept_bytes
+from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE
 from etlrun.sweep.tune.space import CACHE, EXTRACT_CALLS, POINT, PREFETCH, TRANSFORM_CALLS, value_of
 from etlrun.sweep.tune.windows import Scene
 from etlrun.system import machine
@@ -107,12 +107,11 @@ class Predictor:
         """Return the bytes of the caches of the whole run; None without a cache, or if their size is not known."""
         if not plan.spec.cache.keeps:
             return None
-        known = cached_example_bytes(plan, "train")
-        each = self.costs.cached_bytes if known is None else known
         dataset = plan.spec.dataset
         validation = examples(dataset, dataset.eval_split) if dataset.eval_split is not None else None
         number = self.scene.examples + (validation.count if validation is not None else 0)
-        return None if each is None else kept_bytes(number, each)
+        size = cached_bytes(plan, "train", number)
+        return int(number * self.costs.cached_bytes) if size is None and self.costs.cached_bytes else size
 
     def unfit(self, changes: Mapping[str, Any], plan: Plan, free_disk_bytes: int) -> str:
         """Return why the caches of a config don't fit; empty if they do, or if their size is not known."""
