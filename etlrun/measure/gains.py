@@ -57,6 +57,13 @@ class Gain:
     call: str
     rounds: int
 
+    @property
+    def words(self) -> str:
+        """The ratio with its interval, if there is one, as `1.30 (1.25 to 1.36)`; `-` without a ratio."""
+        if self.ratio is None:
+            return "-"
+        return f"{self.ratio:.2f}" + ("" if self.low is None else f" ({self.low:.2f} to {self.high:.2f})")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Lead:

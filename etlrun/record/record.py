@@ -31,9 +31,6 @@ MODEL, EXPORTS = "model.keras", "exports"
 def read_config(folder: Path) -> dict[str, Any]:
     """Read the composed config of a run; `OSError` if there is none."""
     config: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
-    trainer = config.get("trainer") if isinstance(config, dict) else None
-    if isinstance(trainer, dict) and trainer.get("tensorboard") is True:  # of a version without the group `logger`
-        config |= {"trainer": {**trainer, "tensorboard": False}, "logger": {"name": "tensorboard"}}
     return config
 
 

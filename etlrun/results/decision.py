@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from etlrun.measure.gains import BETTER, FEWEST_ROUNDS, TIED, UNTOLD, WORSE, Gain, Noise, Rates, gains
+from etlrun.measure.gains import BETTER, FEWEST_ROUNDS, TIED, UNTOLD, WORSE, Noise, Rates, gains
 from etlrun.results.results import BASELINE, ConfigResult, Decision, are_others
 from etlrun.review.difference import Comparison
 
@@ -26,6 +26,10 @@ def tied_with_best(configs: Sequence[ConfigResult], rates: Mapping[int, Rates], 
     return [best, *(number for number, gain in over_best.items() if gain.call in {BETTER, TIED})]
 
 
+NOTHING = Decision(
+    config=None, overrides=(), gain=None, tied=(), same_data="", words="No comparable run has completed."
+)
+
 Compared = Callable[[int], Comparison | None]
 """Function that compares the plan of a config, by its number, with the baseline's; None if they can't be planned."""
 
@@ -41,8 +45,7 @@ def decide(
     """
     known = {config.number: config for config in configs}
     if not tied:
-        nothing = "No comparable run has completed."
-        return Decision(config=None, overrides=(), gain=None, tied=(), same_data="", words=nothing)
+        return NOTHING
     baseline = known[BASELINE]
     eligible = _eligible(configs, tied)
     least = min(config.peak_rss_bytes or 0.0 for config in eligible)
@@ -79,18 +82,10 @@ def _eligible(configs: Sequence[ConfigResult], tied: Sequence[int]) -> list[Conf
     ]
 
 
-def times(gain: Gain) -> str:
-    """Format a gain with its interval, if there is one: `1.30 (1.25 to 1.36)`."""
-    if gain.ratio is None:
-        return "-"
-    interval = f" ({gain.low:.2f} to {gain.high:.2f})" if gain.low is not None else ""
-    return f"{gain.ratio:.2f}{interval}"
-
-
 def _sentences(chosen: ConfigResult, baseline: ConfigResult, eligible: int) -> str:
-    name, call = _name(chosen), chosen.gain.call
+    name, call = chosen.name, chosen.gain.call
     if baseline.examples_per_s is None:
-        return f"Fastest: {name}. No comparable run of the baseline, {_name(baseline)}, has completed."
+        return f"Fastest: {name}. No comparable run of the baseline, {baseline.name}, has completed."
     if call == UNTOLD:
         return (
             f"Fastest: {name}. Too few runs to separate a difference from noise ({chosen.gain.rounds} of at least "
@@ -105,9 +100,9 @@ def _sentences(chosen: ConfigResult, baseline: ConfigResult, eligible: int) -> s
     if chosen.number == BASELINE:
         return f"Keep the baseline, {name}: nothing is better.{first}"
     if call == BETTER:
-        return f"Use {name}: {times(chosen.gain)} times as fast as the baseline.{first}"
+        return f"Use {name}: {chosen.gain.words} times as fast as the baseline.{first}"
     return (
-        f"Nothing is better than the baseline; {name} is tied with it, at {times(chosen.gain)}, and uses less "
+        f"Nothing is better than the baseline; {name} is tied with it, at {chosen.gain.words}, and uses less "
         f"memory.{first}"
     )
 
@@ -120,10 +115,6 @@ def _quality_change(chosen: ConfigResult) -> str:
         if of.lead is not None and of.lead.call != UNTOLD
     ]
     return f" Compared with the baseline its {', its '.join(found)}." if found else ""
-
-
-def _name(config: ConfigResult) -> str:
-    return " ".join(config.own) or "the only config"
 
 
 def same_data(chosen: ConfigResult, baseline: ConfigResult, compared: Compared) -> str:

@@ -8,33 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from etlrun.record.locks import CLAIM, LOCK
-from etlrun.record.page import EVALUATIONS, THUMBNAILS
-from etlrun.record.record import CONFIG, EVENTS, LOG, MODEL, PAGE, PLAN, REPORT, RESULTS
 from etlrun.record.summary import SUMMARY
-from etlrun.run.checkpoint import CHECKPOINTS
 from etlrun.sweep.attempts import ATTEMPTS
-from etlrun.sweep.hparams import FOLDER
-from etlrun.sweep.ledger import CONFIGS, SWEEP
+from etlrun.sweep.ledger import SWEEP
 from etlrun.sweep.tune import SEARCH, WINDOWS
 
 Kind = Literal["run", "sweep", "search"]
 """What a folder holds; a search is one of `etlrun tune`."""
-
-_OWN = {
-    "run": (
-        CONFIG, "plan.txt", PLAN, EVENTS, SUMMARY, REPORT, PAGE, THUMBNAILS, MODEL, CHECKPOINTS, LOCK, FOLDER,
-        "output.txt", "traceback.txt", CLAIM, "tensorboard", "csv", "wandb", LOG, "profile", ".hydra", EVALUATIONS,
-    ),
-    "sweep": (
-        SWEEP, CONFIGS, LOCK, ATTEMPTS, RESULTS, "results.csv", PAGE, REPORT, ".submitit",
-        "multirun.yaml",
-    ),
-    "search": (SEARCH, WINDOWS, LOCK, RESULTS, PAGE),
-}  # fmt: skip
-_TEMPORARY = re.compile(r"\.\d+\..+|\.hparams\.\d+|.+\.log")
-"""What a killed process has left, and Hydra's log."""
-_JOB = re.compile(r"\d+(\.\d+)?|fill-[0-9a-f]{8}")
+_MARKS: dict[str, Kind] = {SWEEP: "sweep", SEARCH: "search", SUMMARY: "run"}
+_PARTS = {"sweep": re.compile(rf"\d+(\.\d+)?|fill-[0-9a-f]{{8}}|{ATTEMPTS}"), "search": re.compile(WINDOWS)}
+"""Names of folders with runs that are part of a sweep or of a search."""
 _BLOCK_BYTES = 512
 """Unit of `st_blocks`."""
 
@@ -43,8 +26,7 @@ def kind_of(folder: Path) -> Kind | None:
     """Return what `folder` holds by the names of its files; None for anything else, and for a symbolic link."""
     if folder.is_symlink() or not folder.is_dir():
         return None
-    marks: dict[str, Kind] = {SWEEP: "sweep", SEARCH: "search", SUMMARY: "run"}
-    return next((kind for mark, kind in marks.items() if is_file(folder / mark)), None)
+    return next((kind for mark, kind in _MARKS.items() if is_file(folder / mark)), None)
 
 
 def is_file(path: Path) -> bool:
@@ -62,15 +44,10 @@ def walked(folder: Path) -> Iterator[tuple[Path, Kind]]:
         yield folder, kind
     with os.scandir(folder) as inside:
         names = sorted(found.name for found in inside if found.is_dir(follow_symlinks=False))
+    parts = _PARTS.get(kind or "")
     for name in names:
-        if not name.startswith(".") and not (kind and _is_own(name, kind)):
+        if not name.startswith(".") and not (parts and parts.fullmatch(name)):
             yield from walked(folder / name)
-
-
-def _is_own(name: str, kind: Kind) -> bool:
-    """Return whether a run or a sweep writes a file or a folder of this name into its folder."""
-    is_job = kind == "sweep" and _JOB.fullmatch(name) is not None
-    return name in _OWN.get(kind, ()) or is_job or _TEMPORARY.fullmatch(name) is not None
 
 
 def disk_bytes(folder: Path) -> int:

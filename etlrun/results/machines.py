@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import chain
 
 from etlrun.record.outcome import Outcome
+from etlrun.results.data import Completed
 from etlrun.results.results import BASELINE, Run
-
-Completed = Mapping[int, Sequence[tuple[Run, Outcome]]]
-"""Completed runs of each config."""
 
 
 def alike(completed: Completed) -> dict[int, list[tuple[Run, Outcome]]]:

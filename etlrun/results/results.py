@@ -10,6 +10,7 @@ from pydantic_core import to_json
 from etlrun.measure.gains import Gain, Lead, Noise
 from etlrun.record.outcome import Outcome
 from etlrun.sweep.unfit import LeftOut
+from etlrun.system.terminal import number
 
 BASELINE = 0
 """First config of the grid, which the others are compared with."""
@@ -60,6 +61,12 @@ class Quality:
     high: float | None
     runs: int
     lead: Lead | None
+
+    @property
+    def words(self) -> str:
+        """The mean with its interval, if there is one, as `0.912 (0.905 to 0.919)`."""
+        interval = "" if self.low is None or self.high is None else f" ({self.low:.3f} to {self.high:.3f})"
+        return f"{number(self.mean, 3)}{interval}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +127,11 @@ class ConfigResult:
     records: Mapping[str, str]
     fingerprint: str
     error: str
+
+    @property
+    def name(self) -> str:
+        """The overrides that not all configs have."""
+        return " ".join(self.own) or "the only config"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from etlrun.measure.gains import UNTOLD, Noise
-from etlrun.results.decision import times
 from etlrun.results.results import BASELINE, ConfigResult, Results
 from etlrun.system.terminal import number
 
@@ -70,7 +69,7 @@ def _row(config: ConfigResult, chosen: int | None, *, is_repeated: bool, has_fil
         Cell(number(first, 1) if first else "", first),
         Cell("" if config.fill_s is None else number(config.fill_s, 2), config.fill_s),
         Cell(number(overall, 1) if has_fill else "", overall),
-        Cell(times(config.gain) if is_repeated else "", config.gain.ratio),
+        Cell(config.gain.words if is_repeated else "", config.gain.ratio),
         Cell(("baseline" if config.number == BASELINE else result) if is_repeated else ""),
         Cell(number(memory and memory / 1e6, 0), memory),
         Cell(number(config.cores_used, 1), config.cores_used),
@@ -92,9 +91,8 @@ def _quality(config: ConfigResult, name: str) -> Cell:
     of = config.quality.get(name)
     if of is None:
         return Cell("")
-    interval = "" if of.low is None or of.high is None else f" ({of.low:.3f} to {of.high:.3f})"
     result = "" if of.lead is None or of.lead.call == UNTOLD else f" {of.lead.call}"
-    return Cell(f"{number(of.mean, 3)}{interval}{result}", of.mean)
+    return Cell(f"{of.words}{result}", of.mean)
 
 
 def all_notes(results: Results) -> Iterator[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from etlrun.measure.gains import BETTER, FEWEST_ROUNDS, TIED, WORSE
-from etlrun.results.decision import Compared, same_data, times
-from etlrun.results.results import BASELINE, ConfigResult, Decision, Quality
+from etlrun.results.decision import NOTHING, Compared, same_data
+from etlrun.results.results import BASELINE, ConfigResult, Decision
 from etlrun.system.terminal import number
 
 
@@ -26,8 +26,7 @@ def decide(
     """
     measured = [config for config in configs if _mean(config, name) is not None]
     if not measured:
-        nothing = "No comparable run has completed."
-        return Decision(config=None, overrides=(), gain=None, tied=(), same_data="", words=nothing)
+        return NOTHING
     first = next(config for config in configs if config.number == BASELINE)
     baseline = first if first in measured else None
     column, seeds = name.replace("_", " "), "; each round has its own seed" if has_seeds else ""
@@ -64,7 +63,7 @@ def _of_one_seed(measured: Sequence[ConfigResult], name: str) -> str:
     which = f"{'Lowest' if name.endswith('loss') else 'Highest'} {_words(name)}"
     more = f"sweep.repeats={FEWEST_ROUNDS} or more with sweep.vary_seed=true"
     return (
-        f"{which}: {_name(best)}, {_figure(best, name)}, at {number(best.examples_per_s, 1)} examples/s. Runs of one "
+        f"{which}: {best.name}, {_figure(best, name)}, at {number(best.examples_per_s, 1)} examples/s. Runs of one "
         f"seed can't separate a difference from chance; use {more}."
     )
 
@@ -72,44 +71,33 @@ def _of_one_seed(measured: Sequence[ConfigResult], name: str) -> str:
 def _sentences(chosen: ConfigResult, baseline: ConfigResult, eligible: int, name: str) -> str:
     first = f" It is the fastest of {eligible} configs tied with the best." if eligible > 1 else ""
     if chosen.number == BASELINE:
-        return f"Keep the baseline, {_name(chosen)}: no {_words(name)} is better, nor any tied with it faster."
-    speed = f"{times(chosen.gain)} times as fast" if chosen.gain.ratio is not None else "at an unknown speed"
+        return f"Keep the baseline, {chosen.name}: no {_words(name)} is better, nor any tied with it faster."
+    speed = f"{chosen.gain.words} times as fast" if chosen.gain.ratio is not None else "at an unknown speed"
     if _call(chosen, name) == BETTER:
         return (
-            f"Use {_name(chosen)}: {_words(name)} {_figure(chosen, name)}, better than the baseline's "
+            f"Use {chosen.name}: {_words(name)} {_figure(chosen, name)}, better than the baseline's "
             f"{_figure(baseline, name)}; {speed}.{first}"
         )
     return (
-        f"No {_words(name)} is better than the baseline's; {_name(chosen)} is tied with it, at "
+        f"No {_words(name)} is better than the baseline's; {chosen.name} is tied with it, at "
         f"{_figure(chosen, name)}, and {speed}.{first}"
     )
 
 
-def _quality(config: ConfigResult, name: str) -> Quality | None:
-    return config.quality.get(name)
-
-
 def _mean(config: ConfigResult, name: str) -> float | None:
-    of = _quality(config, name)
+    of = config.quality.get(name)
     return None if of is None else of.mean
 
 
 def _call(config: ConfigResult, name: str) -> str:
-    of = _quality(config, name)
+    of = config.quality.get(name)
     return TIED if of is None or of.lead is None else of.lead.call
 
 
 def _figure(config: ConfigResult, name: str) -> str:
-    of = _quality(config, name)
-    if of is None:
-        return "-"
-    interval = "" if of.low is None or of.high is None else f" ({of.low:.3f} to {of.high:.3f})"
-    return f"{number(of.mean, 3)}{interval}"
+    of = config.quality.get(name)
+    return "-" if of is None else of.words
 
 
 def _words(name: str) -> str:
     return name.replace("val_", "validation ")
-
-
-def _name(config: ConfigResult) -> str:
-    return " ".join(config.own) or "the only config"

@@ -48,8 +48,7 @@ def gain_words(found: Found) -> str:
     gain, scene = found.gain, found.scene
     assert gain is not None  # noqa: S101 - for mypy
     assert scene is not None  # noqa: S101 - for mypy
-    interval = "" if gain.low is None else f" ({gain.low:.2f} to {gain.high:.2f})"
-    return f"{gain.ratio:.2f}{interval} times as fast over {scene.epochs} epoch{'s' * (scene.epochs > 1)}"
+    return f"{gain.words} times as fast over {scene.epochs} epoch{'s' * (scene.epochs > 1)}"
 
 
 def proofs(found: Found) -> list[str]:

@@ -52,8 +52,7 @@ def over_autotune(found: Found) -> str:
     """Return the gain over the config that leaves all to AUTOTUNE."""
     assert found.autotune is not None  # noqa: S101 - for mypy
     _, gain = found.autotune
-    interval = "" if gain.low is None else f" ({gain.low:.2f} to {gain.high:.2f})"
-    return f"{gain.ratio:.2f}{interval} times as fast as all left to AUTOTUNE: {gain.call}"
+    return f"{gain.words} times as fast as all left to AUTOTUNE: {gain.call}"
 
 
 def as_json(found: Found, overrides: list[str]) -> str:
