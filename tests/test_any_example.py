@@ -131,6 +131,7 @@ def test_a_step_may_work_on_another_feature_and_after_a_cache(boxes: Path, tmp_p
     assert passes[0][0] != passes[0][1]
 
 
+@pytest.mark.slow
 def test_a_model_is_fitted_and_a_program_comes_to_its_losses(
     boxes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

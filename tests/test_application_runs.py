@@ -65,6 +65,7 @@ def test_a_cache_of_features_gives_the_same_losses(
     assert summary["cache"]["pipelines"]["train"]["held_bytes"] == 38 * (1280 * 4 + 8)
 
 
+@pytest.mark.slow
 def test_a_program_reaches_the_losses_of_the_run(
     tiny: Path,
     weights: Path,
@@ -80,6 +81,7 @@ def test_a_program_reaches_the_losses_of_the_run(
     assert [list(epoch) for epoch in found] == losses_of(plain[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["null", "mixed_float16"])
 def test_a_trained_base_resumes_to_the_bit(precision: str, tiny: Path, weights: Path, tmp_path: Path) -> None:
     """Stochastic depth goes on from its state, in the second epoch with that of a checkpoint."""

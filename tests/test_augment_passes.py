@@ -69,6 +69,7 @@ def test_a_pass_is_the_same_at_any_speed_and_in_any_order(
     assert examples(tiny, *overrides) == plain
 
 
+@pytest.mark.slow
 def test_a_program_has_the_same_batches(tiny: Path, tmp_path: Path) -> None:
     plan, module = of_tiny(tiny, tmp_path, *EVERY)
     seed_all(plan.spec.trainer.seed)

@@ -11,6 +11,7 @@ from etlrun.sources.open import open_source
 from tests.configs import composed, spec_of
 
 
+@pytest.mark.slow
 def test_only_the_speed_is_never_said_of_other_data(tiny: Path, tmp_path: Path) -> None:
     words = ("dataset=tfds", "dataset.name=tiny_pictures", f"dataset.data_dir={tiny}", "dataset.download=false")
     small = ("transform.resize.size=[32,32]", f"cache.dir={tmp_path}", "trainer=drain", "trainer.epochs=2")
@@ -20,6 +21,7 @@ def test_only_the_speed_is_never_said_of_other_data(tiny: Path, tmp_path: Path) 
     assert counts[OTHER_DATA, False] > 5
 
 
+@pytest.mark.slow
 def test_trainings_differ_where_they_are_said_to(tiny: Path, tmp_path: Path) -> None:
     words = ("dataset=tfds", "dataset.name=tiny_pictures", f"dataset.data_dir={tiny}", "dataset.download=false")
     small = ("transform.resize.size=[32,32]", f"cache.dir={tmp_path}", "trainer.epochs=2")

@@ -241,6 +241,7 @@ def test_the_command_is_installed(tmp_path: Path) -> None:
     assert (answer.returncode, answer.stdout, answer.stderr) == (2, "", REFUSED_CACHE)
 
 
+@pytest.mark.slow
 def test_a_report_that_can_not_be_printed_fails_the_command_of_its_run(tiny: Path, tmp_path: Path) -> None:
     words = emulated(tiny, "model.step_ms=0", "cache=none", "trainer.epochs=1", "hydra.run.dir=run")
     with Path("/dev/full").open("w") as full:

@@ -89,6 +89,7 @@ def test_it_changes_the_data_of_a_run_with_a_cache() -> None:
     assert not compare(plan_of("cache=memory", JPEG), plan_of("cache=disk", JPEG)).changes_data
 
 
+@pytest.mark.slow
 def test_a_program_reads_the_same_batches(tiny: Path, tmp_path: Path) -> None:
     for library in ((), (TURBO,)):
         words = ("cache=disk", JPEG, f"cache.dir={tmp_path / 'caches'}", *FLIPPED, *library)

@@ -120,6 +120,7 @@ def test_gpus_that_somebody_hides_are_no_surprise(
     assert summary["remarks"] == []
 
 
+@pytest.mark.slow
 @needs_jax
 def test_jax_has_an_extra_of_its_own(tiny: Path, tmp_path: Path) -> None:
     told = "import pytest\nfrom tests.drivers import with_gpus\nwith_gpus(pytest.MonkeyPatch(), 'Tesla T4')\n"

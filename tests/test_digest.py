@@ -276,9 +276,7 @@ def test_both_epochs_of_a_run_see_the_same_examples(plain: list[tuple[str, str]]
 @pytest.mark.parametrize(
     "override", ["transform.resize.antialias=true", "dataset.split='train[:50%]'", "load.drop_remainder=true"]
 )
-def test_other_data_has_another_digest(
-    override: str, plain: list[tuple[str, str]], tiny: Path, tmp_path: Path
-) -> None:
+def test_other_data_has_another_digest(override: str, plain: list[tuple[str, str]], tiny: Path, tmp_path: Path) -> None:
     found = digests(tiny, tmp_path, override)
     assert found[0][0] != plain[0][0]
     assert found[0][1] == plain[0][1] or "antialias" in override

@@ -226,6 +226,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_its_losses_and_digests_are_those_of_the_run(
     name: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

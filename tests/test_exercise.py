@@ -97,11 +97,13 @@ def dataset(request: pytest.FixtureRequest) -> tuple[str, Path]:
     return request.param, request.getfixturevalue("few" if request.param == SAMPLE_NAME else "photos")
 
 
+@pytest.mark.slow
 def test_the_naive_pipeline_is_that_of_the_exercise(dataset: tuple[str, Path]) -> None:
     here = batches_here("naive", *dataset)
     assert here == batches_of(naive(*dataset))
 
 
+@pytest.mark.slow
 def test_the_parallel_pipeline_is_that_of_the_exercise_but_for_its_order(dataset: tuple[str, Path]) -> None:
     here, there = batches_here("parallel", *dataset), batches_of(parallel(*dataset))
     assert [len(batch) for batch in here] == [len(batch) for batch in there]

@@ -68,6 +68,7 @@ def test_the_saved_model_takes_pictures(runs: dict[str, tuple[Path, dict[str, An
     np.testing.assert_allclose(answers[0], answers[1], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_cache(
     tiny: Path, runs: dict[str, tuple[Path, dict[str, Any]]], tmp_path: Path
 ) -> None:

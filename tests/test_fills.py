@@ -128,6 +128,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_decision_does_not_depend_on_the_order_of_the_jobs(kind: str) -> None:
     """In 50 planted sweeps of each kind, some of them repeated, each in three orders of its configs."""

@@ -159,6 +159,7 @@ def test_a_cache_that_can_not_be_written_costs_time_alone(tiny: Path, tmp_path: 
     assert "passes run without it" in said[0]
 
 
+@pytest.mark.slow
 def test_a_program_reads_the_same_order(tiny: Path, tmp_path: Path, uncached: list[Any]) -> None:
     _, module = of_tiny(tiny, tmp_path, *FULL, FLIPPED, "trainer.epochs=3")
     assert as_bytes(module.train_dataset()) == list(itertools.chain(*uncached))

@@ -57,6 +57,7 @@ def key_and_data(words: list[str], folder: Path) -> tuple[str, str]:
     return keeper.key, digest.hexdigest()
 
 
+@pytest.mark.slow
 def test_keys_and_data_are_equal_together(tiny: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny, tmp_path / "there")
     places = {"here": str(tiny), "there": str(tmp_path / "there")}

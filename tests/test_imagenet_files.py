@@ -84,6 +84,7 @@ def test_a_file_of_other_weights_makes_the_network_without_that_layer(tmp_path: 
     np.testing.assert_allclose(features_of(tmp_path / "own.weights.h5"), expected, rtol=1e-3, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_program_and_a_loaded_model_have_the_network_of_the_run(
     tiny: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ def test_the_weighted_loss_is_that_of_weighted_samples() -> None:
     assert Crossentropy.from_config(loss.get_config()).class_weights == weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [("load.class_weights=balanced",), BY_CLASS], ids=" ".join)
 def test_a_program_trains_to_the_losses_of_the_run(
     own: tuple[str, ...], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -86,6 +87,7 @@ def test_a_program_trains_to_the_losses_of_the_run(
     assert [[history[key][epoch] for key in measures] for epoch in range(2)] == losses_of(summary)
 
 
+@pytest.mark.slow
 def test_a_run_with_weights_is_resumed_to_the_same_losses(words: list[str], tmp_path: Path) -> None:
     own = [*words, "load.class_weights=balanced"]
     _, whole = run_here(tmp_path / "whole", own)

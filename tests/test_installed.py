@@ -206,6 +206,7 @@ WAITS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "warning"),
     [

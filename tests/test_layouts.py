@@ -215,6 +215,7 @@ def test_an_archive_with_an_image_beside_its_classes_below_one_folder(tmp_path: 
     assert ([entry.label for entry, _ in layout.images], layout.outside) == (["a", "b"], ["top/cover.jpg"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEFT)
 def test_a_program_has_the_layout_of_the_run(name: str, tmp_path: Path) -> None:
     plan = of_folder(

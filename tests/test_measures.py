@@ -91,6 +91,7 @@ def few(sample: Path) -> dict[str, str]:
     return overrides
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEADY)
 def test_a_planted_bottleneck_is_found(name: str, few: dict[str, str]) -> None:
     from benchmarks.planted import PLANTS, TRAINING, found, run_once

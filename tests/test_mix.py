@@ -149,6 +149,7 @@ def test_the_graph_of_all_passes_is_traced_once(folder: Path) -> None:
     assert pipeline._traced.experimental_get_tracing_count() == 1
 
 
+@pytest.mark.slow
 def test_a_program_trains_to_the_losses_of_the_run_and_its_model_is_loaded(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

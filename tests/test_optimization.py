@@ -156,6 +156,7 @@ MANY = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_and_its_program_come_to_the_same_numbers(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,6 +199,7 @@ def undisturbed(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 6], ids=["after an epoch", "inside an epoch"])
 def test_a_run_goes_on_to_the_bit(steps: int, undisturbed: Path, tiny: Path, tmp_path: Path) -> None:
     whole, stopped, resumed = EpochRecorder.on_train_batch_end, tmp_path / "stopped", tmp_path / "resumed"

@@ -56,6 +56,7 @@ def test_folders_of_splits_are_splits(folder: Path) -> None:
     assert len(batches(plan)) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -154,6 +155,7 @@ def test_a_missing_image_ends_a_search_for_broken_ones(folder: Path) -> None:
     assert split.content.digest is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

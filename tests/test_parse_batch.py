@@ -17,6 +17,7 @@ from tests.test_eject import loaded
 BATCH = "transform.parse_batch=7"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -54,6 +54,7 @@ def test_cached_features_serve_the_frozen_phase(whole: Callable[[tuple[str, ...]
     assert "The verdict and the stages are those from phase 2 on, which reads images." in cached["remarks"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_again_and_again_ends_to_the_bit(
     whole: Callable[[tuple[str, ...]], Path], tiny: Path, tmp_path: Path
 ) -> None:
@@ -81,6 +82,7 @@ def test_a_run_that_is_stopped_again_and_again_ends_to_the_bit(
     assert [epoch["phase"] for epoch in found["epochs"]] == [1, 1, 2, 2]
 
 
+@pytest.mark.slow
 def test_the_last_phase_goes_on_with_more_epochs(
     whole: Callable[[tuple[str, ...]], Path], tiny: Path, tmp_path: Path
 ) -> None:
@@ -156,6 +158,7 @@ def test_batch_normalizations_stay_as_they_were(whole: Callable[[tuple[str, ...]
         assert (gamma == 1).all() and (beta == 0).all() and (mean == 0).all() and (variance == 1).all()  # noqa: PT018
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("overrides", "tolerance"), [(NONE, 0.0), (FEATURES, 1e-4)], ids=["images", "features"])
 def test_a_program_reaches_the_losses(
     overrides: tuple[str, ...],
@@ -178,6 +181,7 @@ def test_a_program_reaches_the_losses(
     np.testing.assert_allclose(found, losses_of(summary_of(whole(overrides))), atol=tolerance, rtol=0)
 
 
+@pytest.mark.slow
 def test_a_run_of_images_goes_on_from_one_phase_to_the_next(
     whole: Callable[[tuple[str, ...]], Path], tiny: Path, tmp_path: Path
 ) -> None:

@@ -184,6 +184,7 @@ def test_names_with_spaces_and_other_alphabets(tmp_path: Path) -> None:
     assert (folder / "label.labels.txt").read_text(encoding="utf-8").splitlines() == ["cross", "große Scheibe 円"]
 
 
+@pytest.mark.slow
 def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
     if not shutil.which("setpriv"):
         pytest.skip("no setpriv, with which root gives up its right to read everything")

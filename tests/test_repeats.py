@@ -40,10 +40,10 @@ WAYS: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.fixture
-def twins(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight images in a folder, of which three are the same."""
-    folder = tmp_path / "twins"
+    folder = tmp_path_factory.mktemp("twins") / "twins"
     for number in range(8):
         path = folder / PETS[number % 2] / f"no {number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,10 +51,14 @@ def twins(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def serial(twins: Path) -> list[Counter[Any]]:
+    return passes_of(of_twins(twins, *WAYS["serial"]))
+
+
 def of_twins(folder: Path, *words: str) -> Plan:
     given = {word.partition("=")[0] for word in words}
-    caches = f"cache.dir='{folder.parent / 'caches'}'"
-    return of_folder(folder, *(word for word in BASE if word.partition("=")[0] not in given), caches, *words)
+    return of_folder(folder, *(word for word in BASE if word.partition("=")[0] not in given), *words)
 
 
 def passes_of(plan: Plan, count: int = 2) -> list[Counter[Any]]:
@@ -65,21 +69,23 @@ def passes_of(plan: Plan, count: int = 2) -> list[Counter[Any]]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_copies_of_an_image_differ_and_are_the_same_in_all_ways(way: str, twins: Path) -> None:
+def test_copies_of_an_image_differ_and_are_the_same_in_all_ways(
+    way: str, twins: Path, serial: list[Counter[Any]], tmp_path: Path
+) -> None:
     """By the number of the example in the data, whatever the order, the parallelism and the cache."""
-    wanted = passes_of(of_twins(twins, *WAYS["serial"]))
-    found = passes_of(of_twins(twins, *WAYS[way]))
+    found = passes_of(of_twins(twins, f"cache.dir='{tmp_path}'", *WAYS[way]))
     if way == "turbo":  # which resizes to other pixels
         assert [len(of) for of in found] == [16, 16]
         return
-    assert found == wanted
+    assert found == serial
     assert [max(of.values()) for of in found] == [1, 1]
     assert not found[0] & found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["serial", "shuffled", "turbo", "parsed together", "memory", "disk", "full", "skip"])
 def test_a_program_augments_the_copies_like_the_run(way: str, twins: Path, tmp_path: Path) -> None:
-    plan = of_twins(twins, *WAYS[way], "trainer.epochs=2")
+    plan = of_twins(twins, f"cache.dir='{tmp_path}'", *WAYS[way], "trainer.epochs=2")
     program = loaded(ejected(plan, [], versions()), tmp_path)
     assert as_bytes(program.train_dataset().take(32)) == batches(plan, passes=2)
 
@@ -92,7 +98,7 @@ def test_each_draw_of_a_rare_image_is_another_one(cache: tuple[str, ...], tmp_pa
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(image(number))
     sampled = ("load.shuffle=full", "load.sample=uniform_by_class", "extract=sequential", "dataset.split=train")
-    plan = of_twins(folder, *sampled, *cache, "trainer.epochs=2")
+    plan = of_twins(folder, *sampled, f"cache.dir='{tmp_path / 'caches'}'", *cache, "trainer.epochs=2")
     found = batches(plan, passes=2)
     rare = [pixels for pixels, label, _ in found if not int(np.frombuffer(label, np.int64)[0])]
     assert len(rare) > 15

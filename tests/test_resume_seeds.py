@@ -41,6 +41,7 @@ def trained(folder: Path, tiny: Path, *overrides: str) -> tuple[int, dict[str, A
         return run.run(folder, stages), summary_of(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

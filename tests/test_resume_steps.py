@@ -60,6 +60,7 @@ def test_a_run_killed_inside_an_epoch_ends_as_if_undisturbed(
     assert not list((resumed / "checkpoints").glob("*.npz"))
 
 
+@pytest.mark.slow
 def test_features_of_weights_from_a_file_are_those_of_a_first_epoch_that_goes_on(tiny: Path, tmp_path: Path) -> None:
     weights = tmp_path / "base.weights.h5"
     with pytest.MonkeyPatch.context() as patch:
@@ -77,6 +78,7 @@ def test_features_of_weights_from_a_file_are_those_of_a_first_epoch_that_goes_on
     assert are_equal(variables_of(resumed), variables_of(undisturbed))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_in_its_validation_trains_no_step_again(tiny: Path, tmp_path: Path) -> None:
     words = small(tiny, *EPOCHS, "trainer.checkpoint_every_steps=1", "trainer.epochs=1", "cache=none")
     undisturbed, killed, resumed = (tmp_path / name for name in ("undisturbed", "killed", "resumed"))

@@ -77,6 +77,7 @@ def answer(*words: str, cwd: Path, options: tuple[str, ...] = (), **environment:
     return found.returncode, found.stdout, found.stderr
 
 
+@pytest.mark.slow
 def test_a_run_in_a_folder_that_is_no_unicode_ends_like_others(tmp_path: Path) -> None:
     folder = tmp_path / LATIN
     folder.mkdir()

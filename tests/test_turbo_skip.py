@@ -89,6 +89,7 @@ def test_all_but_the_broken_images_are_those_of_sound_data(
         assert [record.where.rpartition(" ")[2] for record in pipeline.context.losses.records or ()] == ["1", "5", "6"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["uncached", "flipped", "from JPEGs"])
 def test_a_program_skips_the_same(name: str, with_broken: Path, tmp_path: Path) -> None:
     plan, module = of_tiny(with_broken, tmp_path, TURBO, SKIP, *READS[name], "dataset.split='train[:75%]'")

@@ -80,6 +80,7 @@ def test_what_can_not_be_read_is_named_at_the_start(
     assert "epochs" not in summary or not summary["epochs"]
 
 
+@pytest.mark.slow
 def test_a_file_without_permission_is_named_at_the_start(tiny: Path, tmp_path: Path) -> None:
     if not shutil.which("setpriv"):
         pytest.skip("no setpriv, with which root gives up its right to read everything")
@@ -180,6 +181,7 @@ def test_a_forecast_ends_where_a_file_can_not_be_opened(tiny: Path, tmp_path: Pa
     assert fits(plan, pipelines, folder_of(None)) < whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", ["sequential", "interleave, serial", "tfds"])
 def test_a_program_ends_where_a_file_can_not_be_opened(reader: str, tiny: Path, tmp_path: Path) -> None:
     shard = pictures.damaged(tiny, tmp_path / "data", lambda _: None)
