@@ -7,17 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from etlrun.cli import main as cli
 from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
+from etlrun.sources.usable import CONVERT
 from etlrun.trained.evaluate import evaluate
 from etlrun.trained.load import trained
 from etlrun.trained.model import ready
 from etlrun.trained.page import html
 from tests.boxes import MINE, ran, words_of
+from tests.encoded import REFUSED
 from tests.own import write_photos
 from tests.pages import chromium, opened
-from tests.pictures import damaged, int_feature, with_feature
+from tests.pictures import bytes_feature, damaged, int_feature, with_feature
 from tests.runs import summary_of
 from tests.trained import outputs_of, refused, said, validation_of
 
@@ -76,18 +79,34 @@ def test_own_photos_are_evaluated_by_the_names_of_their_classes(
     assert {path.name for path in (other / "evaluations").glob("photos*")} == {"photos train.json", "photos train.html"}
 
 
+REPAIR = "prepare the dataset again"
+CORRUPT = {
+    "label": (with_feature("label", int_feature(7)), "label 7", "a label from 0 to 1", REPAIR),
+    "image": (
+        with_feature("image", bytes_feature(REFUSED["BMP P"][0])),
+        REFUSED["BMP P"][1],
+        CONVERT,
+        f"convert the image that the record was written from, and {REPAIR}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CORRUPT)
 def test_corrupt_records_end_it_or_are_listed(
-    run: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, run: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shard = damaged(tiny, tmp_path / "data", with_feature("label", int_feature(7)))
+    damage, reason, expected, remedy = CORRUPT[name]
+    shard = damaged(tiny, tmp_path / "data", damage)
     words = [f"dataset.data_dir={tmp_path / 'data'}", "dataset.split=train"]
     assert refused(capsys, "evaluate", run, *words) == [
-        f"  {shard}, record 5: found label 7; expected a label from 0 to 1",
-        "    -> prepare the dataset again, or set dataset.on_corrupt=skip to skip and list such records",
+        f"  {shard}, record 5: found {reason}; expected {expected}",
+        f"    -> {remedy}, or set dataset.on_corrupt=skip to skip and list such records",
     ]
     found = json.loads(said(capsys, "evaluate", run, *words, "dataset.on_corrupt=skip", "--format", "json"))
     assert found["examples"] == 47
-    assert found["skipped"] == [{"place": f"{shard}, record 5", "reason": "label 7"}]
+    assert found["skipped"] == [{"place": f"{shard}, record 5", "reason": reason}]
+    cli.main(["predict", str(run), *words, "--on-corrupt", "skip"])
+    assert f"skipped   {shard}, record 5: {reason}" in capsys.readouterr().err.splitlines()
 
 
 def test_a_target_that_is_no_class_has_errors(boxes: Path, tmp_path: Path) -> None:

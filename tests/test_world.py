@@ -12,6 +12,7 @@ from etlrun.stages.dataset import TfdsDataset
 from etlrun.system.errors import WorldError
 from tests import pictures
 from tests.configs import composed, spec_of
+from tests.encoded import REFUSED
 from tests.runs import emulated, events_of, finish, run_here, small, start, summary_of
 
 BROKEN = {
@@ -30,6 +31,13 @@ BROKEN = {
     "label outside the classes": (
         pictures.with_feature("label", pictures.int_feature(7)),
         ", record 5: found label 7; expected a label from 0 to 1",
+    ),
+    "image that a run refuses": (
+        pictures.with_feature("image", pictures.bytes_feature(REFUSED["BMP P"][0])),
+        (
+            f", record 5: found {REFUSED['BMP P'][1]}; expected an image: convert it, as to PNG\n"
+            "    -> convert the image that the record was written from, and"
+        ),
     ),
     "missing feature": (
         pictures.with_feature("label", None),
@@ -59,7 +67,7 @@ def test_a_broken_record_is_named(
         assert error.startswith(f"{shard}{head}")
         assert error.endswith(tail + REMEDY)
     else:
-        assert error == f"{shard}{expected}{REMEDY}"
+        assert error == f"{shard}{expected}{REMEDY}".replace("and\n    -> ", "and ")
     assert capsys.readouterr().err.endswith(f"etlrun: failed\n  {error}\n")
 
 

@@ -63,6 +63,7 @@ class Context(Reading):
         traced: Functions of maps that have been traced, by stage.
         numbered_to: Last stage with random steps, up to which examples carry their numbers; None if they carry none.
         compare: Function that compares what is read at a place, both tensors, and returns it; None if nothing does.
+        calls_python: Whether the graph may call functions of this process.
     """
 
     pass_number: Any = 0
@@ -73,6 +74,7 @@ class Context(Reading):
     traced: dict[Any, Any] = field(default_factory=dict)
     numbered_to: Stage | None = None
     compare: Callable[[Any, Any], Any] | None = None
+    calls_python: bool = True
 
     def pass_seed(self, number: Any) -> Any:
         """Return the seed of that pass, which determines all its randomness and differs for each pass of each run."""

@@ -9,6 +9,7 @@ from typing import Any, cast
 from etlrun.graph.context import Context
 from etlrun.graph.numbered import full_shuffle
 from etlrun.graph.parallel import autotuned, parallel_map
+from etlrun.graph.records import usable
 from etlrun.graph.skip import skip_corrupt
 from etlrun.graph.turbo import turbo
 from etlrun.plan.plan import PlannedStage
@@ -30,15 +31,15 @@ from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, Step
 from etlrun.stages.turbo import Turbo, TurboAfterCache
 
 
-def _decode(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor:
-    """Decode like the step `decode`: TFDS's decoder would keep the channels and the 16 bits of the feature."""
-    return Decode.op(image)
-
-
 def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
     """Return the features by name, read by TFDS; images as encoded strings, or as uint8 (height, width, 3)."""
     keys, features = context.source.dataset.keys, context.source.dataset.examples.features
-    decoder = tfds.decode.make_decoder(tf.uint8)(_decode)() if stage.decode else tfds.decode.SkipDecoding()
+
+    def decoded(image: tf.Tensor, _feature: Any) -> tf.Tensor:
+        """Decode like the step `decode`: TFDS's decoder would keep the channels and the 16 bits of the feature."""
+        return Decode.op(usable(image, context))
+
+    decoder = tfds.decode.make_decoder(tf.uint8)(decoded)() if stage.decode else tfds.decode.SkipDecoding()
     decoders = {key: decoder for name, key in keys.items() if features[name].format == "image"}
     wanted = tfds.decode.PartialDecoding(dict.fromkeys(keys.values(), True), decoders=decoders)
     source = cast("TfdsSource", context.source)  # a rule between the two groups
@@ -129,7 +130,9 @@ def applied(step: Step, context: Context) -> Callable[[Any], Example]:
 
     def apply(example: Example) -> Example:
         seed = {"seed": context.example_seed(example)} if step.random else {}
-        return {**example, step.feature: step.op(example[step.feature], **step.values, **seed)}
+        value = example[step.feature]
+        value = usable(value, context) if isinstance(step, Decode) else value
+        return {**example, step.feature: step.op(value, **step.values, **seed)}
 
     return apply
 

@@ -25,7 +25,8 @@ Stages = Sequence[PlannedStage]
 def of_pass(context: Context, number: int) -> Context:
     """Return the context of the pass of that number, from 1, without variables, which stay in their process."""
     begun = tf.constant(number, tf.int64)
-    return dataclasses.replace(context, pass_number=number, passes_begun=begun, skipped=None, traced={})
+    of_one = dataclasses.replace(context, pass_number=number, passes_begun=begun, calls_python=False)
+    return dataclasses.replace(of_one, skipped=None, traced={})
 
 
 def every_nth(

@@ -9,6 +9,7 @@ from typing import Any
 from etlrun.graph.context import Context
 from etlrun.graph.parallel import parallel_map
 from etlrun.graph.skip import readable
+from etlrun.sources.usable import without_refused
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf
 from etlrun.stages.turbo import MODULES, Turbo, usable
@@ -35,6 +36,8 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
         decode = partial(usable, decode=decode, size=stage.size)
 
     def compute(encoded: Any) -> Any:
+        if not context.split.is_read_by_parser:
+            encoded = [without_refused(data) if isinstance(data, bytes) else data for data in encoded]
         try:
             return decode(encoded)
         except tf.errors.InvalidArgumentError as error:

@@ -177,7 +177,7 @@ class Source:
     @property
     def conversion(self) -> str:
         """Remedy for an image that another program can read."""
-        return self.repair
+        return f"convert the image that the record was written from, and {self.repair}"
 
     @property
     def names_of_classes(self) -> tuple[str, ...] | None:

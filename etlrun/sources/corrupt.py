@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from etlrun.sources.base import Source, Split
 from etlrun.sources.content import Shard
-from etlrun.sources.pixels import pillow_as_header_reader
-from etlrun.sources.usable import CONVERT, Problem, decoded
+from etlrun.sources.usable import CONVERT, Problem, problem
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.lazy import tf
 from etlrun.system.errors import WorldError, headline, printable
@@ -150,14 +149,14 @@ def _each(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRecord 
             return
         path, place = split.place(shard, number)
         try:
-            problem = split.refused(number) or _problem(source, parse, record)
+            found = split.refused(number) or _problem(source, parse, record)
         except tf.errors.OpError as error:
             raise source.unreadable(path, reason_of(error, path) or headline(error)) from error
-        if problem is None:
+        if found is None:
             yield None
             continue
-        remedy = source.conversion if problem.expected == CONVERT else source.repair
-        yield CorruptRecord(path=path, record=place, reason=problem.reason, expected=problem.expected, remedy=remedy)
+        remedy = source.conversion if found.expected == CONVERT else source.repair
+        yield CorruptRecord(path=path, record=place, reason=found.reason, expected=found.expected, remedy=remedy)
 
 
 def records_of(source: Source, split: Split, shard: Shard) -> Iterator[tuple[int, tf.Tensor | CorruptRecord]]:
@@ -197,8 +196,6 @@ def _problem(source: Source, parse: object, record: tf.Tensor) -> Problem | None
     if classes is not None and not 0 <= int(example[flow.target]) < classes:
         return Problem(f"{flow.target} {int(example[flow.target])}", f"a {flow.target} from 0 to {classes - 1}")
     for name in (name for name, feature in flow.features.items() if feature.format == "image"):
-        with pillow_as_header_reader():
-            found = decoded(example[name].numpy())
-        if isinstance(found, Problem):
+        if found := problem(example[name].numpy()):
             return found
     return None

@@ -20,7 +20,6 @@ from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.layout import ImageFile, conversion_of
 from etlrun.sources.listing import DIGITS, SHARDS, listing_of, notes_on
-from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.slices import slices
 from etlrun.sources.usable import Problem, refused
@@ -153,8 +152,7 @@ def _digest(images: Images, held: Mapping[str, bytes]) -> str:
 
 
 def _held(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
-    with pillow_as_header_reader():
-        return {path: of or b"" for path, of in known(stamps, sha256_and_problem).items()}
+    return {path: of or b"" for path, of in known(stamps, sha256_and_problem).items()}
 
 
 def sha256_and_problem(path: str) -> bytes:

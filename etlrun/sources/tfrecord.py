@@ -43,6 +43,15 @@ class TFRecordSource(Source):
         self.notes = tuple(self._sorted())
 
     @property
+    def conversion(self) -> str:
+        keys = self.dataset.keys
+        if {*keys} != {IMAGE, LABEL}:
+            return super().conversion
+        pattern = shlex.quote(next(iter(self.dataset.patterns.values())))
+        features = ",".join(f"{name}={key}" for name, key in keys.items())
+        return f"convert it, as by: python -m etlrun prepare {pattern} --features {features} --name NAME --convert"
+
+    @property
     def counts(self) -> dict[str, int]:
         return {name: sum(files.values()) for name, files in self.files.items()}
 

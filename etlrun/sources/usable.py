@@ -1,8 +1,7 @@
 """Whether a run can use an image: the one answer for reading, skipping, `prepare` and `doctor`.
 
-A run decodes what TensorFlow does, with either library of `transform.decode`. Of files it also refuses those that
-TensorFlow would decode to other pixels than a viewer shows, or to more of them than memory may hold; records of
-other programs are decoded as they are, and `doctor` and `prepare` find such images there.
+A run decodes what TensorFlow does, with either library of `transform.decode`. It also refuses images that TensorFlow
+would decode to other pixels than a viewer shows, or to more of them than memory may hold.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from etlrun.sources.pixels import MOST_PIXELS, size_if_too_large, too_large
+from etlrun.sources.pixels import JPEG, SMALL_JPEG_BYTES, frames, size_of, too_large
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf
 from etlrun.system.errors import headline
@@ -35,9 +34,8 @@ _FRAMES = {0xC3: "lossless", 0xC7: "lossless", 0xCB: "lossless", 0xCF: "lossless
     (0xC5, 0xC6, 0xCD, 0xCE), "hierarchical"
 )
 """Kinds of JPEGs that libjpeg doesn't decode for TensorFlow, by the marker of their frame."""
-_JPEG, _WITH_GREY = b"\xff\xd8", ("YCbCr", "Gray")
-"""First bytes of a JPEG, and its colours that libjpeg decodes to grey."""
-_NO_FRAME = (0xC4, 0xC8, 0xCC)
+_WITH_GREY = ("YCbCr", "Gray")
+"""Colours of JPEGs that libjpeg decodes to grey."""
 _FOREIGN = {b"heic": "a HEIC", b"heix": "a HEIC", b"mif1": "a HEIC", b"avif": "an AVIF", b"avis": "an AVIF"}
 _STARTS = {b"II*\0": "a TIFF", b"MM\0*": "a TIFF", b"\0\0\x01\0": "an icon"}
 _TEXT = "a web page or other text"
@@ -59,10 +57,7 @@ class Problem(NamedTuple):
 
 
 def problem(data: bytes) -> Problem | None:
-    """Return why an encoded image is not to be used; None if nothing is wrong with it.
-
-    The caller has Pillow read headers alone, as by `pillow_as_header_reader`.
-    """
+    """Return why an encoded image is not to be used; None if nothing is wrong with it."""
     if found := refused(io.BytesIO(data), len(data)):
         return found
     pixels = decoded(data)
@@ -74,12 +69,8 @@ def decoded(data: bytes) -> npt.NDArray[np.uint8] | Problem:
     try:
         pixels: npt.NDArray[np.uint8] = Decode.op(tf.constant(data)).numpy()
     except tf.errors.OpError as error:
-        if size := size_if_too_large(io.BytesIO(data), MOST_PIXELS):
-            return Problem(too_large(*size), _SMALLER)
         if data.startswith(b"<"):
             return Problem(_TEXT, _COMPLETE)
-        if known := refused(io.BytesIO(data), len(data)):
-            return known
         name = _name(data)
         return Problem(name or f"an image that can't be decoded: {headline(error)}", CONVERT if name else _COMPLETE)
     return pixels
@@ -92,7 +83,7 @@ def finds_warnings() -> bool:
 
 def warning_of(data: bytes) -> str:
     """Return what libjpeg warns of when it decodes a JPEG, at an eighth of its size; empty if nothing."""
-    if not data.startswith(_JPEG) or not finds_warnings():
+    if not data.startswith(JPEG) or not finds_warnings():
         return ""
     import simplejpeg  # of an extra
 
@@ -104,15 +95,22 @@ def warning_of(data: bytes) -> str:
     return ""
 
 
+def without_refused(data: bytes) -> bytes:
+    """Return an encoded image; in place of one that is refused no bytes, which no library decodes."""
+    return b"" if refused(io.BytesIO(data), len(data)) else data
+
+
 def refused(file: IO[bytes], size_bytes: int) -> Problem | None:
     """Return why an image file is not to be decoded, of what TensorFlow would decode otherwise than a viewer.
 
-    Of most files a header is read, of GIFs the first frame. The caller has Pillow read headers alone.
+    Of most files a header is read, of GIFs the first frame; of most JPEGs none.
     """
-    if size := size_if_too_large(file, size_bytes):
-        return Problem(too_large(*size), _SMALLER)
     file.seek(0)
     head = file.read(_BMP_BYTES)
+    if head.startswith(JPEG) and size_bytes <= SMALL_JPEG_BYTES:
+        return None
+    if (size := size_of(file)) and (large := too_large(*size)):
+        return Problem(large, _SMALLER)
     try:
         odd = _of_gif(file) if head.startswith(b"GIF8") else _of_header(head, size_bytes)
     except _DAMAGED:  # decoding reports it
@@ -173,19 +171,16 @@ def _name(data: bytes) -> str:
         return f"{_FOREIGN.get(data[8:12], 'a HEIC or AVIF')} image, which TensorFlow doesn't decode"
     if found := next((name for start, name in _STARTS.items() if data.startswith(start)), ""):
         return f"{found}, which TensorFlow doesn't decode"
-    for marker, bits in _frames(data) if data.startswith(_JPEG) else ():
-        if marker in _FRAMES:
-            return f"a {_FRAMES[marker]} JPEG, which TensorFlow doesn't decode"
-        if bits != 8:  # noqa: PLR2004
-            return f"a JPEG of {bits} bits a colour, which TensorFlow doesn't decode"
-    return ""
+    try:
+        return next(_of_frames(data), "") if data.startswith(JPEG) else ""
+    except struct.error:
+        return ""
 
 
-def _frames(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the markers of the frames of a JPEG, with the bits of a colour, up to the scan."""
-    place = 2
-    while place + 5 <= len(data) and data[place] == 0xFF and data[place + 1] != 0xDA:  # noqa: PLR2004 - a scan begins
-        marker = data[place + 1]
-        if 0xC0 <= marker <= 0xCF and marker not in _NO_FRAME:  # noqa: PLR2004
-            yield marker, data[place + 4]
-        place += 1 if marker == 0xFF else 2 + struct.unpack_from(">H", data, place + 2)[0]  # noqa: PLR2004 - fill bytes
+def _of_frames(data: bytes) -> Iterator[str]:
+    """Yield what a JPEG is that libjpeg doesn't decode for TensorFlow."""
+    for frame in frames(io.BytesIO(data)):
+        if frame.marker in _FRAMES:
+            yield f"a {_FRAMES[frame.marker]} JPEG, which TensorFlow doesn't decode"
+        if frame.bits != 8:  # noqa: PLR2004
+            yield f"a JPEG of {frame.bits} bits a colour, which TensorFlow doesn't decode"
