@@ -8,7 +8,7 @@ from typing import Any
 from etlrun.eject.own import of_data, sources, sources_of
 from etlrun.eject.place import differs_by_pass
 from etlrun.eject.printed import loops
-from etlrun.eject.printed.weights import class_weights
+from etlrun.eject.printed.numbered import class_weights
 from etlrun.eject.sources import class_names
 from etlrun.eject.text import call, function, listed, literal
 from etlrun.plan.plan import Plan, reads_features

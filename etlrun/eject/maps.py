@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from etlrun.eject.own import sources
-from etlrun.eject.place import Expression, Place, calls_of
+from etlrun.eject.place import Place, calls_of
 from etlrun.eject.printed import skipping
 from etlrun.eject.steps import Lines, given, lines_of, source_of, sources_of, taken, unpacked, variables
 from etlrun.eject.text import call, function, literal, mapping
@@ -17,32 +18,27 @@ from etlrun.stages.step import Map, Parse, ParseBatch
 from etlrun.stages.turbo import Turbo, usable
 
 
-def map_steps(stage: Map, place: Place) -> Expression:
+def _map(dataset: str, mapped: str, stage: Any) -> str:
+    """Return the call that maps a dataset, with the parallelism of a stage."""
+    return call(f"{dataset}.map", mapped, *calls_of(stage.num_parallel_calls, deterministic=stage.deterministic))
+
+
+def map_steps(stage: Map, place: Place) -> str:
     """Return the text of all steps in one function, which also raises on a target that is not a class."""
-    name, dataset = (
-        _name(place, "transform" if stage.is_first else stage.path.replace(".", "_")),
-        place.plan.spec.dataset,
-    )
-    flow, takes = dataset.examples, _as_read(place.incoming) if stage.is_first else _handed(place.incoming)
-    lines = [*(unpacked(dataset) if "features" in takes else ()), *(taken(flow) if "inputs" in takes else ())]
+    name = _name(place, "transform" if stage.is_first else stage.path.replace(".", "_"))
+    flow, takes = place.data.examples, _as_read(place.incoming) if stage.is_first else _handed(place.incoming)
+    lines = [*(unpacked(place.data) if "features" in takes else ()), *(taken(flow) if "inputs" in takes else ())]
     for step in stage.steps:
-        lines += lines_of(step, dataset, is_batched=place.incoming.batch_size is not None)
-    ops = dict.fromkeys(source for step in stage.steps if not step.parses for source in sources_of(step))
+        lines += lines_of(step, place.data, is_batched=place.incoming.batch_size is not None)
     target = variables(flow)[flow.target]
     if flow.features[flow.target].is_class and stage.is_first:
         checked = f"tf.gather(tf.range(num_classes(), dtype=tf.int64), {target})"
         lines.append(f"{target} = {checked}  # an error unless it is a class")
     arguments = takes | ({"seed": "tf.Tensor"} if place.planned.is_random else {})
-    mapped = _mapped(place, name, takes, arguments)
     says = f"Map {place.incoming} to {place.planned.gives}."
-    calls = calls_of(stage.num_parallel_calls, deterministic=stage.deterministic)
-    return Expression(
-        text=call(f"{place.dataset}.map", mapped, *calls),
-        functions=(
-            *ops,
-            function(_signature(name, arguments, flow), says, *lines, *given(flow)),
-        ),
-    )
+    place.functions.extend(source for step in stage.steps if not step.parses for source in sources_of(step))
+    place.functions.append(function(_signature(name, arguments, flow), says, *lines, *given(flow)))
+    return _map(place.dataset, _mapped(place, name, takes, arguments), stage)
 
 
 def _mapped(place: Place, name: str, takes: Mapping[str, str], arguments: Mapping[str, str]) -> str:
@@ -55,30 +51,26 @@ def _mapped(place: Place, name: str, takes: Mapping[str, str], arguments: Mappin
     return f"lambda {taken}: {f'(*{called}, index)' if place.gives_index else called}"
 
 
-def parse_batch(stage: ParseBatch, place: Place) -> Expression:
+def parse_batch(stage: ParseBatch, place: Place) -> str:
     """Return the text of parsing several examples in one call."""
-    dataset = place.plan.spec.dataset
-    names = variables(dataset.examples)
-    lines = lines_of(Parse(), dataset, is_batched=True)
-    found = mapping("return ", {quoted(key): names[name] for name, key in dataset.keys.items()})
-    parsed = function("parsed(record: tf.Tensor) -> dict[str, tf.Tensor]", "Parse a batch of records.", *lines, found)
-    calls = calls_of(stage.num_parallel_calls, deterministic=stage.deterministic)
+    names, lines = variables(place.data.examples), lines_of(Parse(), place.data, is_batched=True)
+    found = mapping("return ", {quoted(key): names[name] for name, key in place.data.keys.items()})
+    signature = "parsed(record: tf.Tensor) -> dict[str, tf.Tensor]"
+    place.functions.append(function(signature, "Parse a batch of records.", *lines, found))
     mapped = "lambda record, index: (parsed(record), index)" if place.carries else "parsed"
-    text = call(f"{place.dataset}.batch({stage.examples}).map", mapped, *calls)
-    return Expression(text=f"{text}.unbatch()", functions=(parsed,))
+    return f"{_map(f'{place.dataset}.batch({stage.examples})', mapped, stage)}.unbatch()"
 
 
-def mix(stage: Mix, place: Place) -> Expression:
+def mix(stage: Mix, place: Place) -> str:
     """Return the text of mixing the images of each batch."""
     flow, names, takes = place.incoming, variables(place.incoming), _handed(place.incoming)
     values = [f"{name}={literal(value)}" for name, value in stage.values.items()]
     image, target = names[stage.feature], names[flow.target]
     mixed = call(f"{image}, {target} = mix", image, target, *values, "seed=seed")
     lines = (*taken(flow), mixed, f"{image} = tf.ensure_shape({image}, {(None, *flow.features[stage.feature].shape)})")
-    apply = function(_signature("mixed", takes | {"seed": "tf.Tensor"}, flow), "Mix a batch.", *lines, *given(flow))
-    calls = calls_of(stage.num_parallel_calls, deterministic=stage.deterministic)
-    text = call(f"{place.dataset}.map", f"lambda {', '.join(takes)}: mixed({', '.join(takes)}, seed)", *calls)
-    return Expression(text=text, functions=(*sources_of(stage), apply))
+    signature = _signature("mixed", takes | {"seed": "tf.Tensor"}, flow)
+    place.functions.extend((*sources_of(stage), function(signature, "Mix a batch.", *lines, *given(flow))))
+    return _map(place.dataset, f"lambda {', '.join(takes)}: mixed({', '.join(takes)}, seed)", stage)
 
 
 def _as_read(flow: Flow) -> dict[str, str]:
@@ -99,44 +91,29 @@ def _name(place: Place, name: str) -> str:
     return name if same else f"{name}_for_{place.pipeline}"
 
 
-def turbo(stage: Turbo, place: Place) -> Expression:
+def turbo(stage: Turbo, place: Place) -> str:
     """Return the text of decoding batches of images: those of the model, or batches of its own."""
-    flow, names = place.incoming, variables(place.incoming)
+    flow, names, dataset = place.incoming, variables(place.incoming), place.dataset
     image, takes = names[Decode.feature], _handed(flow) | ({"index": "tf.Tensor"} if place.carries else {})
     values = ", ".join(f"{name}={literal(value)}" for name, value in stage.values.items())
     shape = f"(None, {', '.join(map(str, stage.size or (None, None)))}, 3)"
     decode = f"functools.partial(turbo, {values})"
-    lines = (
-        *taken(flow),
-        *(
-            _skipping(decode, stage, flow, carries=place.carries)
-            if stage.skips
-            else (f"{image} = tf.numpy_function({decode}, [{image}], tf.uint8)",)
-        ),
-        f"{image} = tf.ensure_shape({image}, {shape})",
-        *_with_index(given(flow), carries=place.carries),
-    )
-    own = sources(place.plan.spec.dataset, skipping.readable, usable) if stage.skips else ()
+    decoded: Lines = (f"{image} = tf.numpy_function({decode}, [{image}], tf.uint8)",)
+    if stage.skips:
+        decoded = _skipping(decode, stage, flow, carries=place.carries)
+        dataset = place.calls(skipping.readable, dataset, place.split)
+        place.functions.extend(sources(place.data, usable))
+    *lines, returned = given(flow)
+    with_index = f"{returned}, index" if place.carries else returned
+    lines = [*taken(flow), *decoded, f"{image} = tf.ensure_shape({image}, {shape})", *lines, with_index]
     of_batch = "decode_batch" if stage.path == Turbo.path else "decode_cached"
     name = _name(place, f"{of_batch}_with_index" if place.carries else of_batch)
+    signature = _signature(name, takes, flow, carries=place.carries)
     says = f"Decode a batch: {flow} to {place.planned.gives}."
-    calls = calls_of(stage.num_parallel_calls, deterministic=stage.deterministic)
-    read = f"readable({place.dataset}, {place.split})" if stage.skips else place.dataset
-    dataset = f"{read}.batch({stage.at_once})" if stage.at_once else read
-    text = call(f"{dataset}.map", name, *calls)
-    return Expression(
-        text=f"{text}.unbatch()" if stage.at_once else text,
-        functions=(
-            *own,
-            source_of(Turbo),
-            function(_signature(name, takes, flow, carries=place.carries), says, *lines),
-        ),
-    )
-
-
-def _with_index(lines: Lines, *, carries: bool) -> Lines:
-    """Return the lines that return inputs and a target, with the index of each example if they carry it."""
-    return (*lines[:-1], f"{lines[-1]}, index") if carries else lines
+    place.functions.extend((source_of(Turbo), function(signature, says, *lines)))
+    if not stage.at_once:
+        return _map(dataset, name, stage)
+    return f"{_map(f'{dataset}.batch({stage.at_once})', name, stage)}.unbatch()"
 
 
 def _skipping(decode: str, stage: Turbo, flow: Flow, *, carries: bool) -> Lines:

@@ -28,12 +28,12 @@ def _named(dataset: Dataset, name: str) -> Iterator[FunctionType]:
     kind = tfds if dataset.is_of_tfds else folder if dataset.is_listed else tfrecord
     for module in (kind, *([skipping] if dataset.on_corrupt == "skip" else []), numbered):
         function = inspect.unwrap(vars(module).get(name, given))
-        if isinstance(function, FunctionType) and function.__module__ == module.__name__:
+        if isinstance(function, FunctionType) and function.__module__ != given.__name__:
             yield function
 
 
 def sources(dataset: Dataset, *functions: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the sources of functions, and of all that they call; those of `given` are what the dataset needs."""
+    """Return the sources of functions, and of all that they call; some of these differ by the kind of dataset."""
     return tuple(dict.fromkeys(text for function in functions for text in _sources(dataset, function)))
 
 
@@ -52,9 +52,8 @@ def _sources(dataset: Dataset, function: Callable[..., Any]) -> Iterator[str]:
         called = inspect.unwrap(function.__globals__.get(name, _PACKAGE))
         if not isinstance(called, FunctionType) or called is function or not called.__module__.startswith("etlrun."):
             continue
-        if called.__module__ == given.__name__:
-            called = next(_named(dataset, name), None)
-        yield from _sources(dataset, called) if called is not None else ()
+        if called.__module__ != given.__name__:
+            yield from _sources(dataset, next(_named(dataset, name), called))
     yield source(function)
 
 

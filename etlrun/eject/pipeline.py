@@ -108,10 +108,10 @@ class _Writer:
                 last_random=self._last,
                 carries=self._carries,
             )
-            made, self._carries = expression(place), place.gives_index
-            self.needed += made.functions
+            text, self._carries = expression(place), place.gives_index
+            self.needed += place.functions
             self.flow = planned.gives
-            if made.text != dataset:
-                lines.append(f"{name} = {made.text}")
+            if text != dataset:
+                lines.append(f"{name} = {text}")
                 dataset = name
         return lines

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from etlrun.eject.text import parallel
+from etlrun.eject.own import sources
+from etlrun.eject.text import call, parallel
 from etlrun.plan.plan import Plan, PlannedStage, at_cache
+from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
 
 
@@ -23,6 +26,7 @@ class Place:
         last_random: Last stage of the pipeline with random steps, which takes the index of each example; None if there
             is none.
         carries: Whether examples carry their index up to here.
+        functions: Functions that the text of the stage needs.
     """
 
     plan: Plan
@@ -32,6 +36,7 @@ class Place:
     dataset: str
     last_random: PlannedStage | None = None
     carries: bool = False
+    functions: list[str] = field(default_factory=list)
 
     @property
     def split(self) -> str:
@@ -43,18 +48,15 @@ class Place:
         """Whether examples carry their index behind this stage."""
         return self.carries and self.planned is not self.last_random
 
+    @property
+    def data(self) -> Dataset:
+        """Dataset of the plan."""
+        return self.plan.spec.dataset
 
-@dataclass(frozen=True, kw_only=True)
-class Expression:
-    """Text of a stage in a program.
-
-    Attributes:
-        text: Expression of the dataset.
-        functions: Functions that the expression needs.
-    """
-
-    text: str
-    functions: tuple[str, ...] = ()
+    def calls(self, function: Callable[..., Any], *arguments: str) -> str:
+        """Return a call of a function of this package, which the program contains then."""
+        self.functions.extend(sources(self.data, function))
+        return call(function.__name__, *arguments)
 
 
 def differs_by_pass(stages: Sequence[PlannedStage]) -> bool:

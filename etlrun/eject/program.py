@@ -20,26 +20,15 @@ from etlrun.stages.made import quoted
 
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
+_STANDARD = (
+    "atexit", "functools", "glob", "hashlib", "itertools", "math", "os", "pathlib", "re", "shutil", "tempfile", "time",
+    "types", "warnings",
+)  # fmt: skip
 _IMPORTS = {
-    "atexit": "import atexit",
-    "functools": "import functools",
-    "glob": "import glob",
-    "hashlib": "import hashlib",
-    "itertools": "import itertools",
-    "math": "import math",
-    "os": "import os",
-    "pathlib": "import pathlib",
-    "re": "import re",
-    "shutil": "import shutil",
-    "tempfile": "import tempfile",
-    "time": "import time",
-    "types": "import types",
-    "warnings": "import warnings",
+    **{name: f"import {name}" for name in _STANDARD},
     "Callable": "from collections.abc import Callable",
     "": "",
-    "cv2": "import cv2",
-    "google_crc32c": "import google_crc32c",
-    "keras": "import keras",
+    **{name: f"import {name}" for name in ("cv2", "google_crc32c", "keras")},
     "np": "import numpy as np",
     "simplejpeg": "import simplejpeg",
     "tf": "import tensorflow as tf",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import types
-
-from etlrun.stages.lazy import np, tf, tfds
+from etlrun.stages.lazy import tf, tfds
 
 DIR = ""
 """Folder of the images."""
@@ -27,24 +25,4 @@ def num_classes() -> int:
 
 def decode(image: tf.Tensor) -> tf.Tensor:
     """Decode an image: the step of that name."""
-    raise NotImplementedError
-
-
-def parts_of(split: str) -> list[types.SimpleNamespace]:
-    """Return the shards of a split: `filename`, `skip` and `take`."""
-    raise NotImplementedError
-
-
-def paths_of(split: str) -> list[str]:
-    """Return the paths of the files of a split."""
-    raise NotImplementedError
-
-
-def num_examples(split: str) -> int:
-    """Return the number of examples of a split."""
-    raise NotImplementedError
-
-
-def labels_of(split: str) -> np.typing.NDArray[np.int64]:
-    """Return the class of each example of a split."""
     raise NotImplementedError

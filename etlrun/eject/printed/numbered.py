@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 import google_crc32c
 
-from etlrun.eject.printed.given import TARGET, parts_of
+from etlrun.eject.printed.given import TARGET, TRAIN_SPLIT, num_classes
+from etlrun.eject.printed.tfds import parts_of
+from etlrun.stages.balance import balanced
 from etlrun.stages.lazy import np, tf
 from etlrun.stages.load import AT_ONCE, distinct
 
@@ -87,3 +89,9 @@ def labels_of(split: str) -> np.ndarray:
     """Return the class of each example of a split."""
     found = [label for part in parts_of(split) for label in labels_in(part).as_numpy_iterator()]
     return np.array(found, np.int64)
+
+
+@functools.cache
+def class_weights() -> list[float]:
+    """Return the weight of each class."""
+    return balanced(np.bincount(labels_of(TRAIN_SPLIT), minlength=num_classes()).tolist())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from etlrun.eject.printed.given import decode, parts_of
+from etlrun.eject.printed.given import decode
+from etlrun.eject.printed.tfds import parts_of
 from etlrun.stages.lazy import tf, tfds
 
 

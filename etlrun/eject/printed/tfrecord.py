@@ -9,6 +9,7 @@ import pathlib
 import types
 
 from etlrun.eject.printed.given import FILES
+from etlrun.eject.printed.tfds import paths_of  # noqa: F401 - those of parts, too
 from etlrun.sources.slices import slices
 
 
@@ -40,8 +41,3 @@ def parts_of(split: str) -> list[types.SimpleNamespace]:
 def num_examples(split: str) -> int:
     """Return the number of examples of `split`."""
     return sum(part.take for part in parts_of(split))
-
-
-def paths_of(split: str) -> list[str]:
-    """Return the paths of the files of `split`."""
-    return [part.filename for part in parts_of(split)]
