@@ -14,13 +14,12 @@ import tensorflow_datasets as tfds
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
-from etlrun.run import run
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.flow import Feature
 from etlrun.stages.lazy import keras
 from etlrun.stages.model import Model
 from etlrun.stages.step import Step
-from tests.runs import config_of, summary_of
+from tests.runs import config_of, run_here
 
 NUM_EXAMPLES, SHARDS = 50, 4
 
@@ -121,8 +120,7 @@ def config_with(model: str | None, words: list[str]) -> dict[str, Any]:
 
 def ran(folder: Path, words: list[str], model: str | None = None) -> tuple[int, dict[str, Any]]:
     """Run with the stages of this test; the exit status and the summary."""
-    run.freeze(folder, config_with(model, words), words)
-    return run.run(folder, MINE), summary_of(folder)
+    return run_here(folder, words, stages=MINE, model=model)
 
 
 def plan_with(model: str | None, words: list[str]) -> Plan:

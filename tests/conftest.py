@@ -27,11 +27,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = "not slow"
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: many tests wait for processes of their own, and for accelerators."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """As many as cores; one more where slow tests run, many of which wait for processes of their own."""
     from etlrun.system.machine import cores
 
-    return cores() + 1
+    return cores() + (1 if config.option.markexpr != "not slow" else 0)
 
 
 def pytest_collection_finish() -> None:

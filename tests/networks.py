@@ -6,14 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
-
-from etlrun.run import run
 from etlrun.stages import STAGES
 from etlrun.stages.lazy import keras
 from etlrun.stages.model import Model
-from tests.quick import quick_probes
-from tests.runs import config_of, small, summary_of
+from tests.runs import run_here, small
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +28,5 @@ class SmallNetwork(Model):
 def trained_here(folder: Path, data_dir: Path, *overrides: str) -> tuple[int, dict[str, Any]]:
     """Run in this process, as `run_here` does a small run, with the small network; the exit status and the summary."""
     words = [word for word in small(data_dir, *overrides) if not word.startswith("model.")]
-    run.freeze(folder, config_of(words) | {"model": {"name": "small_network"}}, words)
     stages = {**STAGES, "model": {**STAGES["model"], "small_network": SmallNetwork}}
-    with pytest.MonkeyPatch.context() as patch:
-        quick_probes(patch)
-        return run.run(folder, stages), summary_of(folder)
+    return run_here(folder, words, stages=stages, model="small_network")

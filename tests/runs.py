@@ -18,6 +18,7 @@ import pytest
 from etlrun.config import request as compose
 from etlrun.config.request import Request
 from etlrun.run import run
+from etlrun.stages import STAGES, Stages
 from tests.forked import Forked
 from tests.quick import quick_probes, shallow
 
@@ -59,13 +60,15 @@ def config_of(overrides: list[str]) -> dict[str, Any]:
     return compose.composed(Request(overrides=overrides))
 
 
-def run_here(folder: Path, overrides: list[str]) -> tuple[int, dict[str, Any]]:
-    """Run in this process, with a shallow MobileNetV2; the exit status and the summary."""
-    run.freeze(folder, config_of(overrides), overrides)
+def run_here(
+    folder: Path, overrides: list[str], *, stages: Stages = STAGES, model: str | None = None
+) -> tuple[int, dict[str, Any]]:
+    """Run in this process, with a shallow MobileNetV2 or a network of `stages`; the exit status and the summary."""
+    run.freeze(folder, config_of(overrides) | ({} if model is None else {"model": {"name": model}}), overrides)
     with pytest.MonkeyPatch.context() as patch:
         quick_probes(patch)
         shallow(patch)
-        status = run.run(folder)
+        status = run.run(folder, stages)
     return status, summary_of(folder)
 
 

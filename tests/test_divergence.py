@@ -111,6 +111,7 @@ LATER = (
 """The rate grows after 12 steps, in the second epoch."""
 
 
+@pytest.mark.slow
 def test_a_run_that_failed_is_resumed_with_the_same_end_or_with_a_warning(tiny: Path, tmp_path: Path) -> None:
     failed, again, warned = (tmp_path / name for name in ("failed", "again", "warned"))
     status, summary = trained_here(failed, tiny, *LATER)

@@ -178,6 +178,7 @@ VARIANTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_its_batches_are_those_of_the_run(name: str, tiny: Path, tmp_path: Path) -> None:
     words = (*VARIANTS[name], f"cache.dir={tmp_path / 'caches'}")

@@ -95,6 +95,7 @@ def needs(name: str) -> None:
         pytest.skip(f"no {' and no '.join(missing)}: pip install 'etlrun[{name}]'")
 
 
+@pytest.mark.slow
 def test_a_saved_model_takes_image_files(
     run: Path, files: list[Path], predicted: Images, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +131,7 @@ def card_in(folder: Path) -> list[str]:
     return (folder / "model_card.md").read_text().splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["keras", "onnx", "litert"])
 def test_other_formats_take_arrays(
     name: str, run: Path, files: list[Path], predicted: Images, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -154,6 +156,7 @@ def test_other_formats_take_arrays(
     assert "2. `transform.resize`: Resizes to one size" in "\n".join(card_in(folder))
 
 
+@pytest.mark.slow
 def test_a_program_of_pytorch_takes_arrays(run: Path, files: list[Path], predicted: Images, tmp_path: Path) -> None:
     needs("torch")
     words = ["export", str(run), "--format", "torch", "--output", str(tmp_path / "torch")]
@@ -231,6 +234,7 @@ def test_a_check_that_says_little_is_noted(run: Path, tmp_path: Path, capsys: py
     assert described(tmp_path / "run" / "exports" / "keras")["check"]["spread"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["saved_model", "keras"])
 def test_a_full_disk_is_told_and_left_empty(
     name: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

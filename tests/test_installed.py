@@ -79,6 +79,7 @@ def told(folder: Path, *words: str) -> str:
     return answer.stdout
 
 
+@pytest.mark.slow
 def test_plans_programs_reviews_and_checks_know_a_step_that_is_installed(tmp_path: Path) -> None:
     folder = installed(tmp_path / "site")
     plan = told(folder, "plan", *WORDS)

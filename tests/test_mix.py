@@ -121,6 +121,7 @@ def test_the_loss_and_the_accuracy_are_those_of_mixed_one_hot_targets() -> None:
 OWN = ("load.mixup_alpha=0.2", "load.cutmix_alpha=1.0", "cache=none")
 
 
+@pytest.mark.slow
 def test_passes_differ_and_are_repeated_by_a_program(folder: Path, tmp_path: Path) -> None:
     plan = of_folder(folder, *OWN)
     found = batches(plan, passes=2)

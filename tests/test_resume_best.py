@@ -53,6 +53,7 @@ def resumed(tiny: Path, left: Path, to: Path, *words: str) -> tuple[int, dict[st
     return trained_here(to / "resumed", tiny, *THREE, f"trainer.resume={left}", *words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("word", "best"), [(BY_VALIDATION, 2), (BY_TRAINING, 1)])
 def test_a_metric_that_is_first_set_at_a_resume_chooses_among_the_checkpoints(
     word: str, best: int, kept: Path, tiny: Path, tmp_path: Path
@@ -119,6 +120,7 @@ def test_a_best_epoch_whose_model_is_gone_is_refused(
     )
 
 
+@pytest.mark.slow
 def test_a_best_model_that_is_chosen_again_has_the_averages_of_its_weights(tiny: Path, tmp_path: Path) -> None:
     words, folder = ("trainer.ema_momentum=0.5", "trainer.epochs=3"), tmp_path / "run"
     assert trained_here(folder, tiny, *THREE, EVERY, BY_VALIDATION, *words)[0] == 0

@@ -10,12 +10,10 @@ from zipfile import ZipFile
 
 import pytest
 
-from etlrun.run import run
 from etlrun.stages import STAGES
 from etlrun.stages.lazy import keras
 from etlrun.stages.model import Model
-from tests.quick import quick_probes
-from tests.runs import are_equal, config_of, small, summary_of, variables_of
+from tests.runs import are_equal, run_here, small, summary_of, variables_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +32,8 @@ class Dropped(Model):
 
 def trained(folder: Path, tiny: Path, *overrides: str) -> tuple[int, dict[str, Any]]:
     words = [word for word in small(tiny, "cache=none", *overrides) if not word.startswith("model.")]
-    run.freeze(folder, config_of(words) | {"model": {"name": "dropped"}}, words)
     stages = {**STAGES, "model": {**STAGES["model"], "dropped": Dropped}}
-    with pytest.MonkeyPatch.context() as patch:
-        quick_probes(patch)
-        return run.run(folder, stages), summary_of(folder)
+    return run_here(folder, words, stages=stages, model="dropped")
 
 
 @pytest.mark.slow

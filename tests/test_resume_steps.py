@@ -150,6 +150,7 @@ def test_a_disk_that_fills_while_a_state_is_written_ends_the_run(tiny: Path, tmp
     assert summary["error"].startswith(f"{folder}: found [Errno")
 
 
+@pytest.mark.slow
 def test_the_last_epochs_and_the_best_are_kept(tiny: Path, tmp_path: Path) -> None:
     folder, resumed = tmp_path / "run", tmp_path / "resumed"
     kept = ("trainer.checkpoint_keep=2", "trainer.checkpoint_best=val_loss", "cache=memory", "measure.digest=true")

@@ -77,6 +77,7 @@ def test_each_pass_has_the_same_batches(overrides: tuple[str, ...], tiny: Path) 
         assert as_bytes(pipeline.endless().take(2 * per_pass)) == [*passes[0], *passes[1]]
 
 
+@pytest.mark.slow
 def test_a_program_shuffles_at_the_same_place(tiny: Path, tmp_path: Path) -> None:
     plan, module = of_tiny(tiny, tmp_path, "cache=none", FLIPPED, "trainer.epochs=2")
     batches = batches_of(plan, 2)

@@ -115,6 +115,7 @@ def test_a_folder_that_is_gone_is_refused(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["PYTHONOPTIMIZE", "-O"])
 def test_python_without_assertions_is_refused(way: str, tmp_path: Path) -> None:
     words = ("plan", "-m", "load.prefetch=range(0,2)")
