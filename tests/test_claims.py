@@ -6,8 +6,7 @@ import pytest
 
 from benchmarks.claims import OTHER_DATA, SPEED_ONLY, claims
 from benchmarks.trainings import OTHER_TRAINING, Trainer, first_of, singles
-from etlrun.sources.on_disk import examples
-from etlrun.sources.open import open_source
+from etlrun.sources.open import on_disk, open_source
 from tests.configs import composed, spec_of
 
 
@@ -43,6 +42,6 @@ def test_trainings_differ_where_they_are_said_to(tiny: Path, tmp_path: Path) -> 
 def test_examples_are_counted_as_tfds_counts_them(split: str, tiny: Path) -> None:
     words = ("dataset=tfds", "dataset.name=tiny_pictures", f"dataset.data_dir={tiny}", "dataset.download=false")
     dataset = spec_of(*words).dataset
-    found = examples(dataset, split)
+    found = on_disk(dataset).examples(split)
     assert found is not None
     assert found.count == open_source(dataset).split(split, "dataset.split").num_examples

@@ -12,7 +12,7 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.sources import listing
 from etlrun.sources.listing import listed
-from etlrun.sources.on_disk import examples
+from etlrun.sources.open import on_disk
 from etlrun.stages import STAGES
 from etlrun.system.errors import EtlrunError
 
@@ -130,7 +130,7 @@ def test_a_folder_that_has_changed_is_listed_again(
 ) -> None:
     def count() -> int:
         words = ["dataset=folder", f"dataset.dir='{folder}'", "dataset.split=train"]
-        found = examples(resolve(Request(overrides=words), STAGES).plan.spec.dataset, "train")
+        found = on_disk(resolve(Request(overrides=words), STAGES).plan.spec.dataset).examples("train")
         return 0 if found is None else found.count
 
     path = folder / CLASSES[0] / "no 0.jpg"

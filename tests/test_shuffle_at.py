@@ -9,7 +9,7 @@ import tensorflow as tf
 from etlrun.plan import render
 from etlrun.plan.plan import Plan
 from etlrun.review.difference import compare
-from etlrun.sources.on_disk import read_bytes
+from etlrun.sources.open import on_disk
 from tests.configs import plan_of
 from tests.own import PETS, image, of_folder
 from tests.pipelines import as_bytes, training_pipeline
@@ -130,4 +130,6 @@ def test_a_plan_tells_what_the_buffer_takes(photos: Path) -> None:
     assert buffer("cache=memory") == "buffer_size 1024 (13 MB) training"
     assert buffer("cache=none") == "buffer_size 1024 training"
     dataset = plan_of("experiment=cats_vs_dogs", f"dataset.data_dir={photos}").spec.dataset
-    assert buffer("cache=none", read_bytes(dataset)) == "buffer_size 1024 (about 23 MB) training"
+    known = on_disk(dataset).examples(dataset.split)
+    assert known is not None
+    assert buffer("cache=none", known.encoded_bytes) == "buffer_size 1024 (about 23 MB) training"

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from etlrun.run import run
+from etlrun.sources.open import open_source
 from etlrun.sources.tfds import open_builder
 from etlrun.stages.dataset import TfdsDataset
-from etlrun.system.errors import WorldError
+from etlrun.system.errors import EtlrunError, WorldError
 from tests import pictures
-from tests.configs import composed, spec_of
+from tests.configs import composed, plan_of, spec_of
 from tests.encoded import REFUSED
 from tests.runs import emulated, events_of, finish, run_here, small, start, summary_of
 
@@ -108,21 +109,44 @@ def test_a_gpu_that_is_not_there(tiny: Path, tmp_path: Path) -> None:
     )
 
 
-def test_a_split_that_is_not_there(tiny: Path, tmp_path: Path) -> None:
-    status, summary = run_here(tmp_path, small(tiny, "dataset.split='trian[:80%]'"))
-    assert status == 1
-    assert summary["error"] == (
-        "dataset.split: found 'trian[:80%]', which tiny_pictures/1.2.0 does not have; "
-        "expected a part of one of its splits: train\n    -> did you mean train[:80%]?"
-    )
+UNKNOWN = "which {} does not have; expected a part of one of its splits: train"
+SPLITS = {
+    'dataset.split="trian[:80%]"': f"'trian[:80%]', {UNKNOWN}\n    -> did you mean train[:80%]?",
+    "dataset.eval_split=validation": (
+        f"'validation', {UNKNOWN}\n    -> choose a split that is there, or a part: train, train[:80%]"
+    ),
+    'dataset.eval_split="train[:0]"': (
+        "no examples in 'train[:0]' of {}; expected at least one\n    -> choose a larger part of the split"
+    ),
+}
 
 
-def test_a_part_without_examples(tiny: Path, tmp_path: Path) -> None:
-    _, summary = run_here(tmp_path, emulated(tiny, "dataset.eval_split='train[:0]'"))
-    assert summary["error"] == (
-        "dataset.eval_split: found no examples in 'train[:0]' of tiny_pictures/1.2.0; "
-        "expected at least one\n    -> choose a larger part of the split"
-    )
+@pytest.mark.parametrize("word", SPLITS)
+@pytest.mark.parametrize("kind", ["tfds", "folder", "tfrecord"])
+def test_a_split_that_is_not_there_is_refused_by_a_plan_as_by_a_run(
+    kind: str, word: str, tiny: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "photos" / "a").mkdir(parents=True)
+    (tmp_path / "photos" / "b").mkdir()
+    for number in range(8):
+        (tmp_path / "photos" / "ab"[number % 2] / f"{number}.jpg").touch()
+    files = f"dataset.files='{tiny}/tiny_pictures/1.2.0/*.tfrecord*'"
+    own = ("dataset.split=train", "extract=interleave", "cache=none")
+    words, name = {
+        "tfds": (tuple(emulated(tiny)), "tiny_pictures/1.2.0"),
+        "folder": (("dataset=folder", f"dataset.dir={tmp_path}/photos", *own), f"{tmp_path}/photos"),
+        "tfrecord": (("dataset=tfrecord", files, "dataset.num_classes=2", *own), "*.tfrecord*"),
+    }[kind]
+    planned = plan_of(*words, word)
+    key = word.partition("=")[0]
+    message = f"{key}: found {SPLITS[word].format(name)}"
+    with pytest.raises(EtlrunError) as caught:
+        run.with_figures(planned)
+    assert str(caught.value) == message
+    dataset = planned.spec.dataset
+    with pytest.raises(EtlrunError) as caught:
+        open_source(dataset).split(str(getattr(dataset, key.removeprefix("dataset."))), key)
+    assert str(caught.value) == message
 
 
 def test_a_feature_that_is_not_there(tiny: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueErr
 _WHERE = "config"
 _NO_KEY = re.compile(r"Interpolation key '([^']+)' not found full_key: (\S+)")
 _NO_OPTION = re.compile(r"Could not find '[^']*?([^'/]+)' Available options in '[^']+': (.*)")
-_NO_GROUP = re.compile(r"Could not override '([^'@]+)(@experiment\.[^']+)?'")
+_NO_GROUP = re.compile(r"Could not override '([^'@]+)(?:(@experiment\.)|'\. No match in the defaults list)")
 
 
 def refusal(error: Exception) -> Fault:

@@ -8,7 +8,7 @@ from typing import Any
 
 from etlrun.plan.plan import Plan, at_cache, data_values, values_of
 from etlrun.plan.spec import RunSpec
-from etlrun.sources.on_disk import examples
+from etlrun.sources.open import on_disk
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.cache import Cache, cache_bytes
 from etlrun.stages.trainer import Trainer
@@ -133,14 +133,14 @@ def cached_bytes(plan: Plan, name: str, count: int) -> int | None:
     before, _, _ = at_cache(plan.pipelines[name])
     flow, dataset = before[-1].gives, plan.spec.dataset
     is_encoded = plan.spec.cache.quality is None and any(of.format == "image" for of in flow.features.values())
-    known = examples(dataset, dataset.split_of(name) or "") if is_encoded else None
+    known = on_disk(dataset).examples(dataset.split_of(name) or "") if is_encoded else None
     return cache_bytes(flow, count, None if known is None else int(known.encoded_bytes))
 
 
 def size_of(plan: Plan, name: str) -> tuple[int | None, str]:
     """Return the size of the cache of a pipeline: in bytes (None if unknown) and as text."""
     dataset = plan.spec.dataset
-    known = examples(dataset, dataset.split_of(name) or "")
+    known = on_disk(dataset).examples(dataset.split_of(name) or "")
     size_bytes = cached_bytes(plan, name, 1 if known is None else known.count)
     if size_bytes is None:
         return None, "its size depends on the images"

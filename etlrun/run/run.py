@@ -31,7 +31,7 @@ from etlrun.run.backend import Backend
 from etlrun.run.hosts.place import place_of
 from etlrun.run.interrupts import interrupts
 from etlrun.run.loggers.log import Log
-from etlrun.sources.on_disk import examples_by_class, read_bytes, sizes_of
+from etlrun.sources.open import on_disk, source_type
 from etlrun.sources.slices import note_of_unused
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.balance import note_of_classes
@@ -52,14 +52,23 @@ def freeze(folder: Path, config: Mapping[str, Any], overrides: list[str], config
 
 def text_of(planned: Plan) -> str:
     """Return the text of a plan, whose figures are known, for this machine and the data on it."""
-    return render.text_here(planned, read_bytes(planned.spec.dataset))
+    known = on_disk(planned.spec.dataset).examples(planned.spec.dataset.split)
+    return render.text_here(planned, None if known is None else known.encoded_bytes)
 
 
 def with_figures(planned: Plan) -> Plan:
-    """Return a plan that also notes an unused split here, and its classes if training depends on their sizes."""
+    """Return a plan that also notes an unused split here, and its classes if training depends on their sizes.
+
+    Raises:
+        EtlrunError: The dataset is here, and does not have the splits.
+    """
     dataset = planned.spec.dataset
-    count = partial(examples_by_class, dataset, dataset.split)
-    unused = note_of_unused(dataset, sizes_of(dataset)) if "validation" in planned.pipelines else None
+    known, count = on_disk(dataset), partial(source_type(dataset).by_class, dataset, dataset.split)
+    splits = {dataset.key_of(name): dataset.split_of(name) for name in planned.pipelines}
+    refused = [error for key, split in splits.items() if split and (error := known.refusal(split, key))]
+    if refused:
+        raise EtlrunError([fault for error in refused for fault in error.faults])
+    unused = note_of_unused(dataset, known.counts) if "validation" in planned.pipelines else None
     found = filter(None, (unused, note_of_classes(planned.spec.load, dataset.split, count)))
     return replace(planned, remarks=(*planned.remarks, *found))
 

@@ -10,17 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from etlrun.sources.content import Content, Shard
 from etlrun.sources.numbered import Numbered
-from etlrun.sources.usable import Problem
+from etlrun.sources.on_disk import OnDisk, empty, unknown
 from etlrun.stages.dataset import Dataset, Declared
 from etlrun.stages.lazy import tf
-from etlrun.system.errors import WorldError, did_you_mean
+from etlrun.system.errors import WorldError
+
+if TYPE_CHECKING:
+    from etlrun.sources.usable import Problem
 
 Example: TypeAlias = "dict[str, tf.Tensor]"
 _AT_ONCE = 1024
@@ -174,6 +177,27 @@ class Source:
     repair: ClassVar[str] = "prepare the dataset again"
     """Remedy for a record that can't be used."""
 
+    def __init__(self, dataset: Any) -> None:
+        """Open the dataset, and prepare it if that is necessary and allowed.
+
+        Raises:
+            EtlrunError: It is unavailable.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def on_disk(cls, dataset: Any) -> OnDisk:
+        """Return what is known of `dataset` without opening it; nothing if it isn't on this disk. Fast: plans ask."""
+        raise NotImplementedError
+
+    @classmethod
+    def by_class(cls, _dataset: Any, _split: str) -> dict[str, int] | None:
+        """Return the number of examples of each class by its name, in the order of the classes; None if it is unknown.
+
+        It is known of a folder, and of whole splits of datasets that `etlrun prepare` has written. Fast, too.
+        """
+        return None
+
     @property
     def conversion(self) -> str:
         """Remedy for an image that another program can read."""
@@ -227,24 +251,11 @@ class Source:
 
     def unknown_split(self, name: str, where: str) -> WorldError:
         """Return the error for a split that the dataset does not have."""
-        whole, known = name.split("[", maxsplit=1)[0], self.counts
-        listed = " or ".join(f"{split}, {split}[:80%]" for split in known)
-        otherwise = "see TFDS's slicing" if whole in known else f"choose a split that is there, or a part: {listed}"
-        return WorldError(
-            where=where,
-            found=f"'{name}', which {self.full_name} does not have",
-            expected=f"a part of one of its splits: {', '.join(known)}",
-            remedy=did_you_mean(whole, known, name.replace(whole, "{}", 1), otherwise=otherwise),
-        )
+        return unknown(name, where, self.full_name, self.counts)
 
     def empty_split(self, name: str, where: str) -> WorldError:
         """Return the error for a split without examples."""
-        return WorldError(
-            where=where,
-            found=f"no examples in '{name}' of {self.full_name}",
-            expected="at least one",
-            remedy="choose a larger part of the split",
-        )
+        return empty(name, where, self.full_name)
 
 
 def _cut(shards: Sequence[Shard], start: int, stop: int) -> Iterator[Shard]:

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +21,7 @@ from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.layout import ImageFile, conversion_of
 from etlrun.sources.listing import DIGITS, SHARDS, listing_of, notes_on
+from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.slices import slices
 from etlrun.sources.usable import Problem, refused
@@ -229,6 +231,25 @@ class FolderSource(Source):
         self.full_name, self.identity = str(self.listing.folder), "folder"
         self.class_names, self.num_classes = self.listing.classes, len(self.listing.classes)
         self.notes = tuple(notes_on(self.listing))
+
+    @classmethod
+    def on_disk(cls, dataset: Folder) -> OnDisk:
+        try:
+            listing = listing_of(dataset)
+            sizes = {name: (len(images), listing.bytes_of(images)) for name, images in listing.splits.items()}
+        except (EtlrunError, OSError):
+            return OnDisk()
+        return OnDisk(full_name=str(listing.folder), sizes=sizes)
+
+    @classmethod
+    def by_class(cls, dataset: Folder, split: str) -> dict[str, int] | None:
+        try:
+            listing = listing_of(dataset)
+        except EtlrunError:
+            return None
+        parts = slices(split, {name: len(images) for name, images in listing.splits.items()})
+        counts = Counter(image.label for name, start, end in parts for image in listing.splits[name][start:end])
+        return {label: counts[label] for label in listing.classes} if parts else None
 
     @property
     def conversion(self) -> str:

@@ -49,6 +49,10 @@ class Listing:
     stamps: Mapping[str, Stamp] = field(default_factory=dict)
     began_ns: int = 0
 
+    def bytes_of(self, images: Iterable[ImageFile]) -> int:
+        """Return the size of image files; `OSError` if one is gone."""
+        return sum(os.stat(f"{self.folder}/{image.path}").st_size for image in images)  # noqa: PTH116 - of many files
+
     @property
     def is_current(self) -> bool:
         """Whether no file has come, gone or been renamed since; a change just before the listing might be hidden."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
 from etlrun.sources.content import Shard
 from etlrun.sources.features import checked
-from etlrun.sources.on_disk import home_of, homes_of
+from etlrun.sources.on_disk import CLASSES, OnDisk
 from etlrun.sources.prepare import is_prepared, needs_package, prepare
+from etlrun.sources.slices import slices
 from etlrun.stages.base import is_remote
-from etlrun.stages.dataset import SAMPLE_NAME, TfdsDataset
+from etlrun.stages.dataset import LABEL, SAMPLE_NAME, TfdsDataset
 from etlrun.stages.lazy import tf, tfds
 from etlrun.system.errors import WorldError, did_you_mean, headline
 
@@ -41,6 +46,26 @@ class TfdsSource(Source):
         self.num_classes = checked(self.builder.info, dataset)
         target = self.builder.info.features[dataset.keys[dataset.examples.target]]
         self.class_names = tuple(target.names) if self.num_classes is not None else None
+
+    @classmethod
+    def on_disk(cls, dataset: TfdsDataset) -> OnDisk:
+        home = home_of(dataset)
+        if home is None:
+            return OnDisk()
+        splits = _read(home / "dataset_info.json").get("splits", [])
+        sizes = {of["name"]: (sum(map(int, of.get("shardLengths", []))), int(of.get("numBytes", 0))) for of in splits}
+        return OnDisk(full_name=f"{dataset.name}/{home.name}", sizes=sizes)
+
+    @classmethod
+    def by_class(cls, dataset: TfdsDataset, split: str) -> dict[str, int] | None:
+        home = home_of(dataset)
+        if home is None or dataset.keys[dataset.examples.target] != LABEL:
+            return None
+        known, counts = _read(home / "metadata.json").get(CLASSES, {}), cls.on_disk(dataset).counts
+        parts = slices(split, counts)
+        if not parts or any(name not in known or (start, end) != (0, counts[name]) for name, start, end in parts):
+            return None
+        return {label: sum(known[name].get(label, 0) for name, _, _ in parts) for label in known[parts[0][0]]}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -73,6 +98,33 @@ class TfdsSource(Source):
 
     def remedy_of(self, path: str) -> str:
         return f"remove {Path(path).parent} and run again, so that the dataset is prepared again"
+
+
+def home_of(dataset: TfdsDataset) -> Path | None:
+    """Return the folder of the newest version that matches; None if there is none."""
+    found = [path for path in homes_of(dataset) if fnmatch(path.name, dataset.version or "*")]
+    return found[-1] if found else None
+
+
+def homes_of(dataset: TfdsDataset) -> list[Path]:
+    """Return the folders of all versions that are prepared, the newest last."""
+    home = dataset.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    folder = Path(home).expanduser() / dataset.name
+    try:
+        found = [path.parent for path in folder.glob("*/dataset_info.json")]
+    except OSError:
+        return []
+    versions = [path for path in found if re.fullmatch(r"\d+\.\d+\.\d+", path.name)]
+    return sorted(versions, key=lambda path: [int(number) for number in path.name.split(".")])
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    """Return what a JSON file of metadata holds; nothing if it can't be read."""
+    try:
+        found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found
 
 
 def _require_tfrecords(builder: Any) -> None:

@@ -7,6 +7,7 @@ import itertools
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,10 +18,11 @@ from etlrun.sources.content import Shard
 from etlrun.sources.globbed import files_of
 from etlrun.sources.keys import count_of, kind_of, meant
 from etlrun.sources.numbered import Numbered
+from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL, TFRecords
 from etlrun.stages.lazy import tf
-from etlrun.system.errors import WorldError, printable
+from etlrun.system.errors import EtlrunError, WorldError, printable
 
 _NAMED = 5
 _SAMPLED, _FEWEST = 96, 3
@@ -41,6 +43,17 @@ class TFRecordSource(Source):
         for counts in self.files.values():
             _checked(dataset, {path: count for path, count in counts.items() if count})
         self.notes = tuple(self._sorted())
+
+    @classmethod
+    def on_disk(cls, dataset: TFRecords) -> OnDisk:
+        try:
+            files = files_of(dataset)
+            sizes = {
+                name: (sum(of.values()), sum(Path(path).stat().st_size for path in of)) for name, of in files.items()
+            }
+        except (EtlrunError, OSError):
+            return OnDisk()
+        return OnDisk(full_name=dataset.title, sizes=sizes)
 
     @property
     def conversion(self) -> str:

@@ -73,12 +73,14 @@ class Dataset(Stage):
         split: Training examples, in TFDS's slicing language.
         eval_split: Validation examples; null for no validation.
         on_corrupt: `raise` ends the run at the first corrupt record, `skip` skips and counts them.
+        source: Module and name of the class that reads it, a `Source`.
         slicing: Language of its splits.
         is_of_tfds: Whether TFDS finds its files.
         is_listed: Whether its records are the paths of a listing, instead of those in TFRecord files.
     """
 
     path: ClassVar[str] = "dataset"
+    source: ClassVar[str]
     slicing: ClassVar[Language] = FILES
     is_of_tfds: ClassVar[bool] = False
     is_listed: ClassVar[bool] = False
@@ -178,6 +180,7 @@ class TfdsDataset(Declared):
         download: Whether to download and prepare a missing dataset.
     """
 
+    source: ClassVar[str] = "etlrun.sources.tfds:TfdsSource"
     slicing: ClassVar[Language] = TFDS
     is_of_tfds: ClassVar[bool] = True
 
@@ -210,6 +213,7 @@ class Folder(Dataset):
             of splits, all are the split `train`.
     """
 
+    source: ClassVar[str] = "etlrun.sources.folder:FolderSource"
     is_listed: ClassVar[bool] = True
 
     dir: Annotated[Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)], Expected(_PATH), DATA]
@@ -241,6 +245,8 @@ class TFRecords(Declared):
             `{train: train-*.tfrecord, validation: val-*.tfrecord}`. A single pattern is the split `train`.
         num_classes: Number of classes of the target, whose values are 0 to below it; null if it is no class.
     """
+
+    source: ClassVar[str] = "etlrun.sources.tfrecord:TFRecordSource"
 
     files: Annotated[_Files, Expected(_FILES_EXPECTED), DATA]
     num_classes: Annotated[OptionalPositive, DATA, TRAINING]

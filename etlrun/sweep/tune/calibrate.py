@@ -12,8 +12,7 @@ from etlrun.config.jobs import Job
 from etlrun.plan.plan import Plan
 from etlrun.record.summary import COMPLETED, Summary
 from etlrun.run import backend
-from etlrun.sources.on_disk import thinned
-from etlrun.sources.open import open_source
+from etlrun.sources.open import on_disk, open_source
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Load
 from etlrun.stages.model import Emulated
@@ -89,7 +88,7 @@ def scene_of(job: Job, tune: Tune, windows: Windows) -> Scene:
     epochs, some = _passes(plan, number), number if number <= _WHOLE * wanted else wanted
     return dataclasses.replace(
         scene,
-        split=thinned(plan.spec.dataset, plan.spec.dataset.split, some, min(_PARTS, look.dataset.shards)),
+        split=on_disk(plan.spec.dataset).thinned(plan.spec.dataset.split, some, min(_PARTS, look.dataset.shards)),
         examples=number,
         epochs=epochs,
         passes=min(epochs, _MOST_PASSES, 1 + max(1, round(wanted / some))),
@@ -163,7 +162,7 @@ def _step(job: Job, windows: Windows, number: int) -> tuple[float, float]:
 def _with_model(job: Job, windows: Windows, load: Load, number: int) -> dict[str, Any]:
     """Return the config of a short run of the model itself."""
     dataset, some = job.plan.spec.dataset, min(number, _STEPS * load.batch_size)
-    own = in_short(job.config, thinned(dataset, dataset.split, some, _PARTS), windows.caches)
+    own = in_short(job.config, on_disk(dataset).thinned(dataset.split, some, _PARTS), windows.caches)
     own["cache"] |= {"name": "none"}
     own["trainer"] |= {"epochs": 1, "steps_per_epoch": None, "phases": None, "resume": None}
     own["trainer"] |= {"checkpoint_best": None, "checkpoint_every_steps": None}

@@ -14,7 +14,7 @@ from typing import Any
 from etlrun.plan.plan import Plan
 from etlrun.record.summary import Summary
 from etlrun.review.caches import cached_bytes
-from etlrun.sources.on_disk import examples
+from etlrun.sources.open import on_disk
 from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE
 from etlrun.sweep.tune.space import CACHE, EXTRACT_CALLS, POINT, PREFETCH, TRANSFORM_CALLS, value_of
 from etlrun.sweep.tune.windows import Scene
@@ -67,7 +67,7 @@ def costs_of(plan: Plan, one: Summary, many: Summary, cached: Summary | None) ->
     read_ms = costs.pop(read, 0.0)
     map_ms = sum(cost for stage, cost in costs.items() if stage.startswith("transform."))
     rest_ms = sum(cost for stage, cost in costs.items() if not stage.startswith("transform."))
-    known = examples(plan.spec.dataset, plan.spec.dataset.split)
+    known = on_disk(plan.spec.dataset).examples(plan.spec.dataset.split)
     held = cached.cache.pipelines.get("train") if cached is not None and cached.cache is not None else None
     in_pass = cached.epochs[-1].examples if cached is not None and cached.epochs else 0
     return Costs(
@@ -108,7 +108,7 @@ class Predictor:
         if not plan.spec.cache.keeps:
             return None
         dataset = plan.spec.dataset
-        validation = examples(dataset, dataset.eval_split) if dataset.eval_split is not None else None
+        validation = on_disk(dataset).examples(dataset.eval_split) if dataset.eval_split is not None else None
         number = self.scene.examples + (validation.count if validation is not None else 0)
         size = cached_bytes(plan, "train", number)
         return int(number * self.costs.cached_bytes) if size is None and self.costs.cached_bytes else size
