@@ -44,6 +44,14 @@ PartitionName=high Nodes=ALL PriorityTier=2
 """
 
 
+_SACCT = """\
+#!/bin/sh
+echo 'JobID|State|NodeList'
+exec squeue --noheader --states=all --array --format='%i|%T|%N'
+"""
+"""A stand-in for the database of a cluster, whose command knows what the controller does."""
+
+
 @dataclass
 class Cluster:
     """A running cluster; commands of Slurm find it by SLURM_CONF."""
@@ -112,6 +120,10 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     (folder / "slurm.conf").write_text(_CONF.format(folder=folder, host=socket.gethostname().split(".")[0], **ports))
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+        (folder / "bin").mkdir()
+        (folder / "bin" / "sacct").write_text(_SACCT)
+        (folder / "bin" / "sacct").chmod(0o755)
+        patch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
         found = Cluster(folder, stack)
         names = {"socket": "sock", "key-file": "key", "pid-file": "pid", "seed-file": "seed", "log-file": "log"}
         found.begin("munged", "-F", "--force", *(f"--{name}={folder}/munge.{end}" for name, end in names.items()))

@@ -23,3 +23,8 @@ def ended(words: list[str]) -> int:
 def results_of(tmp_path: Path) -> dict[str, Any]:
     results: dict[str, Any] = json.loads((tmp_path / "sweep" / "results.json").read_text())
     return results
+
+
+def needs(plugin: str) -> None:
+    """Skip a test where a plugin of Hydra is not installed."""
+    pytest.importorskip(f"hydra_plugins.hydra_{plugin}", reason=f"hydra_{plugin} is not installed")

@@ -22,7 +22,7 @@ from etlrun.results.results import Results
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger, configs_of
 from etlrun.sweep.order import RunKey
-from etlrun.sweep.outcomes import unfinished
+from etlrun.sweep.runs import unfinished
 from tests.runs import summary_of
 from tests.sweeps import Sweep, ended, results_of
 

@@ -1,25 +1,13 @@
 """Hydra's own launchers and searches, where the extras with them are installed."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.runs import emulated, finish, start, summary_of
+from tests.sweeps import QUICK, needs, results_of
 
 pytestmark = pytest.mark.slow
-
-QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1", "dataset.eval_split=null")
-
-
-def needs(plugin: str) -> None:
-    pytest.importorskip(f"hydra_plugins.hydra_{plugin}", reason=f"hydra_{plugin} is not installed")
-
-
-def results_of(folder: Path) -> dict[str, Any]:
-    results: dict[str, Any] = json.loads((folder / "results.json").read_text())
-    return results
 
 
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
@@ -29,7 +17,7 @@ def test_other_launchers_run_the_jobs_of_a_sweep_that_goes_on(launcher: str, tin
     words = [*emulated(tiny, "load.prefetch=0,1", f"hydra/launcher={launcher}", *QUICK), f"hydra.sweep.dir={folder}"]
     status, _, err = finish(start(["-m", *words], tmp_path))
     assert status == 0, err
-    assert [run["outcome"]["status"] for run in results_of(folder)["runs"]] == ["completed"] * 2
+    assert [run["outcome"]["status"] for run in results_of(tmp_path)["runs"]] == ["completed"] * 2
     assert [word for word in summary_of(folder / "1")["overrides"] if "prefetch" in word] == ["load.prefetch=1"]
 
     status, out, _ = finish(start(["-m", f"sweep.resume={folder}", "load.prefetch=0,1,2"], tmp_path))
@@ -50,7 +38,7 @@ def test_a_search_is_given_its_objectives(tiny: Path, tmp_path: Path) -> None:
     status, out, err = finish(start(["-m", *words, *search, f"hydra.sweep.dir={folder}"], tmp_path))
     assert status == 0, err
     found = (folder / "optimization_results.yaml").read_text()
-    outcomes = [run["outcome"] for run in results_of(folder)["runs"]]
+    outcomes = [run["outcome"] for run in results_of(tmp_path)["runs"]]
     assert len(outcomes) == 2
     assert any(str(of["examples_per_s"]) in found and str(float(of["peak_rss_bytes"])) in found for of in outcomes)
     assert out.endswith(f"report    {folder}/report.html\n")

@@ -1,7 +1,7 @@
 """Entry point of Hydra: a run in this process, or a job of a multirun in a process of its own.
 
-Grids are run by `etlrun.cli.multirun`. Another launcher (`hydra/launcher`) or sweeper (`hydra/sweeper`, such as
-Optuna's) calls `job`.
+Grids are run by `etlrun.cli.multirun`, which may leave their jobs to a launcher (`hydra/launcher`); that, or another
+sweeper (`hydra/sweeper`, such as Optuna's), calls `job`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 import hydra
 from hydra._internal.callbacks import Callbacks
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.plugins import Plugins
 from hydra.core.utils import run_job
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
@@ -27,7 +26,8 @@ from etlrun.config.jobs import Job
 from etlrun.config.request import VERSION_BASE, Request, composer, with_hydra
 from etlrun.plan.spec import parse_sweep
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
-from etlrun.record.summary import COMPLETED
+from etlrun.record.record import EVENTS, Record
+from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED
 from etlrun.results import report
 from etlrun.results.collect import collect
 from etlrun.run import run
@@ -35,11 +35,12 @@ from etlrun.run.hosts import watch
 from etlrun.run.hosts.place import ALONE, place_of
 from etlrun.run.interrupts import interrupts
 from etlrun.stages.sweep import Sweep
-from etlrun.sweep.ledger import SWEEP, Ledger
-from etlrun.sweep.order import RunKey
 from etlrun.sweep.process import started
-from etlrun.system.errors import INTERRUPTED, EtlrunError, describe
+from etlrun.system import errors
+from etlrun.system.errors import EtlrunError, Fault, describe, headline
 from etlrun.system.files import refuse_unwritable
+
+AGAIN = "resume the sweep, which runs it again"
 
 
 def launch(arguments: Sequence[str]) -> None:
@@ -89,45 +90,58 @@ def _freeze(folder: Path, config: Mapping[str, Any]) -> None:
         raise SystemExit(describe(error)) from None
 
 
-def by_launcher(ledger: Ledger, runs: Sequence[RunKey], request: Request) -> None:
-    """Run the jobs of a sweep with the launcher of the command line, which calls `job` for each."""
-    overrides = [*request.overrides, f"hydra.sweep.dir='{ledger.folder}'"]
-    batches = [[run for run in runs if run.fills], [run for run in runs if not run.fills]]
-    with composer(request) as files:
-        config = files.loader.load_configuration(request.config_name or "config", overrides, run_mode=RunMode.MULTIRUN)
-        context = HydraContext(config_loader=files.loader, callbacks=Callbacks(config))
-        launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
-        for batch in filter(None, batches):  # caches are filled before any run that reads them
-            jobs = [[*ledger.frozen(run)[1], f"hydra.sweep.subdir='{ledger.start(run).name}'"] for run in batch]
-            launcher.launch(jobs, initial_job_idx=runs.index(batch[0]))
-
-
-def job(config: DictConfig) -> Any:
+def job(config: DictConfig, *, sitting_s: float | None = None) -> Any:
     """Execute a run in this process, or a job of a multirun in a new one, with the config frozen in its folder.
 
     A job of a sweep with a ledger uses the config frozen at the start of the sweep, whatever Hydra composes now.
+
+    Args:
+        config: Config that Hydra has composed.
+        sitting_s: `Ledger.opened_s` of the sweep that has launched the job; None without a ledger.
 
     Returns:
         The objectives of a multirun's job, for a search.
     """
     settings = HydraConfig.get()
     folder = Path(settings.runtime.output_dir)
-    if settings.mode == RunMode.RUN or not (Path(settings.sweep.dir) / SWEEP).exists():
+    if sitting_s is None:
         _freeze(folder, plain(config))
+    elif not _is_to_start(folder, sitting_s):
+        return None
     if settings.mode == RunMode.RUN:
         raise SystemExit(run.run(folder))
     process = started(folder)
     try:
         with interrupts():
             process.join()
-    except KeyboardInterrupt:
+    except (Exception, KeyboardInterrupt) as error:
         process.terminate()
         process.join()
         run.settle(folder, process.exitcode or 0)
-        report.conclude(collect(Path(settings.sweep.dir)))
-        raise SystemExit(INTERRUPTED) from None
+        if isinstance(error, Exception):  # of submitit, shortly before the time limit of Slurm
+            run.close(folder, FAILED, lost(headline(error)))
+            raise
+        if sitting_s is None:
+            report.conclude(collect(Path(settings.sweep.dir)))
+        raise SystemExit(errors.INTERRUPTED) from None
     run.settle(folder, process.exitcode or 0)
     return _objectives(outcome_of(folder), parse_sweep(resolved(config)["sweep"]))
+
+
+def _is_to_start(folder: Path, sitting_s: float) -> bool:
+    """Return whether a job is to start: once, and unless a resumed sweep has given its run to another job."""
+    if Record(folder).summary.sitting_s != sitting_s:
+        print(f"etlrun: {folder} is no longer the folder of this job; nothing is run", file=sys.stderr)
+        return False
+    if (folder / EVENTS).exists():
+        run.close(folder, INTERRUPTED, lost("a second start of the job, as after pre-emption or a failure of its node"))
+        return False
+    return True
+
+
+def lost(found: str, remedy: str = AGAIN) -> Fault:
+    """Return the reason of a job that did not come to its end."""
+    return Fault(where="hydra/launcher", found=found, expected="a job that runs to its end", remedy=remedy)
 
 
 def _objectives(outcome: Outcome | None, sweep: Sweep) -> float | tuple[float, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from etlrun.cli import launch
+from etlrun.cli import launch, launchers
 from etlrun.config import grid
 from etlrun.config.overlay import changed
 from etlrun.config.request import Request, files_digest, merged
@@ -23,23 +23,21 @@ from etlrun.run.loggers.log import require
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.engine import new_ledger, run_all
-from etlrun.sweep.jobs import Jobs
 from etlrun.sweep.ledger import RESUME, SWEEP, Ledger
-from etlrun.sweep.local import LocalJobs
-from etlrun.sweep.outcomes import unfinished
 from etlrun.sweep.preview import Preview, preview
 from etlrun.sweep.progress import Progress
-from etlrun.sweep.slurm import SlurmJobs
+from etlrun.sweep.runs import Runs, unfinished
 from etlrun.sweep.unfit import describe, left_out
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault
 from etlrun.system.files import refuse_unwritable
 
 SUBDIR = "${hydra.job.num}"
-SLURMS_OWN = {"prune": False, "max_jobs_in_flight": 1}
-LAUNCHERS_OWN = {**SLURMS_OWN, "on_error": "continue", "retries": 0, "timeout_s": None}
+LAUNCHERS_OWN = {
+    "prune": False, "max_jobs_in_flight": 1, "on_error": "continue", "retries": 0, "timeout_s": None
+}  # fmt: skip
 """Required values of settings with another launcher than Hydra's basic one, which has its own settings for them."""
 _ONE_PROCESS = {"nodes": 1, "tasks_per_node": 1, "max_num_timeout": 0}
-"""Required values of settings of Slurm's launcher: a job is one process, and `sweep.retries` repeats it."""
+"""Required values of settings of submitit's launchers: a job is one process, and `sweep.resume` repeats it."""
 
 
 def multirun(arguments: Sequence[str]) -> None:
@@ -146,14 +144,9 @@ def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
     print(f"sweep     {jobs}, {len(left)} to run, in {ledger.folder}", flush=True)
     for line in describe(left_out(ledger.unfit, [of.overrides for of in ledger.configs])):
         print(f"left out  {line}", flush=True)
-    if config.is_basic or config.is_slurm:
-        at_a_time = config.at_a_time(ledger.sweep)
-        place: Jobs = SlurmJobs(config.settings) if config.is_slurm else LocalJobs(at_a_time)
-        with Progress(ledger, at_a_time) as progress:
-            came_to_end = run_all(ledger, outcomes, progress, place)
-    else:
-        launch.by_launcher(ledger, left, request)
-        came_to_end = True
+    with Progress(ledger, config.at_a_time(ledger.sweep)) as progress:
+        runs = Runs(ledger, outcomes, progress)
+        came_to_end = run_all(runs, progress) if config.is_basic else launchers.run_all(runs, request, config)
     outcomes |= {key: outcome_of(ledger.folder_of(key)) for key in left}
     status = report.conclude(of_ledger(ledger, outcomes))
     if not came_to_end:
@@ -166,14 +159,15 @@ def _of_launcher(config: grid.Multirun) -> Iterator[Fault]:
     for name, wanted in _ONE_PROCESS.items():
         found = config.settings.get(name, wanted)
         if found != wanted:
-            expected = f"{wanted}, since a job of a sweep is one process, which sweep.retries repeats"
+            expected = f"{wanted}, since a job of a sweep is one process, which sweep.resume repeats"
             yield Fault(where=f"hydra.launcher.{name}", found=str(found), expected=expected, remedy="leave it out")
 
 
 def _refuse_unfit(sweep: Sweep, config: grid.Multirun) -> None:
     """Refuse settings that the sweeper, the launcher or the ledger would ignore."""
-    others: dict[str, Any] = SLURMS_OWN if config.is_grid and config.is_slurm else LAUNCHERS_OWN
-    others = others if config.is_grid else {**others, "repeats": 1, "exclude": (), "zip": ()}
+    others: dict[str, Any] = (
+        LAUNCHERS_OWN if config.is_grid else {**LAUNCHERS_OWN, "repeats": 1, "exclude": (), "zip": ()}
+    )
     heeded = config.is_grid and config.is_basic
     who = (config.launcher if config.is_grid else config.sweeper).rpartition(".")[2]
     faults = [

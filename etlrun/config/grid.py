@@ -38,7 +38,7 @@ class Multirun:
         subdir: Folder of a job in it, unresolved.
         sweeper: Class of the sweeper, which selects the jobs.
         launcher: Class of the launcher, which runs them.
-        settings: Settings of the launcher, if that is Slurm's.
+        settings: Settings of the launcher, if that is one of submitit's.
     """
 
     dir: str
@@ -58,13 +58,18 @@ class Multirun:
         return self.launcher == "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 
     @property
+    def is_submitit(self) -> bool:
+        """Whether submitit runs the jobs, each as a job of its own."""
+        return self.launcher.startswith("hydra_plugins.hydra_submitit_launcher.")
+
+    @property
     def is_slurm(self) -> bool:
         """Whether the jobs run on a cluster with Slurm."""
-        return self.launcher == "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher"
+        return self.is_submitit and self.launcher.endswith(".SlurmLauncher")
 
     def at_a_time(self, sweep: Sweep) -> int:
-        """Return the number of jobs at a time, which another launcher has a setting of its own for."""
-        return int(self.settings["array_parallelism"]) if self.is_slurm else sweep.max_jobs_in_flight
+        """Return the number of jobs at a time, for which Slurm's launcher has a setting of its own."""
+        return int(self.settings.get("array_parallelism", sweep.max_jobs_in_flight))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +194,7 @@ class _Command:
             sweeper=own.sweeper["_target_"],
             launcher=own.launcher["_target_"],
         )
-        if multirun.is_slurm:
+        if multirun.is_submitit:
             known: Any = OmegaConf.to_container(own.launcher, resolve=True)
             multirun = dataclasses.replace(multirun, settings=known)
         return parse_sweep(self.block("sweep")), multirun, own.sweeper.get("params") or {}

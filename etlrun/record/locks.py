@@ -11,8 +11,7 @@ from etlrun.record import record as records
 from etlrun.system.errors import WorldError
 from etlrun.system.locks import LONGEST_S, Lock, acquire
 
-LOCK, CLAIM = "lock", "slurm.json"
-"""Lock of a folder, and the claim of a job in Slurm, which may still wait for a node or run where no lock reaches."""
+LOCK = "lock"
 
 
 @contextmanager
@@ -41,9 +40,7 @@ def nobodys(folder: Path) -> Iterator[None]:
 
 
 def is_nobodys(folder: Path) -> bool:
-    """Return whether no process is at work in a run's folder, which may be read-only, and no job in Slurm has it."""
-    if (folder / CLAIM).exists():
-        return False
+    """Return whether no process is at work in a run's folder, which may be read-only."""
     try:
         with (folder / LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: concurrent checks don't exclude each other

@@ -34,8 +34,8 @@ from etlrun.review.measured import compare_configs
 from etlrun.sweep.attempts import ATTEMPTS
 from etlrun.sweep.ledger import SWEEP, Ledger, own_overrides
 from etlrun.sweep.order import RunKey
-from etlrun.sweep.outcomes import as_compared
 from etlrun.sweep.pruning import MARGIN
+from etlrun.sweep.runs import as_compared
 from etlrun.sweep.unfit import left_out, unused
 
 MEDIANS = ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s")

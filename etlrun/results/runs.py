@@ -17,7 +17,7 @@ from etlrun.results.folders import Kind, disk_bytes, is_file, walked
 from etlrun.results.results import KILLED, TOO_SLOW
 from etlrun.sweep.ledger import SWEEP, Ledger
 from etlrun.sweep.order import RunKey
-from etlrun.sweep.outcomes import unfinished
+from etlrun.sweep.runs import unfinished
 from etlrun.sweep.tune import SEARCH
 from etlrun.system.errors import WorldError
 

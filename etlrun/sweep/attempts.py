@@ -6,7 +6,7 @@ import shutil
 from itertools import count
 from pathlib import Path
 
-from etlrun.record.locks import CLAIM, nobodys
+from etlrun.record.locks import nobodys
 
 ATTEMPTS = "attempts"
 
@@ -19,4 +19,3 @@ def put_aside(folder: Path, home: Path) -> None:
         free = (attempts / f"{folder.name}-{number}" for number in count(1))
         kept = next(path for path in free if not path.exists())
         shutil.move(folder, kept)
-        (kept / CLAIM).unlink(missing_ok=True)

@@ -116,6 +116,7 @@ class Ledger:
         unfit: Combinations that are left out.
         request: Request on the command line: `overrides`, `config_dir`, `config_name`; `files`, the digest of the
             config files at the start; and `multirun`, the values in Hydra's own config.
+        opened_s: When this process opened it, in seconds since 1970.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class Ledger:
     ) -> None:
         self.folder, self.sweep, self.configs, self.request = folder, sweep, list(configs), dict(request)
         self.unfit = list(unfit)
-        self._opened_s = time.time()
+        self.opened_s = time.time()
 
     @classmethod
     def create(
@@ -256,7 +257,7 @@ class Ledger:
         if folder.exists():
             put_aside(folder, self.folder)
         values, overrides = self.frozen(run)
-        details: dict[str, Any] = {"in_flight": self.sweep.max_jobs_in_flight, "sitting_s": self._opened_s}
+        details: dict[str, Any] = {"in_flight": self.sweep.max_jobs_in_flight, "sitting_s": self.opened_s}
         details |= {"only_fills": True} if run.fills else {}
         own_configs = self.request.get("config_dir")
         records.Record.create(folder, values, overrides, config_dir=own_configs, **details)

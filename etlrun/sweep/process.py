@@ -62,13 +62,8 @@ def _work(name: str, environment: dict[str, str]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
     threading.Thread(target=end_with_parent, daemon=True).start()
-    sys.exit(run_into(folder))
-
-
-def run_into(folder: Path) -> int:
-    """Run the job frozen in `folder` in this process, with its output in a file there, and return the exit status."""
     with (folder / OUTPUT).open("ab") as output:
         for stream in (1, 2):
             os.dup2(output.fileno(), stream)
         logging.basicConfig(level=logging.WARNING)
-        return run.run(folder)
+        sys.exit(run.run(folder))
