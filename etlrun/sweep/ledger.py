@@ -36,8 +36,6 @@ from etlrun.system.files import write_atomically
 SWEEP, CONFIGS = "sweep.json", "configs.jsonl"
 RESUME = "sweep.resume="
 _ASKED = ("overrides", "config_dir", "config_name", "files", "multirun")
-_BEFORE = {"vary_seed": False, "unfit": "refuse"}
-"""Values of settings that older sweeps don't have."""
 _TWIN = 1_000_000
 """Offset of the seed of the baseline's second run in a round; larger than any number of rounds."""
 _SEEDS = 2**32
@@ -82,8 +80,8 @@ class Config:
             identity=values["identity"],
             fingerprint=values["fingerprint"],
             overrides=tuple(values["overrides"]),
-            unused=tuple(values.get("unused", ())),
-            shared=Shared(**values["shared"]) if values.get("shared") else None,
+            unused=tuple(values["unused"]),
+            shared=Shared(**values["shared"]) if values["shared"] else None,
             line=line,
         )
 
@@ -123,7 +121,7 @@ class Ledger:
         self,
         folder: Path,
         sweep: Sweep,
-        configs: Sequence[Config],
+        configs: Iterable[Config],
         request: Mapping[str, Any],
         unfit: Sequence[Unfit] = (),
     ) -> None:
@@ -155,8 +153,8 @@ class Ledger:
             configs = Config.all_in(folder)
             if len(configs) != known["configs"]:
                 raise ValueError(f"{CONFIGS} has {len(configs)} configs, {SWEEP} says {known['configs']}")  # noqa: TRY301
-            sweep = parse_sweep({**_BEFORE, **known["sweep"]})
-            unfit = [Unfit.of(**values) for values in known.get("unfit", ())]
+            sweep = parse_sweep(known["sweep"])
+            unfit = [Unfit.of(**values) for values in known["unfit"]]
             return cls(folder, sweep, configs, {key: known["request"][key] for key in _ASKED}, unfit)
         except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
             raise WorldError(
@@ -283,10 +281,10 @@ def _meaning(overrides: Iterable[str]) -> frozenset[str]:
     return frozenset(by_key.values())
 
 
-def configs_of(jobs: Iterable[Job]) -> list[Config]:
-    """Return the numbered configs of `jobs`, without duplicates."""
-    found: dict[str, Config] = {}
-    for job in jobs:
+def configs_of(jobs: Iterable[Job]) -> dict[Config, list[int]]:
+    """Return the numbered configs of `jobs`, without duplicates, each with the positions of its jobs."""
+    found: dict[str, tuple[Config, list[int]]] = {}
+    for place, job in enumerate(jobs):
         config = Config.of(len(found), job)
-        found.setdefault(config.identity, config)
-    return list(found.values())
+        found.setdefault(config.identity, (config, []))[1].append(place)
+    return dict(found.values())

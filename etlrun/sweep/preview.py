@@ -16,7 +16,7 @@ from etlrun.config.jobs import identity_of
 from etlrun.plan.plan import Plan, sections
 from etlrun.record import record as records
 from etlrun.record.summary import COMPLETED, SUMMARY, read_summary
-from etlrun.sweep.ledger import Config, Ledger, own_overrides
+from etlrun.sweep.ledger import Config, Ledger, configs_of, own_overrides
 from etlrun.sweep.unfit import LeftOut, describe, left_out
 
 FORMAT_VERSION = 1
@@ -81,11 +81,11 @@ class Preview:
 
 def preview(found: Grid) -> Preview:
     """Return the preview of a grid."""
-    configs, of = _alike(found)
+    configs = configs_of(found.jobs)
     ledger = Ledger(Path(found.multirun.dir), found.sweep, configs, {})
     unfit = left_out(found.unfit, [job.overrides for job in found.jobs])
     own = own_overrides([*(job.overrides for job in found.jobs), *(left.overrides for left in unfit)])
-    earlier, plans = _Earlier(ledger), _first_of_plan([found.jobs[places[0]].plan for places in of])
+    earlier, plans = _Earlier(ledger), _first_of_plan([found.jobs[places[0]].plan for places in configs.values()])
     every = ledger.runs
     runs = [run.config for run in every if not run.fills]
     fills: dict[str, list[int]] = {run.fills: [] for run in every if run.fills}
@@ -104,10 +104,10 @@ def preview(found: Grid) -> Preview:
             earlier=len(earlier.of_config.get(config.identity, ())),
             seconds=earlier.seconds(config),
         )
-        for config, places in zip(configs, of, strict=True)
+        for config, places in configs.items()
     ]
     known_s = [config.seconds * config.runs for config in planned if config.seconds is not None]
-    fill_s = [earlier.fill_s(configs[run.config]) for run in every if run.fills]
+    fill_s = [earlier.fill_s(ledger.configs[run.config]) for run in every if run.fills]
     in_flight = min(found.multirun.at_a_time(found.sweep), len(runs))
     total_s = (sum(known_s) + sum(fill_s)) / in_flight if len(known_s) == len(planned) else None
     return Preview(
@@ -121,17 +121,6 @@ def preview(found: Grid) -> Preview:
         unfit=unfit,
         seconds=total_s,
     )
-
-
-def _alike(found: Grid) -> tuple[list[Config], list[list[int]]]:
-    """Return the configs of a grid, and for each the positions of the combinations that result in it."""
-    configs: dict[str, Config] = {}
-    places: dict[str, list[int]] = {}
-    for place, job in enumerate(found.jobs):
-        config = Config.of(len(configs), job)
-        configs.setdefault(config.identity, config)
-        places.setdefault(config.identity, []).append(place)
-    return list(configs.values()), list(places.values())
 
 
 def _first_of_plan(plans: Sequence[Plan]) -> list[int | None]:
