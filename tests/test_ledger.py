@@ -1,10 +1,13 @@
-"""A ledger that a person has edited; what a sweep makes of it is in test_resumed_sweeps."""
+"""A ledger that a person has edited."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from etlrun.cli.multirun import multirun
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.stages import STAGES
@@ -21,17 +24,50 @@ def folder(tmp_path: Path) -> Path:
     return Ledger.create(tmp_path / "sweep", found.sweep, found.jobs, REQUEST).folder
 
 
-def test_a_line_that_was_cut_is_named(folder: Path) -> None:
-    configs = folder / "configs.jsonl"
-    configs.write_text(configs.read_text()[:-100])
-    with pytest.raises(WorldError) as caught:
-        Ledger.open(folder)
-    head, _, rest = str(caught.value).partition(" EOF while parsing ")
-    assert head == f"{folder}: found no sweep (ValueError: configs.jsonl, line 2:"
-    assert rest.endswith(
+def without_multirun(text: str) -> str:
+    known = json.loads(text)
+    del known["request"]["multirun"]
+    return json.dumps(known)
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "found"),
+    [
+        ("sweep.json", lambda _: "[]", "TypeError: list indices must be integers or slices, not str"),
+        ("sweep.json", lambda _: "{}", "KeyError: 'configs'"),
+        ("sweep.json", lambda _: "no", "JSONDecodeError: Expecting value: line 1 column 1 (char 0)"),
+        ("sweep.json", without_multirun, "KeyError: 'multirun'"),
+        (
+            "configs.jsonl",
+            lambda text: text.split("\n")[0],
+            "ValueError: configs.jsonl has 1 configs, sweep.json says 2",
+        ),
+        ("configs.jsonl", lambda text: text[:-100], "ValueError: configs.jsonl, line 2: EOF while parsing "),
+    ],
+)
+def test_damage_is_named(file: str, damage: Callable[[str], str], found: str, folder: Path) -> None:
+    (folder / file).write_text(damage((folder / file).read_text()))
+    refused = refused_resume(folder)
+    assert refused.startswith(f"{folder}: found no sweep ({found}")
+    assert refused.endswith(
         "); expected the folder of a sweep, with its sweep.json and configs.jsonl\n"
         "    -> pass the folder that the sweep printed, or start a new sweep without sweep.resume"
     )
+
+
+def test_a_path_without_a_sweep_is_refused(tmp_path: Path) -> None:
+    missing = f"FileNotFoundError: [Errno 2] No such file or directory: '{tmp_path / 'sweep.json'}'"
+    assert refused_resume(tmp_path).startswith(
+        f"{tmp_path}: found no sweep ({missing}); expected the folder of a sweep"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def refused_resume(folder: Path) -> str:
+    """The message when the sweep in `folder` is resumed."""
+    with pytest.raises(WorldError) as caught:
+        multirun(["-m", f"sweep.resume={folder}"])
+    return str(caught.value)
 
 
 def test_an_empty_line_is_no_config(folder: Path) -> None:

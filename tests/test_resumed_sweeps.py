@@ -1,4 +1,4 @@
-"""Resumed sweeps: remaining jobs are run, sweeps grow, and damage done by hand is reported."""
+"""Resumed sweeps: remaining jobs are run, and sweeps grow; a damaged ledger is in test_ledger."""
 
 import json
 from pathlib import Path
@@ -84,46 +84,4 @@ def test_the_rules_of_a_sweep_stay_as_they_were(sweep: Sweep, tmp_path: Path) ->
         multirun(["-m", f"sweep.resume={tmp_path / 'sweep'}", "sweep.exclude=['load.prefetch=1']"])
     assert str(caught.value) == (
         "sweep.exclude: found different rules; expected the rules that the sweep started with\n    -> leave it out"
-    )
-
-
-def refused_resume(folder: Path) -> str:
-    """Return the message when the sweep in `folder` is resumed."""
-    with pytest.raises(WorldError) as caught:
-        multirun(["-m", f"sweep.resume={folder}"])
-    return str(caught.value)
-
-
-@pytest.mark.parametrize("damage", ["[]", "{}", "not JSON"])
-def test_a_damaged_ledger_is_told(damage: str, sweep: Sweep, tmp_path: Path) -> None:
-    folder = tmp_path / "sweep"
-    assert sweep("load.prefetch=0,1", "dataset.version=9.9.9") == 1
-    (folder / "sweep.json").write_text(damage)
-    assert refused_resume(folder).startswith(f"{folder}: found no sweep (")
-
-
-def test_a_ledger_that_lacks_what_was_asked_for_is_told(sweep: Sweep, tmp_path: Path) -> None:
-    ledger = tmp_path / "sweep" / "sweep.json"
-    assert sweep("load.prefetch=0,1", "dataset.version=9.9.9") == 1
-    known = json.loads(ledger.read_text())
-    del known["request"]["multirun"]
-    ledger.write_text(json.dumps(known))
-    refused = refused_resume(tmp_path / "sweep")
-    assert refused.startswith(f"{tmp_path / 'sweep'}: found no sweep (KeyError: 'multirun'); expected")
-
-
-def test_a_ledger_that_has_lost_configs_is_told(sweep: Sweep, tmp_path: Path) -> None:
-    configs = tmp_path / "sweep" / "configs.jsonl"
-    assert sweep("load.prefetch=0,1", "dataset.version=9.9.9") == 1
-    configs.write_text(configs.read_text().splitlines()[0] + "\n")
-    assert "configs.jsonl has 1 configs, sweep.json says 2" in refused_resume(tmp_path / "sweep")
-
-
-def test_a_path_without_a_sweep_is_refused(tmp_path: Path) -> None:
-    refused = refused_resume(tmp_path)
-    missing = f"[Errno 2] No such file or directory: '{tmp_path / 'sweep.json'}'"
-    assert refused == (
-        f"{tmp_path}: found no sweep (FileNotFoundError: {missing}); expected the folder of a sweep, with its "
-        "sweep.json and configs.jsonl\n"
-        "    -> pass the folder that the sweep printed, or start a new sweep without sweep.resume"
     )
