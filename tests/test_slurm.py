@@ -61,14 +61,15 @@ def runs_in(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.usefixtures("nodes")
 def test_a_job_of_an_earlier_session_runs_nothing(tiny: Path, tmp_path: Path) -> None:
-    """It waits in Slurm while the process of its sweep is killed and the sweep is resumed."""
+    """It waits in Slurm while its sweep is interrupted and resumed."""
     folder = tmp_path / "sweep"
     held = "+hydra.launcher.additional_parameters.hold=true"
     words = emulated(tiny, *ON_SLURM, *QUICK, held, "load.prefetch=0", f"hydra.sweep.dir={folder}")
     first = start(["-m", *words], tmp_path)
     wait_for(lambda: len(jobs_of(folder)) == 1)
-    os.kill(first.pid, signal.SIGKILL)
-    finish(first)
+    os.killpg(first.pid, signal.SIGINT)
+    status, _, err = finish(first)
+    assert (status, err) == (130, f"etlrun: interrupted; resume with: etlrun -m sweep.resume={folder}\n")
     (earlier,) = jobs_of(folder)
     second = start(["-m", f"sweep.resume={folder}"], tmp_path)
     wait_for(lambda: len(jobs_of(folder)) == 2)

@@ -64,7 +64,7 @@ def _require_accounting() -> None:
     except (OSError, subprocess.CalledProcessError) as error:
         raise WorldError(
             where="hydra/launcher",
-            found=f"no answer of sacct: {(getattr(error, 'stderr', None) or str(error)).strip()}",
+            found=f"no answer of sacct: {' '.join((getattr(error, 'stderr', None) or str(error)).split())}",
             expected="a login node of a cluster with Slurm and its accounting, which says how jobs have ended",
             remedy="start the sweep there, or leave hydra/launcher out",
         ) from error

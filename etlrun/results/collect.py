@@ -31,8 +31,7 @@ from etlrun.results.results import (
 )  # fmt: skip
 from etlrun.review.difference import Comparison
 from etlrun.review.measured import compare_configs
-from etlrun.sweep.attempts import ATTEMPTS
-from etlrun.sweep.ledger import SWEEP, Ledger, own_overrides
+from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, own_overrides
 from etlrun.sweep.order import RunKey
 from etlrun.sweep.pruning import MARGIN
 from etlrun.sweep.runs import as_compared

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from etlrun.record.summary import SUMMARY
-from etlrun.sweep.attempts import ATTEMPTS
-from etlrun.sweep.ledger import SWEEP
+from etlrun.sweep.ledger import ATTEMPTS, SWEEP
 from etlrun.sweep.tune import SEARCH, WINDOWS
 
 Kind = Literal["run", "sweep", "search"]

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,14 @@ from etlrun.config.jobs import Job, Unfit, differences, identity_of
 from etlrun.plan.spec import parse_sweep
 from etlrun.plan.unused import told
 from etlrun.record import record as records
+from etlrun.record.locks import nobodys
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.trainer import Trainer
-from etlrun.sweep.attempts import put_aside
 from etlrun.sweep.order import RunKey, Shared, fills, is_paired, rounds
 from etlrun.system.errors import ConfigError, WorldError
 from etlrun.system.files import write_atomically
 
-SWEEP, CONFIGS = "sweep.json", "configs.jsonl"
+SWEEP, CONFIGS, ATTEMPTS = "sweep.json", "configs.jsonl", "attempts"
 RESUME = "sweep.resume="
 _ASKED = ("overrides", "config_dir", "config_name", "files", "multirun")
 _TWIN = 1_000_000
@@ -260,6 +261,15 @@ class Ledger:
         own_configs = self.request.get("config_dir")
         records.Record.create(folder, values, overrides, config_dir=own_configs, **details)
         return folder
+
+
+def put_aside(folder: Path, home: Path) -> None:
+    """Move the folder of a run to the attempts in `home`, once no process is at work there."""
+    with nobodys(folder):
+        attempts = home / ATTEMPTS
+        attempts.mkdir(exist_ok=True)
+        free = (attempts / f"{folder.name}-{number}" for number in count(1))
+        shutil.move(folder, next(path for path in free if not path.exists()))
 
 
 def resume_command(folder: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +60,7 @@ class Runs:
     """
 
     def __init__(self, ledger: Ledger, outcomes: Outcomes, progress: Progress) -> None:
-        self.ledger, self._progress = ledger, progress
+        self.ledger, self._progress, self._lock = ledger, progress, threading.Lock()
         self.left = unfinished(ledger, outcomes)
         self._pruning = Pruning(ledger) if ledger.sweep.prune else None
         self._unfilled: dict[str, str] = {}
@@ -89,12 +90,16 @@ class Runs:
                 expected="the summary that the job wrote",
                 remedy=f"make sure that nothing else writes there, and resume with: {self.ledger.resume_command}",
             )
+        with self._lock:  # a launcher's jobs end in threads
+            self._ended(run, outcome)
+        return outcome
+
+    def _ended(self, run: RunKey, outcome: Outcome) -> None:
         self._note(run, outcome)
         if run.fills and outcome.status != COMPLETED:
             self._unfilled[run.fills] = f"{run.name}, the job that fills its cache, has not completed: {outcome.error}"
         hparams.write(self.ledger.folder_of(run), run.config, self._progress.own[run.config], outcome)
         self._progress.ended(run, outcome)
-        return outcome
 
     def _note(self, run: RunKey, outcome: Outcome) -> None:
         self._progress.note(run, outcome)

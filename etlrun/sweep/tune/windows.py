@@ -20,7 +20,7 @@ from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, Epoch, Summary, read_summary
 from etlrun.run import run as runs
 from etlrun.stages.cache import DiskCache
-from etlrun.sweep.attempts import put_aside
+from etlrun.sweep.ledger import put_aside
 from etlrun.sweep.process import started
 from etlrun.sweep.tune import CACHES
 
