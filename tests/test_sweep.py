@@ -1,6 +1,5 @@
 """Sweeps in processes of their own; what the parts of a sweep do alone is in test_ledger and test_engine."""
 
-import json
 import os
 import signal
 import subprocess
@@ -8,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -17,8 +15,7 @@ from tests.disks import fill, mounted
 from tests.forked import Forked, forked
 from tests.readers import ran
 from tests.runs import emulated, events_of, finish, small, start, summary_of
-
-QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1")
+from tests.sweeps import QUICK, results_of
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +48,6 @@ def pid_of(folder: Path) -> int:
 
 def is_at_work(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
-def results_of(folder: Path) -> dict[str, Any]:
-    results: dict[str, Any] = json.loads((folder / "results.json").read_text())
-    return results
 
 
 def test_one_job_that_fails_stops_no_other(swept: tuple[Path, int, str]) -> None:
@@ -141,8 +133,8 @@ def test_a_killed_sweep_goes_on_with_the_configs_that_it_began_with(tiny: Path, 
     assert not is_at_work(half)
     frozen = [(folder / str(job) / "config.yaml").read_text() for job in range(3)]
     assert all("\n  prefetch: 1\n" in text for text in frozen)
-    assert [run["name"] for run in results_of(folder)["runs"]] == ["0", "1", "2"]
-    assert {run["outcome"]["status"] for run in results_of(folder)["runs"]} == {"completed"}
+    assert [run["name"] for run in results_of(tmp_path)["runs"]] == ["0", "1", "2"]
+    assert {run["outcome"]["status"] for run in results_of(tmp_path)["runs"]} == {"completed"}
 
 
 @pytest.mark.slow
@@ -193,49 +185,40 @@ def test_ctrl_c_is_heard_while_the_server_of_jobs_begins(tiny: Path, tmp_path: P
     assert summary_of(folder / "0")["status"] == "completed"
 
 
-@pytest.mark.slow
-def test_a_group_of_processes_that_is_told_to_end_leaves_an_interrupted_job(tiny: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "sweep"
-    words = [*emulated(tiny, "model.step_ms=50", "trainer.epochs=200", "trainer.seed=0,1"), f"hydra.sweep.dir={folder}"]
-    process = forked(["-m", *words], tmp_path)
-    wait_for(process, has_begun(folder / "0"))
-    os.killpg(process.pid, signal.SIGTERM)
-    status, _, err = finish(process)
-    assert (status, err) == (130, f"etlrun: interrupted; resume with: etlrun -m sweep.resume={folder}\n")
-    assert summary_of(folder / "0")["status"] == "interrupted"
-    assert not (folder / "1").exists()
+OUT_OF_MEMORY = "the kernel kills processes that exhaust the memory; check its log"
 
 
 @pytest.mark.slow
-def test_a_job_ends_with_the_server_that_has_started_it(tiny: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("victim", "status", "state", "reason"),
+    [
+        ("group", 130, "interrupted", "The run was interrupted"),
+        ("server", 1, "failed", "the job's process: found "),
+        ("job", 1, "failed", f"the job's process: found SIGKILL; expected a normal exit\n    -> {OUT_OF_MEMORY}"),
+    ],
+)
+def test_whatever_is_ended_leaves_no_process_and_a_row_that_says_so(
+    victim: str, status: int, state: str, reason: str, tiny: Path, tmp_path: Path
+) -> None:
+    """The whole group of processes by SIGTERM, or the server that has forked the job or the job itself by SIGKILL."""
     folder = tmp_path / "sweep"
     words = [*emulated(tiny, "model.step_ms=50", "trainer.epochs=200", "trainer.seed=0,1"), f"hydra.sweep.dir={folder}"]
     process = forked(["-m", *words, "sweep.on_error=stop"], tmp_path)
     wait_for(process, has_begun(folder / "0"))
     job = pid_of(folder / "0")
-    os.kill(psutil.Process(job).ppid(), signal.SIGKILL)
-    status, _, _ = finish(process)
-    assert status == 1
+    if victim == "group":
+        os.killpg(process.pid, signal.SIGTERM)
+    else:
+        os.kill(job if victim == "job" else psutil.Process(job).ppid(), signal.SIGKILL)
+    found, out, err = finish(process)
+    assert (found, summary_of(folder / "0")["status"]) == (status, state)
+    assert summary_of(folder / "0")["error"].startswith(reason)
     assert not is_at_work(job)
-    assert summary_of(folder / "0")["status"] == "failed"
     assert not (folder / "1").exists()
-
-
-@pytest.mark.slow
-def test_a_job_that_is_killed_is_a_row_that_says_so(tiny: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "sweep"
-    words = [*emulated(tiny, "model.step_ms=50", "trainer.epochs=200", "trainer.seed=0,1"), f"hydra.sweep.dir={folder}"]
-    process = forked(["-m", *words, "sweep.on_error=stop"], tmp_path)
-    wait_for(process, has_begun(folder / "0"))
-    os.kill(pid_of(folder / "0"), signal.SIGKILL)
-    status, out, _ = finish(process)
-    assert status == 1
-    assert summary_of(folder / "0")["error"] == (
-        "the job's process: found SIGKILL; expected a normal exit\n"
-        "    -> the kernel kills processes that exhaust the memory; check its log"
-    )
-    assert "stopping after a failed job (sweep.on_error=stop)" in out
-    assert not (folder / "1").exists()
+    if victim == "group":
+        assert err == f"etlrun: interrupted; resume with: etlrun -m sweep.resume={folder}\n"
+    else:
+        assert "stopping after a failed job (sweep.on_error=stop)" in out
 
 
 @pytest.fixture
@@ -264,4 +247,4 @@ def test_a_full_disk_in_the_middle_loses_nothing(small_disk: Path, tiny: Path, t
     assert status == 0, err
     assert out.splitlines()[0] == f"sweep     3 jobs of 3 configs, 2 to run, in {folder}"
     assert (folder / "0" / "summary.json").read_text() == kept
-    assert [run["outcome"]["status"] for run in results_of(folder)["runs"]] == ["completed"] * 3
+    assert [run["outcome"]["status"] for run in results_of(tmp_path)["runs"]] == ["completed"] * 3
