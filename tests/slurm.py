@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -35,12 +34,9 @@ MpiDefault=none
 ReturnToService=2
 KillWait=5
 SlurmdParameters=config_overrides
-PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={n1} CPUs=2
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={n2} CPUs=2
-PartitionName=low Nodes=ALL Default=YES PriorityTier=1
-PartitionName=high Nodes=ALL PriorityTier=2
+PartitionName=all Nodes=ALL Default=YES
 """
 
 
@@ -52,39 +48,17 @@ exec squeue --noheader --states=all --array --format='%i|%T|%N'
 """A stand-in for the database of a cluster, whose command knows what the controller does."""
 
 
-@dataclass
-class Cluster:
-    """A running cluster; commands of Slurm find it by SLURM_CONF."""
-
-    folder: Path
-    daemons: ExitStack
-    nodes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-
-    def begin(self, *command: str) -> subprocess.Popen[bytes]:
-        """Start a daemon that ends with the cluster, and with this process if that is killed."""
-        output = self.daemons.enter_context((self.folder / f"{command[0]}.out").open("ab"))
-        command = ("setpriv", "--pdeathsig", "KILL", *command)
-        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-        self.daemons.callback(process.wait)
-        self.daemons.callback(process.kill)
-        return process
-
-    def begin_node(self, name: str) -> None:
-        self.nodes[name] = self.begin("slurmd", "-D", "-N", name)
-
-    @contextmanager
-    def without(self, node: str) -> Iterator[None]:
-        """Lose a node during the block, as Slurm sees it: what has run there goes on."""
-        self.nodes[node].kill()
-        self.nodes[node].wait()
-        said("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
-        yield
-        self.begin_node(node)
-        wait_for(lambda: _idle() == 2)
+def _begin(folder: Path, daemons: ExitStack, *command: str) -> None:
+    """Start a daemon that ends with the stack, and with this process if that is killed."""
+    output = daemons.enter_context((folder / f"{command[0]}.out").open("ab"))
+    command = ("setpriv", "--pdeathsig", "KILL", *command)
+    process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+    daemons.callback(process.wait)
+    daemons.callback(process.kill)
 
 
 def _idle() -> int:
-    rows = said("sinfo", "--noheader", "--format=%T %D", "--partition=low").splitlines()
+    rows = said("sinfo", "--noheader", "--format=%T %D", "--partition=all").splitlines()
     return sum(int(count) for state, count in map(str.split, rows) if state == "idle")
 
 
@@ -101,8 +75,8 @@ def wait_for(condition: Callable[[], object], longest_s: float = 60.0) -> None:
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[Cluster]:
-    """A cluster with its files in `folder`, whose daemons end with the block, and with this process.
+def cluster(folder: Path) -> Iterator[None]:
+    """A cluster with its files in `folder`, which ends with the block, and with this process; SLURM_CONF names it.
 
     Skipped where it can't be started.
     """
@@ -124,16 +98,17 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         (folder / "bin" / "sacct").write_text(_SACCT)
         (folder / "bin" / "sacct").chmod(0o755)
         patch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
-        found = Cluster(folder, stack)
         names = {"socket": "sock", "key-file": "key", "pid-file": "pid", "seed-file": "seed", "log-file": "log"}
-        found.begin("munged", "-F", "--force", *(f"--{name}={folder}/munge.{end}" for name, end in names.items()))
+        _begin(
+            folder, stack, "munged", "-F", "--force", *(f"--{name}={folder}/munge.{end}" for name, end in names.items())
+        )
         wait_for((folder / "munge.sock").exists)
-        found.begin("slurmctld", "-D")
+        _begin(folder, stack, "slurmctld", "-D")
         for name in ("n1", "n2"):
-            found.begin_node(name)
+            _begin(folder, stack, "slurmd", "-D", "-N", name)
         stack.callback(_end_jobs)
         wait_for(lambda: _idle() == 2)
-        yield found
+        yield
 
 
 def _end_jobs() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from etlrun.system.errors import ConfigError, WorldError
 from tests.runs import emulated, events_of, finish, start, summary_of
-from tests.slurm import Cluster, cluster, said, wait_for
+from tests.slurm import cluster, said, wait_for
 from tests.sweeps import QUICK, Sweep, ended, needs
 
 pytestmark = pytest.mark.slow
@@ -29,11 +29,11 @@ esac
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     needs("submitit_launcher")
-    with cluster(tmp_path_factory.mktemp("slurm")) as found, pytest.MonkeyPatch.context() as patch:
+    with cluster(tmp_path_factory.mktemp("slurm")), pytest.MonkeyPatch.context() as patch:
         patch.setenv("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # otherwise it closes absl's handler, whose stream is pytest's
-        yield found
+        yield
 
 
 @pytest.mark.usefixtures("nodes")
