@@ -247,4 +247,4 @@ def test_a_full_disk_in_the_middle_loses_nothing(small_disk: Path, tiny: Path, t
     assert status == 0, err
     assert out.splitlines()[0] == f"sweep     3 jobs of 3 configs, 2 to run, in {folder}"
     assert (folder / "0" / "summary.json").read_text() == kept
-    assert [run["outcome"]["status"] for run in results_of(tmp_path)["runs"]] == ["completed"] * 3
+    assert [run["outcome"]["status"] for run in results_of(small_disk)["runs"]] == ["completed"] * 3
