@@ -18,14 +18,18 @@ pytestmark = pytest.mark.slow
 
 ON_SLURM = ("hydra/launcher=submitit_slurm", "hydra.launcher.cpus_per_task=1")
 TROUBLE = """\
+begun() {{ grep -ls started {runs}/*/events.jsonl | wc -l; }}
 number=1; while ! mkdir {folder}/$number 2>/dev/null; do number=$((number + 1)); done
 case $number in
 1) exit 3 ;;
 2) scancel $SLURM_JOB_ID; sleep 60 ;;
-3) (while ! grep -qs started {runs}/*/events.jsonl; do sleep 0.1; done; scontrol requeue $SLURM_JOB_ID) & ;;
+3) (while [ $(begun) -lt 1 ]; do sleep 0.1; done; touch {folder}/requeued; scontrol requeue $SLURM_JOB_ID) & ;;
+4) while [ ! -e {folder}/requeued ]; do sleep 0.1; done
+   (while [ $(begun) -lt 2 ]; do sleep 0.1; done; scancel --signal=USR2 $SLURM_JOB_ID) & ;;
 esac
 """
-"""What happens to the jobs: two are lost before they begin, one is requeued after it has begun."""
+"""What happens to the jobs: two are lost before they begin, one is requeued after that, and one is told that its time
+is over."""
 
 
 @pytest.fixture(scope="module")
@@ -41,22 +45,25 @@ def test_a_job_that_is_lost_is_a_row_with_its_reason_and_runs_again(sweep: Sweep
     folder, numbers, trouble = tmp_path / "sweep", tmp_path / "numbers", tmp_path / "trouble"
     numbers.mkdir()
     trouble.write_text(TROUBLE.format(folder=numbers, runs=folder))
-    words = (f"hydra.launcher.setup=['source {trouble}']", "hydra.launcher.array_parallelism=3", "load.prefetch=0,1,2")
+    words = (f"hydra.launcher.setup=['source {trouble}']", "hydra.launcher.timeout_min=5", "load.prefetch=0,1,2,3")
     assert sweep(*ON_SLURM, *words, "model.step_ms=1000") == 1
-    expected = "expected a job that runs to its end\n    -> resume the sweep, which runs it again"
+    end = "expected a job that runs to its end"
+    expected = f"{end}\n    -> resume the sweep, which runs it again"
+    late = f"Job not requeued because: timed-out too many times.; {end}\n    -> raise hydra.launcher.timeout_min"
     second = "a second start of the job, as after pre-emption or a failure of its node"
     assert sorted((run["status"], re.sub(r"Job \d+ .* has", "Job has", run["error"])) for run in runs_in(folder)) == [
         ("failed", f"hydra/launcher: found Job has not produced any output (state: CANCELLED); {expected}"),
         ("failed", f"hydra/launcher: found Job has not produced any output (state: FAILED); {expected}"),
+        ("failed", f"hydra/launcher: found {late}, and resume the sweep"),
         ("interrupted", f"hydra/launcher: found {second}; {expected}"),
     ]
     assert ended([f"sweep.resume={folder}", "sweep.on_error=continue"]) == 0
-    assert [run["status"] for run in runs_in(folder)] == ["completed"] * 3
-    assert len(list((folder / "attempts").iterdir())) == 3
+    assert [run["status"] for run in runs_in(folder)] == ["completed"] * 4
+    assert len(list((folder / "attempts").iterdir())) == 4
 
 
 def runs_in(folder: Path) -> list[dict[str, Any]]:
-    return [summary_of(folder / name) for name in "012"]
+    return [summary_of(folder / name) for name in "0123"]
 
 
 @pytest.mark.usefixtures("nodes")

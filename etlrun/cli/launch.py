@@ -40,7 +40,11 @@ from etlrun.system import errors
 from etlrun.system.errors import EtlrunError, Fault, describe, headline
 from etlrun.system.files import refuse_unwritable
 
-AGAIN = "resume the sweep, which runs it again"
+AGAIN, LONGER = (
+    "resume the sweep, which runs it again",
+    "raise hydra.launcher.timeout_min, and resume the sweep",
+)
+"""Remedies for a job that has not come to its end."""
 
 
 def launch(arguments: Sequence[str]) -> None:
@@ -119,7 +123,7 @@ def job(config: DictConfig, *, sitting_s: float | None = None) -> Any:
         process.join()
         run.settle(folder, process.exitcode or 0)
         if isinstance(error, Exception):  # of submitit, shortly before the time limit of Slurm
-            run.close(folder, FAILED, lost(headline(error)))
+            run.close(folder, FAILED, lost(headline(error), LONGER))
             raise
         if sitting_s is None:
             report.conclude(collect(Path(settings.sweep.dir)))

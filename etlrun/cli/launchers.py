@@ -13,7 +13,7 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, RunMode
 
-from etlrun.cli.launch import AGAIN, job, lost
+from etlrun.cli.launch import AGAIN, LONGER, job, lost
 from etlrun.config.grid import Multirun
 from etlrun.config.request import Request, composer
 from etlrun.record.record import Record
@@ -26,7 +26,7 @@ from etlrun.system.errors import Fault, WorldError
 _LOST = re.compile(r".*?\(state: ([A-Z_]+).*?\)", re.DOTALL)
 """What submitit says of a job without a result, before the end of its log: its files, and how it ended."""
 _REMEDIES = {
-    "TIMEOUT": "raise hydra.launcher.timeout_min, and resume the sweep",
+    "TIMEOUT": LONGER,
     "OUT_OF_MEMORY": "raise hydra.launcher.mem_gb, and resume the sweep",
 }
 
