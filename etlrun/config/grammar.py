@@ -60,7 +60,7 @@ class Stray:
         )
 
     def _quoted(self) -> str:
-        if not self.before:
+        if not self.before or self.word.startswith("-"):
             return ""
         whole = " ".join(word for word in (self.before, self.word, self.value) if word)
         return f"quote a value with spaces, {_TWICE}: {shlex.quote(quoted(whole))}"
