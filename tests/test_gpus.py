@@ -56,25 +56,17 @@ def test_without_gpus_nothing_is_set(hidden: str, monkeypatch: pytest.MonkeyPatc
     assert seats(2) == nothing
 
 
-def test_jobs_in_flight_see_different_gpus(
-    sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("seen", [["GPU-0000", "GPU-1000"], ["GPU-0000", "GPU-0000"]])
+def test_jobs_in_flight_see_different_gpus_or_are_said_to_share_one(
+    seen: list[str], sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with_gpus(monkeypatch, "Tesla T4", "Tesla T4")
+    gpus = len(set(seen))
+    with_gpus(monkeypatch, *["Tesla T4"] * gpus)
     assert sweep("load.prefetch=0,1", "sweep.max_jobs_in_flight=2") == 0
     summaries = [summary_of(tmp_path / "sweep" / name) for name in "01"]
-    assert [summary["host"]["cuda_visible_devices"] for summary in summaries] == ["GPU-0000", "GPU-1000"]
-    assert [summary["jobs_on_gpu"] for summary in summaries] == [1, 1]
-    assert "share" not in capsys.readouterr().out
-
-
-def test_jobs_that_share_a_gpu_are_told_of(
-    sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with_gpus(monkeypatch, "Tesla T4")
-    assert sweep("load.prefetch=0,1", "sweep.max_jobs_in_flight=2") == 0
-    summaries = [summary_of(tmp_path / "sweep" / name) for name in "01"]
-    assert [summary["host"]["cuda_visible_devices"] for summary in summaries] == ["GPU-0000"] * 2
-    assert [summary["jobs_on_gpu"] for summary in summaries] == [2, 2]
-    assert "up to 2 jobs that use a GPU share it (sweep.max_jobs_in_flight)\n" in capsys.readouterr().out
+    assert [summary["host"]["cuda_visible_devices"] for summary in summaries] == seen
+    assert [summary["jobs_on_gpu"] for summary in summaries] == [2 // gpus] * 2
+    shared = "up to 2 jobs that use a GPU share it (sweep.max_jobs_in_flight)\n"
+    assert (shared in capsys.readouterr().out) == (gpus == 1)
     # These computed on a CPU, and shared none.
     assert not any("share this GPU" in remark for summary in summaries for remark in summary["remarks"])

@@ -101,14 +101,6 @@ def test_it_stays_as_the_sweep_began(tmp_path: Path) -> None:
     )
 
 
-def test_a_sweep_that_does_not_know_of_it_goes_on_without(tmp_path: Path) -> None:
-    ledger = ledger_of(tmp_path, "load.prefetch=0,1")
-    known = json.loads((ledger.folder / "sweep.json").read_text())
-    del known["sweep"]["vary_seed"]
-    (ledger.folder / "sweep.json").write_text(json.dumps(known))
-    assert not Ledger.open(ledger.folder).sweep.vary_seed
-
-
 def noisy(*leads: float, names: Sequence[str] = ("val_accuracy", "val_loss")) -> Callable[[RunKey], dict[str, float]]:
     """Accuracies around 0.7, and losses around 0.3, of configs that are so much better than the baseline."""
 

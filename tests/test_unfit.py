@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from etlrun.config.jobs import Unfit
-from etlrun.sweep.ledger import Ledger
 from etlrun.sweep.unfit import describe, left_out
 from etlrun.system.errors import ConfigError
 from tests.configs import refusal_of_request
@@ -61,15 +60,6 @@ def test_a_sweep_lists_what_it_leaves_out(sweep: Sweep, tmp_path: Path, capsys: 
         ["extract.cycle_length=1", "extract.num_parallel_calls=4", "load.prefetch=0"],
         ["extract.cycle_length=2", "extract.num_parallel_calls=4", "load.prefetch=0"],
     ]
-
-
-def test_a_sweep_of_before_there_was_a_choice_is_still_read(sweep: Sweep, tmp_path: Path) -> None:
-    assert sweep("load.prefetch=0,1", "dataset.version=9.9.9") == 1
-    ledger = tmp_path / "sweep" / "sweep.json"
-    text = ledger.read_text()
-    ledger.write_text(text.replace('    "unfit": "skip",\n', "").replace(',\n  "unfit": []', ""))
-    assert ledger.read_text() != text
-    assert Ledger.open(tmp_path / "sweep").sweep.unfit == "refuse"
 
 
 def test_zipped_keys_and_rules_of_ones_own_come_before() -> None:
