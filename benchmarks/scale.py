@@ -45,13 +45,13 @@ SIDES: Mapping[str, tuple[str, ...]] = {
 _PER_SHARD = 2_000
 _FIND = """
 import sys, time
-from etlrun.run.why import keepers
+from etlrun.run.keepers import keepers_for
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.stages import STAGES
 plan = grid.resolve(Request(overrides=sys.argv[1:]), STAGES).plan
 began_s = time.perf_counter()
-keys = [keeper.key for keeper in keepers(plan).values()]
+keys = [keeper.key for keeper in keepers_for(plan).values()]
 print(time.perf_counter() - began_s, *keys)
 """
 

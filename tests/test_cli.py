@@ -16,7 +16,7 @@ from etlrun.config.request import Request
 from etlrun.eject import program
 from etlrun.plan import render
 from etlrun.run import run
-from etlrun.run.why import keepers
+from etlrun.run.keepers import keepers_for
 from etlrun.stages import STAGES
 from tests.configs import composed, plan_of
 from tests.forked import forked
@@ -117,7 +117,7 @@ def test_a_cache_is_explained_without_tensorflow(tiny: Path, folder: Path, tmp_p
         command = [sys.executable, "-X", "importtime", "-m", "etlrun", "cache", "why", *words, *disk]
         answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
         modules = {name.split(".")[0] for name in IMPORTED.findall(answer.stderr)}
-        (key,) = (keeper.key for name, keeper in keepers(plan_of(*words, *disk)).items() if name == "train")
+        (key,) = (keeper.key for name, keeper in keepers_for(plan_of(*words, *disk)).items() if name == "train")
         assert answer.stdout.startswith(f"train      miss  {key}  ")  # the key of this process, which has TensorFlow
         assert modules & FRAMEWORKS == imported
 

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from etlrun.eject.program import ejected, versions
 from etlrun.system.errors import ConfigError
@@ -61,7 +63,8 @@ def trained(request: pytest.FixtureRequest, tiny: Path, tmp_path_factory: pytest
     if importlib.util.find_spec(request.param) is None:
         pytest.skip(f"the extra `{request.param}` is not installed")
     folder = tmp_path_factory.mktemp(request.param)
-    base = [*small(tiny, *SHARED, "model.trainable=true", "model.weights=null", "measure.digest=true")]
+    of_eight = "dataset.eval_split='train[38:46]'"  # which four devices have equal shares of
+    base = [*small(tiny, *SHARED, of_eight, "model.trainable=true", "model.weights=null", "measure.digest=true")]
     base = [word for word in base if not word.startswith("trainer.epochs=")]
 
     def run(name: str, *words: str) -> list[str]:
@@ -70,7 +73,7 @@ def trained(request: pytest.FixtureRequest, tiny: Path, tmp_path_factory: pytest
     runs = [
         run("one", "trainer.epochs=3"),
         run("four", "trainer.epochs=1", "trainer.devices=4", "trainer.checkpoint_every_steps=2"),
-        run("then_on_one", "trainer.epochs=2", f"trainer.resume={folder / 'four'}"),
+        run("then_on_one", "trainer.epochs=2", "trainer.devices=1", f"trainer.resume={folder / 'four'}"),
         run("then_on_four", "trainer.epochs=3", "trainer.devices=all", f"trainer.resume={folder / 'then_on_one'}"),
     ]
     status, err = on_four_devices(request.param, runs, folder / "compiled")
@@ -86,8 +89,21 @@ def test_the_losses_are_those_of_one_device(trained: dict[str, Any], name: str, 
 
 
 def test_the_devices_are_named(trained: dict[str, Any]) -> None:
-    assert trained["one"]["host"]["device"] == "CPU"
+    assert trained["one"]["host"]["device"] == trained["then_on_one"]["host"]["device"] == "CPU"
     assert trained["four"]["host"]["device"] == trained["then_on_four"]["host"]["device"] == "CPU (4 devices)"
+
+
+@pytest.mark.parametrize(("examples", "sizes"), [(16, [8, 8]), (14, [8, 4]), (11, [8])])
+def test_a_last_batch_has_equal_shares(examples: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    from etlrun.run import devices
+
+    monkeypatch.setattr(devices, "shares", lambda: 4)
+    numbers = tf.data.Dataset.range(examples)
+    batches = [*devices.shared_equally(tf.data.Dataset.zip((numbers, numbers)).batch(8))]
+    assert [len(inputs) for inputs, _ in batches] == sizes
+    for inputs, targets in batches:
+        assert inputs.numpy().tolist() == targets.numpy().tolist()
+    assert [*np.concatenate([inputs for inputs, _ in batches])] == [*range(sum(sizes))]
 
 
 def test_what_the_backend_can_not_share_is_refused(tiny: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,9 @@ from etlrun.run.hosts.place import Place
 from etlrun.run.hosts.same import differences, said_by
 from etlrun.run.keepers import readings_of
 from etlrun.sources.open import open_source
-from tests.hosts import QUICK, SHARED, on_two_hosts
+from tests.hosts import SHARED, on_two_hosts
 from tests.own import PETS, image, of_folder, of_records, records
-from tests.quick import quick_jax
 from tests.runs import finish, small, summary_of
-from tests.test_content import relabelled, shards_below
-
-pytestmark = pytest.mark.slow
 
 COPY = "    -> copy the dataset of host 0 to host 1, or share one storage"
 DATA = f"host 1: found other records or images in its part of the data; expected the same ones, as on host 0\n{COPY}"
@@ -64,14 +59,13 @@ def test_folders_are_compared_by_classes_counts_and_what_each_host_reads(folder:
     }
 
 
-def test_the_last_batch_of_a_validation_is_compared_too(tmp_path: Path) -> None:
-    """All hosts read it."""
+def test_the_validation_is_compared_too(tmp_path: Path) -> None:
     plans = []
     for name, last in (("one", 9), ("two", 7)):
         data = tmp_path / name
         data.mkdir()
         records(data, "a.tfrecord", range(8))
-        records(data, "b.tfrecord", range(8, 9))
+        records(data, "b.tfrecord", range(8, 10))
         records(data, "c.tfrecord", range(last, last + 2))
         plans.append(of_records(data, "dataset.split='train[:8]'", "dataset.eval_split='train[8:]'"))
     assert told(*plans) == [DATA]
@@ -79,34 +73,36 @@ def test_the_last_batch_of_a_validation_is_compared_too(tmp_path: Path) -> None:
 
 
 def test_other_plans_are_named() -> None:
-    said = {"plan": "a", "classes": [2, "cat, dog", "0"], "examples": {"train": 4}, "digests": {"0": "x", "1": None}}
+    said = {
+        "plan": "a",
+        "resume": None,
+        "classes": [2, "cat, dog", "0"],
+        "examples": {"train": 4},
+        "digests": {"0": "x", "1": None},
+    }
     other = {**said, "plan": "b"}
     found = "host 1: found the plan b; expected a, as on host 0"
     remedy = "start all with the same command, in the same version of etlrun"
     assert [str(fault) for fault in differences([said, other])] == [f"{found}\n    -> {remedy}"]
+    found = "host 1: found trainer.resume=other; expected trainer.resume=null, as on host 0"
+    remedy = "start all with the same command"
+    assert [str(fault) for fault in differences([said, {**said, "resume": "other"}])] == [f"{found}\n    -> {remedy}"]
     assert list(differences([said, {**said, "digests": {"1": "y"}}])) == [], "host 0 could not read that part"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="the extra `jax` is not installed")
-def test_other_data_and_fewer_examples_end_all_hosts_before_the_first_step(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in quick_jax(tmp_path / "jax").items():
-        monkeypatch.setenv(name, value)
-    copies = {name: Path(shutil.copytree(tiny, tmp_path / name)) for name in ("relabelled", "fewer")}
-    relabelled(shards_below(copies["relabelled"])[2])
-    path = next(copies["fewer"].rglob("dataset_info.json"))
+def test_fewer_examples_end_all_hosts_before_the_first_step(tiny: Path, tmp_path: Path) -> None:
+    fewer = Path(shutil.copytree(tiny, tmp_path / "fewer"))
+    path = next(fewer.rglob("dataset_info.json"))
     info = json.loads(path.read_text())
     info["splits"][0]["shardLengths"][-1] = "4"
     path.write_text(json.dumps(info))
-    words = (*SHARED, "dataset.split=train", "dataset.eval_split=null", "extract=sequential", "model.weights=null")
-    counts = "host 1: found 40 examples in 'train'; expected 48 examples in 'train', as on host 0"
-    for name, error in (("relabelled", DATA), ("fewer", f"{counts}\n{COPY}")):
-        both = [small(of, *words, f"hydra.run.dir={tmp_path / f'run of {name}'}") for of in (tiny, copies[name])]
-        began_s = time.monotonic()
-        ended = [finish(host) for host in on_two_hosts(both[0], tmp_path, QUICK, other=both[1])]
-        assert [status for status, _, _ in ended] == [1, 1]
-        assert time.monotonic() - began_s < 200
-        assert all(f"etlrun: failed\n  {error}\n" in err for _, _, err in ended)
-        summary = summary_of(tmp_path / f"run of {name}")
-        assert (summary["status"], summary["error"], summary["epochs"]) == ("failed", error, [])
+    run, words = tmp_path / "run", (*SHARED, "dataset.split=train", "dataset.eval_split=null", "model.weights=null")
+    both = [small(of, *words, f"hydra.run.dir={run}") for of in (tiny, fewer)]
+    ended = [finish(host) for host in on_two_hosts(both[0], tmp_path, other=both[1])]
+    error = f"host 1: found 40 examples in 'train'; expected 48 examples in 'train', as on host 0\n{COPY}"
+    assert [status for status, _, _ in ended] == [1, 1]
+    for said, (_, _, err) in zip((f"etlrun: failed\n  {error}\n", f"etlrun: {error}\n"), ended, strict=True):
+        assert said in err
+    assert (summary_of(run)["error"], summary_of(run)["epochs"]) == (error, [])

@@ -1,5 +1,6 @@
 """What runs on several hosts refuse, where each host finds its place, and which part of the data it reads."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,21 @@ from etlrun.eject.program import ejected, versions
 from etlrun.measure.digest import union
 from etlrun.run import run
 from etlrun.run.hosts import here
+from etlrun.run.hosts.parts import notes_on, part_on
 from etlrun.run.hosts.place import ALONE, Place, place_of
 from etlrun.sources.base import Split
 from etlrun.sources.content import Shard
+from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import plan_of
 from tests.hosts import SHARED
 from tests.runs import config_of, summary_of
+
+
+def trainer_of(*words: str) -> Trainer:
+    trainer = plan_of(*words).spec.fit
+    assert trainer is not None
+    return trainer
 
 
 @pytest.mark.parametrize(
@@ -145,7 +154,7 @@ def test_a_run_that_is_started_in_another_way_is_refused(tmp_path: Path) -> None
     run.freeze(tmp_path / "run", config_of(words), words)
     assert run.run(tmp_path / "run") == ConfigError.status
     assert summary_of(tmp_path / "run")["error"] == (
-        "trainer.hosts: found 2; expected 1, since only a single run without options of Hydra's starts parts on hosts\n"
+        "trainer.hosts: found 2; expected 1, since only a single run without options of Hydra's joins other hosts\n"
         "    -> add trainer.hosts=1"
     )
 
@@ -158,40 +167,32 @@ def test_a_run_that_is_started_in_another_way_is_refused(tmp_path: Path) -> None
     ],
 )
 def test_a_backend_that_does_not_train_on_several_hosts_is_refused(backend: str, reason: str) -> None:
-    trainer = plan_of(*SHARED).spec.fit
-    assert trainer is not None
     with pytest.raises(WorldError) as caught:
-        here.join(backend, trainer)
+        here.join(backend, trainer_of(*SHARED))
     assert str(caught.value) == (
         f"trainer.hosts: found 2; expected 1 with Keras's {backend} backend, {reason}\n"
         "    -> set the environment variable KERAS_BACKEND=jax, or trainer.hosts=1"
     )
 
 
-SLURM = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURM_JOB_ID": "4097"}
+SLURM = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}
 OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}
 
 
 @pytest.mark.parametrize(
-    ("environment", "number", "address"),
+    ("environment", "number"),
     [
-        ({**SLURM, "SLURM_STEP_NODELIST": "node[007-008]"}, 1, "node007:61441"),
-        ({**SLURM, "SLURM_STEP_NODELIST": "big,small"}, 1, "big:61441"),
-        ({**OPEN_MPI, "OMPI_MCA_orte_hnp_uri": "8192.0;tcp://10.0.0.1,10.1.0.1:3491"}, 0, "10.0.0.1:61442"),
-        ({**OPEN_MPI, **SLURM, "JAX_COORDINATOR_ADDRESS": "a:5000"}, 0, "a:5000"),
-        ({"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1", "JAX_COORDINATOR_ADDRESS": "[::1]:5000"}, 1, "[::1]:5000"),
+        (SLURM, 1),
+        ({**OPEN_MPI, **SLURM}, 0),
+        ({**OPEN_MPI, "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}, 1),
     ],
 )
-def test_the_environment_of_a_launcher_tells_the_place(environment: dict[str, str], number: int, address: str) -> None:
-    trainer = plan_of(*SHARED).spec.fit
-    assert trainer is not None
-    assert place_of(trainer, environment) == Place(number=number, count=2, address=address)
+def test_the_environment_of_a_launcher_tells_the_place(environment: dict[str, str], number: int) -> None:
+    assert place_of(trainer_of(*SHARED), environment) == Place(number=number, count=2)
 
 
 def test_without_a_launcher_a_host_is_alone() -> None:
-    trainer = plan_of().spec.fit
-    assert trainer is not None
-    assert place_of(trainer, {}) == ALONE
+    assert place_of(trainer_of(), {}) == ALONE
 
 
 @pytest.mark.parametrize(
@@ -212,15 +213,6 @@ def test_without_a_launcher_a_host_is_alone() -> None:
         ),
         (
             SHARED,
-            OPEN_MPI,
-            (
-                "JAX_COORDINATOR_ADDRESS: found nothing; expected HOST:PORT of host 0, whose port "
-                "and the one below are free "
-                "there\n    -> set that environment variable for all processes"
-            ),
-        ),
-        (
-            SHARED,
             {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "2"},
             (
                 "OMPI_COMM_WORLD_RANK: found 2; expected a number from 0 to 1, "
@@ -233,16 +225,67 @@ def test_without_a_launcher_a_host_is_alone() -> None:
 def test_other_processes_than_the_config_expects_are_refused(
     words: tuple[str, ...], environment: dict[str, str], expected: str
 ) -> None:
-    trainer = plan_of(*words).spec.fit
-    assert trainer is not None
     with pytest.raises(WorldError) as caught:
-        place_of(trainer, environment)
+        place_of(trainer_of(*words), environment)
     assert str(caught.value) == expected
+
+
+def test_hosts_without_jax_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(WorldError) as caught:
+        place_of(trainer_of(*SHARED), SLURM)
+    assert str(caught.value) == (
+        "trainer.hosts: found 2, without JAX; expected the package jax, whose processes the hosts are\n"
+        "    -> pip install 'etlrun[jax]', or set trainer.hosts=1"
+    )
+
+
+def test_a_launcher_without_an_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jax")
+    for name, value in OPEN_MPI.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(WorldError) as caught:
+        here.join("jax", trainer_of(*SHARED))
+    assert str(caught.value) == (
+        "JAX_COORDINATOR_ADDRESS: found nothing: coordinator_address should be defined.; expected HOST:PORT of host 0, "
+        "a free port there\n    -> set that environment variable for all processes"
+    )
+
+
+@pytest.mark.parametrize(
+    ("hosts", "devices", "train", "validation", "notes"),
+    [
+        (1, 1, 7, 7, []),
+        (1, 4, 8, 8, []),
+        (1, 4, 7, 7, ["The last 3 examples of 'v' are in no validation, so that all devices compute equally many."]),
+        (
+            2,
+            1,
+            7,
+            7,
+            [
+                "The last example of 't' is in no pass, so that all hosts read equally many.",
+                "The last example of 'v' is in no validation, so that all hosts read equally many.",
+                "'t' has 1 shard, fewer than the 2 hosts: a host reads over the records of others to find its own.",
+            ],
+        ),
+        (2, 2, 8, 14, ["The last 2 examples of 'v' are in no validation, so that all devices compute equally many."]),
+    ],
+)
+def test_what_is_left_out_is_noted(hosts: int, devices: int, train: int, validation: int, notes: list[str]) -> None:
+    files = 1 if train % 2 else 2
+    shards = tuple(Shard(path=f"{at}", skip=0, take=train // files) for at in range(files))
+    splits = {
+        "train": Split(name="t", shards=shards, num_examples=train),
+        "validation": Split(name="v", shards=shards[:1], num_examples=validation),
+    }
+    assert [*notes_on(Place(number=0, count=hosts), devices, splits)] == notes
 
 
 def test_parts_of_a_split_are_parts_of_its_shards() -> None:
     shards = (Shard(path="a", skip=2, take=3), Shard(path="b", skip=0, take=4))
     split = Split(name="train", shards=shards, num_examples=7)
+    assert part_on(Place(number=1, count=3), split) == split.part(2, 4)
     parts = [split.part(start, stop).shards for start, stop in ((0, 2), (2, 5), (5, 7))]
     assert parts == [
         (Shard(path="a", skip=2, take=2),),

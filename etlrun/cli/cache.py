@@ -18,7 +18,7 @@ from etlrun.cache.keeper import Keeper
 from etlrun.cache.store import Store
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.run.why import keepers
+from etlrun.run.keepers import keepers_for
 from etlrun.stages import STAGES
 from etlrun.stages.cache import DiskCache
 from etlrun.system.errors import ConfigError, Fault, WorldError, did_you_mean
@@ -192,7 +192,7 @@ def _why(overrides: list[str], config_dir: str | None) -> None:
         found = f"{plan.spec.cache.path}, which other runs can't read"
         remedy = "add cache=disk to explain a cache on disk"
         raise ConfigError([Fault(where="cache", found=found, expected=DiskCache.path, remedy=remedy)])
-    for name, keeper in keepers(plan).items():
+    for name, keeper in keepers_for(plan).items():
         _explain(name, keeper)
 
 

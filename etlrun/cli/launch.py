@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
 from hydra._internal.callbacks import Callbacks
@@ -31,8 +31,9 @@ from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED
 from etlrun.results import report
 from etlrun.results.collect import collect
 from etlrun.run import run
-from etlrun.run.hosts import watch
-from etlrun.run.hosts.place import ALONE, place_of
+from etlrun.run.hosts.follow import followed
+from etlrun.run.hosts.here import end_at_once
+from etlrun.run.hosts.place import ALONE, Place, place_of
 from etlrun.run.interrupts import interrupts
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.process import started
@@ -64,7 +65,7 @@ def start(request: Request, planned: Job) -> None:
     place = ALONE if planned.plan.spec.fit is None else place_of(planned.plan.spec.fit)
     if not place.leads:
         settled = partial(run.freeze, config=planned.config, overrides=request.overrides, config_dir=request.config_dir)
-        raise SystemExit(watch.followed(place, planned.plan, settled))
+        _end(place, followed(place, planned.plan, settled))
     with composer(request) as files:
         config = with_hydra(request)
     refuse_unwritable(Path(config.hydra.run.dir), "hydra.run.dir")
@@ -76,12 +77,17 @@ def start(request: Request, planned: Job) -> None:
     def run_planned(_: DictConfig) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)
         _freeze(folder, planned.config)
-        if place.count > 1:
-            raise SystemExit(watch.led(place, folder, planned.plan))
-        raise SystemExit(run.run(folder, planned=planned.plan))
+        _end(place, run.run(folder, planned=planned.plan))
 
     ended = run_job(run_planned, config, job_dir_key="hydra.run.dir", job_subdir_key=None, hydra_context=context)
     _ = ended.return_value  # raises what was raised in the job, which Hydra has caught
+
+
+def _end(place: Place, status: int) -> NoReturn:
+    """End this process; at once after the failure of a run on several hosts."""
+    if place.count > 1 and status not in (run.OK, run.TOO_SLOW):
+        end_at_once(status)
+    raise SystemExit(status)
 
 
 def _freeze(folder: Path, config: Mapping[str, Any]) -> None:

@@ -34,7 +34,6 @@ class Watch:
         first: First batch of the pass in progress, if a thread reads it, until a step has it; else None.
         pass_batches: Number of batches per pass, if consecutive passes share an iterator; None if each has its own.
         passed: Number of batches of all passes so far.
-        is_counted: Whether the digest is to have the batch that was read last.
         resumed_batches: Number of batches of the epoch in progress that an earlier process has trained on.
         spent: Exhausted TensorFlow iterators. Deleting one may take half a second, so the sampler does it, outside
             of the steps.
@@ -50,7 +49,6 @@ class Watch:
         self.pass_batches: int | None = None
         self.passed = self.resumed_batches = 0
         self.spent: list[Any] = []
-        self.is_counted: Callable[[], bool] = lambda: True
         self._lock = threading.Lock()
         self._models: list[Any] = []
 
@@ -59,7 +57,7 @@ class Watch:
         self.meter.fetched(wait_s, tuple(tf.nest.flatten(batch)[0].shape))
         if self.batch is None:
             self.batch = batch
-        if self.digest is not None and self.is_counted():
+        if self.digest is not None:
             began_s = time.perf_counter()
             self.digest.add(*batch)
             self.meter.held_up(time.perf_counter() - began_s)

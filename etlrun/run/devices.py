@@ -12,11 +12,11 @@ from functools import cache
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
+from etlrun.graph.passes import Passes
 from etlrun.plan.training import undivided
-from etlrun.run.hosts.here import has_whole, here
+from etlrun.run.hosts.here import here
 from etlrun.stages.load import Load
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, WorldError
@@ -104,7 +104,7 @@ def distributed(trainer: Trainer, load: Load) -> Iterator[None]:
     if faults := [*undivided(replace(load, batch_size=load.batch_size * here().count), trainer, len(names))]:
         raise ConfigError(faults)
     if keras.backend.backend() == "jax":
-        with _Shares(devices=names, auto_shard_dataset=False).scope():
+        with keras.distribution.DataParallel(devices=names, auto_shard_dataset=False).scope():
             yield
         return
     _strategy = _mirrored(tuple(names))
@@ -125,55 +125,28 @@ def scope() -> AbstractContextManager[Any]:
     return nullcontext() if _strategy is None else _strategy.scope()
 
 
-class _Shares(keras.distribution.DataParallel):  # type: ignore[misc]
-    """Data parallelism that gives the whole of a batch to each device if it can't be divided: the last of a pass."""
-
-    def get_data_layout(self, data_shape: Any) -> Any:
-        """Return the layout of a batch, of which this host has a part of `data_shape`."""
-        if has_whole() or data_shape[0] % (self.device_mesh.shape[0] // here().count):
-            return keras.distribution.TensorLayout([None] * len(data_shape), self.device_mesh)
-        return super().get_data_layout(data_shape)
-
-    @contextmanager
-    def scope(self) -> Iterator[None]:
-        """Make this the distribution, and let Keras ask for the layout of each batch; it would ask for the first."""
-        from keras.src.backend.jax.trainer import JAXEpochIterator, _distribute_data
-
-        def batches(epoch: Any, _: Any) -> Iterator[Any]:
-            return map(_distribute_data, epoch.data_adapter.get_jax_iterator())
-
-        before = JAXEpochIterator._get_distributed_iterator  # noqa: SLF001 - Keras has no other way
-        JAXEpochIterator._get_distributed_iterator = batches  # noqa: SLF001 - the same
-        try:
-            with _put_alone(), super().scope():
-                yield
-        finally:
-            JAXEpochIterator._get_distributed_iterator = before  # noqa: SLF001 - the same
+def shares() -> int:
+    """Return the number of equal shares of each batch that this host has, one for each of its devices."""
+    distribution = keras.distribution.distribution()
+    if distribution is not None:
+        return int(distribution.device_mesh.shape[0]) // here().count
+    return 1 if _strategy is None else int(_strategy.num_replicas_in_sync)
 
 
-@contextmanager
-def _put_alone() -> Iterator[None]:
-    """Let each of several hosts give a variable its value alone; JAX would compare the values of all, one by one."""
-    if here().count == 1:
-        yield
-        return
-    import jax
-    from keras.src.backend.jax import distribution_lib
+def shared_equally(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Return `dataset` without the last examples of a batch that has no equal shares: the last one of a pass."""
+    count = shares()
 
-    before = distribution_lib.distribute_tensor
+    def batches() -> Iterator[Any]:
+        for batch in dataset:
+            examples = len(tf.nest.flatten(batch)[0])
+            shared = examples - examples % count
+            if shared == examples:
+                yield batch
+            elif shared:
+                yield tf.nest.map_structure(lambda of: of[:shared], batch)  # noqa: B023 - called at once
 
-    def put(tensor: Any, layout: Any) -> Any:
-        is_traced = isinstance(tensor, jax.core.Tracer)
-        if is_traced or (isinstance(tensor, jax.Array) and not tensor.is_fully_addressable):
-            return before(tensor, layout)
-        value, sharding = np.asarray(tensor), getattr(layout, "backend_layout", layout)
-        return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
-
-    distribution_lib.distribute_tensor = put
-    try:
-        yield
-    finally:
-        distribution_lib.distribute_tensor = before
+    return dataset if count == 1 else Passes(dataset, batches)
 
 
 def without_strategy(model: keras.Model) -> keras.Model:
@@ -191,28 +164,17 @@ def shared(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Any:
     """Return the `tf.function` of a batch that takes a `step` on each device with its share; it returns metrics.
 
     None if TensorFlow uses one device. `spec` is the element spec of the batches.
-
-    The shares of a validation batch that can't be divided differ by one example; a device without any takes no step.
     """
-    strategy, takes_all = _strategy, step == model.train_step
+    strategy = _strategy
     if strategy is None:
         return None
-    count = strategy.num_replicas_in_sync
-
-    def on_share(share: Any) -> None:
-        if takes_all:
-            step(share)
-        else:
-            tf.cond(tf.shape(tf.nest.flatten(share)[0])[0] > 0, lambda: (step(share), 0)[1], lambda: 0)
 
     def on_batch(batch: Any) -> Any:
-        whole = tf.shape(tf.nest.flatten(batch)[0])[0]
-        sizes = tf.stack([(whole + count - 1 - place) // count for place in range(count)])
-        split = [tf.split(of, sizes, num=count) for of in tf.nest.flatten(batch)]
+        split = [tf.split(of, strategy.num_replicas_in_sync) for of in tf.nest.flatten(batch)]
         shares = [tf.nest.pack_sequence_as(batch, [*of]) for of in zip(*split, strict=True)]
         each = strategy.experimental_distribute_values_from_function(lambda at: shares[at.replica_id_in_sync_group])
         with _joint_moments(model):
-            strategy.run(on_share, args=(each,))
+            strategy.run(step, args=(each,))
         return model.get_metrics_result()
 
     return tf.function(on_batch, input_signature=[spec], autograph=False)
@@ -221,7 +183,7 @@ def shared(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Any:
 @contextmanager
 def _joint_moments(model: keras.Model) -> Iterator[None]:
     """Let batch norms use the moments of the whole batch while a step is traced; a saved model has no trace of it."""
-    layers = [of for of in model._flatten_layers() if isinstance(of, keras.layers.BatchNormalization)]  # noqa: SLF001
+    layers = [*_batch_norms(model)]
     for layer in layers:
         layer.synchronized = True
     try:
@@ -229,3 +191,11 @@ def _joint_moments(model: keras.Model) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.synchronized = False
+
+
+def _batch_norms(model: keras.Model) -> Iterator[keras.layers.BatchNormalization]:
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            yield from _batch_norms(layer)
+        elif isinstance(layer, keras.layers.BatchNormalization):
+            yield layer

@@ -23,10 +23,9 @@ from etlrun.run import model as models
 from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, copy, save
 from etlrun.run.checkpoint import BEST, CHECKPOINTS, PreviousRun, note_of_completed
-from etlrun.run.devices import distributed
+from etlrun.run.devices import distributed, shared_equally
 from etlrun.run.divergence import FiniteLoss
 from etlrun.run.floor import floor, without_end_warnings
-from etlrun.run.hosts.here import here
 from etlrun.run.hosts.same import require_same
 from etlrun.run.keepers import readings_of
 from etlrun.run.optimizer import finish
@@ -76,11 +75,8 @@ def _train(plan: Plan, record: Record, source: Source, previous: PreviousRun | N
                 record.remark(f"The verdict and the stages are those from phase {number} on, which reads images.")
                 with at_work(work):
                     model = _fit_phases(whole, work, trainer, assessment)
-        if here().leads:
-            save(whole, record.folder / MODEL, record)
-        ready = floor(model, work, assessment)
-        if here().leads:
-            assessment.conclude(ready)
+        save(whole, record.folder / MODEL, record)
+        assessment.conclude(floor(model, work, assessment))
 
 
 def _profile_fits(work: Work, trainer: Trainer) -> None:
@@ -137,13 +133,14 @@ def _fit(
         continuation = Continuation(state, whole, work.watches["train"])
         continuation.pass_over(model)
         callbacks.insert(0, continuation)
+    validated = Watched(shared_equally(validation.dataset), work.watches["validation"]) if validation else None
     with recorder, without_end_warnings():
         model.fit(
             Watched(_batches(work, skipped, state.steps if state else 0, trainer), work.watches["train"]),
             initial_epoch=len(done),
             epochs=phase.end,
             steps_per_epoch=trainer.steps_per_epoch,
-            validation_data=Watched(validation.dataset, work.watches["validation"]) if validation else None,
+            validation_data=validated,
             callbacks=callbacks,
             shuffle=False,
             verbose=0,
@@ -161,9 +158,9 @@ def _carry_over(record: Record, previous: PreviousRun, trainer: Trainer) -> None
     for epoch in previous.epochs:
         record.epoch(epoch)
     for path in (previous.checkpoint, previous.state):
-        if path is not None and here().leads:
+        if path is not None:
             copy(path, record.folder / CHECKPOINTS / path.name, record)
-    if previous.best is not None and here().leads:
+    if previous.best is not None:
         record.update(best_epoch=previous.best_epoch)
         _carry_over_best(record, previous.best, trainer)
 
@@ -207,11 +204,11 @@ def _callbacks(
         callbacks.append(keras.callbacks.SwapEMAWeights())
     if trainer.early_stopping.patience is not None:
         callbacks.append(EarlyStopping(trainer.early_stopping, done))
-    if windows and here().leads:
+    if windows:
         callbacks.append(Profiler(windows, str(record.folder / "profile"), sum(epoch.steps for epoch in done)))
     if trainer.checkpoint_every_steps is not None:
         callbacks.append(StepCheckpoint(record, whole, work.watches["train"], trainer.checkpoint_every_steps))
-    callbacks += [Checkpoint(record, whole, trainer)] if here().leads else []
+    callbacks.append(Checkpoint(record, whole, trainer))
     return [*callbacks, keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: recorder.say())]
 
 

@@ -28,6 +28,7 @@ from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
 from etlrun.run import checkpoint
 from etlrun.run.backend import Backend
+from etlrun.run.hosts.here import here
 from etlrun.run.hosts.place import place_of
 from etlrun.run.interrupts import interrupts
 from etlrun.run.loggers.log import Log
@@ -35,6 +36,7 @@ from etlrun.sources.open import on_disk, source_type
 from etlrun.sources.slices import note_of_unused
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.balance import note_of_classes
+from etlrun.stages.trainer import Trainer
 from etlrun.system.ends import how_ended
 from etlrun.system.errors import INTERRUPTED, EtlrunError, Failure, Fault, headline, of_system
 from etlrun.system.files import write_atomically
@@ -73,38 +75,35 @@ def with_figures(planned: Plan) -> Plan:
     return replace(planned, remarks=(*planned.remarks, *found))
 
 
-def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None, *, is_part: bool = False) -> int:
+def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> int:
     """Execute the run in `folder`, created by `freeze`, and return the exit status; it always writes a summary.
 
-    `planned` is the plan of that config, if it exists already. An error of what `is_part` of a run on several
-    hosts is in the summary alone.
+    `planned` is the plan of that config, if it exists already; a run on several hosts needs it.
     """
     try:
         with nobodys(folder):
-            return _run(Record(folder), stages, planned, is_part=is_part)
+            return _run(Record(folder), stages, planned)
     except EtlrunError as error:
         _say_failed(error.faults)
         return error.status
 
 
-def _run(record: Record, stages: Stages, planned: Plan | None, *, is_part: bool) -> int:
+def _run(record: Record, stages: Stages, planned: Plan | None) -> int:
     log = Log(record)
     try:
         with interrupts():
-            planned = planned or plan(parse(records.read_config(record.folder), stages))
-            if not is_part:
-                require_one_host(planned.spec, "only a single run without options of Hydra's starts parts on hosts")
+            if planned is None:
+                planned = plan(parse(records.read_config(record.folder), stages))
+                require_one_host(planned.spec, "only a single run without options of Hydra's joins other hosts")
             _work(record, stages, planned, log)
     except KeyboardInterrupt:
         _end_early(record, statuses.INTERRUPTED, _INTERRUPT)
-        if not is_part:
-            say_interrupted(record)
+        _say_interrupted(record)
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - reported in the summary and by the exit status
         known = _reported(record, error)
         _end_early(record, statuses.FAILED, *known.faults)
-        if not is_part:
-            _say_failed(known.faults)
+        _say_failed(known.faults)
         _traceback_if_asked(error)
         return known.status
     report.show(record.folder, record.summary)
@@ -121,15 +120,26 @@ def _reported(record: Record, error: Exception) -> EtlrunError:
         return of_system(error)
     path = record.folder / TRACEBACK
     told = f"The run failed: {type(error).__name__}: {headline(error)}"
-    fault = Failure(found=told, remedy=f"the traceback is in {path}")
+    fault = Failure(found=told, remedy=f"{_of_hosts(record)}the traceback is in {path}")
     try:
         text = "".join(traceback.format_exception(error))
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as refusal:
         traceback.print_exception(error)
         record.refusal = refusal
-        return EtlrunError([replace(fault, remedy=""), *records.unwritable(record.folder, refusal).faults])
+        return EtlrunError(
+            [replace(fault, remedy=_of_hosts(record)), *records.unwritable(record.folder, refusal).faults]
+        )
     return EtlrunError([fault])
+
+
+def _of_hosts(record: Record) -> str:
+    """Return the remedy for what may follow from the end of another host, as a collective operation that fails."""
+    if here().count == 1:
+        return ""
+    left = _resumable(record)
+    again = f"resume with this or another number of them: {Trainer.key('resume')}={left}; " if left else ""
+    return f"see what the other {here().count - 1} of {here().count} hosts say, of which one may have ended; {again}"
 
 
 def settle(folder: Path, status: int, remedy: str = "") -> None:
@@ -146,14 +156,6 @@ def settle(folder: Path, status: int, remedy: str = "") -> None:
 def close(folder: Path, status: str, fault: Fault) -> None:
     """Complete the summary and the reports of a job that can't do so itself."""
     Record(folder).update(status=status, error=str(fault))
-    report.write(folder)
-    page.write(folder)
-
-
-def end(folder: Path, error: str | None) -> None:
-    """Let a run end with this `error`, None for an interrupt, whatever its own process has written of its end."""
-    status = statuses.INTERRUPTED if error is None else statuses.FAILED
-    Record(folder).update(status=status, error=error or str(_INTERRUPT))
     report.write(folder)
     page.write(folder)
 
@@ -240,14 +242,14 @@ def _end_early(record: Record, status: str, *faults: Fault) -> None:
             _say_failed(records.unwritable(record.folder, refusal).faults)
 
 
-def resumable(record: Record) -> str | None:
+def _resumable(record: Record) -> str | None:
     """Return the folder from which a run that has not completed is resumed: its own, or that which it resumed."""
     return str(record.folder) if checkpoint.checkpoints(record.folder) else record.summary.resumed_from
 
 
-def say_interrupted(record: Record) -> None:
+def _say_interrupted(record: Record) -> None:
     """Say that a run was interrupted, and how to go on."""
-    left = resumable(record)
+    left = _resumable(record)
     command = left and f"etlrun {shlex.quote(f'trainer.resume={left}')}"
     _say(f"interrupted; resume with: {command}" if command else "interrupted before the first checkpoint")
 

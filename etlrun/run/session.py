@@ -21,8 +21,9 @@ from etlrun.record.record import Record
 from etlrun.run.backend import seed_all
 from etlrun.run.caches import describe_caches, note, open_caches
 from etlrun.run.checkpoint import PreviousRun, has_read_the_same
-from etlrun.run.hosts.here import counts, here
-from etlrun.run.hosts.parts import notes_on, pipelines_on
+from etlrun.run.devices import shares
+from etlrun.run.hosts.here import here
+from etlrun.run.hosts.parts import Part, notes_on
 from etlrun.run.keepers import keepers_of, readings_of
 from etlrun.service.pipeline import pipelines_of
 from etlrun.sources.base import Source
@@ -66,30 +67,28 @@ def prepared(
     """
     contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
     place, split = here(), contexts["train"].split
-    _enough(plan, split.num_examples)
+    _enough(plan, contexts)
     data = _described(source, contexts)
     digests = {name: context.split.content.digest for name, context in contexts.items()} if place.leads else {}
     if previous is not None and not has_read_the_same(previous, digests, plan.spec.dataset):
         record.remark(f"It is unknown whether {previous.folder} has read the same records.")
     load = plan.spec.load
     of_classes = note_of_classes(load, split.name, partial(counts_of, source, split, by_number=load.is_by_number))
-    of_hosts = notes_on(place, split) if place.count > 1 else ()
+    of_devices = notes_on(place, shares(), {name: context.split for name, context in contexts.items()})
     unused = note_of_unused(plan.spec.dataset, source.counts) if "validation" in contexts else None
-    for sentence in (*source.notes, *_overlap(contexts), *filter(None, (unused, of_classes)), *of_hosts):
+    for sentence in (*source.notes, *_overlap(contexts), *filter(None, (unused, of_classes)), *of_devices):
         record.remark(sentence)
     _note_few_shards(plan, record, len(contexts["train"].split.shards))
     made_by = {"folder": str(record.folder), "overrides": record.summary.overrides}
     keepers = keepers_of(plan, contexts, made_by, partial(note, record))
     if place.count > 1:
-        pipelines = pipelines_on(place, plan.pipelines, contexts)
+        pipelines: dict[str, Pipeline] = {name: Part(place, plan, name, of) for name, of in contexts.items()}
     else:
         pipelines = pipelines_of(plan, contexts, keepers)
     open_caches(plan, record, pipelines)
     record.update(dataset={**data, "digest": digests, "classes": source.class_names and list(source.class_names)})
     record.event("dataset", **data)
     watches = {name: Watch(with_digest=plan.spec.measure.digest) for name in pipelines}
-    for watch in watches.values():
-        watch.is_counted = counts
     return Work(plan=plan, record=record, pipelines=pipelines, watches=watches)
 
 
@@ -126,8 +125,16 @@ def _described(source: Source, contexts: Mapping[str, Context]) -> dict[str, Any
     return {"name": name, "examples": examples, "shards": len(paths), "bytes": size}
 
 
-def _enough(plan: Plan, num_examples: int) -> None:
-    load, hosts = plan.spec.load, here().count
+def _enough(plan: Plan, contexts: Mapping[str, Context]) -> None:
+    load, hosts, num_examples = plan.spec.load, here().count, contexts["train"].split.num_examples
+    validation, devices = contexts.get("validation"), hosts * shares()
+    if validation is not None and validation.split.num_examples < devices:
+        raise WorldError(
+            where=plan.spec.dataset.key_of("validation"),
+            found=f"{validation.split.num_examples} examples in '{validation.split.name}'",
+            expected=f"at least {devices}, the number of devices that share a batch",
+            remedy=f"set a larger {plan.spec.dataset.key_of('validation')}, or fewer devices",
+        )
     if load.drop_remainder and num_examples < load.batch_size * hosts:
         raise WorldError(
             where=load.key("batch_size"),

@@ -45,8 +45,7 @@ class StepCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         model = self.model  # on JAX, this sets its variables
         self.copier = self.copier or Copier(model, self.whole)
         state = self.copier.state(self.watch, epochs=self.epoch, steps=steps)
-        if here().leads:
-            self._writing = self._writer.submit(self._write, state, began_s, time.perf_counter())
+        self._writing = self._writer.submit(self._write, state, began_s, time.perf_counter())
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Wait for the last state of the epoch, whose own checkpoint is next."""

@@ -3,7 +3,6 @@
 place.py    which host this is, from the environment of a launcher
 here.py     JAX's processes: joining them, what they compute together
 parts.py    the part of the data of a host
-link.py     connections between the hosts
-watch.py    the process on each host that starts its part of the run, watches it, and ends it with all others
-member.py   entry point of that part
+same.py     what all hosts have in common, compared before the first step
+follow.py   the run on a host that doesn't write the results
 """

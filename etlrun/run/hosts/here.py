@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
 from etlrun.measure.digest import union
-from etlrun.run.hosts.link import JOIN_S
 from etlrun.run.hosts.place import ALONE, Place, place_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
 
+_JOIN_S = 300
+"""Longest time between the start of the first host and that of the last one."""
+_SILENT_S = 30
+"""Time without a sign of a host after which JAX ends the processes of all others."""
 _BYTES = 64
 """Bytes of a digest's text."""
+_ADDRESS = "JAX_COORDINATOR_ADDRESS"
 _REASONS = {"tensorflow": "on which Keras 3's fit does not train under tf.distribute.MultiWorkerMirroredStrategy"}
 _place = ALONE
-_is_whole = False
 
 
 def here() -> Place:
@@ -30,8 +33,11 @@ def here() -> Place:
 def join(backend: str, trainer: Trainer) -> None:
     """Join the processes of the other hosts, before JAX looks for devices; nothing for a run on one host.
 
+    JAX ends this process if it loses one of them, which a collective operation would wait for.
+
     Raises:
-        WorldError: Keras's `backend` can't train on several hosts.
+        WorldError: Keras's `backend` can't train on several hosts; the address of host 0 is unknown, or a host is
+            missing.
     """
     global _place  # noqa: PLW0603 - as JAX's own state of a process
     if trainer.hosts == 1:
@@ -45,19 +51,36 @@ def join(backend: str, trainer: Trainer) -> None:
         )
     import jax
 
-    place = place_of(trainer)
+    place, address = place_of(trainer), os.environ.get(_ADDRESS, "")
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(
-        coordinator_address=place.address,
+    jax.config.update("jax_enable_preemption_service", val=False)  # after whose notice of SIGTERM a run goes on
+    initialize = partial(
+        jax.distributed.initialize,
         num_processes=place.count,
         process_id=place.number,
         # A host has all of its devices, and not the one of its number, as JAX would have it with Slurm.
         local_device_ids=None if "JAX_LOCAL_DEVICE_IDS" in os.environ else [],
-        initialization_timeout=int(JOIN_S),
-        coordinator_bind_address=place.address if place.is_loopback else None,
+        initialization_timeout=2 * _JOIN_S,  # at its end, JAX ends the process without a word of what is missing
+        heartbeat_timeout_seconds=_SILENT_S,
+        coordinator_bind_address=address if address.startswith(("127.", "localhost:", "[::1]:")) else None,
     )
-    # JAX has taken SIGTERM for a notice of pre-emption, after which a run goes on.
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+    joining = ThreadPoolExecutor(1).submit(initialize)
+    try:
+        joining.result(_JOIN_S)
+    except TimeoutError as error:
+        raise WorldError(
+            where=trainer.key("hosts"),
+            found=f"a host that is missing {_JOIN_S} s after the start of host {place.number}",
+            expected=f"{place.count} hosts, which reach {address or 'host 0'}",
+            remedy="see whether the others were started, and whether that port is open",
+        ) from error
+    except (ValueError, RuntimeError) as error:
+        raise WorldError(
+            where=_ADDRESS,
+            found=f"{address or 'nothing'}: {error}",
+            expected="HOST:PORT of host 0, a free port there",
+            remedy="set that environment variable for all processes",
+        ) from error
     _place = place
 
 
@@ -69,6 +92,13 @@ def leave() -> None:
 
         jax.distributed.shutdown()
         _place = ALONE
+
+
+def end_at_once(status: int) -> None:
+    """End this process: at its usual end, JAX would wait for the hosts that it has not left."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def joint(digest: str) -> str:
@@ -84,24 +114,3 @@ def gathered(text: str, size: int) -> list[str]:
 
     own = np.frombuffer(text.encode().ljust(size), np.uint8)
     return [bytes(of).decode().strip() for of in np.asarray(process_allgather(own))]
-
-
-@contextmanager
-def whole_batches() -> Iterator[None]:
-    """Let each host have the whole of the batches that are read in the block, and not a part."""
-    global _is_whole  # noqa: PLW0603
-    _is_whole = True
-    try:
-        yield
-    finally:
-        _is_whole = False
-
-
-def has_whole() -> bool:
-    """Return whether each host has the whole of the batch that was read last."""
-    return _is_whole
-
-
-def counts() -> bool:
-    """Return whether the batch that was read last is one of this host alone, or of all and this is the first."""
-    return _place.leads or not _is_whole

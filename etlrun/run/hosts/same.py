@@ -10,8 +10,9 @@ from typing import Any
 from etlrun.graph.context import Reading
 from etlrun.plan.plan import Plan
 from etlrun.run.hosts.here import gathered, here
-from etlrun.run.hosts.parts import parts_of
+from etlrun.run.hosts.parts import part_on
 from etlrun.run.hosts.place import Place
+from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import EtlrunError, Fault
 
 _BYTES, _BYTES_EACH = 2048, 64
@@ -39,17 +40,17 @@ def said_by(place: Place, plan: Plan, readings: Mapping[str, Reading]) -> dict[s
     hosts = range(place.count) if place.leads else [place.number]
     return {
         "plan": plan.fingerprint,
+        "resume": None if plan.spec.fit is None else plan.spec.fit.resume,
         "classes": [len(names), ", ".join(names)[:_SHOWN], _hashed(names)],
         "examples": {reading.split.name: reading.split.num_examples for reading in readings.values()},
-        "digests": {str(number): _digest(plan, readings, number, place.count) for number in hosts},
+        "digests": {str(number): _digest(readings, number, place.count) for number in hosts},
     }
 
 
-def _digest(plan: Plan, readings: Mapping[str, Reading], number: int, count: int) -> str | None:
+def _digest(readings: Mapping[str, Reading], number: int, count: int) -> str | None:
     """Return a digest of what a host reads; None if it is unknown."""
     of = Place(number=number, count=count)
-    parts = [part for name in readings for part in parts_of(of, name, plan.pipelines[name], readings[name].split)]
-    digests = [part.content.digest for part in parts]
+    digests = [part_on(of, reading.split).content.digest for reading in readings.values()]
     return None if None in digests else _hashed(digests)
 
 
@@ -64,6 +65,9 @@ def differences(said: Sequence[Mapping[str, Any]]) -> Iterator[Fault]:
         if other["plan"] != first["plan"]:
             remedy = "start all with the same command, in the same version of etlrun"
             yield _fault(number, f"the plan {other['plan']}", first["plan"], remedy)
+        elif other["resume"] != first["resume"]:
+            resumed = [f"{Trainer.key('resume')}={of['resume'] or 'null'}" for of in (other, first)]
+            yield _fault(number, resumed[0], resumed[1], "start all with the same command")
         elif other["classes"] != first["classes"]:
             yield _fault(number, f"the classes {_shown(other)}", _shown(first))
         elif other["examples"] != first["examples"]:

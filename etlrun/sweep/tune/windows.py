@@ -17,12 +17,13 @@ from typing import Any
 from etlrun.record import record as records
 from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
-from etlrun.record.summary import COMPLETED, Epoch, Summary, read_summary
+from etlrun.record.summary import COMPLETED, FAILED, Epoch, Summary, read_summary
 from etlrun.run import run as runs
-from etlrun.stages.cache import DiskCache
+from etlrun.stages.cache import outlives_run
 from etlrun.sweep.ledger import put_aside
 from etlrun.sweep.process import started
 from etlrun.sweep.tune import CACHES
+from etlrun.system.errors import Failure
 
 _GRACE_S = 30.0
 """Seconds that a window which is ended has for its summary, before it is killed."""
@@ -78,7 +79,7 @@ class Scene:
         if window.status != COMPLETED or not window.epochs:
             return None
         first, *later = (self._whole_s(epoch) for epoch in window.epochs)
-        if self.is_by_number and window.cache is not None and window.cache.target == DiskCache.path:
+        if self.is_by_number and window.cache is not None and outlives_run(window.cache.target):
             first = window.epochs[0].wall_s * self.examples / max(window.epochs[0].examples, 1)
         return first + (self.epochs - 1) * (statistics.median(later) if later else first)
 
@@ -162,7 +163,8 @@ class Windows:
         with nobodys(folder):
             runs.settle(folder, process.exitcode or 0)
             if is_late:
-                runs.end(folder, f"no end within {self.longest_s:.3g} s, the longest time of a window")
+                late = Failure(found=f"no end within {self.longest_s:.3g} s, the longest time of a window")
+                runs.close(folder, FAILED, late)
         found = read_summary(folder)
         if found is None:
             found = Summary(status="failed", overrides=[], error="the summary of the window is gone")
