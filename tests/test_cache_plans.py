@@ -1,9 +1,17 @@
-"""Where a cache may stand, and what a plan says of it."""
+"""Where a cache may stand, what a plan says of it, and what a target is made of."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from etlrun.plan.plan import at_cache
+from etlrun.run import run
+from etlrun.stages import STAGES
+from etlrun.stages.cache import CACHES, MemoryCache, Space
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.runs import config_of, emulated, summary_of
 
 SCALED = "transform.steps=[decode,center_crop,resize,scale_minus_one_one]"
 SCALED_TOO = "transform.eval_steps=[decode,center_crop,resize,scale_minus_one_one]"
@@ -178,3 +186,35 @@ def test_wrong_values_are_told_with_those_that_are_right() -> None:
 )
 def test_a_cache_that_can_not_pay_is_said(overrides: list[str], remarks: tuple[str, ...]) -> None:
     assert plan_of(*overrides).remarks == remarks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scratch(MemoryCache):
+    """A cache target: what it is called, where its space is, and tf.data's call."""
+
+    path: ClassVar[str] = "cache.scratch"
+
+    @classmethod
+    def space(cls, folder: Path) -> Space:  # noqa: ARG003 - it has none
+        return Space(free_bytes=2 * 10**6, share=0.5, where="a scratch")
+
+
+def test_a_cache_target_is_a_stage(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CACHES, "scratch", Scratch)
+    stages = {**STAGES, "cache": CACHES}
+    words = emulated(tiny, "trainer.epochs=2", "measure.digest=true")
+    config = config_of(words)
+    found = {}
+    for name in ("memory", "scratch"):
+        run.freeze(tmp_path / name, {**config, "cache": {**config["cache"], "name": name}}, words)
+        assert run.run(tmp_path / name, stages) == 0
+        found[name] = summary_of(tmp_path / name)
+    digests = {name: [epoch["digest"] for epoch in summary["epochs"]] for name, summary in found.items()}
+    assert digests["scratch"] == digests["memory"]
+    assert found["scratch"]["cache"] == {**found["memory"]["cache"], "target": "cache.scratch"}
+    config["transform"]["resize"]["size"] = [128, 128]
+    run.freeze(tmp_path / "large", {**config, "cache": {**config["cache"], "name": "scratch"}}, words)
+    assert run.run(tmp_path / "large", stages) == 1
+    error = summary_of(tmp_path / "large")["error"]
+    assert "with 2 MB free in a scratch; expected at most 50% (the training needs memory, too) of the free" in error
+    assert "cache=memory" in error

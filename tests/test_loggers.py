@@ -3,13 +3,18 @@
 import csv
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
 
 from etlrun.run import run
+from etlrun.run.loggers.writer import Opening
 from etlrun.stages import STAGES
+from etlrun.stages.base import SPEED, Text
+from etlrun.stages.logger import Logger
 from tests.configs import plan_of, refusal_of_spec
 from tests.pages import scalars_of
 from tests.runs import config_of, emulated, run_here, summary_of
@@ -89,6 +94,47 @@ def test_a_run_that_fails_ends_its_log(tmp_path: Path) -> None:
     run.freeze(tmp_path, config_of(words := ["dataset=mnist", "dataset.download=false", "logger=csv"]), words)
     assert run.run(tmp_path) == 1
     assert by_name(tmp_path)["status"] == "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines(Logger):
+    """A logger of another package: this class, and its writer."""
+
+    path: ClassVar[str] = "logger.lines"
+    writer: ClassVar[str] = "tests.test_loggers:LinesWriter"
+    last: Annotated[Text, SPEED]
+
+
+class LinesWriter:
+    """Writes `lines.txt` into the run's folder."""
+
+    def open(self, opening: Opening) -> str:
+        self._path, self._last = Path(opening.folder, "lines.txt"), opening.options["last"]
+        return self._add(f"open {opening.parameters['load.batch_size']}")
+
+    def texts(self, texts: Mapping[str, str]) -> None:
+        self._add(f"texts {' '.join(texts)}")
+
+    def epoch(self, number: int, at_s: float, figures: Mapping[str, float]) -> None:
+        self._add(f"epoch {number} {figures['examples']:g}")
+
+    def end(self, status: str, texts: Mapping[str, str], figures: Mapping[str, float]) -> None:
+        self._add(f"{status} {self._last}")
+
+    def _add(self, line: str) -> str:
+        with self._path.open("a") as file:
+            file.write(f"{line}\n")
+        return ""
+
+
+def test_a_logger_is_a_stage_and_a_writer(tiny: Path, tmp_path: Path) -> None:
+    words = emulated(tiny)
+    run.freeze(tmp_path, {**config_of(words), "logger": {"name": "lines", "last": "bye"}}, words)
+    assert run.run(tmp_path, {**STAGES, "logger": {**STAGES["logger"], "lines": Lines}}) == 0
+    examples = summary_of(tmp_path)["epochs"][0]["examples"]
+    texts = "texts dataset/name dataset/train dataset/validation"
+    written = (tmp_path / "lines.txt").read_text().splitlines()
+    assert written == ["open 2", texts, f"epoch 1 {examples}", "completed bye"]
 
 
 def test_a_logger_changes_no_result() -> None:

@@ -32,11 +32,6 @@ _HEAD = (
     "base = keras.Model(classifier.input, top.input)",
     "head = keras.Sequential([keras.Input(top.input.shape[1:]), top])",
 )
-_LOGGERS = {
-    "tensorboard": Made("keras.callbacks.TensorBoard", ("tensorboard",), {"write_graph": False}),
-    "csv": Made("keras.callbacks.CSVLogger", ("epochs.csv",)),
-}
-"""Keras's own loggers; a program has no others."""
 _QUIET = (
     "# Keras doesn't know the length of a validation pass, and warns at its end as if data had run out.",
     'warnings.filterwarnings("ignore", message="Your input ran out of data")',
@@ -133,7 +128,7 @@ def _callbacks(stage: Trainer, logger: Logger) -> Lines:
     callbacks = [Made("keras.callbacks.TerminateOnNaN", (), {"raise_error": True})] if stage.on_nan == "fail" else []
     callbacks += [] if stage.ema_momentum is None else [Made("keras.callbacks.SwapEMAWeights")]
     callbacks += [] if rule.patience is None else [Made("keras.callbacks.EarlyStopping", (), rule.arguments)]
-    callbacks += [_LOGGERS[logger.name]] if logger.name in _LOGGERS else []
+    callbacks += [] if logger.callback is None else [logger.callback]  # Keras's own; a program has no others
     return [f"callbacks={listed(*map(literal, callbacks))}"] if callbacks else []
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -14,9 +13,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.plan.plan import Plan, PlannedStage, at_cache
 from etlrun.plan.planner import plan as planned
 from etlrun.plan.spec import RunSpec
-from etlrun.stages import STAGES
-from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE, cache_bytes
-from etlrun.system import machine
+from etlrun.stages.cache import CACHES, Space, cache_bytes
 from etlrun.system.errors import ConfigError, WorldError
 from etlrun.system.machine import megabytes
 
@@ -24,33 +21,11 @@ _SAMPLE = 64
 """Number of examples that are sampled for the mean size if sizes differ."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Space:
-    """Space for one kind of cache.
-
-    Attributes:
-        free_bytes: Free bytes now.
-        share: Fraction of them that caches may take.
-        where: Description for a message.
-    """
-
-    free_bytes: int
-    share: float
-    where: str
-
-    def takes(self, size: int) -> bool:
-        """Return whether a cache of this size fits."""
-        return size <= self.share * self.free_bytes
-
-
 def fits(plan: Plan, pipelines: Mapping[str, Pipeline], folder: Any) -> int:
     """Return the size of the caches of `pipelines` in bytes; raise `WorldError` if there is no space for them."""
     cache, size = plan.spec.cache, _bytes_of(plan, pipelines)
-    spaces = {
-        "memory": Space(free_bytes=machine.free_memory_bytes(), share=MEMORY_SHARE, where="memory"),
-        "disk": Space(free_bytes=machine.free_disk_bytes(folder), share=DISK_SHARE, where=str(folder)),
-    }
-    space = spaces[cache.path.removeprefix("cache.")]
+    spaces = {target: of.space(folder) for target, of in CACHES.items() if of.keeps}
+    space = cache.space(folder)
     if space.takes(size):
         return size
     others = list(_that_fit(plan, pipelines, size, spaces))
@@ -80,7 +55,7 @@ def _that_fit(plan: Plan, pipelines: Mapping[str, Pipeline], size: int, spaces: 
 def _with(spec: RunSpec, target: str, point: str) -> Plan | None:
     """Return the plan of the same run with another cache; None if it can't have one."""
     values = {item.name: getattr(spec.cache, item.name) for item in dataclasses.fields(spec.cache)}
-    cache: Any = STAGES["cache"][target](**values | {"at": point, "dtype": "auto"})
+    cache: Any = CACHES[target](**values | {"at": point, "dtype": "auto"})
     try:
         return planned(dataclasses.replace(spec, cache=cache))
     except ConfigError:

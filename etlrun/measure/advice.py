@@ -8,7 +8,7 @@ from typing import Any
 from etlrun.plan.plan import Plan, name_of_point, stage_of
 from etlrun.record.findings import StageCost
 from etlrun.stages.backbone import Backbone
-from etlrun.stages.cache import MEMORY_SHARE, DiskCache
+from etlrun.stages.cache import MEMORY_SHARE, outlives_run
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import Prefetch, Shuffle
 from etlrun.stages.mix import Mix
@@ -55,7 +55,7 @@ def _target(stage: str, plan: Plan, conditions: Mapping[str, Any]) -> str | None
     """Return advice on another target for the cache."""
     if stage == Backbone.path and not plan.spec.cache.outlives_run:
         return "Try cache=disk: later runs on the same data then read the features."
-    if stage == DiskCache.path and _fits_memory(plan, conditions):
+    if outlives_run(stage) and _fits_memory(plan, conditions):
         return f"Try cache=memory: the examples take {megabytes(conditions['cached_bytes'])}, which fits in memory."
     return None
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from etlrun.record.findings import StageCost
 from etlrun.stages.base import BATCHES, Nodes, Stage
-from etlrun.stages.cache import DiskCache
+from etlrun.stages.cache import outlives_run
 from etlrun.stages.load import Batch, Shuffle
 from etlrun.stages.service import Service
 from etlrun.stages.step import Map
@@ -44,12 +44,16 @@ def _places(stages: Sequence[Stage | type[Stage]], batch_size: int, *, reads_dis
         of = stage.nodes if stage.nodes_of_reading is None or not reads_disk else stage.nodes_of_reading
         places += [_Place(stage.path, nodes.examples or per_element, nodes) for nodes in of]
         is_batched = is_batched and stage.path != Batch.path
-    return [*places, _Place(DiskCache.path, 1, Nodes())] if reads_disk else places
+    return [*places, _Place(stages[_cache(stages)].path, 1, Nodes())] if reads_disk else places
+
+
+def _cache(stages: Sequence[Stage | type[Stage]]) -> int:
+    return next(place for place, stage in enumerate(stages) if outlives_run(stage.path))
 
 
 def _in_order_of_reading(stages: Sequence[Stage | type[Stage]]) -> list[Stage | type[Stage]]:
     """Return the stages of a pass that reads a disk cache: indices are shuffled, and examples are read late."""
-    place = next(place for place, stage in enumerate(stages) if stage.path == DiskCache.path)
+    place = _cache(stages)
     after = stages[place + 1 :]
     first = next(at for at, stage in enumerate(after) if not stage.only_reorders)
     by_batches = after[first].path == Batch.path and all(stage.path != Service.path for stage in after)

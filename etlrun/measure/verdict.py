@@ -14,7 +14,7 @@ from etlrun.measure.meter import Loop
 from etlrun.measure.side import FIRST_EPOCH, LEAST, Side
 from etlrun.measure.stage_costs import StageCosts, Thread
 from etlrun.record.findings import Apart, Kind, StageCost, Verdict
-from etlrun.stages.cache import DiskCache
+from etlrun.stages.cache import outlives_run
 from etlrun.stages.load import FullShuffle, Prefetch, Shuffle
 from etlrun.stages.service import Service
 
@@ -187,7 +187,7 @@ def _stage(side: Side, loop: Loop, costs: StageCosts) -> str:
     step_ms = 1000 * (side.floor_s or 0.0) / side.batch_size
     keeps_up = costs.periods.slowest.period_ms < _SPARE * step_ms
     if loop.fill_s > loop.input_wait_s and keeps_up and (costs.reads_disk or Shuffle.path in side.paths):
-        return DiskCache.path if costs.reads_disk else Shuffle.path
+        return next(filter(outlives_run, side.paths)) if costs.reads_disk else Shuffle.path
     slowest = costs.periods.slowest
     if Prefetch.path not in side.paths and slowest.period_ms <= step_ms:
         return Prefetch.path  # steps and batches alternate, though each is fast enough
@@ -208,7 +208,7 @@ def _why(stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: Step
     took = f"which took {_seconds(loop.fill_s)} of {_seconds(loop.measured_s)}"
     if stage == Shuffle.path:
         return stage, f"each pass first fills the shuffle buffer, {took}"
-    if stage == DiskCache.path and loop.fill_s > loop.input_wait_s:
+    if outlives_run(stage) and loop.fill_s > loop.input_wait_s:
         by = "a full shuffle" if FullShuffle.path in side.paths else Service.path if Service.path in side.paths else ""
         whole = f", which {by} needs whole," if by else ""
         return stage, f"each pass first opens the cache{whole} and reads a batch, {took}"

@@ -1,7 +1,8 @@
-"""Pipelines whose passes are read from the workers of tf.data's service."""
+"""Pipelines whose passes are read from the workers of tf.data's service, in the order of the plan."""
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 import weakref
@@ -20,14 +21,79 @@ from etlrun.graph.passes import Passes
 from etlrun.plan.plan import Plan, PlannedStage, stage_of
 from etlrun.service import servers
 from etlrun.service.lanes import Lane
-from etlrun.service.passes import Pass
 from etlrun.stages.load import Batch, Prefetch, batches_in
 from etlrun.stages.service import Service
+from etlrun.system.errors import WorldError
 
 _END_S = 2.0
 """Longest wait for the threads of closed lanes."""
 _LANE_AHEAD = 2
 """Batches that a lane holds with load.prefetch=autotune."""
+_LOOK_S = 0.1
+"""Interval at which a pass that waits for a batch looks at the time."""
+
+
+class Pass:
+    """Batches of a pass in the order of the plan, by turns from each lane; those that were taken are not read again."""
+
+    def __init__(self, pipeline: ServedPipeline, number: int, done: int) -> None:
+        self._pipeline, self._number, self._done = pipeline, number, done
+        self._addresses = pipeline.service.addresses
+        each = len(self._addresses)
+        self._lanes = [pipeline.lane(number, lane, max(0, -(-(done - lane) // each))) for lane in range(each)]
+
+    @property
+    def left(self) -> int:
+        """Number of batches that are yet to come."""
+        return self._pipeline.batches_in_pass - self._done
+
+    def __iter__(self) -> Pass:
+        return self
+
+    def __next__(self) -> Any:
+        if self.left <= 0:
+            self._lanes.clear()
+            raise StopIteration
+        own, lane = divmod(self._done, len(self._lanes))
+        count, batch = self._taken(lane, own)
+        while count < own:  # a worker that was started again sends some again
+            count, batch = self._taken(lane, own)
+        if count > own:
+            raise self._incomplete(own, f"its batch {count + 1}")
+        self._done += 1
+        return batch
+
+    def _taken(self, lane: int, own: int) -> tuple[int, Any]:
+        """Return the next batch of a lane with its number; begin again after `own` batches if its server is gone."""
+        service = self._pipeline.service
+        until_s = time.monotonic() + service.timeout_s
+        while time.monotonic() < until_s:
+            try:
+                fingerprint, (count, batch) = self._lanes[lane].take(_LOOK_S)
+            except queue.Empty:
+                continue
+            except StopIteration:
+                raise self._incomplete(own, "the end of its part") from None
+            except tf.errors.OpError as error:
+                if not servers.is_gone(error):
+                    raise self._pipeline.refused(error) from error
+                time.sleep(_LOOK_S)
+                self._lanes[lane].close()
+                self._lanes[lane] = self._pipeline.lane(self._number, lane, own)
+                continue
+            if fingerprint.numpy() != self._pipeline.fingerprint:
+                raise servers.other_plan(self._addresses[lane])
+            return int(count), batch
+        raise servers.overdue(service, self._addresses[lane])
+
+    def _incomplete(self, own: int, found: str) -> WorldError:
+        return WorldError(
+            where=Service.path,
+            found=f"{found} of a worker after {own} batches",
+            expected=f"{self._pipeline.batches_in_pass} batches of all workers in pass {self._number} of "
+            f"{self._pipeline.name}",
+            remedy="check that all workers have the same files",
+        )
 
 
 class ServedPipeline(Pipeline):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from etlrun.stages.base import Stage
-from etlrun.stages.cache import DiskCache, MemoryCache, NoCache
+from etlrun.stages.cache import CACHES
 from etlrun.stages.colour import (
     Normalize,
     RandomBrightness,
@@ -27,7 +27,7 @@ from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.geometry import RandomFlipUpDown, RandomRotation, RandomTranslation, RandomZoom
 from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Rescale, Resize, ScaleMinusOneOne, ScaleZeroOne
 from etlrun.stages.installed import with_installed
-from etlrun.stages.logger import Csv, Mlflow, NoLogger, TensorBoard, Wandb
+from etlrun.stages.logger import LOGGERS
 from etlrun.stages.measure import NoProfile, Trace
 from etlrun.stages.model import Emulated, KerasApplication, MobileNetV2
 from etlrun.stages.rand_augment import RandAugment
@@ -63,11 +63,11 @@ _OWN: Stages = {
         "scale_minus_one_one": ScaleMinusOneOne,
         "zero_center_bgr": ZeroCenterBgr,
     },
-    "cache": {"none": NoCache, "memory": MemoryCache, "disk": DiskCache},
+    "cache": CACHES,
     "model": {"mobilenet_v2": MobileNetV2, "keras_application": KerasApplication, "emulated": Emulated},
     "trainer": {"fit": Trainer, "drain": Drain},
     "profile": {"none": NoProfile, "trace": Trace},
-    "logger": {"none": NoLogger, "tensorboard": TensorBoard, "csv": Csv, "mlflow": Mlflow, "wandb": Wandb},
+    "logger": LOGGERS,
 }
 STAGES, UNUSABLE = with_installed(_OWN)
 """The registry, and the faults of installed packages whose stages can't be used, which make every config invalid."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -10,6 +11,7 @@ from pydantic import Field
 from etlrun.stages.base import DATA, SPEED, Expected, Nodes, OptionalPath, Stage
 from etlrun.stages.call import Call
 from etlrun.stages.flow import Flow
+from etlrun.system import machine
 
 POINTS = ("source", "decoded", "transformed", "features")
 """Points of a pipeline with names of their own, in order. A step's name means the point after that step."""
@@ -28,8 +30,8 @@ _SIZED = Nodes(("Concatenate", "Map"), is_single=True)
 """What finds out the size of the cached examples: at their end if all have one size, else a map that counts it."""
 
 
-MEMORY_SHARE, DISK_SHARE = 0.8, 0.95
-"""Shares of the free memory and of the free disk space that caches may take: the training needs some, too."""
+MEMORY_SHARE = 0.8
+"""Share of the free memory that caches may take: the training needs some, too."""
 _ROW_BYTES = 64
 """Most bytes that the index of a cache has for an example."""
 
@@ -43,6 +45,25 @@ def cache_bytes(flow: Flow, examples: int, varying_bytes: float | None = None) -
     if each is None and varying_bytes is None:
         return None
     return int(examples * ((flow.fixed_bytes + (varying_bytes or 0.0) if each is None else each) + _ROW_BYTES))
+
+
+@dataclass(frozen=True)
+class Space:
+    """Free space for caches.
+
+    Attributes:
+        free_bytes: Free bytes now.
+        share: Fraction of them that caches may take.
+        where: Description for a message.
+    """
+
+    free_bytes: int
+    share: float
+    where: str
+
+    def takes(self, size: int) -> bool:
+        """Return whether a cache of this size fits."""
+        return size <= self.share * self.free_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +83,21 @@ class _Cache(Stage):
     block: ClassVar[str] = "cache"
     outlives_run: ClassVar[bool] = False
     """Whether later runs read it."""
+    share: ClassVar[float] = MEMORY_SHARE
+    """Share of the free space that it may take."""
+    read_bytes_per_s: ClassVar[float] = 4e9
+    """Rate at which it is read, where none was measured."""
 
     at: Annotated[Point, SPEED]
     dtype: Annotated[Dtype, SPEED]
     dir: Annotated[OptionalPath, SPEED]
     when_busy: Annotated[Literal["wait", "uncached"], Expected("wait or uncached"), SPEED]
     codec: Annotated[Literal["raw", "jpeg90", "jpeg95"], Expected("raw, jpeg90 or jpeg95"), DATA] = "raw"
+
+    @classmethod
+    def space(cls, folder: Path) -> Space:  # noqa: ARG003 - for those that are on disk
+        """Return the free space for it; `folder` is that of caches on disk."""
+        return Space(free_bytes=machine.free_memory_bytes(), share=cls.share, where="memory")
 
     @property
     def keeps_features(self) -> bool:
@@ -106,8 +136,22 @@ class DiskCache(_Cache):
     path: ClassVar[str] = "cache.disk"
     keeps: ClassVar[bool] = True
     outlives_run: ClassVar[bool] = True
+    share: ClassVar[float] = 0.95
+    read_bytes_per_s: ClassVar[float] = 1e9
     nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Concatenate",)), _WRITTEN)
     nodes_of_reading: ClassVar[tuple[Nodes, ...] | None] = (Nodes(("Concatenate", "Map", "ParallelMap")),)
 
+    @classmethod
+    def space(cls, folder: Path) -> Space:
+        """Return the free space of the disk that has `folder`."""
+        return Space(free_bytes=machine.free_disk_bytes(folder), share=cls.share, where=str(folder))
+
 
 Cache = NoCache | MemoryCache | DiskCache
+CACHES: dict[str, type[_Cache]] = {of.path.removeprefix("cache."): of for of in (NoCache, MemoryCache, DiskCache)}
+"""All targets, those that take less memory first."""
+
+
+def outlives_run(path: str) -> bool:
+    """Return whether `path` is that of a cache that later runs read."""
+    return any(of.path == path and of.outlives_run for of in CACHES.values())

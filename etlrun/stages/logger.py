@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from etlrun.stages.base import SPEED, Expected, OptionalText, Stage, Text
+from etlrun.stages.made import Made
 
 
 class Logger(Stage):
@@ -15,12 +16,16 @@ class Logger(Stage):
         package: Package that has to be installed; empty for none.
         extra: Extra of etlrun that installs it.
         remedy: What to do if it fails.
+        writer: `MODULE:CLASS` of its `Writer`; empty for none.
+        callback: Keras's own callback for it, which an ejected program has; None for none.
     """
 
     block: ClassVar[str] = "logger"
     package: ClassVar[str] = ""
     extra: ClassVar[str] = ""
     remedy: ClassVar[str] = "free disk space, and check the permissions of the folder"
+    writer: ClassVar[str] = ""
+    callback: ClassVar[Made | None] = None
 
     @property
     def name(self) -> str:
@@ -42,6 +47,8 @@ class TensorBoard(Logger):
     path: ClassVar[str] = "logger.tensorboard"
     package: ClassVar[str] = "tensorboard"
     extra: ClassVar[str] = "tensorboard"
+    writer: ClassVar[str] = "etlrun.run.loggers.files:TensorBoardWriter"
+    callback: ClassVar[Made | None] = Made("keras.callbacks.TensorBoard", ("tensorboard",), {"write_graph": False})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +56,8 @@ class Csv(Logger):
     """Writes `csv/epochs.csv`, with a row for each epoch, and `csv/run.csv` into the run's folder."""
 
     path: ClassVar[str] = "logger.csv"
+    writer: ClassVar[str] = "etlrun.run.loggers.files:CsvWriter"
+    callback: ClassVar[Made | None] = Made("keras.callbacks.CSVLogger", ("epochs.csv",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +73,7 @@ class Mlflow(Logger):
     path: ClassVar[str] = "logger.mlflow"
     package: ClassVar[str] = "mlflow"
     extra: ClassVar[str] = "mlflow"
+    writer: ClassVar[str] = "etlrun.run.loggers.servers:MlflowWriter"
     remedy: ClassVar[str] = (
         "check that the server of logger.tracking_uri runs and can be reached, and MLflow's credentials"
     )
@@ -85,6 +95,7 @@ class Wandb(Logger):
     path: ClassVar[str] = "logger.wandb"
     package: ClassVar[str] = "wandb"
     extra: ClassVar[str] = "wandb"
+    writer: ClassVar[str] = "etlrun.run.loggers.servers:WandbWriter"
     remedy: ClassVar[str] = (
         "run `wandb login` or set WANDB_API_KEY, check the network, or set logger.mode=offline and `wandb sync` later"
     )
@@ -92,3 +103,8 @@ class Wandb(Logger):
     project: Annotated[Text, SPEED]
     entity: Annotated[OptionalText, SPEED]
     mode: Annotated[Literal["online", "offline"], Expected("online or offline"), SPEED]
+
+
+LOGGERS: dict[str, type[Logger]] = {
+    of.path.removeprefix("logger."): of for of in (NoLogger, TensorBoard, Csv, Mlflow, Wandb)
+}

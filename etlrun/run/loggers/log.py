@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from textwrap import shorten
 from typing import Any
 
@@ -20,20 +21,11 @@ from etlrun.record.findings import Findings
 from etlrun.record.record import LOG, Record, read_config
 from etlrun.record.summary import SUMMARY, Epoch, from_summary
 from etlrun.run.loggers.behind import Behind
-from etlrun.run.loggers.files import CsvWriter, TensorBoardWriter
-from etlrun.run.loggers.servers import MlflowWriter, WandbWriter
-from etlrun.run.loggers.writer import Opening, Writer
+from etlrun.run.loggers.writer import Opening
 from etlrun.stages.logger import Logger
 from etlrun.system.errors import WorldError, headline
 from etlrun.system.files import write_atomically
 
-WRITERS: Mapping[str, Callable[[], Writer]] = {
-    "tensorboard": TensorBoardWriter,
-    "csv": CsvWriter,
-    "mlflow": MlflowWriter,
-    "wandb": WandbWriter,
-}
-"""What writes the log of each logger."""
 _OF_COURSE = ("parameters", "examples", "examples_per_s", "wall_s", "best_epoch")
 """Figures of the whole run beside its findings."""
 _LONGEST = 200
@@ -64,9 +56,9 @@ class Log:
         """Begin the log, or continue that of the run in the folder `previous`; WorldError without its package."""
         self._stage = stage = planned.spec.logger
         require(stage)
-        if stage.name not in WRITERS:
+        if not stage.writer:
             return
-        self._writer = Behind(WRITERS[stage.name]())
+        self._writer = Behind(resolve_name(stage.writer)())
         self._record.listeners.append(self)
         opening = self._opening(stage, planned, previous)
         self._known: dict[str, Any] = {"logger": stage.name, "options": dict(opening.options), "epochs": opening.done}

@@ -15,7 +15,7 @@ from etlrun.plan.plan import Plan
 from etlrun.record.summary import Summary
 from etlrun.review.caches import cached_bytes
 from etlrun.sources.open import on_disk
-from etlrun.stages.cache import DISK_SHARE, MEMORY_SHARE
+from etlrun.stages.cache import CACHES
 from etlrun.sweep.tune.space import CACHE, EXTRACT_CALLS, POINT, PREFETCH, TRANSFORM_CALLS, value_of
 from etlrun.sweep.tune.windows import Scene
 from etlrun.system import machine
@@ -23,8 +23,6 @@ from etlrun.system.machine import megabytes
 
 _UNSURE, _UNSURE_OF_CACHE = 1.25, 1.6
 """Factors by which a prediction may be wrong: from costs that were measured, and for a cache that was not."""
-_READ_BYTES_PER_S = {"memory": 4e9, "disk": 1e9}
-"""Rates at which caches are read where none was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +114,10 @@ class Predictor:
     def unfit(self, changes: Mapping[str, Any], plan: Plan, free_disk_bytes: int) -> str:
         """Return why the caches of a config don't fit; empty if they do, or if their size is not known."""
         size, target = self.cache_bytes(plan), self._value(changes, CACHE)
-        free, share, where = machine.free_memory_bytes(), MEMORY_SHARE, "in memory"
-        if target == "disk":
-            free, share, where = free_disk_bytes, DISK_SHARE, "on the disk"
-        if size is None or size <= share * free:
+        free, where = machine.free_memory_bytes(), "in memory"
+        if CACHES[target].outlives_run:
+            free, where = free_disk_bytes, "on the disk"
+        if size is None or size <= CACHES[target].share * free:
             return ""
         return f"its cache takes {megabytes(size)}, with {megabytes(free)} free {where}"
 
@@ -128,7 +126,7 @@ class Predictor:
 
     def _reading_ms(self, target: str, point: str) -> float:
         size = self.costs.source_bytes if point == "source" else self.costs.cached_bytes
-        return 1000 * (size or 0.0) / _READ_BYTES_PER_S[target]
+        return 1000 * (size or 0.0) / CACHES[target].read_bytes_per_s
 
     def _threads(self, changes: Mapping[str, Any], key: str) -> int | None:
         """Return the threads of a stage; None for none of its own."""

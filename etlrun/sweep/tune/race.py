@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from etlrun.measure.gains import TIED as TIES
 from etlrun.measure.gains import Gain, Noise, gains, noise_of
+from etlrun.stages.cache import CACHES
 from etlrun.sweep.tune.space import Candidate, Changes, Space
 from etlrun.sweep.tune.surrogate import Surrogate
 
@@ -119,7 +120,7 @@ def _is_part(some: Changes, of: Changes) -> bool:
 
 def _simplicity(candidate: Candidate) -> tuple[int, int, int]:
     cache = str(candidate.config["cache"]["name"])
-    return len(candidate.changes), ("none", "memory", "disk").index(cache), candidate.number
+    return len(candidate.changes), [*CACHES].index(cache), candidate.number
 
 
 @dataclass(frozen=True, kw_only=True)

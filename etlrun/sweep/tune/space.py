@@ -17,7 +17,7 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import bare, parse
 from etlrun.plan.training import validates
 from etlrun.stages import STAGES
-from etlrun.stages.cache import DiskCache, MemoryCache
+from etlrun.stages.cache import CACHES, DiskCache, MemoryCache
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import Load
 from etlrun.stages.tune import Tune
@@ -30,7 +30,6 @@ CACHE, POINT, CODEC = "cache.name", MemoryCache.key("at"), DiskCache.key("codec"
 EXTRACT_CALLS, CYCLE = Interleave.key("num_parallel_calls"), Interleave.key("cycle_length")
 TRANSFORM_CALLS, DECODER = "transform.num_parallel_calls", "transform.decode.library"
 SHUFFLE_AT, BATCH_CALLS, PREFETCH = (Load.key(name) for name in ("shuffle_at", "num_parallel_calls", "prefetch"))
-_TARGETS = ("none", "memory", "disk")
 _CYCLES = (1, 4, 16, "all")
 
 
@@ -163,7 +162,7 @@ def _caches(job: Job, tune: Tune) -> Iterator[Changes]:
     while len(steady) < len(steps) and steady and steady[-1].path not in shared:
         steady.pop()  # the validation has no such point
     last = "transformed" if len(steady) == len(steps) else name_of_point(steady)
-    for target in _TARGETS:
+    for target in CACHES:
         for point in dict.fromkeys((last, "source")) if target != "none" else (cache["at"],):
             made = {CACHE: target, POINT: point}
             if any(cache[key.partition(".")[2]] != value for key, value in made.items()):
