@@ -1,14 +1,17 @@
 import os
+import random
 from pathlib import Path
+from typing import Any
 
 import hydra
 import pytest
-from hydra._internal.config_repository import ConfigRepository
 from omegaconf import OmegaConf
 
-from etlrun.config.composer import plain
+from etlrun.config.composer import Composer, plain
 from etlrun.config.folders import config_dir
-from etlrun.config.request import Request, by_hydra, composed, composer
+from etlrun.config.refusals import UNCOMPOSABLE
+from etlrun.config.request import VERSION_BASE, Request, composed, composer
+from etlrun.system.errors import ConfigError
 from tests.configs import EXPERIMENTS, yaml_files
 
 OPTIONS = [path.removesuffix(".yaml").split("/") for path in yaml_files() if "/" in path]
@@ -18,7 +21,20 @@ WORDS = [
     ["dataset.eval_split=${dataset.split}", "cache=disk", "experiment=naive"],
     ["cache=none", "load=service"],
     ["transform=cifar_32", "cache=none", "trainer=drain"],
-    *([f"{group}={option}"] for group, option in OPTIONS),
+    ["load=service", "transform=augmented_224", "trainer=fine_tune", "cache=disk", "+cache.x=1", "experiment=parallel"],
+    ["load=plain", "~cache.at", "cache=disk", "~trainer"],
+]
+VALUES = [
+    "load.batch_size=7",
+    "++cache.at=source",
+    "+model.x={a: [1], b: null}",
+    "~trainer.epochs",
+    "cache.at=source",
+    "dataset.split='${dataset.eval_split}'",
+    "load.prefetch=null",
+    "~cache",
+    "trainer={}",
+    "experiment=null",
 ]
 OWN = """\
 defaults: [config, override /hydra/job_logging: disabled, _self_]
@@ -30,22 +46,59 @@ fresh: {block: {of: [values]}}
 """
 
 
+def by_hydra(words: list[str], own: Path | None = None, name: str = "config") -> dict[str, Any] | None:
+    """Return what Hydra composes by itself of files that it reads again; None if it refuses."""
+    folders = (
+        [config_dir()]
+        if own is None
+        else [own, config_dir()]
+        if (own / f"{name}.yaml").exists()
+        else [config_dir(), own]
+    )
+    searched = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in folders[1:])}]"]
+    with hydra.initialize_config_dir(str(folders[0]), version_base=VERSION_BASE):
+        try:
+            return plain(hydra.compose(name, overrides=[*words, *searched]))
+        except UNCOMPOSABLE:
+            return None
+
+
+def by_composer(files: Composer, words: list[str]) -> dict[str, Any] | None:
+    """Return what a composer makes of these overrides; None if it refuses."""
+    try:
+        return files.values(words)
+    except ConfigError:
+        return None
+
+
 def test_a_config_is_what_hydra_composes() -> None:
-    with composer(Request(overrides=[])) as files:
-        by_hydra = [(words, plain(hydra.compose("config", overrides=words))) for words in WORDS]
-        for words, config in by_hydra + by_hydra[::-1]:
-            assert files.values(words) == config, words
+    files = composer(Request(overrides=[]))
+    wanted = [(words, by_hydra(words)) for words in WORDS]
+    for words, config in wanted + wanted[::-1]:
+        assert files.values(words) == config, words
+
+
+def test_so_is_one_of_any_options_and_values() -> None:
+    """For some draws of options, of several values, and of an experiment; many of them are refused by both."""
+    drawn = random.Random(0)  # noqa: S311 - no secret
+    files = composer(Request(overrides=[]))
+    for _ in range(15):
+        options = [f"{group}={option}" for group, option in drawn.sample(OPTIONS, drawn.randint(0, 4))]
+        words = options + drawn.sample(VALUES, drawn.randint(0, 2))
+        drawn.shuffle(words)
+        assert by_composer(files, words) == by_hydra(words), words
 
 
 @pytest.mark.parametrize("words", [["experiment=parallel"], ["hydra/job_logging=none", "hydra.run.dir=${cache.at}"]])
 def test_the_config_of_hydra_itself_is_what_hydra_composes_of_files_that_it_reads_again(words: list[str]) -> None:
-    request = Request(overrides=words)
-    with composer(request) as files:
-        by_hydra(request, [*words, "load.shuffle_buffer=7", "hydra.job.name=other"])
-        found = OmegaConf.to_container(by_hydra(request, words))
-        files.loader.repository = ConfigRepository(files.loader.config_search_path)
-        wanted = hydra.compose("config", overrides=words, return_hydra_config=True)
-    assert found == OmegaConf.to_container(wanted)
+    files = composer(Request(overrides=words))
+    files.with_hydra([*words, "load.shuffle_buffer=7", "hydra.job.name=other"])
+    found: Any = OmegaConf.to_container(files.with_hydra(words))
+    with hydra.initialize_config_dir(str(config_dir()), job_name="etlrun", version_base=VERSION_BASE):
+        wanted: Any = OmegaConf.to_container(hydra.compose("config", overrides=words, return_hydra_config=True))
+    sources = [config["hydra"]["runtime"].pop("config_sources") for config in (found, wanted)]
+    assert found == wanted
+    assert [[source["provider"] for source in of] for of in sources] == [["hydra", "main", "schema"]] * 2
 
 
 @pytest.mark.parametrize(
@@ -58,31 +111,40 @@ def test_the_config_of_hydra_itself_is_what_hydra_composes_of_files_that_it_read
 )
 def test_so_is_one_that_needs_the_config_of_hydra_itself(text: str, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(text)
-    with composer(Request(overrides=[], config_dir=str(tmp_path), config_name="own")) as files:
-        assert files.values([]) == plain(hydra.compose("own"))
-        assert files.layers([])[-1].path == tmp_path / "own.yaml"
-        assert files.groups()[:2] == ["dataset", "extract"]
+    files = composer(Request(overrides=[], config_dir=str(tmp_path), config_name="own"))
+    assert files.values([]) == by_hydra([], tmp_path, "own")
+    assert files.layers([])[-1].path == tmp_path / "own.yaml"
+    assert files.groups()[:2] == ["dataset", "extract"]
 
 
 def test_a_reference_in_a_defaults_list_resolves_as_hydra_resolves_it(tmp_path: Path) -> None:
     (tmp_path / "fresh").mkdir()
     (tmp_path / "fresh/disk_of_two.yaml").write_text("value: 2\n")
     (tmp_path / "own.yaml").write_text("defaults: [config, fresh: '${cache}_of_two', _self_]\n")
-    with composer(Request(overrides=[], config_dir=str(tmp_path), config_name="own")) as files:
-        for words in (["cache=disk"], ["cache=disk", "load.batch_size=7"]):
-            assert files.values(words)["fresh"] == {"value": 2}
-            assert files.values(words) == plain(hydra.compose("own", overrides=words))
-            assert files.layers(words)[-2].path == tmp_path / "fresh/disk_of_two.yaml"
+    files = composer(Request(overrides=[], config_dir=str(tmp_path), config_name="own"))
+    for words in (["cache=disk"], ["cache=disk", "load.batch_size=7"], ["load=plain", "cache=disk"]):
+        assert files.values(words)["fresh"] == {"value": 2}
+        assert files.values(words) == by_hydra(words, tmp_path, "own")
+        assert files.layers(words)[-2].path == tmp_path / "fresh/disk_of_two.yaml"
 
 
 def test_options_with_a_package_or_a_list_of_their_own_are_placed_as_hydra_places_them(tmp_path: Path) -> None:
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache/elsewhere.yaml").write_text("# @package load\nprefetch: 3\n")
-    (tmp_path / "cache/of_disk.yaml").write_text("defaults: [disk, _self_]\nat: source\n")
-    with composer(Request(overrides=[], config_dir=str(tmp_path))) as files:
-        for words in (["cache=elsewhere"], ["cache=of_disk", "load=plain"], ["cache=none", "cache=disk"]):
-            assert files.values(words) == plain(hydra.compose("config", overrides=words)), words
-            assert files.missing(words) == []
+    for name, text in {
+        "cache/elsewhere": "# @package load\nprefetch: 3\n",
+        "cache/of_disk": "defaults: [disk, _self_]\nat: source\n",
+        "cache/of_load": "# @package _global_\ndefaults: [override /load: plain, _self_]\ncache: {at: source}\n",
+        "cache/two": "defaults: [disk, /load@beside: plain]\n",
+        "cache/of_any": "defaults: [/load@beside: '${load}', _self_]\nat: source\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.yaml").write_text(text)
+    files = composer(Request(overrides=[], config_dir=str(tmp_path)))
+    caches = ("elsewhere", "of_disk", "of_load", "two", "of_any")
+    pairs = [[f"cache={cache}", f"load={load}"] for cache in caches for load in ("plain", "service")]
+    for words in (["cache=elsewhere"], ["cache=none", "cache=disk"], *pairs):
+        assert files.values(words) == by_hydra(words, tmp_path), words
+        assert files.layers(words) == files._listed(tuple(words))
+    assert files.missing(["cache=elsewhere"]) == []
 
 
 def test_a_file_with_other_text_is_read_again_even_if_its_size_and_time_are_the_same(tmp_path: Path) -> None:
@@ -94,8 +156,7 @@ def test_a_file_with_other_text_is_read_again_even_if_its_size_and_time_are_the_
 
 
 def test_a_config_tells_its_files_in_the_order_in_which_they_count() -> None:
-    with composer(Request(overrides=[])) as files:
-        layers = files.layers(["experiment=parallel"])
+    layers = composer(Request(overrides=[])).layers(["experiment=parallel"])
     assert [(layer.path.relative_to(config_dir()).as_posix(), layer.package) for layer in layers][-5:] == [
         ("sweep/standard.yaml", "sweep"),
         ("tune/standard.yaml", "tune"),
@@ -105,23 +166,15 @@ def test_a_config_tells_its_files_in_the_order_in_which_they_count() -> None:
     ]
 
 
+def test_layers_of_options_are_those_of_hydra() -> None:
+    """Whether their own lists were asked for before or not."""
+    files = composer(Request(overrides=[]))
+    for words in WORDS:
+        assert files.layers(words) == files._listed(tuple(words)), words
+
+
 def test_a_primary_config_tells_its_groups_and_their_options() -> None:
-    with composer(Request(overrides=[])) as files:
-        assert files.groups() == [
-            *(
-                "dataset",
-                "extract",
-                "transform",
-                "cache",
-                "load",
-                "model",
-                "trainer",
-                "profile",
-                "logger",
-                "measure",
-                "sweep",
-                "tune",
-            ),
-            "experiment",
-        ]
-        assert files.options("experiment") == list(EXPERIMENTS)
+    files = composer(Request(overrides=[]))
+    groups = ("dataset", "extract", "transform", "cache", "load", "model", "trainer", "profile", "logger", "measure")
+    assert files.groups() == [*groups, "sweep", "tune", "experiment"]
+    assert files.options("experiment") == list(EXPERIMENTS)

@@ -99,7 +99,7 @@ def test_without_fancy_upscaling_a_jpeg_is_that_of_tensorflow_without_it(subsamp
 
 def test_a_batch_has_each_image_at_its_place_in_aligned_memory() -> None:
     images = Turbo.op([*ODD.values()], center_crop=False, size=SIZE, scaled=False, fancy_upscaling=True)
-    assert images.ctypes.data % 64 == 0
+    assert images.__array_interface__["data"][0] % 64 == 0
     for image, data in zip(images, ODD.values(), strict=True):
         np.testing.assert_array_equal(image, by_turbo(data, size=SIZE))
 

@@ -295,5 +295,5 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return an uninitialised array that TensorFlow uses without a copy."""
     size = int(np.prod(shape)) * dtype.itemsize
     memory = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
+    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
     return memory[start : start + size].view(dtype).reshape(shape)

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import hydra
-from hydra._internal.callbacks import Callbacks
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import run_job
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, read_write
 
+from etlrun.config.callbacks import Callbacks
 from etlrun.config.composer import plain, resolved
 from etlrun.config.folders import config_dir
 from etlrun.config.jobs import Job
-from etlrun.config.request import VERSION_BASE, Request, composer, with_hydra
+from etlrun.config.request import VERSION_BASE, Request, composer
 from etlrun.plan.spec import parse_sweep
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.record.record import EVENTS, Record
@@ -57,8 +57,8 @@ def launch(arguments: Sequence[str]) -> None:
     main()
 
 
-def start(request: Request, planned: Job) -> None:
-    """Run the one job of `request` in this process, in the folder and with the logging that Hydra's config names.
+def start(request: Request, planned: Job, config: DictConfig) -> None:
+    """Run the one job of `request` in this process, in the folder and with the logging that Hydra's `config` names.
 
     The part of a host that doesn't lead is run in a folder that is removed.
     """
@@ -66,12 +66,10 @@ def start(request: Request, planned: Job) -> None:
     if not place.leads:
         settled = partial(run.freeze, config=planned.config, overrides=request.overrides, config_dir=request.config_dir)
         _end(place, followed(place, planned.plan, settled))
-    with composer(request) as files:
-        config = with_hydra(request)
     refuse_unwritable(Path(config.hydra.run.dir), "hydra.run.dir")
     with read_write(config.hydra):
         config.hydra.mode = RunMode.RUN
-    context = HydraContext(config_loader=files.loader, callbacks=Callbacks(config))
+    context = HydraContext(config_loader=composer(request).loader, callbacks=Callbacks(config))
     context.callbacks.on_run_start(config=config, config_name=request.config_name)
 
     def run_planned(_: DictConfig) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from multiprocessing.pool import ThreadPool
 
-from hydra._internal.callbacks import Callbacks
 from hydra.core.plugins import Plugins
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, RunMode
 
 from etlrun.cli.launch import AGAIN, LONGER, job, lost
+from etlrun.config.callbacks import Callbacks
 from etlrun.config.grid import Multirun
 from etlrun.config.request import Request, composer
 from etlrun.record.record import Record
@@ -43,17 +43,17 @@ def run_all(runs: Runs, request: Request, multirun: Multirun) -> bool:
     if multirun.is_slurm:
         _require_accounting()
     overrides = [*request.overrides, f"hydra.sweep.dir='{runs.ledger.folder}'"]
-    with composer(request) as files:
-        config = files.loader.load_configuration(request.config_name or "config", overrides, run_mode=RunMode.MULTIRUN)
-        context = HydraContext(config_loader=files.loader, callbacks=Callbacks(config))
-        task = partial(job, sitting_s=runs.ledger.opened_s)
-        launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
-        batches = [[run for run in runs.left if run.fills], [run for run in runs.left if not run.fills]]
-        try:
-            for batch in filter(None, batches):  # caches are filled before any run that reads them
-                _launch_all(launcher, runs, batch, multirun)
-        except KeyboardInterrupt:
-            return False
+    loader = composer(request).loader
+    config = loader.load_configuration(request.config_name or "config", overrides, run_mode=RunMode.MULTIRUN)
+    context = HydraContext(config_loader=loader, callbacks=Callbacks(config))
+    task = partial(job, sitting_s=runs.ledger.opened_s)
+    launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
+    batches = [[run for run in runs.left if run.fills], [run for run in runs.left if not run.fills]]
+    try:
+        for batch in filter(None, batches):  # caches are filled before any run that reads them
+            _launch_all(launcher, runs, batch, multirun)
+    except KeyboardInterrupt:
+        return False
     return True
 
 

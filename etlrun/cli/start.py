@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
     if request.multirun:
         multirun.multirun(request.arguments)
     else:
-        launch.start(request, grid.resolve(request, STAGES))
+        launch.start(request, *grid.to_start(request, STAGES))
 
 
 def _by_hydra(arguments: list[str]) -> None:

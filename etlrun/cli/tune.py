@@ -68,8 +68,7 @@ def main(arguments: list[str]) -> None:
         folder = Path(tune.resume)
         asked = _resumed(folder, tune, request)
     else:
-        with composer(request):
-            folder = Path(str(with_hydra(request).hydra.run.dir))
+        folder = Path(str(with_hydra(composer(request), request.overrides).hydra.run.dir))
         searching = (f"{Tune.path}.", f"{Tune.path}=", "hydra")
         own = [word for word in request.overrides if not word.lstrip("+").startswith(searching)]
         asked = Asked(overrides=own, config=job.config, tune=tune, files=request.files)

@@ -1,28 +1,21 @@
-"""Composition of many configs from the same folders: each file is read once, and Hydra's own config is omitted."""
+"""Composition of configs by Hydra, which are kept; options that set a block each are composed once for all configs."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hydra
-from hydra._internal import defaults_list
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import ConfigRepository
-from hydra._internal.defaults_list import DefaultsList, create_defaults_list
-from hydra.core.default_element import InputDefault, ResultDefault
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
+from hydra.core.override_parser.types import OverrideType
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from etlrun.config import resolvers
-from etlrun.config.choices import Choices
-from etlrun.config.files import Copying, Readable
+from etlrun.config.files import ConfigFiles, is_alone, is_of_group, refers
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.system.errors import ConfigError
 
@@ -30,6 +23,7 @@ NOT_OF_A_RUN = {"hydra", "sweep", "tune"}
 """Config keys that are not part of a plan."""
 MISSING = "???"
 """Placeholder for a mandatory value in a config."""
+Words = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -46,19 +40,32 @@ class Layer:
 
 
 class Composer:
-    """Composes configs while Hydra is set up for their folders."""
+    """Composes configs of the same folders, and keeps them."""
 
-    def __init__(self, loader: Any, config_name: str) -> None:
-        self.loader: ConfigLoaderImpl = loader
-        self.loader.repository = Copying(loader.config_search_path)
+    def __init__(self, loader: ConfigLoader, config_name: str) -> None:
+        self.loader = loader
         self._name = config_name
-        self._files: ConfigRepository = Readable(loader.config_search_path)
         self._parser = OverridesParser.create()
-        self._blocks: dict[str, dict[str, Any]] = {}
-        self._lists: dict[tuple[str, ...], DefaultsList] = {}
-        self._configs: dict[tuple[str, ...], DictConfig] = {}
-        self._containers: dict[tuple[str, ...], Any] = {}
-        self._choices: Choices | None = None
+        self._composed: dict[Words, DictConfig] = {}
+        self._unresolved: dict[Words, dict[str, Any]] = {}
+        self._resolved: dict[Words, Any] = {}
+        self._layers: dict[Words, tuple[Layer, ...]] = {}
+        self._files: dict[str, Path | None] = {}
+
+    def with_hydra(self, overrides: Sequence[str]) -> DictConfig:
+        """Return a config as Hydra composes it, with Hydra's own in it."""
+        words = tuple(overrides)
+        if words not in self._composed:
+            if faults := [fault for word in words for fault in resolvers.in_override(word)]:
+                raise ConfigError(faults)
+            self._composed[words] = self.loader.load_configuration(
+                self._name, list(words), run_mode=RunMode.RUN, from_shell=False
+            )
+        return self._composed[words]
+
+    def config(self, overrides: Sequence[str]) -> DictConfig:
+        """Return a new config without Hydra's own, with its references."""
+        return OmegaConf.create(self._with_references(tuple(overrides)))
 
     def values(self, overrides: Sequence[str]) -> dict[str, Any]:
         """Return the config as plain values with references resolved and missing values (`???`) removed."""
@@ -72,162 +79,119 @@ class Composer:
         """Return the dotted keys of missing values (`???`)."""
         return _missing(self._container(overrides), "")
 
-    def _container(self, overrides: Sequence[str]) -> Any:
-        """Return the whole config with references resolved; where it has none, OmegaConf is not asked, which is slow.
-
-        Raises:
-            ConfigError: It can't be composed.
-        """
-        key = tuple(overrides)
-        if key not in self._containers:
-            try:
-                merged, defaults = self._merged(overrides)
-                is_plain = not defaults.config_overrides and "${" not in repr(merged)
-            except (*UNCOMPOSABLE, _NotPlainError):
-                is_plain = False
-            try:
-                found: Any = merged if is_plain else with_references(self.config(overrides))
-            except UNCOMPOSABLE as error:
-                raise ConfigError([refusal(error)]) from error
-            self._containers[key] = found
-        return self._containers[key]
-
-    def config(self, overrides: Sequence[str]) -> DictConfig:
-        """Compose a config as Hydra does; if it fails without Hydra's own config, it is composed with it."""
-        key = tuple(overrides)
-        if key not in self._configs:
-            try:
-                self._configs[key] = self._without_hydra(overrides)
-            except (*UNCOMPOSABLE, _NotPlainError):
-                with maps_where_needed():
-                    self._configs[key] = hydra.compose(config_name=self._name, overrides=list(overrides))
-        return self._configs[key]
-
     def layers(self, overrides: Sequence[str]) -> tuple[Layer, ...]:
-        """Return the files of a config in merge order; empty if only Hydra can compose it."""
-        try:
-            defaults = self._defaults(overrides).defaults
-        except (*UNCOMPOSABLE, ConfigError):
-            return ()
-        return tuple(Layer(self._path(default), _package(default)) for default in defaults)
+        """Return the files of a config in merge order; empty if its defaults lists are invalid."""
+        words = tuple(overrides)
+        if words not in self._layers:
+            others, blocks = self._parts(words)
+            layers = self.layers(others) if blocks else self._listed(words)
+            for block in blocks.values():
+                place = next(place for place, layer in enumerate(layers) if layer.package == block[0].package)
+                layers = *layers[:place], *block, *_outside(layers[place:], block[0].package)
+            self._layers[words] = layers
+        return self._layers[words]
 
     def options(self, group: str) -> list[str]:
-        """Return the options of a group, as Hydra's loader does, which copies its whole repository for each."""
-        return list(self._files.get_group_options(group, ObjectType.CONFIG))
+        """Return the options of a group, sorted."""
+        sources = [source for source in self.loader.get_sources() if source.is_group(group)]
+        return sorted({option for source in sources for option in source.list(group, ObjectType.CONFIG)})
 
     def groups(self) -> list[str]:
         """Return the groups in the defaults list of the primary config, in its order."""
-        found = reversed(self._defaults(()).overrides.known_choices)
+        found = reversed(list(self.with_hydra(()).hydra.runtime.choices))
         return [group for group in found if not group.startswith("hydra/")]
 
-    def _defaults(self, overrides: Sequence[str]) -> DefaultsList:
-        key = tuple(overrides)
-        if key not in self._lists:
-            if faults := [fault for word in overrides for fault in resolvers.in_override(word)]:
-                raise ConfigError(faults)
+    def _container(self, overrides: Sequence[str]) -> Any:
+        """Return the whole config with references resolved; `ConfigError` if it can't be composed."""
+        words = tuple(overrides)
+        if words not in self._resolved:
             try:
-                self._lists[key] = self._chosen(key) or self._listed(key, with_hydra=False)
-            except HydraException:  # it may select options of Hydra's own groups
-                self._lists[key] = self._listed(key, with_hydra=True)
-        return self._lists[key]
+                values = self._with_references(words)
+                self._resolved[words] = with_references(self.config(words)) if "${" in repr(values) else values
+            except UNCOMPOSABLE as error:
+                raise ConfigError([refusal(error)]) from error
+        return self._resolved[words]
 
-    def _chosen(self, overrides: tuple[str, ...]) -> DefaultsList | None:
-        """Return the defaults list of the primary config with other options; None if it takes Hydra to make it."""
-        if not overrides:
+    def _with_references(self, words: Words) -> dict[str, Any]:
+        if words not in self._unresolved:
+            found = self._together(words) if self._composed else None  # the first one may be the only one
+            self._unresolved[words] = found or _without_hydra(self.with_hydra(words))
+        return self._unresolved[words]
+
+    def _together(self, words: Words) -> dict[str, Any] | None:
+        """Return a config of the blocks that each of its options sets if chosen alone; None if Hydra must make it."""
+        others, blocks = self._parts(words)
+        before = self.layers(others) if blocks else ()
+        changed = {word: block for word, block in blocks.items() if block != _inside(before, block[0].package)}
+        if not blocks or (changed and len(blocks) == 1):
             return None
-        primary = self._defaults(())
-        self._choices = self._choices or Choices(self._files, self._parser, primary)
-        defaults = self._choices.defaults(overrides)
-        return None if defaults is None else replace(primary, defaults=defaults)
-
-    def _listed(self, overrides: tuple[str, ...], *, with_hydra: bool) -> DefaultsList:
-        with maps_where_needed():
-            found = create_defaults_list(
-                repo=self._files,
-                config_name=self._name,
-                overrides_list=self._parser.parse_overrides(list(overrides)),
-                prepend_hydra=with_hydra,
-                skip_missing=False,
-            )
-        found.defaults = [default for default in found.defaults if not default.config_path.startswith("hydra/")]
-        return found
-
-    def _without_hydra(self, overrides: Sequence[str]) -> DictConfig:
-        merged, defaults = self._merged(overrides)
-        config = OmegaConf.create(merged)
-        OmegaConf.set_struct(config, value=True)
-        ConfigLoaderImpl._apply_overrides_to_config(defaults.config_overrides, config)  # noqa: SLF001 - Hydra's own
+        try:
+            config = dict(self._with_references(others))
+            for word, block in changed.items():
+                alone = self._with_references(tuple(of for of in words if of == word or of in others))
+                config[block[0].package] = alone[block[0].package]
+        except (*UNCOMPOSABLE, ConfigError):
+            return None
         return config
 
-    def _merged(self, overrides: Sequence[str]) -> tuple[dict[str, Any], DefaultsList]:
-        """Return the values of all files of a config, and its defaults list with the overrides yet to be applied."""
-        primary = self._files.load_config(self._name)
-        if primary is None or OmegaConf.select(primary.config, "hydra.searchpath") is not None:
-            raise _NotPlainError
-        defaults = self._defaults(overrides)
-        merged: dict[str, Any] = {}
-        for default in defaults.defaults:
-            _merge(merged, self._block(default))
-        merged.pop("hydra", None)
-        return merged, defaults
+    def _parts(self, words: Words) -> tuple[Words, dict[str, tuple[Layer, ...]]]:
+        """Return the overrides beside options, and the files in the block of each option.
 
-    def _block(self, default: ResultDefault) -> dict[str, Any]:
-        """Return the values of a file, nested in its package."""
-        package = _package(default)
-        key = f"{default.config_path} {package}"
-        if key not in self._blocks:
-            loaded: Any = self._files.load_config(default.config_path)
-            values: Any = OmegaConf.to_container(loaded.config, resolve=False)
-            for part in reversed(package.split(".") if package else []):
-                values = {part: values}
-            self._blocks[key] = values
-        return self._blocks[key]
+        There are none if one of the options changes more than the block of its group, or depends on others.
+        """
+        files = {word: path for word in words if (path := self._file_of(word)) is not None}
+        others = tuple(word for word in words if word not in files)
+        before = self.layers(others) if files else ()
+        blocks: dict[str, tuple[Layer, ...]] = {}
+        for word, path in files.items():
+            group = path.parent.name
+            block, old = (Layer(path, group),), _inside(before, group)
+            if not all(is_alone(layer.path) for layer in (*block, *old)):
+                alone = (
+                    self.layers(tuple(of for of in words if of == word or of in others))
+                    if files.keys() > {word}
+                    else ()
+                )
+                block = _inside(alone, group) if _outside(alone, group) == _outside(before, group) else ()
+            if old and block:
+                blocks[word] = block
+        packages = {block[0].package for block in blocks.values()}
+        found = {*before, *(layer for block in blocks.values() for layer in block)}
+        is_apart = len(packages) == len(words) - len(others) and not any(refers(layer.path) for layer in found)
+        return (others, blocks) if is_apart else (words, {})
 
-    def _path(self, default: ResultDefault) -> Path:
-        loaded: Any = self._files.load_config(default.config_path)
-        return Path(loaded.path.removeprefix("file://")) / f"{default.config_path}.yaml"
+    def _file_of(self, word: str) -> Path | None:
+        """Return the file of an override that chooses an option for the block of a group; None of another one."""
+        if word not in self._files:
+            override = self._parser.parse_override(word)
+            is_choice = override.type == OverrideType.CHANGE and override.package is None
+            key = override.key_or_group
+            path = self._path(f"{key}/{override.value()}") if is_choice and "/" not in key else None
+            self._files[word] = path if path is not None and is_of_group(path) else None
+        return self._files[word]
 
+    def _listed(self, words: Words) -> tuple[Layer, ...]:
+        try:
+            found = self.loader.compute_defaults_list(self._name, list(words), RunMode.RUN).defaults
+        except (*UNCOMPOSABLE, ConfigError):
+            return ()
+        paths = [(self._path(default.config_path), default.package or "") for default in found]
+        return tuple(Layer(path, package) for path, package in paths if path is not None)
 
-_NO_CHOICES = DictConfig({})
-_map_of = defaults_list._create_interpolation_map  # noqa: SLF001 - Hydra's own
-
-
-def _map_where_needed(overrides: Any, defaults: Sequence[InputDefault], self_added: bool) -> DictConfig:  # noqa: FBT001
-    """Return the choices to which references in a defaults list resolve; empty if it has no reference."""
-    if any(not default.is_self() and default.is_interpolation() for default in defaults):
-        choices: DictConfig = _map_of(overrides, defaults, self_added)
-        return choices
-    return _NO_CHOICES
-
-
-@contextmanager
-def maps_where_needed() -> Iterator[None]:
-    """Let Hydra make that map for lists with references alone, not for each file: it took a third of a composition."""
-    defaults_list._create_interpolation_map = _map_where_needed  # noqa: SLF001
-    try:
-        yield
-    finally:
-        defaults_list._create_interpolation_map = _map_of  # noqa: SLF001
-
-
-class _NotPlainError(Exception):
-    """Raised for a config that only Hydra can compose."""
+    def _path(self, config_path: str) -> Path | None:
+        """Return the file of a config; None for one of Hydra's own, or that none of the config folders has."""
+        if config_path.startswith("hydra/"):
+            return None
+        sources = (source for source in self.loader.get_sources() if isinstance(source, ConfigFiles))
+        return next((source.file(config_path) for source in sources if source.is_config(config_path)), None)
 
 
-def _package(default: ResultDefault) -> str:
-    return default.package or ""
+def _inside(layers: Sequence[Layer], group: str) -> tuple[Layer, ...]:
+    return tuple(layer for layer in layers if layer.package == group)
 
 
-def _merge(values: dict[str, Any], layer: Mapping[str, Any]) -> None:
-    """Merge `layer` into `values`, as OmegaConf does if there are no references to whole blocks."""
-    for key, value in layer.items():
-        there = values.get(key)
-        if isinstance(value, dict) and isinstance(there, str) and "${" in there:
-            raise _NotPlainError
-        if isinstance(value, dict) and isinstance(there, dict):
-            _merge(there, value)
-        elif value != MISSING or key not in values:
-            values[key] = copy.deepcopy(value)
+def _outside(layers: Sequence[Layer], group: str) -> tuple[Layer, ...]:
+    return tuple(layer for layer in layers if layer.package != group)
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
@@ -236,10 +200,6 @@ def plain(config: DictConfig) -> dict[str, Any]:
     Settings of sweeps and of `tune` are not part of it.
     """
     return _of_a_run(resolved(config))
-
-
-def _of_a_run(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key not in NOT_OF_A_RUN}
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
@@ -255,6 +215,15 @@ def with_references(config: DictConfig) -> Any:
     if faults := list(resolvers.in_values(values)):
         raise ConfigError(faults)
     return OmegaConf.to_container(config, resolve=True)
+
+
+def _without_hydra(config: DictConfig) -> dict[str, Any]:
+    values: Any = OmegaConf.to_container(config, resolve=False)
+    return {key: value for key, value in values.items() if key != "hydra"}
+
+
+def _of_a_run(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in NOT_OF_A_RUN}
 
 
 def _missing(value: Any, key: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Config files: finding them, and the faults of files that cannot be loaded."""
+"""Config files: finding them, as sources of Hydra's, and the faults of files that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import copy
 import io
 import os
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
+import hydra.conf
 import yaml
-from hydra._internal.config_repository import ConfigRepository
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult, ConfigSource
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -23,14 +24,8 @@ from etlrun.config.resolvers import in_file
 from etlrun.system.errors import ConfigError, Fault, one_line
 
 _FAST_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_UNLOADABLE = (OSError, RecursionError, ValueError, yaml.YAMLError, OmegaConfBaseException)
 _LARGEST_BYTES, _MOST_VALUES = 1_000_000, 100_000
 _MAPPING = "a mapping of keys to values"
-_MOST_LOADED = 1_000
-_loaded: dict[tuple[str, str, str, bytes], ConfigResult] = {}
-"""Loaded files by their provider, folder, path in it, and text."""
-_sound: set[bytes] = set()
-"""Texts of files that have been loaded."""
 
 
 def config_files(folder: Path, suffix: str = ".yaml", above: tuple[str, ...] = ()) -> Iterator[Path]:
@@ -56,85 +51,83 @@ def config_files(folder: Path, suffix: str = ".yaml", above: tuple[str, ...] = (
             yield path
 
 
-class Readable(ConfigRepository):  # type: ignore[misc]
-    """Hydra's repository, with a precise error for files that cannot be loaded, and without hidden options.
+class ConfigFiles(ConfigSource):  # type: ignore[misc]
+    """A folder of configs for Hydra, with a precise error for files that cannot be loaded, and without hidden options.
 
-    It reads a file once, and parses it again only if its text has changed since another one did. Results are shared:
-    callers must not change them.
+    A file is parsed again only if its text has changed.
     """
 
-    def __init__(self, config_search_path: Any) -> None:
-        super().__init__(config_search_path)
-        self._read: dict[str, ConfigResult | None] = {}
+    @staticmethod
+    def scheme() -> str:
+        """Return the scheme of such folders in Hydra's search path."""
+        return "etlrun"
 
-    def load_config(self, config_path: str) -> ConfigResult | None:
-        """Load a config as Hydra does; `ConfigError` if the file cannot be loaded."""
-        if config_path not in self._read:
-            self._read[config_path] = self._load(config_path)
-        result = self._read[config_path]
-        return None if result is None else replace(result)
+    def file(self, config_path: str) -> Path:
+        """Return the path of a config's file."""
+        return Path(self.path, f"{config_path.removesuffix('.yaml')}.yaml")
 
-    def _load(self, config_path: str) -> ConfigResult | None:
-        source = self._find_object_source(config_path, ObjectType.CONFIG)
-        if source is not None and source.scheme() == "file":
-            return self._of_file(source, config_path)
-        if source is not None and source.scheme() == "pkg":  # Hydra's own, of an installed package
-            key = (source.provider, source.path, config_path, b"")
-            if key not in _loaded:
-                _loaded[key] = super().load_config(config_path)
-            return replace(_loaded[key])
-        return super().load_config(config_path)
+    def load_config(self, config_path: str) -> ConfigResult:
+        """Load a config that the caller may change; `ConfigError` if the file cannot be loaded."""
+        path = self.file(config_path)
+        config = loaded(path)
+        header = self._get_header_dict(path.read_text(encoding="utf-8")[:512])
+        return ConfigResult(self.provider, self.full_path(), copy.deepcopy(config), header)
 
-    def _of_file(self, source: ConfigSource, config_path: str) -> ConfigResult | None:
-        path = Path(source.path) / f"{config_path.removesuffix('.yaml')}.yaml"
-        result, raised = None, None
+    def available(self) -> bool:
+        """Return whether the folder exists."""
+        return self.is_group("")
+
+    def is_group(self, config_path: str) -> bool:
+        """Return whether this folder has such a group."""
+        return os.path.isdir(os.path.join(self.path, config_path))  # noqa: PTH112, PTH118 - false if not accessible
+
+    def is_config(self, config_path: str) -> bool:
+        """Return whether this folder has such a config."""
+        return os.path.isfile(self.file(config_path))  # noqa: PTH113 - the same
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        """Return the printable names in a group, sorted, without hidden ones; `ConfigError` if it is unreadable."""
+        found: list[str] = []
         try:
-            text = path.read_bytes()
-            key = (source.provider, source.path, config_path, text)
-            if key in _loaded:
-                return _loaded[key]
-            result = None if _unfit(text, str(path)) else super().load_config(config_path)
-        except _UNLOADABLE as error:
-            raised = error
-        if not isinstance(getattr(result, "config", None), DictConfig):
-            fault = unloadable(path, str(path))
-            if fault is not None:
-                raise ConfigError([fault]) from raised
-        if raised is not None:
-            raise raised
-        if result is None:  # the file has changed meanwhile
-            return None
-        with suppress(OSError):
-            if path.read_bytes() == text:  # Hydra has read the file again
-                if len(_loaded) >= _MOST_LOADED:
-                    _loaded.clear()
-                    _sound.clear()
-                _loaded[key] = result
-                if in_file(text, path.name) is None:  # wherever it is: a folder of Hydra's own may have more
-                    _sound.add(text)
-        return result
-
-    def get_group_options(self, group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG) -> list[str]:
-        """Return the options as Hydra does, without hidden and unprintable ones; `ConfigError` if unreadable."""
-        try:
-            options = super().get_group_options(group_name, results_filter)
+            for name in os.listdir(Path(self.path, config_path)):  # noqa: PTH208 - of names
+                self._list_add_result(found, f"{config_path}/{name}", name, results_filter)
         except OSError as error:
             raise ConfigError([unreadable(str(error.filename), error)]) from error
-        return [option for option in options if not option.startswith(".") and option.isprintable()]
+        return sorted({name for name in found if not name.startswith(".") and name.isprintable()})
 
 
-class Copying(Readable):
-    """`Readable` for Hydra's own composition, which changes the configs that it loads."""
+class ConfigFolders(SearchPathPlugin):  # type: ignore[misc]
+    """The folders in which Hydra looks for configs while a composer is made: as `ConfigFiles`, with the user's own."""
 
-    def load_config(self, config_path: str) -> ConfigResult | None:
-        """Load a config that the caller may change; `ConfigError` if the file cannot be loaded."""
-        result = super().load_config(config_path)
-        is_copy = result is None or result.path.startswith("structured:")  # as Hydra's store returns it
-        return result if is_copy else copy.deepcopy(result)
+    own: ClassVar[list[Path] | None] = None
+    """The user's own folder, if there is one; None if no composer is made."""
 
-    def __deepcopy__(self, memo: object) -> Copying:
-        """Return a copy that shares the sources, which Hydra replaces and never changes."""
-        return copy.copy(self)
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Replace Hydra's sources of files, which parse them for each config, and add the user's own folder."""
+        if self.own is None:
+            return
+        folders = {"hydra": Path(hydra.conf.__file__).parent}
+        for element in search_path.get_path():
+            if element.provider in {"hydra", "main"}:
+                element.path = f"{ConfigFiles.scheme()}://{folders.get(element.provider, element.path)}"
+        for folder in self.own:
+            search_path.append("command-line", f"{ConfigFiles.scheme()}://{folder}")
+
+
+def is_of_group(path: Path) -> bool:
+    """Return whether a config file can be loaded, and sets the block of its group."""
+    return unloadable(path, str(path)) is None and b"@package" not in path.read_bytes()
+
+
+def is_alone(path: Path) -> bool:
+    """Return whether a config file sets that block alone: it has no defaults list."""
+    return is_of_group(path) and "defaults" not in loaded(path)
+
+
+def refers(path: Path) -> bool:
+    """Return whether the defaults list of a config file has references."""
+    config = loaded(path)
+    return "defaults" in config and "${" in repr(OmegaConf.to_container(config, resolve=False)["defaults"])
 
 
 def unreadable(file: str, error: OSError) -> Fault:
@@ -144,30 +137,50 @@ def unreadable(file: str, error: OSError) -> Fault:
 
 def unloadable(path: Path, file: str) -> Fault | None:
     """Return the fault of a config file that cannot be loaded, with its line; None if it can."""
-    text, line, found, expected = b"", 1, "", "YAML"
+    try:
+        loaded(path, file)
+    except ConfigError as error:
+        return error.faults[0]
+    return None
+
+
+def loaded(path: Path, file: str = "") -> DictConfig:
+    """Return the content of a config file, which must not be changed.
+
+    Raises:
+        ConfigError: The file, named `file` in messages, cannot be loaded.
+    """
+    file = file or str(path)
     try:
         text = path.read_bytes()
-        if text in _sound:
-            return None
-        if fault := _unfit(text, file):
-            return fault
-        config = OmegaConf.load(io.StringIO(text.decode()))
     except OSError as error:
-        if error.errno is not None:
-            return unreadable(file, error)
-        found, expected = "a single value", _MAPPING
+        raise ConfigError([unreadable(file, error)]) from error
+    if fault := _unfit(text, file):
+        raise ConfigError([fault])
+    content = _parsed(text)
+    if isinstance(content, DictConfig):
+        return content
+    line, found, expected = content
+    raise ConfigError([Fault(where=f"{file}:{line}", found=found, expected=expected)])
+
+
+@lru_cache(maxsize=1_000)
+def _parsed(text: bytes) -> DictConfig | tuple[int, str, str]:
+    """Return the content of a file; if it cannot be loaded, the line, what was found there, and what was expected."""
+    try:
+        config = OmegaConf.load(io.StringIO(text.decode()))
+    except OSError:
+        return 1, "a single value", _MAPPING
     except UnicodeDecodeError as error:
-        line, found = text[: error.start].count(b"\n") + 1, f"the byte 0x{text[error.start]:02x}, which is not UTF-8"
+        found = f"the byte 0x{text[error.start]:02x}, which is not UTF-8"
+        return text[: error.start].count(b"\n") + 1, found, "YAML"
     except yaml.MarkedYAMLError as error:
-        line, found = _line_of(_libyaml_error(text) or error)
+        return *_line_of(_libyaml_error(text) or error), "YAML"
     except (yaml.YAMLError, RecursionError, ValueError, OmegaConfBaseException) as error:
         too_deep = "maximum recursion depth" in str(error)
         found = "blocks that are nested too deeply" if too_deep else one_line(error)
-        expected = "YAML" if isinstance(error, yaml.YAMLError) else "values that a config can hold"
-    else:
-        if not isinstance(config, DictConfig):
-            found, expected = "a list", _MAPPING
-    return Fault(where=f"{file}:{line}", found=found, expected=expected) if found else None
+        return 1, found, "YAML" if isinstance(error, yaml.YAMLError) else "values that a config can hold"
+    return config if isinstance(config, DictConfig) else (1, "a list", _MAPPING)
 
 
 def _libyaml_error(text: bytes) -> yaml.MarkedYAMLError | None:
@@ -188,6 +201,7 @@ def _line_of(error: yaml.MarkedYAMLError) -> tuple[int, str]:
     return mark.line + 1 if mark else 1, problem.removeprefix("but ").removeprefix("found ")
 
 
+@lru_cache(maxsize=1_000)
 def _unfit(text: bytes, file: str) -> Fault | None:
     """Return the fault of a file that Hydra would load too slowly, or misread."""
     if len(text) > _LARGEST_BYTES:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +11,12 @@ from typing import Any, Self
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from etlrun.config.composer import Composer, plain, with_references
+from etlrun.config.composer import plain, with_references
 from etlrun.config.grammar import parsed, sorted_out
 from etlrun.config.jobs import Job, Judge, Unfit
 from etlrun.config.overrides import COMMANDS, Axis, Chosen, Combinations, covered, one_by_one, set_last
 from etlrun.config.refusals import UNCOMPOSABLE, in_folder, refusal
-from etlrun.config.request import Request, by_hydra, composer, unfit_folder
+from etlrun.config.request import Request, composer, unfit_folder, with_hydra
 from etlrun.config.resolvers import in_override
 from etlrun.config.unlisted import unlisted
 from etlrun.plan.spec import parse_sweep, parse_tune
@@ -96,7 +95,7 @@ def of(request: Request, stages: Stages) -> Grid:
 
     For a search, whose jobs are unknown, each value is combined with the first values of the other keys.
     """
-    with composer(request) as files, _Command(request, stages, files) as command:
+    with _Command(request, stages) as command:
         sweep, multirun, params = command.settings()
         axes = [*command.axes_of([f"{key}={value}" for key, value in params.items()]), *command.axes]
         command.refuse_settings("tune")
@@ -119,15 +118,22 @@ def of(request: Request, stages: Stages) -> Grid:
 
 def settings(request: Request, stages: Stages) -> tuple[Sweep, Multirun]:
     """Return the sweep settings of `request`; `ConfigError` with the faults found without composing jobs."""
-    with composer(request) as files, _Command(request, stages, files) as command:
+    with _Command(request, stages) as command:
         return command.settings()[:2]
 
 
 def resolve(request: Request, stages: Stages) -> Job:
     """Return the single config of `request` and its plan; `ConfigError` with all of its faults."""
-    with composer(request) as files, _Command(request, stages, files) as command:
+    with _Command(request, stages) as command:
         command.refuse_settings("sweep", "tune")
         return command.only_job()
+
+
+def to_start(request: Request, stages: Stages) -> tuple[Job, DictConfig]:
+    """Return the single job of `request`, as `resolve` does, and its config with Hydra's own, `${now:}` resolved."""
+    with _Command(request, stages) as command:
+        command.refuse_settings("sweep", "tune")
+        return command.only_job(), with_hydra(command.files, request.overrides)
 
 
 def tuned(request: Request, stages: Stages) -> tuple[Tune, Job]:
@@ -136,7 +142,7 @@ def tuned(request: Request, stages: Stages) -> tuple[Tune, Job]:
     Raises:
         ConfigError: With all faults of both.
     """
-    with composer(request) as files, _Command(request, stages, files) as command:
+    with _Command(request, stages) as command:
         command.refuse_settings("sweep")
         try:
             tune = parse_tune(command.block("tune"))
@@ -156,8 +162,8 @@ class _Command:
         unread: Keys of overrides that Hydra's grammar refuses, whose values are missing in all configs.
     """
 
-    def __init__(self, request: Request, stages: Stages, files: Composer) -> None:
-        self.request, self.stages, self.files = request, stages, files
+    def __init__(self, request: Request, stages: Stages) -> None:
+        self.request, self.stages, self.files = request, stages, composer(request)
         self.faults: dict[str, Fault] = {}
         self.unread: set[str] = set()
         self._of_grammar: list[Fault] = []
@@ -183,7 +189,7 @@ class _Command:
         """Return the sweep settings, and the grid in Hydra's own config."""
         first = {axis: axis.values[0] for axis in self.axes}
         try:
-            own = by_hydra(self.request, _words(first)).hydra
+            own = self.files.with_hydra(_words(first)).hydra
         except (*UNCOMPOSABLE, AttributeError) as error:  # AttributeError: null in place of a mapping
             raise ConfigError([refusal(error)]) from error
         self.add(unfit_folder("hydra.sweep.dir", str(own.sweep.dir)))
@@ -225,7 +231,17 @@ class _Command:
             if len(axis.values) > 1:
                 remedy = "give each key one value, or run the sweep with: etlrun -m"
                 self.add([Fault(where="overrides", found="a sweep", expected="one config", remedy=remedy)])
-        judge = self.judged(one_by_one([axis for axis in self.axes if not axis.command]), Judge(self.stages))
+        axes = [axis for axis in self.axes if not axis.command]
+        judge = Judge(self.stages)
+        try:
+            whole = None if self.faults else self.files.config(self.request.overrides)
+        except (*UNCOMPOSABLE, ConfigError):  # told more precisely
+            whole = None
+        if whole is None:
+            self.judged(one_by_one(axes), judge)
+        else:
+            judge.add(next(one_by_one(axes)), plain(whole))
+            self.add(judge.faults())
         if not judge.jobs:
             raise ConfigError([])  # with the faults that have been added
         return judge.jobs[0]
@@ -281,7 +297,7 @@ class _Command:
         words = _words(chosen)
         key = (*words, *(axis.word(value) for axis, value in chosen.items() if isinstance(value.plain, dict)))
         if key not in self._composed:
-            self._composed[key] = copy.deepcopy(self.files.config(words))
+            self._composed[key] = self.files.config(words)
         config = self._composed[key]
         try:
             for axis in set_last(chosen):

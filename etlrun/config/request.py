@@ -8,21 +8,17 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra import version
-from hydra._internal.hydra import Hydra
-from hydra._internal.utils import create_config_search_path
-from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.plugins import Plugins
 from omegaconf import DictConfig
 
-from etlrun.config.composer import Composer, maps_where_needed
-from etlrun.config.files import config_files, unreadable
+from etlrun.config.composer import Composer
+from etlrun.config.files import ConfigFiles, ConfigFolders, config_files, unreadable
 from etlrun.config.folders import config_dir
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.stages.base import is_remote
@@ -116,8 +112,7 @@ def requested(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[ar
 
 def composed(request: Request) -> dict[str, Any]:
     """Return the config of `request` as Hydra composes it, without validation."""
-    with composer(request) as files:
-        return files.values(request.overrides)
+    return composer(request).values(request.overrides)
 
 
 def own_folder(path: str) -> Path:
@@ -134,19 +129,17 @@ def own_folder(path: str) -> Path:
     return folder
 
 
-@contextmanager
-def composer(request: Request) -> Iterator[Composer]:
-    """Yield a composer for the config folders of `request`."""
-    version.setbase(VERSION_BASE)
-    search_path = create_config_search_path(request.base_dir or str(config_dir()))
-    if request.config_dir is not None:
-        folder = own_folder(request.config_dir)
-        search_path.prepend("command-line", f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
-    Hydra.create_main_hydra2(task_name="etlrun", config_search_path=search_path)
+def composer(request: Request) -> Composer:
+    """Return a composer for the config folders of `request`."""
+    for plugin in (ConfigFiles, ConfigFolders):
+        Plugins.instance().register(plugin)
+    base = request.base_dir or str(config_dir())
+    ConfigFolders.own = [] if request.config_dir is None else [own_folder(request.config_dir)]
     try:
-        yield Composer(GlobalHydra.instance().config_loader(), request.config_name or "config")
+        with hydra.initialize_config_dir(base, job_name="etlrun", version_base=VERSION_BASE):
+            return Composer(GlobalHydra.instance().config_loader(), request.config_name or "config")
     finally:
-        GlobalHydra.instance().clear()
+        ConfigFolders.own = None
 
 
 def files_digest(request: Request) -> str:
@@ -162,22 +155,14 @@ def files_digest(request: Request) -> str:
     return digest.hexdigest()[:16]
 
 
-def by_hydra(request: Request, overrides: Sequence[str]) -> DictConfig:
-    """Compose a config by Hydra, with Hydra's own config in it."""
-    name = request.config_name or "config"
-    with maps_where_needed():
-        config: DictConfig = hydra.compose(config_name=name, overrides=list(overrides), return_hydra_config=True)
-    return config
-
-
-def with_hydra(request: Request) -> DictConfig:
-    """Return the config of a run with Hydra's own, `${now:}` resolved; `composer` has to be active.
+def with_hydra(files: Composer, overrides: Sequence[str]) -> DictConfig:
+    """Return the config of a run with Hydra's own, `${now:}` resolved.
 
     Raises:
         ConfigError: `hydra.run.dir` is not a local folder.
     """
     try:
-        config = by_hydra(request, request.overrides)
+        config = files.with_hydra(overrides)
         folder = str(config.hydra.run.dir)
     except UNCOMPOSABLE as error:
         raise ConfigError([refusal(error)]) from error

@@ -52,14 +52,14 @@ def check(folders: Folders, *, strict: bool = False) -> Checked:
     checked = Checked()
     own = _own(folders)
     try:
-        with requests.composer(folders.request([])) as files:
-            options = _Options(files, folders)
-            _compose_all(checked, options)
-            _judge_options(checked, options)
-            _judge_evidence(checked, files, folders, own)
+        files = requests.composer(folders.request([]))
+        options = _Options(files, folders)
+        _compose_all(checked, options)
+        _judge_options(checked, options)
+        _judge_evidence(checked, files, folders, own)
         for name in _primaries(folders):
-            with requests.composer(folders.request([], name)) as files:
-                checked.configs[(f"--config-name={name}",)] = composed([], files, folders)
+            primary = requests.composer(folders.request([], name))
+            checked.configs[(f"--config-name={name}",)] = composed([], primary, folders)
     except ConfigError as error:  # in a file that every config needs
         checked.add(located(fault, (), folders, ()) for fault in error.faults)
     unloadable = {name: fault for name in own if (fault := broken(folders.paths[name], name)) is not None}

@@ -128,22 +128,22 @@ def of_folders(word: str, folders: Folders, experiment: str | None, like: Side |
     Of a user's own configs it has the own experiments, and the options that none of these uses.
     """
     made: dict[str, Variant] = {}
-    with requests.composer(folders.request([])) as files:
-        known = files.options("experiment")
-        if DEFAULT in known:
-            raise ConfigError([named_default(folders)])
-        own = [name for name in known if folders.is_own(f"experiment={name}")]
-        listed = [DEFAULT] * (folders.own is None) + own if experiment is None else [experiment]
-        same = like is not None and like.files.keys() == folders.files.keys()
-        for name in dict.fromkeys([*listed, DEFAULT]):
-            if name == DEFAULT or name in known:
-                words = [] if name == DEFAULT else [f"experiment={name}"]
-                taken = _taken_over(name, like, folders) if same and like is not None else None
-                made[name] = taken or composed(words, files, folders)
-        if folders.own is not None and experiment is None:
-            used = {name for variant in made.values() for name in variant.files}
-            made |= _options(files, folders, stand_ins(made[DEFAULT]))
-            listed += [name for name in made if "=" in name and folders.file_of(name) not in used]
+    files = requests.composer(folders.request([]))
+    known = files.options("experiment")
+    if DEFAULT in known:
+        raise ConfigError([named_default(folders)])
+    own = [name for name in known if folders.is_own(f"experiment={name}")]
+    listed = [DEFAULT] * (folders.own is None) + own if experiment is None else [experiment]
+    same = like is not None and like.files.keys() == folders.files.keys()
+    for name in dict.fromkeys([*listed, DEFAULT]):
+        if name == DEFAULT or name in known:
+            words = [] if name == DEFAULT else [f"experiment={name}"]
+            taken = _taken_over(name, like, folders) if same and like is not None else None
+            made[name] = taken or composed(words, files, folders)
+    if folders.own is not None and experiment is None:
+        used = {name for variant in made.values() for name in variant.files}
+        made |= _options(files, folders, stand_ins(made[DEFAULT]))
+        listed += [name for name in made if "=" in name and folders.file_of(name) not in used]
     return Side(word=word, variants=made, files=folders.files, listed=tuple(name for name in listed if name in made))
 
 

@@ -122,7 +122,7 @@ class Turbo(Stage):
             if not place:
                 shape = (len(encoded), *(size or pixels.shape[:2]), 3)
                 memory = np.empty(int(np.prod(shape)) + 64, np.uint8)
-                start = -memory.ctypes.data % 64  # TensorFlow uses such memory without a copy
+                start = -memory.__array_interface__["data"][0] % 64  # TensorFlow uses such memory without a copy
                 images = memory[start : start + np.prod(shape)].reshape(shape)
             cv2.resize(pixels, images.shape[2:0:-1], dst=images[place], interpolation=cv2.INTER_LINEAR)
         return images
