@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ class Composer:
         try:
             config = dict(self._with_references(others))
             for word, block in changed.items():
-                alone = self._with_references(tuple(of for of in words if of == word or of in others))
+                alone = self._with_references(_without(words, blocks.keys() - {word}))
                 config[block[0].package] = alone[block[0].package]
         except (*UNCOMPOSABLE, ConfigError):
             return None
@@ -140,18 +140,15 @@ class Composer:
         There are none if one of the options changes more than the block of its group, or depends on others.
         """
         files = {word: path for word in words if (path := self._file_of(word)) is not None}
-        others = tuple(word for word in words if word not in files)
+        others = _without(words, files)
         before = self.layers(others) if files else ()
         blocks: dict[str, tuple[Layer, ...]] = {}
         for word, path in files.items():
             group = path.parent.name
-            block, old = (Layer(path, group),), _inside(before, group)
+            old = _inside(before, group)
+            block: tuple[Layer, ...] = (Layer(path, group),)
             if not all(is_alone(layer.path) for layer in (*block, *old)):
-                alone = (
-                    self.layers(tuple(of for of in words if of == word or of in others))
-                    if files.keys() > {word}
-                    else ()
-                )
+                alone = self.layers(_without(words, files.keys() - {word})) if files.keys() > {word} else ()
                 block = _inside(alone, group) if _outside(alone, group) == _outside(before, group) else ()
             if old and block:
                 blocks[word] = block
@@ -184,6 +181,10 @@ class Composer:
             return None
         sources = (source for source in self.loader.get_sources() if isinstance(source, ConfigFiles))
         return next((source.file(config_path) for source in sources if source.is_config(config_path)), None)
+
+
+def _without(words: Words, left_out: Container[str]) -> Words:
+    return tuple(word for word in words if word not in left_out)
 
 
 def _inside(layers: Sequence[Layer], group: str) -> tuple[Layer, ...]:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import hydra.conf
 import yaml
@@ -126,8 +126,8 @@ def is_alone(path: Path) -> bool:
 
 def refers(path: Path) -> bool:
     """Return whether the defaults list of a config file has references."""
-    config = loaded(path)
-    return "defaults" in config and "${" in repr(OmegaConf.to_container(config, resolve=False)["defaults"])
+    values: Any = OmegaConf.to_container(loaded(path), resolve=False)
+    return "${" in repr(values.get("defaults"))
 
 
 def unreadable(file: str, error: OSError) -> Fault:

@@ -133,7 +133,8 @@ def to_start(request: Request, stages: Stages) -> tuple[Job, DictConfig]:
     """Return the single job of `request`, as `resolve` does, and its config with Hydra's own, `${now:}` resolved."""
     with _Command(request, stages) as command:
         command.refuse_settings("sweep", "tune")
-        return command.only_job(), with_hydra(command.files, request.overrides)
+        job = command.only_job()
+    return job, with_hydra(command.files, request.overrides)
 
 
 def tuned(request: Request, stages: Stages) -> tuple[Tune, Job]:
@@ -234,13 +235,13 @@ class _Command:
         axes = [axis for axis in self.axes if not axis.command]
         judge = Judge(self.stages)
         try:
-            whole = None if self.faults else self.files.config(self.request.overrides)
+            whole = None if self.faults else plain(self.files.config(self.request.overrides))
         except (*UNCOMPOSABLE, ConfigError):  # told more precisely
             whole = None
         if whole is None:
             self.judged(one_by_one(axes), judge)
         else:
-            judge.add(next(one_by_one(axes)), plain(whole))
+            judge.add(next(one_by_one(axes)), whole)
             self.add(judge.faults())
         if not judge.jobs:
             raise ConfigError([])  # with the faults that have been added
