@@ -8,7 +8,7 @@ import pytest
 
 from etlrun.plan.plan import at_cache
 from etlrun.run import run
-from etlrun.stages import STAGES
+from etlrun.stages import STAGES, Stages
 from etlrun.stages.cache import CACHES, MemoryCache, Space
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
 from tests.runs import config_of, emulated, summary_of
@@ -201,7 +201,7 @@ class Scratch(MemoryCache):
 
 def test_a_cache_target_is_a_stage(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CACHES, "scratch", Scratch)
-    stages = {**STAGES, "cache": CACHES}
+    stages: Stages = {**STAGES, "cache": CACHES}
     words = emulated(tiny, "trainer.epochs=2", "measure.digest=true")
     config = config_of(words)
     found = {}
