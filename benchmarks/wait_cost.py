@@ -25,7 +25,7 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
-from etlrun.measure.sampler import Sampler
+from etlrun.measure.resources import Sampler
 from etlrun.measure.watched import Watch, Watched
 from etlrun.run import loops
 from etlrun.sources.open import open_source

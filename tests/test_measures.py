@@ -220,16 +220,6 @@ def test_a_profile_holds_its_windows_and_no_more(tiny: Path, tmp_path: Path) -> 
     assert sorted(written) == ["steps_000001_000002", "steps_000003_000004"]
 
 
-def test_runs_of_one_sweep_whose_data_differ_are_marked(tiny: Path, tmp_path: Path) -> None:
-    words = ("measure.digest=true", "dataset.eval_split=null")
-    for name, extra in (("0", "load.prefetch=0"), ("1", "load.prefetch=2"), ("2", "transform.resize.antialias=true")):
-        run_here(tmp_path / name, emulated(tiny, *words, extra))
-    results = collect(tmp_path)
-    assert results is not None
-    marks = {config.runs: config.data for config in results.configs}
-    assert marks == {("0",): "differs: A", ("1",): "differs: A", ("2",): "differs: B"}
-
-
 def test_a_window_past_the_run_is_refused_before_training(tiny: Path, tmp_path: Path) -> None:
     status, summary = run_here(tmp_path, emulated(tiny, "profile=trace", "profile.windows=[[18,20]]"))
     assert status == 2

@@ -4,13 +4,11 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from etlrun.cli import main as cli
 from etlrun.record.record import Record
-from etlrun.record.summary import Summary
 from etlrun.results.runs import entries
 from tests.made import busy, made, saved, sweep
 
@@ -149,16 +147,6 @@ def test_a_ledger_that_can_not_be_read_is_listed_as_unreadable(tmp_path: Path) -
     ledger = sweep(tmp_path / "sweep", "completed", "completed")
     (ledger.folder / "configs.jsonl").unlink()
     assert statuses(tmp_path) == {"sweep": "unreadable"}
-
-
-def test_a_summary_of_an_older_version_is_read(tmp_path: Path) -> None:
-    epochs = [{"loss": "NaN"}, {"loss": 0.25}, {"loss": None}]
-    old: dict[str, Any] = {"status": "completed", "overrides": ["x=1"], "epochs": epochs}
-    assert Summary.model_validate(old).created_s is None
-    (tmp_path / "summary.json").write_text(json.dumps(old))
-    (found,) = entries(tmp_path)
-    assert (found.status, found.best) == ("completed", {"loss": 0.25})
-    assert found.created_s == (tmp_path / "summary.json").stat().st_mtime
 
 
 def test_links_and_hidden_folders_are_not_followed_and_runs_within_runs_are_found(tmp_path: Path) -> None:

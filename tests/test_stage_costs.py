@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.measure.settled import settled_values, with_settled
+from etlrun.measure.probes import settled_values, with_settled
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.watched import Watch, Watched
 from etlrun.plan.plan import Plan

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -166,14 +165,6 @@ def test_a_model_that_is_the_limit_ends_the_search_at_once(
         f"result    nothing to gain: the model is the limit (headspace {result['headspace']:.2f})"
     )
     assert sorted(path.name for path in (folder / "windows").iterdir()) == ["0", "look"]
-
-
-def test_a_budget_that_is_too_small_is_told(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tune.main([*words(tiny), "tune.budget_s=1", f"hydra.run.dir={tmp_path / 'search'}"])
-    lines = capsys.readouterr().out.splitlines()
-    missing = r"\d+ s were spent, and the smallest race and its confirmation take \d+ s more"
-    assert re.fullmatch(rf"result    nothing can be told: the budget of 1 s is too small: {missing}", lines[0])
-    assert [line for line in lines if line.startswith("advice    Set tune.budget_s=")]
 
 
 def test_a_baseline_that_does_not_run_is_told(tiny: Path, tmp_path: Path) -> None:

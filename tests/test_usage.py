@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from etlrun.measure.usage import MOST, Interval, Usage, halved
+from etlrun.measure.resources import MOST, Interval, Usage, halved
 from etlrun.record import page as pages
 from etlrun.record.record import Record
 from etlrun.run import thumbnails

@@ -102,11 +102,6 @@ def test_the_slowest_thread_names_the_stage() -> None:
     )
 
 
-def test_no_step_is_named_where_all_cost_less_than_the_probe_can_tell() -> None:
-    found = verdict(side(loop(0.1), of=costs(map=80.0)), steps={"transform.decode": 0.0, "transform.resize": 0.0})
-    assert found.stage == "transform.map"
-
-
 def test_a_step_of_a_transform_that_uses_all_cores_is_named() -> None:
     found = verdict(side(loop(0.1), of=costs(map=80.0)), steps={"transform.decode": 60.0, "transform.resize": 20.0})
     assert found.stage == "transform.decode"
@@ -116,14 +111,18 @@ def test_a_step_of_a_transform_that_uses_all_cores_is_named() -> None:
     )
 
 
-def test_no_step_is_named_where_none_is_the_half_of_it() -> None:
-    steps = {"transform.parse": 4.0, "transform.decode": 4.0, "transform.resize": 4.0}
-    assert verdict(side(loop(0.1), of=costs(map=80.0)), steps=steps).stage == "transform.map"
-
-
-def test_a_transform_that_leaves_cores_unused_is_named_itself() -> None:
-    found = verdict(side(loop(0.1), of=costs(threads=1, map=20.0)), steps={"transform.decode": 20.0})
-    assert found.stage == "transform.map"
+@pytest.mark.parametrize(
+    ("threads", "map_ms", "steps"),
+    [
+        (CORES, 80.0, {"transform.parse": 4.0, "transform.decode": 4.0, "transform.resize": 4.0}),  # none is half of it
+        (CORES, 80.0, {"transform.decode": 0.0, "transform.resize": 0.0}),  # less than the probe can tell
+        (1, 20.0, {"transform.decode": 20.0}),  # more threads help first
+    ],
+)
+def test_no_step_is_named_where_none_stands_out_or_cores_are_unused(
+    threads: int, map_ms: float, steps: dict[str, float]
+) -> None:
+    assert verdict(side(loop(0.1), of=costs(threads=threads, map=map_ms)), steps=steps).stage == "transform.map"
 
 
 @pytest.mark.parametrize(("map_ms", "stage"), [(36.0, "load.prefetch"), (44.0, "transform.map")])
@@ -212,34 +211,6 @@ def test_the_handing_over_of_a_batch_that_is_there_is_no_fault_of_the_pipeline()
     assert verdict(side(loop(0.1), of=costs(map=80.0), handover_s=0.02)).max_gain == approx(20 / 12)
 
 
-def test_too_few_steps_are_no_evidence() -> None:
-    short = Loop(waits_s=[1.0] * 7, steps_s=[1.0] * 7, examples=[1] * 7, starts_up=[False] * 7, wall_s=14.0)
-    assert verdict(side(short)) == Verdict(
-        kind="unknown",
-        because="inconclusive: only 7 training steps were measured; a verdict needs at least 8",
-        advice="Run again with more steps.",
-    )
-
-
-def test_uneven_waits_that_could_mean_anything_are_no_evidence() -> None:
-    assert verdict(side(loop(waits_s=[0.0] * 90 + [0.12] * 10))) == Verdict(
-        kind="unknown",
-        because="inconclusive: 1.20 s of 11.2 s were spent waiting for data, but the waits vary so much that the "
-        "gain may be anything from 1.00 to 1.47",
-        advice="Run again on an idle machine, or for more epochs.",
-    )
-
-
-def test_steps_that_are_slower_than_their_floor_without_a_wait_are_told() -> None:
-    assert verdict(side(loop(step_s=0.13))) == Verdict(
-        kind="unknown",
-        because="inconclusive: 0.00 s of 13.0 s were spent waiting for data, but the steps took 13.0 s, instead of "
-        "10.0 s on batches that are ready: either the pipeline competes with the model for cores, or the machine was "
-        "busy with other work",
-        advice="Run again on an idle machine: if the verdict is the same, the pipeline takes the cores.",
-    )
-
-
 def test_steps_that_wait_for_digests_hide_what_the_pipeline_would_do() -> None:
     held_up = dataclasses.replace(loop(), digest_s=1.0, wall_s=11.0)
     expected = Verdict(
@@ -264,12 +235,40 @@ def test_a_validation_without_a_warm_step_does_not_hide_the_training() -> None:
     assert verdict(*sides).kind == "input"
 
 
-def test_passes_too_short_to_look_into_are_told() -> None:
-    assert verdict(side(loop(0.1), costs=(None,))) == Verdict(
-        kind="unknown",
-        because="inconclusive: 10.0 s of 20.0 s were spent waiting for data, but the passes were too short to profile",
-        advice="Run again with more examples.",
-    )
+@pytest.mark.parametrize(
+    ("train", "why", "again"),
+    [
+        (
+            side(Loop(waits_s=[1.0] * 7, steps_s=[1.0] * 7, examples=[1] * 7, starts_up=[False] * 7, wall_s=14.0)),
+            "only 7 training steps were measured; a verdict needs at least 8",
+            "with more steps.",
+        ),
+        (
+            side(loop(waits_s=[0.0] * 90 + [0.12] * 10)),
+            (
+                "1.20 s of 11.2 s were spent waiting for data, but the waits vary so much that the gain may be "
+                "anything from 1.00 to 1.47"
+            ),
+            "on an idle machine, or for more epochs.",
+        ),
+        (
+            side(loop(step_s=0.13)),
+            (
+                "0.00 s of 13.0 s were spent waiting for data, but the steps took 13.0 s, instead of 10.0 s on batches "
+                "that are ready: either the pipeline competes with the model for cores, or the machine was busy with "
+                "other work"
+            ),
+            "on an idle machine: if the verdict is the same, the pipeline takes the cores.",
+        ),
+        (
+            side(loop(0.1), costs=(None,)),
+            "10.0 s of 20.0 s were spent waiting for data, but the passes were too short to profile",
+            "with more examples.",
+        ),
+    ],
+)
+def test_what_is_no_evidence_is_told_with_how_to_get_some(train: Side, why: str, again: str) -> None:
+    assert verdict(train) == Verdict(kind="unknown", because=f"inconclusive: {why}", advice=f"Run again {again}")
 
 
 def test_utilisation_is_step_time_over_total() -> None:

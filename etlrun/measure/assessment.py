@@ -9,10 +9,8 @@ from typing import Any, Self
 
 from etlrun.measure.advice import advice
 from etlrun.measure.meter import Loop, spread_ms
-from etlrun.measure.probes import ceiling_per_s, step_costs_ms
-from etlrun.measure.resources import Resources
-from etlrun.measure.sampler import Sampler
-from etlrun.measure.settled import settled_values
+from etlrun.measure.probes import ceiling_per_s, settled_values, step_costs_ms
+from etlrun.measure.resources import Resources, Sampler
 from etlrun.measure.side import Side, utilisation
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import judge, judge_alone

@@ -1,4 +1,4 @@
-"""Resource usage of a run: CPU, memory, bytes read, GPU."""
+"""Resource usage of a run: CPU, memory, bytes read and GPU, in total and over the time of its training."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ import os
 import resource
 import statistics
 import sys
+import threading
 import time
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Self
 
 import psutil
 import pynvml
 
+from etlrun.measure.watched import Watch
 from etlrun.system.machine import visible_gpus
 
+MOST = 300
+"""Number of intervals; when there are as many, they are halved in number and doubled in length."""
+_FIRST_S = 0.1
+"""Length of the first intervals: a look takes about 0.1 ms."""
+_PAUSE_S = 0.03
 _LOOKS_APART_S = 0.5
-"""Sampling interval; NVML's own window is at least as long."""
+"""Pause between looks, and between looks at the GPUs; NVML's own window is at least as long."""
 
 
 class Resources:
@@ -96,3 +104,111 @@ class GpuUse:
         if self._is_open:
             pynvml.nvmlShutdown()
             self._is_open = False
+
+
+class Interval(NamedTuple):
+    """Usage between two looks.
+
+    Attributes:
+        at_s: Its end, in seconds since the start.
+        rss_bytes: Largest resident memory that was seen.
+        cores: Mean number of cores in use: CPU seconds of all threads per second.
+    """
+
+    at_s: float
+    rss_bytes: int
+    cores: float
+
+
+class Usage:
+    """Series of the memory and the CPU time of this process from `begin` on."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._intervals: list[Interval] = []
+        self._length_s = _FIRST_S
+        self.begin()
+
+    def begin(self) -> None:
+        """Start the clock."""
+        self._start_s = self._looked_s = time.perf_counter()
+        self._cpu_s = time.process_time()
+
+    def look(self) -> None:
+        """Add an interval if the last one began long enough ago."""
+        now_s = time.perf_counter()
+        lasted_s = now_s - self._looked_s
+        if lasted_s < self._length_s:
+            return
+        cpu_s, rss_bytes = time.process_time(), int(self._process.memory_info().rss)
+        found = Interval(now_s - self._start_s, rss_bytes, (cpu_s - self._cpu_s) / lasted_s)
+        self._looked_s, self._cpu_s = now_s, cpu_s
+        intervals = [*self._intervals, found]
+        if len(intervals) >= MOST:
+            intervals, self._length_s = [*halved(intervals)], 2 * self._length_s
+        self._intervals = intervals  # replaced, since another thread may read it
+
+    def described(self) -> dict[str, list[float]] | None:
+        """Return the intervals as `summary.json` holds them; None without one."""
+        at_s, rss_bytes, cores = zip(*self._intervals, strict=True) if self._intervals else ((), (), ())
+        if not at_s:
+            return None
+        return {
+            "at_s": [round(value, 2) for value in at_s],
+            "rss_bytes": [*rss_bytes],
+            "cores": [round(value, 2) for value in cores],
+        }
+
+
+def halved(intervals: Sequence[Interval]) -> Iterator[Interval]:
+    """Yield one interval for each two of them; the last of an odd number stays."""
+    began_s = 0.0
+    for first in range(0, len(intervals), 2):
+        pair = intervals[first : first + 2]
+        at_s, cpu_s = began_s, 0.0
+        for interval in pair:
+            cpu_s += interval.cores * (interval.at_s - at_s)
+            at_s = interval.at_s
+        yield Interval(at_s, max(interval.rss_bytes for interval in pair), cpu_s / (at_s - began_s))
+        began_s = at_s
+
+
+class Sampler:
+    """Context manager around a training that samples it in a thread.
+
+    Attributes:
+        gpu: Utilization and memory of the GPUs.
+        usage: Memory and CPU over the training.
+    """
+
+    def __init__(self, watches: Iterable[Watch], *, with_gpu: bool) -> None:
+        self._watches = tuple(watches)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="etlrun-sampler", daemon=True)
+        self.gpu, self.usage = GpuUse(), Usage()
+        self._with_gpu = with_gpu
+
+    def __enter__(self) -> Self:
+        if self._with_gpu:
+            self.gpu.open()
+        self.usage.begin()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.gpu.close()
+        for watch in self._watches:
+            watch.spent.clear()
+
+    def _look_on(self) -> None:
+        while not self._stop.wait(_PAUSE_S):
+            self.gpu.look()
+            self.usage.look()
+            for watch in self._watches:
+                iterator = watch.filling
+                if iterator is not None:
+                    watch.look(iterator)
+                del iterator
+                watch.spent.clear()

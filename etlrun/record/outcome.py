@@ -174,7 +174,7 @@ def outcome(summary: Summary) -> Outcome:
 
 
 def _machine(host: Host) -> str:
-    if not host.processor:  # as in the summaries of older versions
+    if not host.processor:
         return ""
     return ", ".join([*sorted(set(host.accelerators)), host.processor, f"{host.cores} cores"])
 

@@ -259,7 +259,7 @@ def as_json(value: float) -> float | str:
 
 
 def from_summary(value: float | str | None) -> float | None:
-    """Decode a number encoded with `as_json`; None if there is none (older versions wrote null for non-finite ones)."""
+    """Decode a number encoded with `as_json`; None if there is none."""
     return None if value is None else float(value)
 
 
