@@ -12,7 +12,7 @@ from typing import Any
 
 from etlrun.record import summary as summaries
 from etlrun.record.findings import Resources, finite
-from etlrun.record.summary import MEASURES, Host, Summary, from_summary, read_summary, steady_rate
+from etlrun.record.summary import MEASURES, Host, Summary, read_summary, steady_rate
 
 WARM, COLD, UNCACHED = "warm", "cold", "uncached"
 _READ, _FILLED = "read", "filled"
@@ -199,7 +199,7 @@ def _measures(summary: Summary) -> dict[str, float]:
     if not summary.epochs:
         return {}
     last = summary.epochs[-1]
-    return {name: value for name in MEASURES if (value := from_summary(getattr(last, name))) is not None}
+    return {name: value for name in MEASURES if (value := getattr(last, name)) is not None}
 
 
 def _ceiling(summary: Summary, gain: float | None) -> float | None:
@@ -216,7 +216,7 @@ def _ceiling(summary: Summary, gain: float | None) -> float | None:
 def _diverged(summary: Summary) -> str:
     for epoch in summary.epochs:
         for name in ("loss", "val_loss"):
-            value = from_summary(epoch.measure(name))
+            value = epoch.measure(name)
             if value is not None and not math.isfinite(value):
                 return f"epoch {epoch.epoch}: found a {name} of {value:g}; expected {FINITE_LOSS}"
     error = summary.error or ""

@@ -22,7 +22,7 @@ from etlrun.record.boxes import boxes
 from etlrun.record.charts import Chart, Line, Point, bars, curves
 from etlrun.record.locks import is_nobodys
 from etlrun.record.record import Record
-from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, from_summary, read_summary
+from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, read_summary
 from etlrun.system import pages
 from etlrun.system.errors import one_line
 from etlrun.system.files import write_atomically
@@ -193,7 +193,7 @@ def _measures(summary: Summary) -> Iterator[Chart | None]:
 
 def _points(epochs: Sequence[Epoch], key: str) -> list[Point]:
     measured = (epoch for epoch in epochs if key in epoch.metrics or key in epoch.model_fields_set)
-    return [(epoch.epoch, from_summary(epoch.measure(key))) for epoch in measured]
+    return [(epoch.epoch, epoch.measure(key)) for epoch in measured]
 
 
 def _lost(points: Sequence[Point]) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from etlrun.record import record as records
 from etlrun.record.findings import Apart, GpuUse, Held, Verdict
-from etlrun.record.summary import MEASURES, Epoch, Summary, TrainedPhase, from_summary, read_summary
+from etlrun.record.summary import MEASURES, Epoch, Summary, TrainedPhase, read_summary
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import Rows, as_markdown, megabytes, number, plain, print_table
 
@@ -54,7 +54,7 @@ def epoch_rows(epochs: Iterable[Epoch]) -> Rows:
             number(epoch.wall_s, 2),
             number(epoch.waited_s, 2),
             number(epoch.examples_per_s, 1),
-            *(number(from_summary(getattr(epoch, key)), 4) for key in MEASURES),
+            *(number(getattr(epoch, key), 4) for key in MEASURES),
             epoch.digest.rpartition(":")[2][:8],
         ]
         for epoch in epochs
@@ -113,7 +113,7 @@ def _layers(unfreeze: str) -> str:
 def _reached(epochs: Sequence[Epoch]) -> Iterator[str]:
     """Yield the accuracy of the last epoch of a phase, and that of the best one; the losses without accuracies."""
     for key, best in (("val_accuracy", max), ("val_loss", min), ("accuracy", max), ("loss", min)):
-        values = [(value, epoch.epoch) for epoch in epochs if (value := from_summary(epoch.measure(key))) is not None]
+        values = [(value, epoch.epoch) for epoch in epochs if (value := epoch.measure(key)) is not None]
         if values:
             value, at = best(values, key=lambda pair: pair[0])
             name = key.replace("_", " ")

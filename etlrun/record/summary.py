@@ -9,9 +9,9 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ValidationError
+from pydantic import PlainSerializer, ValidationError, WithJsonSchema
 
 from etlrun.record.findings import Caches, Findings, Part
 
@@ -19,9 +19,29 @@ RUNNING, COMPLETED, FAILED, INTERRUPTED, PRUNED = "running", "completed", "faile
 
 SUMMARY = "summary.json"
 MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
-"""Metrics of an epoch by their names in Keras, encoded with `as_json`."""
+"""Metrics of an epoch by their names in Keras."""
 
-Measure = float | Literal["NaN", "Infinity", "-Infinity"] | None
+
+def _as_json(value: float | None) -> float | str | None:
+    """Encode a number for a summary; non-finite ones by their names in protobuf's JSON mapping."""
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+Measure = Annotated[
+    float | None,
+    PlainSerializer(_as_json),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number"},
+                {"enum": ["NaN", "Infinity", "-Infinity"], "type": "string"},
+                {"type": "null"},
+            ]
+        }
+    ),
+]
 
 
 class Epoch(Part):
@@ -83,11 +103,11 @@ class Epoch(Part):
     metrics: dict[str, Measure] = {}
     """The other metrics of `trainer.metrics` by their names in Keras, and with `val_` those of the validation."""
 
-    def measure(self, name: str) -> Measure:
+    def measure(self, name: str) -> float | None:
         """Return the loss or a metric by its name in Keras; None if it was not measured."""
         if name not in MEASURES:
             return self.metrics.get(name)
-        value: Measure = getattr(self, name)
+        value: float | None = getattr(self, name)
         return value
 
     @property
@@ -249,18 +269,6 @@ def read_summary(folder: Path) -> Summary | None:
         return Summary.model_validate_json((folder / SUMMARY).read_bytes())
     except (OSError, ValidationError):
         return None
-
-
-def as_json(value: float) -> float | str:
-    """Encode a number for a summary; non-finite ones by their names in protobuf's JSON mapping."""
-    if math.isnan(value):
-        return "NaN"
-    return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
-
-
-def from_summary(value: float | str | None) -> float | None:
-    """Decode a number encoded with `as_json`; None if there is none."""
-    return None if value is None else float(value)
 
 
 if __name__ == "__main__":

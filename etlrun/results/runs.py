@@ -12,7 +12,7 @@ from pathlib import Path
 from etlrun.record.locks import LOCK, is_nobodys
 from etlrun.record.outcome import outcome
 from etlrun.record.record import RESULTS
-from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Summary, from_summary, read_summary
+from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Summary, read_summary
 from etlrun.results.folders import Kind, disk_bytes, is_file, walked
 from etlrun.results.results import KILLED, TOO_SLOW
 from etlrun.sweep.ledger import SWEEP, Ledger
@@ -173,7 +173,7 @@ def _changed_s(folder: Path) -> float:
 
 def _best(summaries: Sequence[Summary]) -> dict[str, float]:
     for name, better in _BEST:
-        values = [from_summary(getattr(epoch, name)) for of in summaries for epoch in of.epochs]
+        values = [getattr(epoch, name) for of in summaries for epoch in of.epochs]
         finite = [value for value in values if value is not None and math.isfinite(value)]
         if finite:
             return {name: better(finite)}

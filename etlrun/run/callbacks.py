@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from etlrun.measure.assessment import Assessment
 from etlrun.measure.meter import Loop
 from etlrun.record.record import Record
-from etlrun.record.summary import MEASURES, Epoch, as_json, from_summary
+from etlrun.record.summary import MEASURES, Epoch
 from etlrun.run.checkpoint import (
     BEST,
     best_epoch,
@@ -43,14 +42,14 @@ class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
 
     def __init__(self, rule: EarlyStoppingRule, done: list[Epoch]) -> None:
         super().__init__(**rule.arguments)
-        seen = [epoch for epoch in done if rule.monitor in epoch.model_fields_set or rule.monitor in epoch.metrics]
-        self.done = [(epoch.epoch - 1, from_summary(epoch.measure(rule.monitor))) for epoch in seen]
+        measured = [(epoch.epoch - 1, epoch.measure(rule.monitor)) for epoch in done]
+        self.done = [(epoch, value) for epoch, value in measured if value is not None]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the state after the completed epochs."""
         super().on_train_begin(logs)
         for epoch, value in self.done:
-            self.on_epoch_end(epoch, {self.monitor: math.nan if value is None else value})
+            self.on_epoch_end(epoch, {self.monitor: value})
 
 
 class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
@@ -174,7 +173,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         loop = self.loops.get("train") or self.assessment.end("train")
         self.loops["train"] = loop
         validation = self.loops.get("validation", Loop())
-        found = {key: as_json(float(value)) for key, value in sorted((logs or {}).items(), key=_place)}
+        found = {key: float(value) for key, value in sorted((logs or {}).items(), key=_place)}
         measures = {key: value for key, value in found.items() if key in MEASURES}
         further = {key: value for key, value in found.items() if key not in MEASURES}
         described = loop.described()

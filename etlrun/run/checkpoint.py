@@ -16,7 +16,7 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse, show
 from etlrun.record import record as records
 from etlrun.record.locks import is_nobodys
-from etlrun.record.summary import SUMMARY, Epoch, from_summary, read_summary
+from etlrun.record.summary import SUMMARY, Epoch, read_summary
 from etlrun.stages import Stages
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.metrics import is_loss
@@ -86,7 +86,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 def best_epoch(epochs: Sequence[Epoch], metric: str | None) -> int | None:
     """Return the first epoch (from 1) with the best value of `metric`; None without a metric or a number."""
-    values = {of.epoch: from_summary(of.measure(metric)) for of in epochs} if metric else {}
+    values = {of.epoch: of.measure(metric) for of in epochs} if metric else {}
     known = {epoch: value for epoch, value in values.items() if value is not None and not math.isnan(value)}
     sign = -1 if is_loss(metric or "") else 1
     return max(known, key=lambda epoch: (sign * known[epoch], -epoch), default=None)

@@ -14,7 +14,6 @@ from etlrun.config.request import Request
 from etlrun.plan import render
 from etlrun.record import record as records
 from etlrun.record.page import EVALUATIONS
-from etlrun.record.summary import from_summary
 from etlrun.stages import STAGES
 from etlrun.stages.image import Decode
 from etlrun.system.errors import EtlrunError
@@ -105,13 +104,12 @@ def _metrics(run: Trained) -> Iterator[str]:
         last, of = run.summary.epochs[-1], run.summary.dataset.examples.get("validation", 0)
         of -= run.summary.skipped.get("validation", 0)
         for name in ("loss", "accuracy", "val_loss", "val_accuracy"):
-            value = from_summary(last.measure(name))
+            value = last.measure(name)
             if value is not None:
                 is_share = name == "val_accuracy" and of > 0 and math.isfinite(value)
                 share = wilson(round(value * of), of) if is_share else Share(value)
                 rows.append((f"{name}, epoch {last.epoch}", _shown(share)))
-        others = {name: from_summary(value) for name, value in last.metrics.items()}
-        rows += [(f"{name}, epoch {last.epoch}", _shown(Share(value))) for name, value in others.items()]
+        rows += [(f"{name}, epoch {last.epoch}", _shown(Share(value))) for name, value in last.metrics.items()]
     for path in sorted((run.folder / EVALUATIONS).glob("*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError):
             rows += _evaluated(json.loads(path.read_text(encoding="utf-8")))

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from etlrun.record import record as records
 from etlrun.record.findings import finite
 from etlrun.record.page import EVALUATIONS
-from etlrun.record.summary import from_summary
 from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
 from etlrun.trained import scores
@@ -166,7 +165,7 @@ def evaluate(run: Trained, model: Any, overrides: Sequence[str]) -> Evaluated:
 
 def _of_last_epoch(run: Trained) -> dict[str, float | None]:
     epochs = run.summary.epochs[-1:]
-    return {key: from_summary(getattr(of, f"val_{key}")) for of in epochs for key in ("loss", "accuracy")}
+    return {key: getattr(of, f"val_{key}") for of in epochs for key in ("loss", "accuracy")}
 
 
 def _name(run: Trained, data: str, split: str, *, is_own: bool) -> str:

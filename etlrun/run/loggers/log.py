@@ -19,7 +19,7 @@ from etlrun.plan.plan import Plan
 from etlrun.plan.unused import leaves
 from etlrun.record.findings import Findings
 from etlrun.record.record import LOG, Record, read_config
-from etlrun.record.summary import SUMMARY, Epoch, from_summary
+from etlrun.record.summary import SUMMARY, Epoch
 from etlrun.run.loggers.behind import Behind
 from etlrun.run.loggers.writer import Opening
 from etlrun.stages.logger import Logger
@@ -170,4 +170,4 @@ def _numbers(values: Mapping[str, Any], without: tuple[str, ...] = ()) -> Iterat
         if isinstance(value, int | float) and key not in without:
             yield key, value
         elif value in ("NaN", "Infinity", "-Infinity"):
-            yield key, from_summary(value) or 0.0
+            yield key, float(value)
