@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from etlrun.cli.multirun import multirun
+from etlrun.config import grid
+from etlrun.config.request import Request
+from etlrun.results.collect import collect
+from etlrun.results.results import Results
+from etlrun.stages import STAGES
+from etlrun.sweep.ledger import Ledger
+from etlrun.sweep.order import RunKey
 
+REQUEST: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
 QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1", "dataset.eval_split=null")
 Sweep = Callable[..., int]
 
@@ -28,3 +36,20 @@ def results_of(tmp_path: Path) -> dict[str, Any]:
 def needs(plugin: str) -> None:
     """Skip a test where a plugin of Hydra is not installed."""
     pytest.importorskip(f"hydra_plugins.hydra_{plugin}", reason=f"hydra_{plugin} is not installed")
+
+
+def sweep_of(folder: Path, *words: str) -> Ledger:
+    """A sweep that has not run."""
+    found = grid.of(Request(overrides=[*words], multirun=True), STAGES)
+    return Ledger.create(folder / "sweep", found.sweep, found.jobs, REQUEST)
+
+
+def collected(ledger: Ledger, summary: Callable[[RunKey], dict[str, Any]]) -> Results:
+    """The results of completed runs with these summaries."""
+    for run in ledger.runs:
+        folder = ledger.folder_of(run)
+        folder.mkdir()
+        (folder / "summary.json").write_text(json.dumps({"status": "completed", "overrides": [], **summary(run)}))
+    results = collect(ledger.folder)
+    assert results is not None
+    return results

@@ -11,14 +11,11 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from etlrun.config import grid
-from etlrun.config.request import Request
 from etlrun.results import data, report
 from etlrun.results.collect import collect
 from etlrun.results.results import Results
-from etlrun.stages import STAGES
-from etlrun.sweep.ledger import Ledger
 from etlrun.system.errors import WorldError
+from tests.sweeps import collected, sweep_of
 
 
 def epoch(rate: float = 1000.0, **values: Any) -> dict[str, Any]:
@@ -70,14 +67,7 @@ def test_data_is_the_same_where_the_epochs_are_that_both_have(
 def test_runs_of_a_config_are_told_apart_by_the_epochs_that_both_have(
     again: dict[str, Any], remarks: tuple[str, ...], tmp_path: Path
 ) -> None:
-    found = grid.of(Request(overrides=["sweep.repeats=2"], multirun=True), STAGES)
-    known: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
-    ledger = Ledger.create(tmp_path / "sweep", found.sweep, found.jobs, known)
-    for name, run in (("0", saw("a", "b")), ("0.1", again)):
-        (ledger.folder / name).mkdir()
-        (ledger.folder / name / "summary.json").write_text(json.dumps({"status": "completed", "overrides": [], **run}))
-    results = collect(ledger.folder)
-    assert results is not None
+    results = collected(sweep_of(tmp_path, "sweep.repeats=2"), lambda run: again if run.repeat else saw("a", "b"))
     assert tuple(remark for remark in results.remarks if "data" in remark) == remarks
     assert data.of_first({0: [(run, run.outcome) for run in results.runs if run.outcome]}).keys() == (
         set() if remarks else {0}

@@ -24,9 +24,8 @@ from etlrun.sweep.ledger import Ledger, configs_of
 from etlrun.sweep.order import RunKey
 from etlrun.sweep.runs import unfinished
 from tests.runs import summary_of
-from tests.sweeps import Sweep, ended, results_of
+from tests.sweeps import REQUEST, Sweep, ended, results_of
 
-REQUEST: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
 EPOCHS, EXAMPLES = 3, 1000
 
 

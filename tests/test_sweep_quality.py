@@ -17,17 +17,15 @@ from etlrun.config.request import Request
 from etlrun.record.outcome import outcome
 from etlrun.record.summary import Summary
 from etlrun.results import report, shown
-from etlrun.results.collect import collect
 from etlrun.results.quality import qualities
 from etlrun.results.results import Quality, Results, Run
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger
 from etlrun.sweep.order import RunKey
 from etlrun.system.errors import ConfigError
-from tests.sweeps import Sweep, ended
+from tests.sweeps import Sweep, collected, ended, sweep_of
 
 VARIED = ("sweep.repeats=3", "sweep.vary_seed=true")
-REQUEST: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
 HOW = (
     "each round has its own seed (sweep.vary_seed): accuracies and losses are means with their 95 % intervals; "
     "better, tied or worse than the baseline by their differences in each round"
@@ -35,23 +33,14 @@ HOW = (
 
 
 def ledger_of(folder: Path, *words: str) -> Ledger:
-    found = grid.of(Request(overrides=[*VARIED, *words], multirun=True), STAGES)
-    return Ledger.create(folder / "sweep", found.sweep, found.jobs, REQUEST)
+    return sweep_of(folder, *VARIED, *words)
 
 
 def results_of(ledger: Ledger, measures: Callable[[RunKey], dict[str, Any]]) -> Results:
     """Of completed runs of a second, which ended with these measures."""
     times = {"wall_s": 1.0, "startup_s": 0.0, "fill_wait_s": 0.0, "input_wait_s": 0.0}
     rates = {"examples": 100.0, "startup_examples": 0, "examples_per_s": 100.0}
-    for run in ledger.runs:
-        folder = ledger.folder_of(run)
-        folder.mkdir()
-        epochs = [{**times, **rates}, {**times, **rates, **measures(run)}]
-        summary = {"status": "completed", "overrides": [], "epochs": epochs}
-        (folder / "summary.json").write_text(json.dumps(summary))
-    found = collect(ledger.folder)
-    assert found is not None
-    return found
+    return collected(ledger, lambda run: {"epochs": [{**times, **rates}, {**times, **rates, **measures(run)}]})
 
 
 def of(results: Results, name: str) -> dict[int, Quality]:

@@ -7,48 +7,31 @@ from typing import Any
 
 import pytest
 
-from etlrun.config import grid
-from etlrun.config.request import Request
 from etlrun.results import report, shown
-from etlrun.results.collect import collect
 from etlrun.results.results import Results
-from etlrun.stages import STAGES
-from etlrun.sweep.ledger import Ledger
 from etlrun.sweep.order import RunKey
 from tests.runs import small
-from tests.sweeps import ended
+from tests.sweeps import collected, ended, sweep_of
 
-REQUEST: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
 SEEDS = ("sweep.repeats=3", "sweep.vary_seed=true")
 
 
 def swept(folder: Path, words: list[str], of: Mapping[int, Any]) -> Results:
     """Of completed runs, each config with a rate and a validation accuracy, which vary a little with the round."""
-    found = grid.of(Request(overrides=words, multirun=True), STAGES)
-    ledger = Ledger.create(folder / "sweep", found.sweep, found.jobs, REQUEST)
-    for run in ledger.runs:
+
+    def summary(run: RunKey) -> dict[str, Any]:
         rate, accuracy = of[run.config]
         turn, twin = (run.repeat, 0) if run.config else divmod(run.repeat, 2)
-        accuracy = accuracy if isinstance(accuracy, str) else accuracy + (0.002 * turn + 0.001 * twin)
-        _written(ledger, run, rate * (1 + 0.001 * twin), accuracy)
-    results = collect(ledger.folder)
-    assert results is not None
-    return results
+        rate *= 1 + 0.001 * twin
+        if isinstance(accuracy, str):
+            measures = {"loss": accuracy, "val_loss": accuracy}
+        else:
+            accuracy += 0.002 * turn + 0.001 * twin
+            measures = {"loss": 1 - accuracy, "val_loss": 1 - accuracy, "val_accuracy": accuracy}
+        epoch = {"examples": 1000, "examples_per_s": rate, "wall_s": 1000 / rate, "epoch": 1, **measures}
+        return {"epochs": [epoch] * 2, "dataset": {"examples": {"validation": 400}}}
 
-
-def _written(ledger: Ledger, run: RunKey, rate: float, accuracy: float | str) -> None:
-    loss = accuracy if isinstance(accuracy, str) else 1 - accuracy
-    measures = {"loss": loss, "val_loss": loss, **({} if isinstance(accuracy, str) else {"val_accuracy": accuracy})}
-    epoch = {"examples": 1000, "examples_per_s": rate, "wall_s": 1000 / rate, "epoch": 1, **measures}
-    folder = ledger.folder_of(run)
-    folder.mkdir()
-    known = {
-        "status": "completed",
-        "overrides": [],
-        "epochs": [epoch] * 2,
-        "dataset": {"examples": {"validation": 400}},
-    }
-    (folder / "summary.json").write_text(json.dumps(known))
+    return collected(sweep_of(folder, *words), summary)
 
 
 def table(results: Results) -> list[dict[str, str]]:
