@@ -88,14 +88,6 @@ def test_a_list_of_paths_has_what_has_ended_alone(tmp_path: Path, capsysbinary: 
     assert found.err == os.fsencode(f"etlrun: left out {tmp_path}/two\\nlines, which is no single line\n")
 
 
-def test_what_removed_runs_before_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("rm", "gc"):
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["runs", command])
-        assert ended.value.code == 2
-        assert f"invalid choice: '{command}' (choose from 'ls')" in capsys.readouterr().err
-
-
 def test_sizes_are_those_of_du(tmp_path: Path) -> None:
     folder = saved(made(tmp_path / "run"))
     (folder / "hparams").mkdir()

@@ -58,14 +58,11 @@ def _acquired(folder: Path, longest_s: float, *, found: str, expected: str) -> I
     try:
         acquire(lock, longest_s=longest_s, waiting=waiting)
     except TimeoutError:
-        raise _busy(folder, found, expected) from None
+        remedy = "wait for it to end, or stop it"
+        raise WorldError(where=str(folder), found=found, expected=expected, remedy=remedy) from None
     except OSError as error:
         raise records.unwritable(folder, error) from error
     try:
         yield
     finally:
         lock.release()
-
-
-def _busy(folder: Path, found: str, expected: str) -> WorldError:
-    return WorldError(where=str(folder), found=found, expected=expected, remedy="wait for it to end, or stop it")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -45,13 +45,6 @@ class Thumbnail(BaseModel):
     """Image of at most 64 pixels a side, as a data URL."""
     target: str
     """Its target: the name of a class, a value, or the classes of a mixed image with their shares."""
-
-
-class Fact(NamedTuple):
-    """A fact about a run."""
-
-    name: str
-    value: str
 
 
 def write(folder: Path) -> None:
@@ -108,7 +101,7 @@ def html(folder: Path) -> str | None:
         error=_cut(summary.error or "", _TEXT),
         command=_cut(_command(summary), _TEXT),
         config=_config(folder),
-        facts=[Fact(name, _cut(value, _TEXT)) for name, value in _facts(summary, told)],
+        facts=[(name, _cut(value, _TEXT)) for name, value in _facts(summary, told)],
         pipeline=pipeline,
         stages=stages[:_MOST_NAMES],
         model_ms=summary.step_floor_ms,
@@ -145,34 +138,35 @@ def _config(folder: Path) -> str:
     return _cut(text, _CONFIG)
 
 
-def _facts(summary: Summary, told: dict[str, str]) -> Iterator[Fact]:
-    yield Fact("result", told["status"])
-    yield from (Fact(name, told[name]) for name in ("apart", "waits", "au", "resources", "cache") if name in told)
+def _facts(summary: Summary, told: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each fact about a run."""
+    yield "result", told["status"]
+    yield from ((name, told[name]) for name in ("apart", "waits", "au", "resources", "cache") if name in told)
     dataset, host = summary.dataset, summary.host
     if dataset.name:
         examples = ", ".join(f"{count:,} {pipeline}" for pipeline, count in dataset.examples.items())
         files = f"{dataset.shards:,} file{'s' * (dataset.shards != 1)}, {rounded(dataset.bytes)}"
-        yield Fact("dataset", f"{dataset.name}: {examples} examples in {files}")
+        yield ("dataset", f"{dataset.name}: {examples} examples in {files}")
     if dataset.classes:
         names = ", ".join(_cut(name, 40) for name in dataset.classes[:_MOST_NAMES])
         more = "…" if len(dataset.classes) > _MOST_NAMES else ""
-        yield Fact("classes", f"{len(dataset.classes):,}: {names}{more}")
+        yield ("classes", f"{len(dataset.classes):,}: {names}{more}")
     if sum(summary.skipped.values()):
-        yield Fact("skipped", ", ".join(f"{count:,} of {pipeline}" for pipeline, count in summary.skipped.items()))
+        yield ("skipped", ", ".join(f"{count:,} of {pipeline}" for pipeline, count in summary.skipped.items()))
     if summary.parameters is not None:
-        yield Fact("model", f"{summary.parameters:,} parameters")
-    yield from (Fact(f"phase {phase.phase}", text) for phase, text in report.phases(summary))
+        yield ("model", f"{summary.parameters:,} parameters")
+    yield from ((f"phase {phase.phase}", text) for phase, text in report.phases(summary))
     if summary.best_epoch is not None:
-        yield Fact("best epoch", str(summary.best_epoch))
+        yield ("best epoch", str(summary.best_epoch))
     if summary.resumed_from:
-        yield Fact("resumed from", summary.resumed_from)
+        yield ("resumed from", summary.resumed_from)
     if host.cores:
         cores = f"{host.cores} cores{f' of {host.processor}' if host.processor else ''}"
-        yield Fact("machine", f"{host.device}, {cores}, {rounded(host.memory_bytes)}, {host.system}")
+        yield ("machine", f"{host.device}, {cores}, {rounded(host.memory_bytes)}, {host.system}")
     if summary.versions:
-        yield Fact("versions", ", ".join(f"{name} {version}" for name, version in summary.versions.items()))
+        yield ("versions", ", ".join(f"{name} {version}" for name, version in summary.versions.items()))
     if summary.plan_fingerprint:
-        yield Fact("plan", summary.plan_fingerprint)
+        yield ("plan", summary.plan_fingerprint)
 
 
 def _measures(summary: Summary) -> Iterator[Chart | None]:

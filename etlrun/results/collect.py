@@ -15,7 +15,7 @@ from etlrun.record import record as records
 from etlrun.record.locks import is_nobodys
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
 from etlrun.record.summary import COMPLETED, FAILED, RUNNING, SUMMARY, read_summary
-from etlrun.results import data, machines, quality, swept, trainings
+from etlrun.results import data, quality, swept, trainings
 from etlrun.results.decision import decide, tied_with_best
 from etlrun.results.fills import Fills
 from etlrun.results.results import (
@@ -120,7 +120,7 @@ class _Collector:
         self.own = own_overrides([config.overrides for config in configs])
         self.keys = swept.keys([config.overrides for config in configs])
         self.completed = {number: _completed(of) for number, of in self.of.items()}
-        self.alike = machines.alike(self.completed)
+        self.alike = data.on_one_machine(self.completed)
         self.counted = {number: _counted(of) for number, of in self.alike.items()}
         self.diverged = {run.config: of.diverged for run in runs if (of := run.outcome) and of.diverged}
         self.counted |= {number: [] for number in self.diverged}
@@ -241,7 +241,7 @@ class _Collector:
             yield f"up to {in_flight} jobs ran at a time and competed for the machine (sweep.max_jobs_in_flight)"
         if any(len(sessions) > 1 for sessions in self._sessions(counted).values()):
             yield "some rounds were run in more than one session: their ratios include changes of the machine"
-        yield from machines.notes(self.completed)
+        yield from data.notes_on_machines(self.completed)
         without = [run.name for several in self.completed.values() for run, of in several if of.state == UNCACHED]
         if without:
             again = f"; repeat them with: {self.ledger.resume_command}" if self.ledger else ""

@@ -1,8 +1,10 @@
-"""Comparison of the data that runs have seen, by the digests of their epochs and by their plans."""
+"""What runs have to share to be compared: data, by the digests of their epochs and by their plans; and machines."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from etlrun.record.outcome import Outcome
@@ -97,3 +99,27 @@ def _letters(number: int) -> str:
     """Return the letters of a group: A to Z, then AA, AB and so on."""
     head, last = divmod(number, 26)
     return (_letters(head - 1) if head else "") + chr(ord("A") + last)
+
+
+def on_one_machine(completed: Completed) -> dict[int, list[tuple[Run, Outcome]]]:
+    """Return the runs that had a machine like most runs of the baseline, as far as that is known."""
+    kind = _kind(completed)
+    return {number: [run for run in of if run[1].machine in {"", kind}] for number, of in completed.items()}
+
+
+def notes_on_machines(completed: Completed) -> Iterator[str]:
+    """Yield a sentence on runs that had another kind of machine."""
+    kind = _kind(completed)
+    others = [(run, of) for several in completed.values() for run, of in several if of.machine not in {"", kind}]
+    if others:
+        yield (
+            f"runs {', '.join(run.name for run, _ in others)} ran on another kind of machine "
+            f"({'; '.join(sorted({of.machine for _, of in others}))}) than those that are compared ({kind}), and are "
+            "excluded from comparison"
+        )
+
+
+def _kind(completed: Completed) -> str:
+    """Return the kind of machine that most runs of the baseline had, or most of all where that is unknown."""
+    known = {number: [of.machine for _, of in several if of.machine] for number, several in completed.items()}
+    return statistics.mode(known.get(BASELINE) or [*chain.from_iterable(known.values())] or [""])

@@ -57,28 +57,41 @@ def of_one_seed(completed: Completed, name: str) -> dict[int, dict[str, Quality]
 def tied_with_best(completed: Completed, name: str) -> list[int]:
     """Return the configs that are not shown to be worse than the best by that measure, the best first, by rounds."""
     sign = -1.0 if name.endswith("loss") else 1.0
-    means = {
-        number: {turn: statistics.fmean(of) for turn, of in _by_round(several, name, number).items()}
+    values = {
+        number: _by_repeat(several, name)
         for number, several in completed.items()
         if not any(of.diverged for _, of in several)
     }
-    means = {number: of for number, of in means.items() if of}
+    means = {number: _means(of, number) for number, of in values.items() if of}
     if not means:
         return []
     best = max(means, key=lambda number: sign * statistics.fmean(means[number].values()))
-    rounds = {
-        number: np.array([sign * (of[turn] - means[best][turn]) for turn in of if turn in means[best]])
-        for number, of in means.items()
-        if number != best
-    }
-    return [best, *(number for number, lead in leads(rounds, 0.0).items() if lead.call in {BETTER, TIED})]
+    return [best, *(number for number, lead in _over(means, best, sign).items() if lead.call in {BETTER, TIED})]
 
 
-def _by_round(several: Iterable[tuple[Run, Outcome]], name: str, number: int) -> dict[int, list[float]]:
+def _means(values: Mapping[int, float], number: int) -> dict[int, float]:
+    """Return the mean of each round of a config: of two runs of the baseline, of one of the others."""
+    return {turn: statistics.fmean(of) for turn, of in _rounds(values, number).items()}
+
+
+def _rounds(values: Mapping[int, float], number: int) -> dict[int, list[float]]:
     found: dict[int, list[float]] = {}
-    for repeat, value in _by_repeat(several, name).items():
+    for repeat, value in values.items():
         found.setdefault(repeat if number != BASELINE else repeat // 2, []).append(value)
     return found
+
+
+def _over(
+    means: Mapping[int, Mapping[int, float]], reference: int, sign: float, margin: float = 0.0
+) -> dict[int, Lead]:
+    """Return the improvement of each config over another one in their common rounds; below 0 it is worse."""
+    base = means.get(reference, {})
+    rounds = {
+        number: np.array([sign * (of[turn] - base[turn]) for turn in of if turn in base])
+        for number, of in means.items()
+        if number != reference
+    }
+    return leads(rounds, margin)
 
 
 def notes(completed: Completed) -> Iterator[str]:
@@ -102,18 +115,11 @@ def _by_repeat(several: Iterable[tuple[Run, Outcome]], name: str) -> dict[int, f
 
 
 def _over_baseline(values: Mapping[int, Mapping[int, float]], *, is_loss: bool) -> dict[int, Lead]:
-    """Return the improvement of each config over the baseline in their common rounds; below 0 it is worse."""
-    pairs: dict[int, list[float]] = {}
-    for repeat, value in values.get(BASELINE, {}).items():
-        pairs.setdefault(repeat // 2, []).append(value)
-    apart = [abs(pair[0] - pair[1]) for pair in pairs.values() if len(pair) > 1]
-    sign = -1.0 if is_loss else 1.0
-    rounds = {
-        number: np.array([sign * (of[turn] - statistics.fmean(pairs[turn])) for turn in of if turn in pairs])
-        for number, of in values.items()
-        if number != BASELINE
-    }
-    return leads(rounds, statistics.median(apart) if apart else 0.0)
+    """Return the improvement of each config over the baseline, beyond the difference of its own two runs."""
+    pairs = _rounds(values.get(BASELINE, {}), BASELINE).values()
+    apart = [abs(pair[0] - pair[1]) for pair in pairs if len(pair) > 1]
+    means = {number: _means(of, number) for number, of in values.items()}
+    return _over(means, BASELINE, -1.0 if is_loss else 1.0, statistics.median(apart) if apart else 0.0)
 
 
 def _quality(values: Sequence[float], lead: Lead | None, name: str) -> Quality:

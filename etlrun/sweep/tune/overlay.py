@@ -57,20 +57,15 @@ def proofs(found: Found) -> list[str]:
     if found.noise is not None and found.noise.median is not None:
         apart = f"{found.noise.median:.1%} in the median, {found.noise.largest:.1%} at most"
         lines.append(f"Two equal runs differ by {apart} ({found.noise.pairs} pairs).")
+    assert found.winner is not None  # noqa: S101 - for mypy
     if found.digests is not None:
-        lines.append(data(found))
-    if found.cache_bytes is not None and found.winner is not None:
+        is_same = found.winner.plan.fingerprint == found.baseline.plan.fingerprint
+        plan, digests = "The same" if is_same else "Another", "the same" if found.digests else "OTHER"
+        lines.append(f"{plan} fingerprint as the baseline, and {digests} examples by their digests.")
+    if found.cache_bytes is not None:
         target = found.winner.config["cache"]
         lines.append(f"The cache takes {megabytes(found.cache_bytes)}: {target['name']}, {target['at']}.")
     return lines
-
-
-def data(found: Found) -> str:
-    """Return whether baseline and winner see the same data."""
-    assert found.winner is not None  # noqa: S101 - for mypy
-    is_same = found.winner.plan.fingerprint == found.baseline.plan.fingerprint
-    plan, digests = "The same" if is_same else "Another", "the same" if found.digests else "OTHER"
-    return f"{plan} fingerprint as the baseline, and {digests} examples by their digests."
 
 
 def again(found: Found, overrides: list[str]) -> str:

@@ -11,10 +11,11 @@ from pydantic_core import to_json
 from etlrun.record.record import PAGE
 from etlrun.sweep.tune.overlay import again, gain_words, proofs
 from etlrun.sweep.tune.search import FOUND, KEEP, MODEL, Found
-from etlrun.sweep.tune.space import Candidate
 
 FORMAT_VERSION = 1
 _MOST_REASONS = 6
+_DESCRIBED = ("number", "changes", "predicted_s", "times_s", "error")
+"""Attributes of a candidate in `results.json`."""
 
 
 def sentence(found: Found) -> str:
@@ -74,18 +75,8 @@ def as_json(found: Found, overrides: list[str]) -> str:
         "spent_s": found.spent_s,
         "windows": found.windows,
         "configs": found.size,
-        "candidates": [_described(candidate) for candidate in found.candidates.values()],
+        "candidates": [{key: getattr(of, key) for key in _DESCRIBED} for of in found.candidates.values()],
         "never_ran": dict(found.left_out),
         "scene": found.scene,
     }
     return to_json(values, indent=2).decode() + "\n"
-
-
-def _described(candidate: Candidate) -> dict[str, Any]:
-    return {
-        "number": candidate.number,
-        "changes": candidate.changes,
-        "predicted_s": candidate.predicted_s,
-        "times_s": candidate.times_s,
-        "error": candidate.error,
-    }
