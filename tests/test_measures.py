@@ -1,12 +1,10 @@
 """What runs measure, on real pipelines with an emulated accelerator."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from etlrun.record import report as reports
 from etlrun.results import report
 from etlrun.results.collect import collect
 from tests.configs import plan_of
@@ -120,16 +118,6 @@ def test_a_pass_mark_that_is_reached_does_not(tiny: Path, tmp_path: Path) -> Non
     status, _ = run_here(tmp_path, emulated(tiny, "model.step_ms=30", "measure.au_min=0.2"))
     assert status == 0
     assert "at least the required 0.2" in (tmp_path / "report.md").read_text()
-
-
-def test_a_report_shows_what_is_told_whatever_markdown_would_make_of_it(tmp_path: Path) -> None:
-    error = "a: found `x|y` <b> & *z*_q_;\n    -> [see](http://x)\n# num_parallel_calls"
-    summary = {"status": "failed", "overrides": [], "remarks": ["<script>"], "error": error}
-    (tmp_path / "summary.json").write_text(json.dumps(summary))
-    reports.write(tmp_path)
-    lines = (tmp_path / "report.md").read_text().splitlines()
-    told = "a: found &#96;x|y&#96; &#60;b> &#38; &#42;z&#42;&#95;q&#95;; -> &#91;see](http://x) # num_parallel_calls"
-    assert lines[-2:] == ["- note      &#60;script>", f"- error     {told}"]
 
 
 def test_a_drain_reads_passes_without_a_model(tiny: Path, tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ def written(folder: Path, **summary: Any) -> list[str]:
 
 
 def test_what_users_and_systems_wrote_is_no_markup(tmp_path: Path) -> None:
-    error = "trainer: found <b>*x*</b>; expected `no` error\n    -> see [this](/tmp/a_b)"
+    error = "trainer: found <b>*x*</b>_q_ `x|y`; expected `no` error\n    -> see [this](/tmp/a_b)"
     lines = written(tmp_path / "run", remarks=["Of @all\n# Heading"], error=error)
     assert lines[0] == "- status    completed, 0 examples at - examples/s, 1.0 s in total"
     assert lines[2:] == [
         "- note      Of &#64;all # Heading",
         (
-            "- error     trainer: found &#60;b>&#42;x&#42;&#60;/b>; expected &#96;no&#96; error "
-            "-> see &#91;this](/tmp/a_b)"
+            "- error     trainer: found &#60;b>&#42;x&#42;&#60;/b>&#95;q&#95; &#96;x|y&#96;; expected "
+            "&#96;no&#96; error -> see &#91;this](/tmp/a_b)"
         ),
     ]
 
