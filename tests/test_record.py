@@ -34,9 +34,9 @@ def test_a_summary_is_read_as_it_was_written(record: Record) -> None:
     record.epoch(Epoch(epoch=1, wall_s=2.0, examples=8, startup_s=1.0, startup_examples=2, loss="NaN", accuracy=0.5))
     record.update(cache={"target": "cache.disk", "at": "source", "pipelines": {"train": {"held_bytes": 3}}})
     again = read_summary(record.folder)
-    assert again == record.summary
     assert again is not None
-    assert again.written == written(record)
+    assert again.written == record.summary.written == written(record)
+    assert math.isnan(again.epochs[0].loss or 0.0)
     assert written(record)["epochs"][0]["loss"] == "NaN"
     assert written(record)["cache"]["pipelines"] == {"train": {"held_bytes": 3}}
     assert (again.examples, again.examples_per_s) == (8, 6.0)
