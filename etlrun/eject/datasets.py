@@ -21,7 +21,7 @@ from etlrun.stages.image import Decode
 from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.stages.made import quoted
 from etlrun.stages.mix import Mix
-from etlrun.stages.skip import SkipCorrupt
+from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch
 from etlrun.stages.turbo import Turbo, TurboAfterCache
 
@@ -120,6 +120,7 @@ DATASET_TEXTS: dict[type, Callable[[Any, Place], str]] = {
     TurboAfterCache: turbo,
     Mix: mix,
     SkipCorrupt: skip_corrupt,
+    SkippedInBatches: skip_corrupt,
     Backbone: backbone,
     FullShuffle: full_shuffle,
     SampleByClass: full_shuffle,

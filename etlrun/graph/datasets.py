@@ -26,7 +26,7 @@ from etlrun.stages.lazy import tf, tfds
 from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.stages.mix import Mix
 from etlrun.stages.service import Service
-from etlrun.stages.skip import SkipCorrupt
+from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, Step
 from etlrun.stages.turbo import Turbo, TurboAfterCache
 
@@ -230,6 +230,7 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     FullShuffle: full_shuffle,
     SampleByClass: full_shuffle,
     Backbone: backbone,
+    SkippedInBatches: lambda dataset, _stage, _context: dataset,
     Service: lambda dataset, _stage, _context: dataset,
 }
 """Functions of the stages that are not method calls, by type. A cache on disk has several: see `disk`. What a

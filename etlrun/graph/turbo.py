@@ -8,7 +8,7 @@ from typing import Any
 
 from etlrun.graph.context import Context
 from etlrun.graph.parallel import parallel_map
-from etlrun.graph.skip import readable
+from etlrun.graph.skip import complete, readable
 from etlrun.sources.usable import without_refused
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf
@@ -58,6 +58,8 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
 
     if not stage.at_once:
         return parallel_map(dataset, apply, stage, context)
-    if stage.skips:  # an error would lose the batch
-        dataset = readable(dataset, context.split).map(lambda _, example: example)
-    return parallel_map(dataset.batch(stage.at_once), apply, stage, context).unbatch()
+    if not stage.skips:
+        return parallel_map(dataset.batch(stage.at_once), apply, stage, context).unbatch()
+    numbered = readable(dataset, context.split).batch(stage.at_once)  # an error would lose the batch
+    batches = parallel_map(numbered, lambda _, example: apply(*example), stage, context)
+    return complete(batches, context).unbatch()

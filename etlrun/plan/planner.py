@@ -19,9 +19,9 @@ from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg
 from etlrun.stages.load import Batch, FullShuffle, Prefetch, SampleByClass, Shuffle
 from etlrun.stages.mix import Mix
-from etlrun.stages.skip import SkipCorrupt
+from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, ParseBatch, Step
-from etlrun.stages.turbo import turbo_of, turbo_steps
+from etlrun.stages.turbo import Turbo, turbo_of, turbo_steps
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
 
 
@@ -145,9 +145,10 @@ class _Planner:
             )
         turbo, codec = turbo_steps(steps), self._codec(steps[:place])
         held, again = (*steps[:place], *codec[:1]), (*codec[1:], *steps[place:])
-        yield from self._maps(dataclasses.replace(transform, steps=held), (*turbo[:place], *(False for _ in codec[:1])))
+        maps = self._maps(dataclasses.replace(transform, steps=held), (*turbo[:place], *(False for _ in codec[:1])))
+        yield from (stages := [*maps])
         if spec.dataset.on_corrupt == "skip":
-            yield SkipCorrupt()
+            yield SkippedInBatches() if isinstance(stages[-1], Turbo) and stages[-1].skips else SkipCorrupt()
         if spec.cache.keeps:
             if spec.cache.at == "features" and spec.model.features is not None:
                 yield Backbone(features=spec.model.features)

@@ -18,3 +18,10 @@ class SkipCorrupt(Stage):
         Nodes(("Filter", "Concatenate", "IgnoreErrors")),
     )
     leaves_out: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippedInBatches(SkipCorrupt):
+    """The same where the stage before it has done so, for whole batches: nothing is left to do."""
+
+    nodes: ClassVar[tuple[Nodes, ...]] = ()

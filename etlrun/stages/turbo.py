@@ -18,8 +18,9 @@ MODULES = {"simplejpeg": "simplejpeg", "cv2": "opencv-python-headless"}
 """Modules that decode and resize, with the packages of the extra `turbo` that hold them."""
 _CHUNK = 32
 """Images of a batch that no model takes."""
-_READABLE = (("Map",), ("IgnoreErrors",), ("Zip",))
-"""Nodes that leave out records which can't be read, before such a batch."""
+_COMPLETE = ("Map", "Filter", "Scan", "Concatenate", "Zip")
+_READABLE = ("IgnoreErrors", "Zip")
+"""Nodes that count the images of such batches, and that leave out records which can't be read before them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,8 @@ class Turbo(Stage):
             return (maps,)
         unbatch = Nodes(("Unbatch",), is_single=True), Nodes(("Map",), is_single=True, examples=self.at_once)
         batch = Nodes(BATCHES, is_single=True, examples=self.at_once)
-        return (*unbatch, maps, batch, *(Nodes(names, is_single=True) for names in _READABLE if self.skips))
+        counts = (Nodes((name,), is_single=True, examples=self.at_once) for name in _COMPLETE if self.skips)
+        return (*unbatch, *counts, maps, batch, *(Nodes((name,), is_single=True) for name in _READABLE if self.skips))
 
     @property
     def of_batches(self) -> Self | None:

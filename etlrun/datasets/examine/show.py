@@ -95,7 +95,7 @@ def _records(
         through, end = dataset, next(place for place, planned in enumerate(stages) if planned.stage is skip)
         for planned in stages[1:end]:
             through = staged(through, in_order(planned.stage), context)
-        dataset = staged(tf.data.Dataset.zip((dataset, through)), skip, context).map(lambda record, _: record)
+        dataset = staged(tf.data.Dataset.zip((dataset, through)), SkipCorrupt(), context).map(lambda record, _: record)
     each = min(wanted.examples, batch_size)
     shown = dataset.enumerate().filter(lambda number, _: number % batch_size < each).take(wanted.batches * each)
     numbers, records = list[int](), list[Any]()
