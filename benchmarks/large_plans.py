@@ -22,7 +22,7 @@ from pathlib import Path
 import tensorflow_datasets as tfds
 import yaml
 
-from etlrun.sources.content import masked
+from etlrun.sources.framing import framed
 from etlrun.system import machine
 
 SPLITS = {"train": (1_281_167, 1024), "validation": (50_000, 64)}
@@ -44,8 +44,7 @@ def write_dataset(home: Path) -> None:
     splits = []
     for name, (examples, shards) in SPLITS.items():
         lengths = [str(examples // shards + (number < examples % shards)) for number in range(shards)]
-        length = struct.pack("<Q", len(DATA))
-        record = length + masked(length) + DATA + masked(DATA)
+        record = b"".join(framed(DATA))
         for number, count in enumerate(lengths):
             file = folder / f"imagenet2012-{name}.tfrecord-{number:05d}-of-{shards:05d}"
             file.write_bytes(record * int(count))

@@ -5,21 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import google_crc32c
-
+from etlrun.sources.framing import AROUND, around, framing
 from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.system.errors import WorldError
-
-HEAD, FOOT = 12, 4
-"""Bytes around the data of a record: its length with a checksum before, its own checksum (CRC-32C) after."""
-_EMPTY = bytes.fromhex("0000000000000000 29039807")
-"""Bytes before a record of zero bytes; a block of zeros, as a full disk leaves it, has another checksum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +53,9 @@ class RecordsRead:
     def add(self, number: int, record: bytes) -> None:
         """Compare the next record of the shard of that number; those behind the one before it were skipped."""
         shard, held = self._shards[number], self._framings[number] or b""
-        found = struct.pack("<Q", len(record)), masked(record)
+        found = around(record)
         for place in range(self._next[number], shard.skip + shard.take):
-            head = place * (HEAD + FOOT)
-            if (held[head : head + 8], held[head + HEAD : head + HEAD + FOOT]) == found:
+            if held[place * AROUND : (place + 1) * AROUND] == found:
                 self._next[number] = place + 1
                 self._counts[number] += 1
                 return
@@ -173,38 +165,11 @@ def _digests(shards: Sequence[Shard], stamps: Mapping[str, Stamp], whole: bool) 
 def _digest(shard: Shard, held: bytes | None, whole: bool) -> str | None:  # noqa: FBT001 - see `Content._all`
     if whole or held is None:
         return held.hex() if held else None
-    size = HEAD + FOOT
-    wanted = held[size * shard.skip : size * (shard.skip + shard.take)]
-    return None if len(wanted) < size * shard.take else hashlib.sha256(wanted).hexdigest()[:16]
+    wanted = held[AROUND * shard.skip : AROUND * (shard.skip + shard.take)]
+    return None if len(wanted) < AROUND * shard.take else hashlib.sha256(wanted).hexdigest()[:16]
 
 
 def sha256_of_all(path: str) -> bytes:
     """Return the first 8 bytes of a SHA-256 over the whole file."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()[:8]
-
-
-def framing(path: str) -> bytes | None:
-    """Return the bytes around the data of each record; None if the file does not consist of records."""
-    if ".tfrec" not in Path(path).name:
-        return None
-    found = bytearray()
-    with Path(path).open("rb", buffering=0) as file:
-        size, place = os.fstat(file.fileno()).st_size, 0
-        head = os.pread(file.fileno(), HEAD, place)
-        while len(head) == HEAD:
-            (length,) = struct.unpack_from("<Q", head)
-            place += HEAD + length
-            if place + FOOT > size or (not length and head != _EMPTY):
-                return None
-            foot_and_head = os.pread(file.fileno(), FOOT + HEAD, place)
-            found += head + foot_and_head[:FOOT]
-            place, head = place + FOOT, foot_and_head[FOOT:]
-    return bytes(found) if place == size else None
-
-
-def masked(data: bytes) -> bytes:
-    """Return the checksum of `data` as TFRecord files contain it."""
-    crc = google_crc32c.value(data)
-    rotated: int = (crc >> 15 | crc << 17) + 0xA282EAD8
-    return (rotated & 0xFFFFFFFF).to_bytes(4, "little")

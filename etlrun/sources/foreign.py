@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from etlrun.sources.content import HEAD, masked
+from etlrun.sources.framing import HEAD, is_head
 from etlrun.system.errors import Fault
 
 _GZIP, _MXNET = b"\x1f\x8b", b"\x0a\x23\xd7\xce"
@@ -24,7 +24,7 @@ def foreign(path: str) -> Fault | None:
     """
     with Path(path).open("rb") as file:
         head = file.read(HEAD)
-    if not head or (len(head) == HEAD and head[8:] == masked(head[:8])):
+    if not head or is_head(head):
         return None
     found, remedy = _kind(path, head)
     return Fault(where=path, found=found, expected="TFRecords without compression", remedy=remedy)

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from etlrun.sources.content import FOOT, HEAD, framing
 from etlrun.sources.foreign import foreign
+from etlrun.sources.framing import AROUND, framing
 from etlrun.sources.records import known, stamp_of
 from etlrun.sources.shards import incomplete, matched, unmatched
 from etlrun.stages.dataset import TFRecords
@@ -58,7 +58,7 @@ def _count(path: str, faults: list[Fault]) -> int:
     if held is None:
         faults.append(foreign(path) or _unfit(path))
         return 0
-    return len(held) // (HEAD + FOOT)
+    return len(held) // AROUND
 
 
 def _unfit(path: str) -> Fault:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.sources.content import FOOT, HEAD, Shard, framing, masked
+from etlrun.sources.content import Shard
+from etlrun.sources.framing import AROUND, framing, lengths, unframed
 from etlrun.sources.records import known, stamp_of
 
 
@@ -45,11 +46,10 @@ class Numbered:
         size = int(self._starts[number + shard + 1]) - place
         with Path(path).open("rb", buffering=0) as file:
             found = os.pread(file.fileno(), size, place)
-        data, length = found[HEAD : size - FOOT], found[:8]
-        checksums = found[8:HEAD], found[size - FOOT :]
-        if len(found) != size or checksums != (masked(length), masked(data)):
-            raise ValueError(f"corrupted record at {place} of {path}")
-        return data
+        try:
+            return unframed(found)
+        except ValueError:
+            raise ValueError(f"corrupted record at {place} of {path}") from None
 
 
 def starts_of(shards: Sequence[Shard]) -> list[npt.NDArray[np.int64]]:
@@ -64,8 +64,8 @@ def starts_of(shards: Sequence[Shard]) -> list[npt.NDArray[np.int64]]:
 
 
 def _starts(shard: Shard, held: bytes | None) -> npt.NDArray[np.int64]:
-    lengths = np.frombuffer(held or b"", dtype=[("data", "<u8"), ("checksums", "<u8")])["data"].astype(np.int64)
-    if shard.take and len(lengths) < shard.skip + shard.take:
+    sizes = lengths(held or b"")[: shard.skip + shard.take] + AROUND
+    if shard.take and len(sizes) < shard.skip + shard.take:
         raise ValueError(f"{shard.path} is truncated or damaged")
-    ends = np.cumsum(lengths[: shard.skip + shard.take] + HEAD + FOOT)
+    ends = np.cumsum(sizes)
     return np.concatenate([[0], ends])[shard.skip :]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from etlrun.datasets.prepare.source import Entry, Source, classes_of, fault, first, of_classes
-from etlrun.sources.content import FOOT, HEAD, masked
 from etlrun.sources.foreign import foreign
+from etlrun.sources.framing import DamagedError, records
 from etlrun.sources.keys import meant
 from etlrun.sources.layout import WHOLE
 from etlrun.sources.shards import incomplete, matched, unmatched
@@ -130,16 +129,8 @@ def _records(path: str, faults: list[Fault]) -> Iterator[tuple[int, bytes]]:
     if of := foreign(path):
         faults.append(of)
         return
-    with Path(path).open("rb") as file:
-        left = os.fstat(file.fileno()).st_size
-        place, number = 0, 0
-        while left:
-            head = file.read(HEAD)
-            length = struct.unpack("<Q", head[:8])[0] if len(head) == HEAD and head[8:] == masked(head[:8]) else left
-            data = file.read(length) if length + HEAD + FOOT <= left else b""
-            if len(data) != length or file.read(FOOT) != masked(data):
-                where = f"{path}, record {number}"
-                faults.append(fault(where, "a damaged record", "complete records", "write the file again"))
-                return
-            yield place + HEAD, data
-            place, left, number = place + HEAD + length + FOOT, left - HEAD - length - FOOT, number + 1
+    try:
+        yield from records(path)
+    except DamagedError as error:
+        where = f"{path}, record {error.number}"
+        faults.append(fault(where, "a damaged record", "complete records", "write the file again"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from etlrun.datasets.prepare.identical import digest_of
 from etlrun.datasets.prepare.source import DamagedError, Source
 from etlrun.datasets.prepare.splits import Image
 from etlrun.datasets.prepare.threads import threads
-from etlrun.sources.content import FOOT, HEAD, masked
+from etlrun.sources.framing import AROUND, framed
 from etlrun.stages.dataset import IMAGE, LABEL
 from etlrun.stages.lazy import tf
 from etlrun.system.errors import WorldError, one_line
@@ -82,7 +81,7 @@ def _write(source: Source, shard: Shard, folder: Path, done: Callable[[int], Non
     part = folder / f"{shard.file}{PART}"
     with part.open("wb") as file:
         for image in shard.images:
-            file.writelines(_framed(_record(_read(source, image), image.label)))
+            file.writelines(framed(_record(_read(source, image), image.label)))
             done(1)
         file.flush()
         os.fsync(file.fileno())
@@ -116,11 +115,6 @@ def _record(data: bytes, label: int) -> bytes:
     return serialised
 
 
-def _framed(data: bytes) -> tuple[bytes, ...]:
-    length = struct.pack("<Q", len(data))
-    return length, masked(length), data, masked(data)
-
-
 def data_bytes(path: Path, count: int) -> int:
     """Return the size of the `count` records of a shard, as TFDS counts it."""
-    return path.stat().st_size - (HEAD + FOOT) * count
+    return path.stat().st_size - AROUND * count
