@@ -1,4 +1,4 @@
-"""Steps of other packages, which their entry points name."""
+"""Steps and sources of other packages, which their entry points name."""
 
 import os
 import subprocess
@@ -54,18 +54,18 @@ def calling(text: str = "tf.reduce_mean(image)", more: str = "") -> str:
     return called.replace('"transform.grey"\n', '"transform.grey"\n    calls = (own_mean_of,)\n')
 
 
-def installed(folder: Path, text: str = GREY, value: str = "greyed:Grey") -> Path:
-    """A folder of libraries with one package that has a step."""
+def installed(folder: Path, text: str = GREY, value: str = "greyed:Grey", name: str = "grey") -> Path:
+    """A folder of libraries with one package that has a step, or a source."""
     info = folder / "greyed-1.0.dist-info"
     info.mkdir(parents=True)
-    (folder / "greyed.py").write_text(text)
+    (folder / f"{value.partition(':')[0]}.py").write_text(text)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greyed\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{GROUP}]\ngrey = {value}\n")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {value}\n")
     return folder
 
 
-def told(folder: Path, *words: str) -> str:
-    """What a command says in a process of its own, with the package installed; it must end well."""
+def told(folder: Path, *words: str, status: int = 0) -> str:
+    """What a command says in a process of its own, with the package installed, and ends with that status."""
     paths = [str(folder), os.environ.get("PYTHONPATH", "")]
     answer = subprocess.run(
         [sys.executable, "-m", "etlrun", *words],
@@ -75,8 +75,8 @@ def told(folder: Path, *words: str) -> str:
         text=True,
         check=False,
     )
-    assert answer.returncode == 0, answer.stderr
-    return answer.stdout
+    assert answer.returncode == status, answer.stderr
+    return answer.stdout or answer.stderr
 
 
 @pytest.mark.slow
@@ -119,6 +119,31 @@ def test_a_run_trains_on_what_an_installed_step_gives_and_its_cache_has_its_code
     digests = [summary["epochs"][0]["digest"] for summary in summaries]
     assert passes == [["read"], ["read"], ["filled"]]  # a sweep fills its caches first
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_plans_and_runs_know_a_source_that_is_installed(tmp_path: Path) -> None:
+    folder = installed(tmp_path / "site", fenced("extending.md", "class Lined"), "lined:Lined", "lined")
+    (folder / "DIR" / "dataset").mkdir(parents=True)
+    (folder / "DIR" / "dataset" / "lined.yaml").write_text(fenced("extending.md", "name: lined"))
+    (folder / "points.csv").write_text("".join(f"{number},{number / 2},{number % 2}\n" for number in range(40)))
+    words = ["--config-dir", "DIR", "dataset=lined", "dataset.file=points.csv", "extract=sequential", "cache=disk"]
+    words += ["transform.steps=[]", "transform.eval_steps=[]", "load.batch_size=8", f"cache.dir={tmp_path}/caches"]
+    drained = ["trainer=drain", "model=emulated", "model.step_ms=0", "hydra.run.dir=run"]
+    plan = told(folder, "plan", *words, *drained)
+    assert "float32 [2], label" in plan
+    assert "file points.csv data" in " ".join(plan.split())
+    told(folder, *words, *drained)
+    summary = summary_of(folder / "run")
+    assert (summary["status"], summary["dataset"]["name"]) == ("completed", "points.csv")
+    assert [epoch["examples"] for epoch in summary["epochs"]] == [32]
+    assert told(folder, "plan", *words, *drained, "dataset.split=test", status=1) == (
+        "etlrun: 1 fault\n  dataset.split: found 'test', which points.csv does not have; expected a part of one of its "
+        "splits: train\n    -> choose a split that is there, or a part: train, train[:80%]\n"
+    )
+    assert told(folder, "eject", *words, *drained, status=2) == (
+        "etlrun: 1 fault\n  dataset.name: found lined, a source of another package; expected a source of etlrun\n"
+        "    -> write its program by hand, from that of another dataset\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,6 +204,11 @@ def test_a_run_trains_on_what_an_installed_step_gives_and_its_cache_has_its_code
             "Grey.values, which is to be that of Step",
         ),
         (f"exec({GREY!r})", "greyed:Grey", "Grey.op, whose source can't be read"),
+        (
+            "from etlrun.stages.dataset import Folder\n\n\nclass Plain(Folder):\n    source = ''\n",
+            "greyed:Plain",
+            "Plain, which is not a dataclass with a `source`",
+        ),
         (
             GREY.replace("    @staticmethod\n    def op", "    @staticmethod\n    def act"),
             "greyed:Grey",

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-from etlrun.eject.printed import folder, given, numbered, skipping, tfds, tfrecord
+from etlrun.eject.printed import given, numbered, skipping
 from etlrun.stages.code import source
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.made import Made, Named
@@ -25,8 +25,8 @@ def of_data(dataset: Dataset, name: str) -> FunctionType:
 
 def _named(dataset: Dataset, name: str) -> Iterator[FunctionType]:
     """Yield the functions of that name, of which the first is that of a dataset."""
-    kind = tfds if dataset.is_of_tfds else folder if dataset.is_listed else tfrecord
-    for module in (kind, *([skipping] if dataset.on_corrupt == "skip" else []), numbered):
+    kind, skips = importlib.import_module(dataset.printed), dataset.on_corrupt == "skip"
+    for module in (kind, *([skipping] if skips else []), numbered):
         function = inspect.unwrap(vars(module).get(name, given))
         if isinstance(function, FunctionType) and function.__module__ != given.__name__:
             yield function

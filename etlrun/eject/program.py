@@ -16,7 +16,9 @@ from etlrun.plan.hosts import require_one_host
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.plan.service import require_no_service
 from etlrun.plan.training import require_one_device
+from etlrun.stages.dataset import Dataset
 from etlrun.stages.made import quoted
+from etlrun.system.errors import ConfigError, Fault
 
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
@@ -48,8 +50,13 @@ def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
     """Return the program that does what a run of `plan` does; `arguments` are those of the command that is shown.
 
     Raises:
-        ConfigError: Its input comes from a service, or the run trains on several devices.
+        ConfigError: Its input comes from a service or from a source of another package, or the run trains on several
+            devices.
     """
+    if not plan.spec.dataset.printed:
+        found, expected = f"{plan.spec.dataset.name}, a source of another package", "a source of etlrun"
+        remedy = "write its program by hand, from that of another dataset"
+        raise ConfigError([Fault(where=Dataset.key("name"), found=found, expected=expected, remedy=remedy)])
     require_no_service(plan.spec)
     require_one_device(plan.spec)
     require_one_host(plan.spec, "a program trains on one host")

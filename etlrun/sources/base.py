@@ -211,7 +211,7 @@ class Source:
     @property
     def counts(self) -> dict[str, int]:
         """Number of examples of each whole split."""
-        raise NotImplementedError
+        return self.on_disk(self.dataset).counts
 
     @cached_property
     def _labels(self) -> dict[str, npt.NDArray[np.int64]]:

@@ -74,6 +74,7 @@ class Dataset(Stage):
         eval_split: Validation examples; null for no validation.
         on_corrupt: `raise` ends the run at the first corrupt record, `skip` skips and counts them.
         source: Module and name of the class that reads it, a `Source`.
+        printed: Module of the functions that read it in a program; empty if programs can't.
         slicing: Language of its splits.
         is_of_tfds: Whether TFDS finds its files.
         is_listed: Whether its records are the paths of a listing, instead of those in TFRecord files.
@@ -81,6 +82,7 @@ class Dataset(Stage):
 
     path: ClassVar[str] = "dataset"
     source: ClassVar[str]
+    printed: ClassVar[str] = ""
     slicing: ClassVar[Language] = FILES
     is_of_tfds: ClassVar[bool] = False
     is_listed: ClassVar[bool] = False
@@ -181,6 +183,7 @@ class TfdsDataset(Declared):
     """
 
     source: ClassVar[str] = "etlrun.sources.tfds:TfdsSource"
+    printed: ClassVar[str] = "etlrun.eject.printed.tfds"
     slicing: ClassVar[Language] = TFDS
     is_of_tfds: ClassVar[bool] = True
 
@@ -214,6 +217,7 @@ class Folder(Dataset):
     """
 
     source: ClassVar[str] = "etlrun.sources.folder:FolderSource"
+    printed: ClassVar[str] = "etlrun.eject.printed.folder"
     is_listed: ClassVar[bool] = True
 
     dir: Annotated[Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)], Expected(_PATH), DATA]
@@ -247,6 +251,7 @@ class TFRecords(Declared):
     """
 
     source: ClassVar[str] = "etlrun.sources.tfrecord:TFRecordSource"
+    printed: ClassVar[str] = "etlrun.eject.printed.tfrecord"
 
     files: Annotated[_Files, Expected(_FILES_EXPECTED), DATA]
     num_classes: Annotated[OptionalPositive, DATA, TRAINING]
@@ -273,8 +278,8 @@ class TFRecords(Declared):
             yield "num_classes", found, needed, ""
 
 
-SOURCES: Mapping[str, type[Dataset]] = {"folder": Folder, "tfrecord": TFRecords}
-"""Datasets by their `name`; every other name is one of TFDS."""
+SOURCES: dict[str, type[Dataset]] = {"folder": Folder, "tfrecord": TFRecords}
+"""Datasets by their `name`, those of installed packages included; every other name is one of TFDS."""
 
 
 def dataset_type(name: object) -> type[Dataset]:

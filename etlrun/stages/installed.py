@@ -1,4 +1,4 @@
-"""Steps of other installed packages: classes named by their entry points in the group `etlrun.stages`."""
+"""Steps and datasets of other installed packages: classes named by their entry points in the group `etlrun.stages`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 from etlrun.stages.base import Stage
 from etlrun.stages.code import source
+from etlrun.stages.dataset import SOURCES, Dataset
 from etlrun.stages.step import Step
 from etlrun.system.errors import Fault
 
@@ -31,13 +32,22 @@ _WAITS = (
     "import `tf` from etlrun.stages.lazy"
 )
 
+_A_STEP = (
+    "a dataclass derived from Step with a unique path such as transform.grey, whose `op` takes a feature and, by name, "
+    "each field (and `seed` if it is random), and refers to nothing else but tf and the functions in `calls`"
+)
+_A_DATASET = "a dataclass derived from Dataset under a new name, whose `source` is MODULE:CLASS of what reads it"
+
 Registry = dict[str, dict[str, type[Stage]]]
 
 
 def with_installed(
     own: Mapping[str, Mapping[str, type[Stage]]], entries: Iterable[EntryPoint] | None = None
 ) -> tuple[Registry, tuple[Fault, ...]]:
-    """Return `own` with the steps of installed packages, and the faults of those that can't be used."""
+    """Return `own` with the steps of installed packages, and the faults of those that can't be used.
+
+    Their datasets are added to `SOURCES`, by the names of their entry points.
+    """
     registry = {group: dict(options) for group, options in own.items()}
     faults = []
     for entry in entry_points(group=GROUP) if entries is None else entries:
@@ -50,12 +60,22 @@ def with_installed(
         slow = next((name for name in _SLOW if name in sys.modules and name not in imported), None)
         if slow is not None:
             warnings.warn(f"{_package(entry)} imports {slow}{_WAITS}", stacklevel=2)
-        wrong = breach(step) or _misplaced(step, registry)
+        is_dataset = isinstance(step, type) and issubclass(step, Dataset)
+        wrong = _unfit(entry.name, step) if is_dataset else breach(step) or _misplaced(step, registry)
         if wrong is not None:
-            faults.append(_fault(entry, wrong))
+            faults.append(_fault(entry, wrong, _A_DATASET if is_dataset else _A_STEP))
+        elif is_dataset:
+            SOURCES[entry.name] = step
         else:
             registry["transform"][step.path.partition(".")[2]] = step
     return registry, tuple(faults)
+
+
+def _unfit(name: str, dataset: type[Dataset]) -> str | None:
+    """Return why a class can't be the dataset of that name; None if it can."""
+    if not is_dataclass(dataset) or ":" not in getattr(dataset, "source", ""):
+        return f"{dataset.__name__}, which is not a dataclass with a `source`"
+    return f"the name {name}, which etlrun already has" if name in {*SOURCES, "tfds"} else None
 
 
 def breach(step: object) -> str | None:
@@ -144,13 +164,11 @@ def _package(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else entry.module
 
 
-def _fault(entry: EntryPoint, found: str) -> Fault:
+def _fault(entry: EntryPoint, found: str, expected: str = _A_STEP) -> Fault:
     package = _package(entry)
     return Fault(
         where=f"the package {package}, its entry point {entry.name} in {GROUP}",
         found=found,
-        expected="a dataclass derived from Step with a unique path such as transform.grey, whose `op` takes a feature "
-        "and, by name, each field (and `seed` if it is random), and refers to nothing else but tf and the functions "
-        "in `calls`",
+        expected=expected,
         remedy=f"fix it, or uninstall {package}",
     )
