@@ -11,6 +11,7 @@ from tests.runs import emulated, run_here
 
 PICTURE = 32 * 32 * 3 + 8 + 64
 """Bytes of an example: pixels, label, and its row of an index."""
+SERVED = ("load=service", "load.service.address=localhost:5050", "load.service.trusted_network=true")
 
 
 def test_the_forecast_is_close_to_what_is_held(tiny: Path, tmp_path: Path) -> None:
@@ -41,40 +42,28 @@ def test_what_memory_can_not_hold_is_refused_with_what_fits(
     )
 
 
+@pytest.mark.parametrize("own", [(), SERVED], ids=["of the run", "of a service"])
 def test_what_the_disk_can_not_hold_is_refused_and_leaves_no_claim(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: tuple[str, ...], tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caches = tmp_path / "caches"
-    monkeypatch.setattr(machine, "free_disk_bytes", lambda _folder: 100_000)
-    monkeypatch.setattr(machine, "free_memory_bytes", lambda: 50_000)
-    words = emulated(tiny, "cache=disk", f"cache.dir={caches}")
-    status, summary = run_here(tmp_path / "run", words)
-    assert status == 1
-    assert summary["error"] == (
-        f"cache.disk at transformed: found 0 MB to cache, with 0 MB free in {caches}; expected at most 95% of the free "
-        "space\n    -> set cache=none"
-    )
-    monkeypatch.undo()
-    status, summary = run_here(tmp_path / "again", words)
-    assert status == 0
-    assert summary["cache"]["pipelines"]["train"]["passes"] == ["filled"]
-    assert summary["cache"]["forecast_bytes"] == 48 * PICTURE
-
-
-def test_what_is_advised_is_nothing_that_the_run_can_not_have(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Workers of a service share no memory with the run."""
+    """Nothing is advised that the run can't have: memory is too small, or workers of a service share none."""
     caches = tmp_path / "caches"
     monkeypatch.setattr(machine, "free_disk_bytes", lambda _folder: 50_000)
-    served = ("load=service", "load.service.address=localhost:5050", "load.service.trusted_network=true")
-    words = ("cache=disk", "cache.at=resize", f"cache.dir={caches}", *served)
-    status, summary = run_here(tmp_path / "run", emulated(tiny, *words))
+    monkeypatch.setattr(machine, "free_memory_bytes", lambda: 50_000)
+    words = emulated(tiny, "cache=disk", "cache.at=resize", f"cache.dir={caches}", *own)
+    status, summary = run_here(tmp_path / "run", words)
     assert status == 1
     assert summary["error"] == (
         f"cache.disk at resize: found 0 MB to cache, with 0 MB free in {caches}; expected at most 95% of the free "
         "space\n    -> set cache=none"
     )
+    if own:
+        return
+    monkeypatch.undo()
+    status, summary = run_here(tmp_path / "again", words)
+    assert status == 0
+    assert summary["cache"]["pipelines"]["train"]["passes"] == ["filled"]
+    assert summary["cache"]["forecast_bytes"] == 48 * PICTURE
 
 
 def test_what_is_there_already_needs_no_space(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from tests.configs import plan_of
 from tests.own import PETS, image, of_folder
 from tests.pipelines import as_bytes, training_pipeline
 from tests.runs import emulated, run_here, small
-from tests.test_eject import of_tiny
 
 AFTER_ALL = "load.shuffle_at=before_batch"
 LISTS = ("steps", "eval_steps")
@@ -75,13 +74,6 @@ def test_each_pass_has_the_same_batches(overrides: tuple[str, ...], tiny: Path) 
     with training_pipeline(early) as pipeline:
         per_pass = len(passes[0])
         assert as_bytes(pipeline.endless().take(2 * per_pass)) == [*passes[0], *passes[1]]
-
-
-@pytest.mark.slow
-def test_a_program_shuffles_at_the_same_place(tiny: Path, tmp_path: Path) -> None:
-    plan, module = of_tiny(tiny, tmp_path, "cache=none", FLIPPED, "trainer.epochs=2")
-    batches = batches_of(plan, 2)
-    assert as_bytes(module.train_dataset()) == [*batches[0], *batches[1]]
 
 
 def test_it_changes_the_speed_alone() -> None:

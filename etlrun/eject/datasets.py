@@ -18,7 +18,7 @@ from etlrun.stages.cache import DiskCache
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.image import Decode
-from etlrun.stages.load import FullShuffle, SampleByClass
+from etlrun.stages.load import FullShuffle, SampleByClass, drawn, drawn_with_index
 from etlrun.stages.made import quoted
 from etlrun.stages.mix import Mix
 from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
@@ -89,8 +89,8 @@ def full_shuffle(stage: FullShuffle, place: Place) -> str:
     """Return the text of reading all examples of a split in the order of the pass."""
     place.functions.append(source_of(stage))
     examples = place.calls(of_data(place.data, "labels_of" if stage.is_by_class else "num_examples"), place.split)
-    drawn = numbered.drawn_with_index if place.carries else numbered.drawn
-    numbers = place.calls(drawn, stage.path.rpartition(".")[2], examples, "seed")
+    draw = drawn_with_index if place.carries else drawn
+    numbers = place.calls(draw, stage.path.rpartition(".")[2], examples, "seed")
     if reads_features(place.plan):
         count = place.calls(of_data(place.data, "num_examples"), place.split)
         return place.calls(numbered.of_numbers, numbers, place.dataset, count)

@@ -11,7 +11,7 @@ from etlrun.sources.base import Records
 from etlrun.sources.corrupt import raise_first
 from etlrun.sources.labels import labels_of
 from etlrun.stages.lazy import tf
-from etlrun.stages.load import AT_ONCE, TO_SKIP, FullShuffle, distinct
+from etlrun.stages.load import AT_ONCE, TO_SKIP, FullShuffle, drawn, drawn_with_index
 
 
 def in_random_order(count: Any, stage: FullShuffle, context: Context) -> tf.data.Dataset:
@@ -26,12 +26,7 @@ def in_random_order(count: Any, stage: FullShuffle, context: Context) -> tf.data
             drawn_from = labels_of(context.source, context.split, by_number=True)
 
     def of_pass(_: tf.Tensor) -> tf.data.Dataset:
-        order = tf.numpy_function(stage.op, [drawn_from, seed], tf.int64)
-        order = tf.ensure_shape(order, (None,))
-        if context.numbered_to is None:
-            return tf.data.Dataset.from_tensor_slices(order)
-        draws = tf.ensure_shape(tf.numpy_function(distinct, [order], tf.int64), (None,))
-        return tf.data.Dataset.from_tensor_slices((order, draws))
+        return (drawn if context.numbered_to is None else drawn_with_index)(stage.op, drawn_from, seed)
 
     return tf.data.Dataset.from_tensors(0).flat_map(tf.autograph.experimental.do_not_convert(of_pass))
 

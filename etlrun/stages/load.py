@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -28,7 +28,7 @@ from etlrun.stages.base import (
 )
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.flow import Flow
-from etlrun.stages.lazy import np
+from etlrun.stages.lazy import np, tf
 from etlrun.stages.service import Service
 
 ShuffleBuffer = Annotated[int, Field(ge=0, le=100_000_000), Expected("an integer from 0 to 100,000,000")]
@@ -106,6 +106,19 @@ def distinct(order: np.typing.NDArray[np.int64]) -> np.typing.NDArray[np.int64]:
     found = np.empty_like(order)
     found[places] = order[places] + len(order) * (np.arange(len(order)) - starts)
     return found
+
+
+def drawn(draw: Callable[..., np.ndarray], examples: int | np.ndarray, seed: tf.Tensor) -> tf.data.Dataset:
+    """Return numbers of examples in the order that `draw` gives for their number, or their classes, and a seed."""
+    order = tf.ensure_shape(tf.numpy_function(draw, [examples, seed], tf.int64), (None,))
+    return tf.data.Dataset.from_tensor_slices(order)
+
+
+def drawn_with_index(draw: Callable[..., np.ndarray], examples: int | np.ndarray, seed: tf.Tensor) -> tf.data.Dataset:
+    """Return the numbers of `drawn`, each with an index that differs for draws of the same example."""
+    order = tf.ensure_shape(tf.numpy_function(draw, [examples, seed], tf.int64), (None,))
+    index = tf.ensure_shape(tf.numpy_function(distinct, [order], tf.int64), (None,))
+    return tf.data.Dataset.from_tensor_slices((order, index))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from etlrun.stages.image import Decode
 from etlrun.system.errors import EtlrunError
 from etlrun.system.terminal import as_markdown
 from etlrun.trained.load import Trained
+from etlrun.trained.model import listed
 from etlrun.trained.scores import Share, wilson
 
 _TODO = "**to be filled in**"
@@ -48,14 +49,13 @@ def _table(rows: list[Row], header: Row = ("", "")) -> list[str]:
 
 def _model(run: Trained, described: Mapping[str, Any]) -> list[Row]:
     spec, classes, check = run.then.spec, described["classes"], described["check"]
-    more = f" and {len(classes) - _MOST_CLASSES} more" if classes and len(classes) > _MOST_CLASSES else ""
     versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
     size = run.summary.parameters
     differs = f"{check['largest_difference']:.1e}, of {check['tolerance']:g} allowed"
     return [
         ("network", f"{spec.model.path}{f', {size:,} parameters' if size else ''}"),
         ("format", f"{described['format']}, written with {versions}"),
-        ("classes", "none" if classes is None else f"{len(classes)}: {', '.join(classes[:_MOST_CLASSES])}{more}"),
+        ("classes", "none" if classes is None else f"{len(classes)}: {listed(classes, _MOST_CLASSES)}"),
         ("precision", spec.fit.mixed_precision or "float32" if spec.fit else "float32"),
         ("check", f"{check['images']} drawn images: predictions differ from the model's by up to {differs}"),
     ]

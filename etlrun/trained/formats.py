@@ -88,23 +88,15 @@ def _load_saved_model(path: Path) -> Exported:
     return Exported(inputs=name, output=output, compute=compute)
 
 
-def _write_keras(of: Serving, path: Path) -> None:
-    of.of_arrays.save(path)
-
-
 def _load_keras(path: Path) -> Exported:
     import keras
 
     model = keras.saving.load_model(path, compile=False)
-    return Exported(inputs=model.input.name, output=model.layers[-1].name, compute=_predicts(model))
 
+    def compute(arrays: Any) -> npt.NDArray[np.float32]:
+        return np.asarray(model.predict_on_batch(arrays))
 
-def _predicts(model: Any) -> Callable[[Any], npt.NDArray[np.float32]]:
-    return lambda arrays: np.asarray(model.predict_on_batch(arrays))
-
-
-def _write_onnx(of: Serving, path: Path) -> None:
-    of.written(path, "onnx")
+    return Exported(inputs=model.input.name, output=model.layers[-1].name, compute=compute)
 
 
 def _load_onnx(path: Path) -> Exported:
@@ -170,7 +162,7 @@ FORMATS: Mapping[str, Format] = {
         file="model.onnx",
         runtime=("onnx", "onnxruntime"),
         modules=("tf2onnx", "onnx", "onnxruntime"),
-        write=_write_onnx,
+        write=lambda of, path: of.written(path, "onnx"),
         load=_load_onnx,
     ),
     "litert": Format(
@@ -184,7 +176,7 @@ FORMATS: Mapping[str, Format] = {
         file="model.keras",
         runtime=("keras", "tensorflow"),
         takes_mixed=True,
-        write=_write_keras,
+        write=lambda of, path: of.of_arrays.save(path),
         load=_load_keras,
     ),
     "torch": Format(

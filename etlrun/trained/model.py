@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,12 +22,10 @@ if TYPE_CHECKING:
     from etlrun.sources.base import Source  # imports TensorFlow, which `ready` starts quietly
 
 _VARIABLE = "KERAS_BACKEND"
-_SHOWN = 20
-"""Classes in a message."""
 
 Predict = Callable[[Any], npt.NDArray[np.float32]]
 """From the inputs of a batch to predictions (batch, outputs)."""
-Test = Callable[[Any, npt.NDArray[Any]], tuple[npt.NDArray[np.float32], float]]
+Test = Callable[..., tuple[npt.NDArray[np.float32], float]]
 """From inputs and targets of a batch to predictions and the loss, as Keras's `test_step` computes it."""
 
 
@@ -70,43 +68,35 @@ def _loaded(run: Trained) -> Any:
 
 def predictor(model: Any, inputs: Any) -> Predict:
     """Return the function from inputs to predictions; `inputs` are their specs, for which it is traced once."""
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
-        return lambda given: np.asarray(model.predict_on_batch(keras.tree.map_structure(np.asarray, given)))
-    import tensorflow as tf
-
-    compute = tf.function(
-        lambda given: model(given, training=False),
-        input_signature=[inputs],
-        jit_compile=model.jit_compile,
-        autograph=False,
-    )
-    return lambda given: compute(given).numpy()
+    test = tester(model, inputs)
+    return lambda given: test(given)[0]
 
 
-def tester(model: Any, inputs: Any, targets: Any) -> Test:
-    """Return the function from inputs and targets to predictions and the loss; both are specs."""
+def tester(model: Any, inputs: Any, *targets: Any) -> Test:
+    """Return the function from inputs and targets to predictions and the loss; both are specs.
+
+    Without targets the loss is 0.
+    """
     import keras
 
     if keras.backend.backend() != "tensorflow":
 
-        def test(given: Any, wanted: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float]:
+        def test(given: Any, *wanted: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float]:
             found = np.asarray(model.predict_on_batch(keras.tree.map_structure(np.asarray, given)))
-            loss = model.compute_loss(y=keras.ops.convert_to_tensor(wanted), y_pred=keras.ops.convert_to_tensor(found))
-            return found, float(loss)
+            tensors = [keras.ops.convert_to_tensor(of) for of in (*wanted, found)]
+            return found, float(model.compute_loss(None, *tensors)) if wanted else 0.0
 
         return test
     import tensorflow as tf
 
-    def traced(given: Any, wanted: Any) -> tuple[Any, Any]:
+    def traced(given: Any, *wanted: Any) -> tuple[Any, Any]:
         found = model(given, training=False)
-        return found, model.compute_loss(given, wanted, found, training=False)
+        return found, model.compute_loss(given, *wanted, found, training=False) if wanted else 0.0
 
-    compute = tf.function(traced, input_signature=[inputs, targets], jit_compile=model.jit_compile, autograph=False)
+    compute = tf.function(traced, input_signature=[inputs, *targets], jit_compile=model.jit_compile, autograph=False)
 
-    def on_batch(given: Any, wanted: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float]:
-        found, loss = compute(given, wanted)
+    def on_batch(given: Any, *wanted: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float]:
+        found, loss = compute(given, *wanted)
         return found.numpy(), float(loss)
 
     return on_batch
@@ -137,7 +127,7 @@ def same_classes(run: Trained, source: Source, outputs: int) -> None:
     """Raise `WorldError` if a dataset has other classes than the model, which has so many outputs."""
     then, now = run.class_names, source.class_names
     if then is not None and now is not None and then != now:
-        found, expected = f"the classes {_listed(now)}", f"{_listed(then)}, which the model was trained on"
+        found, expected = f"the classes {listed(now)}", f"{listed(then)}, which the model was trained on"
     elif source.num_classes is not None and source.num_classes != outputs:
         found, expected = f"{source.num_classes} classes", f"{outputs}, which the model was trained on"
     else:
@@ -146,6 +136,6 @@ def same_classes(run: Trained, source: Source, outputs: int) -> None:
     raise WorldError(where=source.full_name, found=found, expected=expected, remedy=remedy)
 
 
-def _listed(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """Return the first of these names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -10,15 +10,13 @@ import numpy.typing as npt
 
 from etlrun.stages.dataset import Dataset, TFRecords
 from etlrun.trained.load import Trained
+from etlrun.trained.model import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from etlrun.sources.base import Source  # imports TensorFlow
     from etlrun.trained.numbered import Pass
-
-_SHOWN = 20
-"""Classes in a note."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +56,10 @@ def unchecked(run: Trained, source: Source) -> str:
     if not unnamed:
         return ""
     names = run.class_names or source.class_names or ()
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    listed = f", which are {', '.join(names[:_SHOWN])}{more}" if names else ""
+    which = f", which are {listed(names)}" if names else ""
     return (
         f"The classes of {' and of '.join(unnamed)} have no names: whether the data has them in the order of the "
-        f"model's outputs{listed}, can't be checked."
+        f"model's outputs{which}, can't be checked."
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TextIO
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +13,6 @@ import numpy.typing as npt
 from etlrun.system.files import as_unicode
 
 Outputs = npt.NDArray[np.float32]
-
-
-class Writer(Protocol):
-    """Writes predictions."""
-
-    def write(self, paths: Sequence[str], outputs: Outputs) -> None:
-        """Write a row for each path; outputs are probabilities (rows, classes), or values (rows, numbers)."""
 
 
 class CsvWriter:
@@ -40,7 +33,7 @@ class CsvWriter:
         self._rows.writerow(["path", *header])
 
     def write(self, paths: Sequence[str], outputs: Outputs) -> None:
-        """Write a row for each path."""
+        """Write a row for each path; outputs are probabilities (rows, classes), or values (rows, numbers)."""
         for path, row in zip(paths, outputs.reshape(len(paths), -1), strict=True):
             if self._names is None:
                 self._rows.writerow([path, *map(str, row)])
@@ -83,7 +76,6 @@ def _number(value: np.float32) -> float:
     return float(str(value))
 
 
-Make = Callable[[TextIO, Sequence[str] | None, int, int | None], Writer]
-"""From a file, the names of the classes, the number of outputs, and how many classes to write."""
-FORMATS: dict[str, Make] = {"csv": CsvWriter, "jsonl": JsonLinesWriter}
-"""Writers by format."""
+Writer = CsvWriter | JsonLinesWriter
+FORMATS: dict[str, type[Writer]] = {"csv": CsvWriter, "jsonl": JsonLinesWriter}
+"""Writers by format: of a file, the names of the classes, the number of outputs, and how many classes to write."""

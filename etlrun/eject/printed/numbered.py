@@ -6,7 +6,6 @@ import functools
 import os
 import pathlib
 import types
-from collections.abc import Callable
 
 import google_crc32c
 
@@ -14,20 +13,7 @@ from etlrun.eject.printed.given import TARGET, TRAIN_SPLIT, num_classes
 from etlrun.eject.printed.tfds import parts_of
 from etlrun.stages.balance import balanced
 from etlrun.stages.lazy import np, tf
-from etlrun.stages.load import AT_ONCE, distinct
-
-
-def drawn(draw: Callable[..., np.ndarray], examples: int | np.ndarray, seed: tf.Tensor) -> tf.data.Dataset:
-    """Return numbers of examples in the order that `draw` gives for their number, or their classes, and a seed."""
-    order = tf.ensure_shape(tf.numpy_function(draw, [examples, seed], tf.int64), (None,))
-    return tf.data.Dataset.from_tensor_slices(order)
-
-
-def drawn_with_index(draw: Callable[..., np.ndarray], examples: int | np.ndarray, seed: tf.Tensor) -> tf.data.Dataset:
-    """Return the numbers of `drawn`, each with an index that differs for draws of the same example."""
-    order = tf.ensure_shape(tf.numpy_function(draw, [examples, seed], tf.int64), (None,))
-    index = tf.ensure_shape(tf.numpy_function(distinct, [order], tf.int64), (None,))
-    return tf.data.Dataset.from_tensor_slices((order, index))
+from etlrun.stages.load import AT_ONCE
 
 
 @functools.cache
