@@ -1,21 +1,19 @@
 """Exports that are refused, before TensorFlow is started; and the steps that a format holds."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
-from etlrun.system.locks import alone
 from etlrun.trained.formats import FORMATS
 from etlrun.trained.load import trained
 from etlrun.trained.serving import Serving
 from etlrun.trained.steps import split
 from tests.configs import plan_of
-from tests.runs import emulated, small
-from tests.trained import ended, refused, with_summary
+from tests.runs import small
+from tests.trained import ended, refused
 
 RIGHT = "expected the folder of a completed run"
 ARRAYS = "onnx, litert, keras, torch"
@@ -73,28 +71,12 @@ def test_only_a_completed_run_of_a_model_is_exported(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As `evaluate` and `predict` refuse it: see `test_trained`."""
-    words = ("export", tmp_path / "run", "--format", "keras")
     folder = ended(tmp_path / "run", small(tiny), status="failed")
-    assert refused(capsys, *words)[0] == f"  {folder}: found a run that failed; {RIGHT}"
-    with_summary(folder, status="running")
-    with alone(folder / "lock"):
-        assert refused(capsys, *words)[0] == f"  {folder}: found a run that is still running; {RIGHT}"
-    (folder / "summary.json").write_text(json.dumps({"status": "over"}))
-    older = "found a summary.json that this version can't read"
-    assert refused(capsys, *words)[0] == f"  {folder}: {older}; {RIGHT}"
-    lost = ended(tmp_path / "sweep" / "0", small(tiny), model=None)
-    missing = refused(capsys, "export", lost, "--format", "keras")
-    assert missing[0] == f"  {lost}/model.keras: found no such file; expected the trained model"
-    sweep = refused(capsys, "export", lost.parent, "--format", "keras")
-    assert sweep[1] == f"    -> name one of the runs in it, such as {lost}"
-    learns = "expected a run of trainer=fit with a model that learns"
+    assert refused(capsys, "export", folder, "--format", "keras")[0] == f"  {folder}: found a run that failed; {RIGHT}"
     drained = ended(tmp_path / "drained", small(tiny, "trainer=drain", "trainer.epochs=1"), model=None)
+    learns = "expected a run of trainer=fit with a model that learns"
     assert refused(capsys, "export", drained, "--format", "keras") == [
         f"  {drained}: found a run of trainer=drain, which trains no model; {learns}"
-    ]
-    slept = ended(tmp_path / "emulated", emulated(tiny))
-    assert refused(capsys, "export", slept, "--format", "keras") == [
-        f"  {slept}: found a run of model.emulated, which learns nothing; {learns}"
     ]
 
 
