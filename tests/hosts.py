@@ -1,12 +1,12 @@
 """Hosts of a run: processes on loopback, each with the environment that a launcher gives it."""
 
 import os
-import socket
 import subprocess
 from pathlib import Path
 
 from tests.quick import quick_jax
 from tests.runs import start
+from tests.service import free_port
 
 SHARED = ("trainer.hosts=2", "load.drop_remainder=true", "trainer.jit_compile=auto")
 
@@ -31,10 +31,3 @@ def on_host(number: int, words: list[str], cwd: Path, address: str) -> subproces
         PYTHONPATH=os.pathsep.join(paths),
         TMPDIR=str(cwd),
     )
-
-
-def free_port() -> int:
-    """A port of loopback that is free."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port

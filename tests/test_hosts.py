@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.hosts import SHARED, free_port, on_two_hosts
+from tests.hosts import SHARED, on_two_hosts
 from tests.quick import quick_jax
 from tests.runs import finish, losses_of, small, summary_of
+from tests.service import free_port
 
 EPOCHS = 3
 SPLITS = ("dataset.split='train[:24]'", "dataset.eval_split='train[24:38]'")

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.slow
 
 RANDOM = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
 FILES = "extract.shuffle_files=true"
+SEEN = ("digest", "validation_digest")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -205,4 +206,28 @@ def test_a_pass_does_not_wait_without_end_for_a_worker_that_stands_still(tiny: P
         f"load.service.timeout_s: found no batch in 3 s from {two[1].address}; expected a dispatcher with a worker, "
         "which reach each other\n    -> look whether they run (etlrun service worker --dispatcher "
         f"{two[1].address} --trusted-network), or set a longer load.service.timeout_s"
+    )
+
+
+def test_a_run_sees_what_a_run_without_a_service_sees(tiny: Path, tmp_path: Path, two: list[Cluster]) -> None:
+    words = ["cache=none", "load.batch_size=1", "trainer.epochs=2", "measure.digest=true"]
+    _, local = run_here(tmp_path / "local", emulated(tiny, *words))
+    status, summary = run_here(tmp_path / "served", emulated(tiny, *words, *at(two)))
+    assert (status, summary["status"]) == (0, "completed")
+    assert [[epoch[key] for key in SEEN] for epoch in summary["epochs"]] == [
+        [epoch[key] for key in SEEN] for epoch in local["epochs"]
+    ]
+    assert summary["plan_fingerprint"] == local["plan_fingerprint"]
+    assert summary["autotune"] == {}
+
+
+def test_a_drained_service_is_what_limits_the_run(tiny: Path, tmp_path: Path, two: list[Cluster]) -> None:
+    words = ["load.batch_size=1", "cache=none", "trainer=drain", "trainer.epochs=1", "trainer.seconds=null"]
+    overrides = [word for word in emulated(tiny, *at(two), *words) if not word.startswith(("model", "load.drop"))]
+    status, summary = run_here(tmp_path / "run", overrides)
+    assert status == 0
+    assert summary["verdict"]["kind"] == "input"
+    assert summary["verdict"]["stage"] == "load.service"
+    assert summary["verdict"]["advice"] == (
+        "Start a dispatcher with a worker on another machine, and add it to load.service.address."
     )
