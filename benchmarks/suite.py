@@ -3,9 +3,9 @@
     CPU_SECONDS=FOLDER python -m pytest -p benchmarks.suite
     python -m benchmarks.suite BEFORE FOLDER... [--output benchmarks/results/tests.md]
 
-The CPU seconds of a test are those of its process and of the children that it has waited for: jobs of sweeps, and others
-that are forked from a server, are in no row. The kind of a test is that of its marker, which is looked up in the later
-folders where an earlier one has none, or of what its module imports.
+The CPU seconds of a test are those of its process and of the children that it has waited for: jobs of sweeps, and
+others that are forked from a server, are in no row. The kind of a test is that of its marker, which is looked up in the
+later folders where an earlier one has none, or of what its module imports.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def pytest_sessionfinish() -> None:
 def rows_of(folder: Path) -> list[Row]:
     """Return the rows of all processes."""
     rows = [row for path in folder.glob("*.json") for row in json.loads(path.read_text())]
-    return [(name, cpu_s, wall_s, any(is_slow)) for name, cpu_s, wall_s, *is_slow in rows]
+    return [(name, cpu_s, wall_s, bool(*is_slow)) for name, cpu_s, wall_s, *is_slow in rows]
 
 
 def kind_of(name: str, *, is_slow: bool) -> str:
@@ -77,6 +77,14 @@ def kind_of(name: str, *, is_slow: bool) -> str:
     raise AssertionError(name)
 
 
+def _cpu(row: Row) -> float:
+    return row[1]
+
+
+def _wall(row: Row) -> float:
+    return row[2]
+
+
 def table(before: list[Row], after: list[Row]) -> str:
     """Return the lines of the table: tests, CPU seconds and wall seconds of each kind, before and after."""
     slow = {name for name, _, _, is_slow in after if is_slow}
@@ -84,11 +92,11 @@ def table(before: list[Row], after: list[Row]) -> str:
     lines = []
     for kind in (*KINDS, "all"):
         of_kind = [
-            [row for row in rows if kind in ("all", kind_of(row[0], is_slow=row[3] or row[0] in slow))]
+            [row for row in rows if kind in ("all", kind_of(row[0], is_slow=row[0] in slow))]
             for rows in (before, after)
         ]
         counts = " and ".join(str(len(rows)) for rows in of_kind)
-        cells = [f"{sum(row[place] for row in rows):.0f}" for place in (1, 2) for rows in of_kind]
+        cells = [f"{sum(seconds(row) for row in rows):.0f}" for seconds in (_cpu, _wall) for rows in of_kind]
         lines.append(f"| {kind} | {counts} | {' | '.join(cells)} |\n")
     return head + "".join(lines)
 

@@ -19,7 +19,8 @@ SHARED = Path(os.environ.get("ETLRUN_SHARED", Path(__file__).parents[2] / "share
 Once = Callable[[str, Callable[[Path], object]], Path]
 
 
-def pytest_configure(config: pytest.Config) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
     """Leave out what is marked `slow` where nothing is chosen: plain `pytest`; files that are named run whole."""
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not (
         config.option.markexpr or config.option.keyword
