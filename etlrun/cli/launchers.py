@@ -14,7 +14,7 @@ from hydra.types import HydraContext, RunMode
 
 from etlrun.cli.launch import AGAIN, LONGER, job, lost
 from etlrun.config.callbacks import Callbacks
-from etlrun.config.grid import Multirun
+from etlrun.config.jobs import Multirun
 from etlrun.config.request import Request, composer
 from etlrun.record.record import Record
 from etlrun.record.summary import FAILED, RUNNING

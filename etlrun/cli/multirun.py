@@ -11,6 +11,7 @@ from typing import Any
 
 from etlrun.cli import launch, launchers
 from etlrun.config import grid
+from etlrun.config.jobs import Multirun
 from etlrun.config.overlay import changed
 from etlrun.config.request import Request, files_digest, merged
 from etlrun.plan.hosts import require_one_host
@@ -111,7 +112,7 @@ def _resume(now: Request, folder: Path) -> None:
             config_name=now.config_name or before["config_name"],
             multirun=True,
         )
-        multirun_config = grid.Multirun(**before["multirun"]) if not others else _settings_now(request, folder)
+        multirun_config = Multirun(**before["multirun"]) if not others else _settings_now(request, folder)
         _refuse_unfit(ledger.sweep, multirun_config)
         if others or files_digest(request) != before["files"]:
             for line in _changes(ledger, request, is_strict=bool(others)):
@@ -120,7 +121,7 @@ def _resume(now: Request, folder: Path) -> None:
         _run(ledger, request, multirun_config)
 
 
-def _settings_now(request: Request, folder: Path) -> grid.Multirun:
+def _settings_now(request: Request, folder: Path) -> Multirun:
     """Return the settings of the multirun that `request` now asks for, in the folder of its sweep."""
     overrides = [*request.overrides, f"hydra.sweep.dir='{folder}'"]
     return grid.settings(dataclasses.replace(request, overrides=overrides), STAGES)[1]
@@ -138,7 +139,7 @@ def _changes(ledger: Ledger, request: Request, *, is_strict: bool) -> Iterator[s
         yield from ledger.extended(found.jobs, found.unfit)
 
 
-def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
+def _run(ledger: Ledger, request: Request, config: Multirun) -> None:
     outcomes = {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs}
     left, jobs = unfinished(ledger, outcomes), f"{len(outcomes)} jobs of {len(ledger.configs)} configs"
     print(f"sweep     {jobs}, {len(left)} to run, in {ledger.folder}", flush=True)
@@ -154,7 +155,7 @@ def _run(ledger: Ledger, request: Request, config: grid.Multirun) -> None:
     raise SystemExit(status if came_to_end else INTERRUPTED)
 
 
-def _of_launcher(config: grid.Multirun) -> Iterator[Fault]:
+def _of_launcher(config: Multirun) -> Iterator[Fault]:
     """Yield the faults of settings of the launcher with which a job would be several processes."""
     for name, wanted in _ONE_PROCESS.items():
         found = config.settings.get(name, wanted)
@@ -163,7 +164,7 @@ def _of_launcher(config: grid.Multirun) -> Iterator[Fault]:
             yield Fault(where=f"hydra.launcher.{name}", found=str(found), expected=expected, remedy="leave it out")
 
 
-def _refuse_unfit(sweep: Sweep, config: grid.Multirun) -> None:
+def _refuse_unfit(sweep: Sweep, config: Multirun) -> None:
     """Refuse settings that the sweeper, the launcher or the ledger would ignore."""
     others: dict[str, Any] = (
         LAUNCHERS_OWN if config.is_grid else {**LAUNCHERS_OWN, "repeats": 1, "exclude": (), "zip": ()}

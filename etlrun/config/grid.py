@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from etlrun.config.composer import plain, with_references
 from etlrun.config.grammar import parsed, sorted_out
-from etlrun.config.jobs import Job, Judge, Unfit
+from etlrun.config.jobs import Job, Judge, Multirun, Unfit
 from etlrun.config.overrides import COMMANDS, Axis, Chosen, Combinations, covered, one_by_one, set_last
 from etlrun.config.refusals import UNCOMPOSABLE, in_folder, refusal
 from etlrun.config.request import Request, composer, unfit_folder, with_hydra
@@ -26,49 +25,6 @@ from etlrun.stages.tune import Tune
 from etlrun.system.errors import ConfigError, Fault
 
 _ELSEWHERE = {"sweep": "run a sweep with: etlrun -m", "tune": "run etlrun tune"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Multirun:
-    """Settings of a multirun in Hydra's own config.
-
-    Attributes:
-        dir: Folder of the sweep.
-        subdir: Folder of a job in it, unresolved.
-        sweeper: Class of the sweeper, which selects the jobs.
-        launcher: Class of the launcher, which runs them.
-        settings: Settings of the launcher, if that is one of submitit's.
-    """
-
-    dir: str
-    subdir: str
-    sweeper: str
-    launcher: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def is_grid(self) -> bool:
-        """Whether all jobs are known in advance."""
-        return self.sweeper == "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
-
-    @property
-    def is_basic(self) -> bool:
-        """Whether the jobs run without a launcher plugin."""
-        return self.launcher == "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
-
-    @property
-    def is_submitit(self) -> bool:
-        """Whether submitit runs the jobs, each as a job of its own."""
-        return self.launcher.startswith("hydra_plugins.hydra_submitit_launcher.")
-
-    @property
-    def is_slurm(self) -> bool:
-        """Whether the jobs run on a cluster with Slurm."""
-        return self.is_submitit and self.launcher.endswith(".SlurmLauncher")
-
-    def at_a_time(self, sweep: Sweep) -> int:
-        """Return the number of jobs at a time, for which Slurm's launcher has a setting of its own."""
-        return int(self.settings.get("array_parallelism", sweep.max_jobs_in_flight))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,17 +150,7 @@ class _Command:
         except (*UNCOMPOSABLE, AttributeError) as error:  # AttributeError: null in place of a mapping
             raise ConfigError([refusal(error)]) from error
         self.add(unfit_folder("hydra.sweep.dir", str(own.sweep.dir)))
-        raw: Any = OmegaConf.to_container(own.sweep, resolve=False)
-        multirun = Multirun(
-            dir=str(own.sweep.dir),
-            subdir=str(raw["subdir"]),
-            sweeper=own.sweeper["_target_"],
-            launcher=own.launcher["_target_"],
-        )
-        if multirun.is_submitit:
-            known: Any = OmegaConf.to_container(own.launcher, resolve=True)
-            multirun = dataclasses.replace(multirun, settings=known)
-        return parse_sweep(self.block("sweep")), multirun, own.sweeper.get("params") or {}
+        return parse_sweep(self.block("sweep")), Multirun.of(own), own.sweeper.get("params") or {}
 
     def block(self, name: str) -> Any:
         """Return the values of a group of the first config; None if it has none of that name."""

@@ -1,4 +1,4 @@
-"""Jobs of a sweep: combinations of overrides, validated and planned; incompatible ones are set apart."""
+"""Jobs of a sweep: combinations of overrides, validated and planned, and the settings with which Hydra runs them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
+
+from omegaconf import DictConfig, OmegaConf
 
 from etlrun.config.overrides import Axis, Chosen, Value
 from etlrun.plan.plan import Plan
@@ -16,6 +18,7 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
 from etlrun.plan.unused import Unused, leaves, unused, without
 from etlrun.stages import Stages
+from etlrun.stages.sweep import Sweep
 from etlrun.system.errors import ConfigError, Fault
 
 
@@ -38,6 +41,58 @@ class Job:
         """Config without unused values."""
         idle = self.plan.spec.unused
         return without(copy.deepcopy(self.config), idle) if idle else self.config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Multirun:
+    """Settings of a multirun in Hydra's own config.
+
+    Attributes:
+        dir: Folder of the sweep.
+        subdir: Folder of a job in it, unresolved.
+        sweeper: Class of the sweeper, which selects the jobs.
+        launcher: Class of the launcher, which runs them.
+        settings: Settings of the launcher, if that is one of submitit's.
+    """
+
+    dir: str
+    subdir: str
+    sweeper: str
+    launcher: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, own: DictConfig) -> Self:
+        """Create from Hydra's own config."""
+        raw: Any = OmegaConf.to_container(own.sweep, resolve=False)
+        sweeper, launcher = own.sweeper["_target_"], own.launcher["_target_"]
+        found = cls(dir=str(own.sweep.dir), subdir=str(raw["subdir"]), sweeper=sweeper, launcher=launcher)
+        settings: Any = OmegaConf.to_container(own.launcher, resolve=True) if found.is_submitit else {}
+        return replace(found, settings=settings)
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether all jobs are known in advance."""
+        return self.sweeper == "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+
+    @property
+    def is_basic(self) -> bool:
+        """Whether the jobs run without a launcher plugin."""
+        return self.launcher == "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+
+    @property
+    def is_submitit(self) -> bool:
+        """Whether submitit runs the jobs, each as a job of its own."""
+        return self.launcher.startswith("hydra_plugins.hydra_submitit_launcher.")
+
+    @property
+    def is_slurm(self) -> bool:
+        """Whether the jobs run on a cluster with Slurm."""
+        return self.is_submitit and self.launcher.endswith(".SlurmLauncher")
+
+    def at_a_time(self, sweep: Sweep) -> int:
+        """Return the number of jobs at a time, for which Slurm's launcher has a setting of its own."""
+        return int(self.settings.get("array_parallelism", sweep.max_jobs_in_flight))
 
 
 @dataclass(frozen=True, kw_only=True)
