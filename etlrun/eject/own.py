@@ -7,7 +7,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from etlrun.eject.printed import given, numbered, skipping
@@ -27,9 +27,14 @@ def _named(dataset: Dataset, name: str) -> Iterator[FunctionType]:
     """Yield the functions of that name, of which the first is that of a dataset."""
     kind, skips = importlib.import_module(dataset.printed), dataset.on_corrupt == "skip"
     for module in (kind, *([skipping] if skips else []), numbered):
-        function = inspect.unwrap(vars(module).get(name, given))
+        function = _unwrapped(vars(module).get(name))
         if isinstance(function, FunctionType) and function.__module__ != given.__name__:
             yield function
+
+
+def _unwrapped(value: Any) -> Any:
+    """Return what a value wraps, as `functools.cache` does; a module is not asked, which may be imported lazily."""
+    return value if isinstance(value, ModuleType) else inspect.unwrap(value)
 
 
 def sources(dataset: Dataset, *functions: Callable[..., Any]) -> tuple[str, ...]:
@@ -49,7 +54,7 @@ def sources_of(dataset: Dataset, value: Any) -> Iterator[str]:
 def _sources(dataset: Dataset, function: Callable[..., Any]) -> Iterator[str]:
     function = inspect.unwrap(function)
     for name in _names(function.__code__):
-        called = inspect.unwrap(function.__globals__.get(name, _PACKAGE))
+        called = _unwrapped(function.__globals__.get(name))
         if not isinstance(called, FunctionType) or called is function or not called.__module__.startswith("etlrun."):
             continue
         if called.__module__ != given.__name__:
