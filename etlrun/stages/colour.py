@@ -110,12 +110,7 @@ class _ByFactor(_Colour):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomContrast(_ByFactor):
-    """Scales the distance of each pixel from the mean of its channel, as `tf.image.random_contrast` does.
-
-    Attributes:
-        lower: Smallest factor; 1 changes nothing.
-        upper: Largest factor.
-    """
+    """Scales the distance of each pixel from the mean of its channel, as `tf.image.random_contrast` does."""
 
     path: ClassVar[str] = "transform.random_contrast"
     calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, clipped, contrasted)
@@ -132,7 +127,6 @@ class RandomSaturation(_ByFactor):
 
     Attributes:
         lower: Smallest factor; 0 is grey, 1 changes nothing.
-        upper: Largest factor.
     """
 
     path: ClassVar[str] = "transform.random_saturation"
@@ -164,7 +158,7 @@ class RandomHue(_Colour):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomGrey(Step):
+class RandomGrey(_Colour):
     """Makes images grey, in three equal channels, as `tf.image.rgb_to_grayscale` does: 0.2989 R + 0.587 G + 0.114 B.
 
     Attributes:
@@ -177,12 +171,8 @@ class RandomGrey(Step):
     probability: Annotated[Probability, DATA]
 
     @property
-    def random(self) -> bool:
+    def random(self) -> bool:  # type: ignore[override] # of the others all instances are
         return self.probability < 1
-
-    def gives(self, incoming: Feature) -> Feature:
-        require_colours(incoming)
-        return incoming
 
     @staticmethod
     def op(image: tf.Tensor, *, probability: float, seed: tf.Tensor | None = None) -> tf.Tensor:

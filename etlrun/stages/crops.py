@@ -142,8 +142,7 @@ class RandomResizedCrop(Step):
     antialias: Annotated[Flag, DATA]
 
     def faults(self) -> Iterator[tuple[str, str, str, str]]:
-        yield from ordered("scale", self.scale)
-        yield from ordered("ratio", self.ratio)
+        yield from (*ordered("scale", self.scale), *ordered("ratio", self.ratio))
 
     def gives(self, incoming: Feature) -> Feature:
         require_pixels(incoming)

@@ -42,7 +42,6 @@ class Cutout(_Erasing):
     Source: DeVries and Taylor, "Improved Regularization of Convolutional Neural Networks with Cutout", 2017.
 
     Attributes:
-        value: Value of the erased pixels.
         length: Side of the square in pixels.
     """
 
@@ -66,7 +65,6 @@ class RandomErasing(_Erasing):
     Source: Zhong et al., "Random Erasing Data Augmentation", AAAI 2020.
 
     Attributes:
-        value: Value of the erased pixels.
         probability: Probability for each image.
         scale: [lower, upper] of the rectangle's share of the area of the image.
         ratio: [lower, upper] of its height divided by its width.
@@ -80,8 +78,7 @@ class RandomErasing(_Erasing):
     ratio: Annotated[Ratios, DATA]
 
     def faults(self) -> Iterator[tuple[str, str, str, str]]:
-        yield from ordered("scale", self.scale)
-        yield from ordered("ratio", self.ratio)
+        yield from (*ordered("scale", self.scale), *ordered("ratio", self.ratio))
 
     @staticmethod
     def op(

@@ -101,7 +101,6 @@ class RandomRotation(_Moved):
     """Turns an image around its centre, as `keras.layers.RandomRotation` does; bilinear.
 
     Attributes:
-        fill_mode: `constant` fills with 0, `reflect` mirrors at the edge, `nearest` repeats the edge.
         degrees: Largest angle in both directions.
     """
 
@@ -121,7 +120,6 @@ class RandomTranslation(_Moved):
     """Moves an image, as `keras.layers.RandomTranslation` does; bilinear.
 
     Attributes:
-        fill_mode: `constant` fills with 0, `reflect` mirrors at the edge, `nearest` repeats the edge.
         height_factor: Largest move up or down, as a share of the height.
         width_factor: Largest move to the left or the right, as a share of the width.
     """
@@ -146,7 +144,6 @@ class RandomZoom(_Moved):
     """Zooms into or out of an image at its own aspect ratio, as `keras.layers.RandomZoom` does; bilinear.
 
     Attributes:
-        fill_mode: `constant` fills with 0, `reflect` mirrors at the edge, `nearest` repeats the edge.
         factor: Largest change of the sides of the part that is shown: 0.2 shows 80 % to 120 % of them.
     """
 
