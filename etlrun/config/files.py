@@ -158,10 +158,12 @@ def loaded(path: Path, file: str = "") -> DictConfig:
     if fault := _unfit(text, file):
         raise ConfigError([fault])
     content = _parsed(text)
-    if isinstance(content, DictConfig):
-        return content
-    line, found, expected = content
-    raise ConfigError([Fault(where=f"{file}:{line}", found=found, expected=expected)])
+    if not isinstance(content, DictConfig):
+        line, found, expected = content
+        raise ConfigError([Fault(where=f"{file}:{line}", found=found, expected=expected)])
+    if fault := in_file(text, file):
+        raise ConfigError([fault])
+    return content
 
 
 @lru_cache(maxsize=1_000)
@@ -217,7 +219,7 @@ def _unfit(text: bytes, file: str) -> Fault | None:
             expected="UTF-8 without a byte order mark",
             remedy="save the file without it",
         )
-    return in_file(text, file)
+    return None
 
 
 def _values_of(text: bytes) -> int:

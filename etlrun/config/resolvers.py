@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -71,50 +71,30 @@ def in_override(word: str) -> Iterator[Fault]:
         yield _fault(key.lstrip("+"), names, f'or let the shell put it in: {key}="$NAME"')
 
 
+@lru_cache(maxsize=1_000)
 def in_file(text: bytes, file: str) -> Fault | None:
-    """Return the fault of the first such value of a config file, named `file`; None if there is none.
+    """Return the fault of the first such value of a config file that can be loaded; None if there is none.
 
     Hydra's own config may read the machine, but for where further configs are.
     """
     if b"${" not in text:
         return None
     is_hydras = _HYDRA in Path(file).parent.parts
-    try:
-        for key, line, value in _scalars(text):
-            names = machine_resolvers(value)
-            is_free = key[:1] == [_HYDRA] and key[:2] != [_HYDRA, "searchpath"]
-            if names and not is_free and not (is_hydras and key[:1] != ["defaults"]):
-                return _fault(f"{file}:{line}: {'.'.join(key)}", names, "or ??? and give it on the command line")
-    except yaml.YAMLError:  # reported when the file is loaded
-        pass
+    for key, line, value in _scalars(yaml.compose(text, Loader=_LOADER), ()):
+        names = machine_resolvers(value)
+        is_free = key[:1] == (_HYDRA,) and key[:2] != (_HYDRA, "searchpath")
+        if names and not is_free and not (is_hydras and key[:1] != ("defaults",)):
+            return _fault(f"{file}:{line}: {'.'.join(key)}", names, "or ??? and give it on the command line")
     return None
 
 
-@dataclass
-class _Block:
-    """Mapping or sequence around a value, and the key before it."""
-
-    is_mapping: bool
-    key: str = ""
-    takes_key: bool = False
-
-
-def _scalars(text: bytes) -> Iterator[tuple[list[str], int, str]]:
-    """Yield the scalars of a file that are no keys: their keys from outside in, their line, from 1, and their text."""
-    inside: list[_Block] = []
-    for event in yaml.parse(text, Loader=_LOADER):
-        if isinstance(event, yaml.CollectionStartEvent):
-            is_mapping = isinstance(event, yaml.MappingStartEvent)
-            inside.append(_Block(is_mapping, takes_key=is_mapping))
-            continue
-        if isinstance(event, yaml.CollectionEndEvent):
-            inside.pop()
-        elif not isinstance(event, yaml.NodeEvent):
-            continue
-        if isinstance(event, yaml.ScalarEvent) and not (inside and inside[-1].takes_key):
-            line = event.start_mark.line + 1 if event.start_mark else 1
-            yield [block.key for block in inside if block.is_mapping], line, event.value
-        if inside and inside[-1].is_mapping:
-            if isinstance(event, yaml.ScalarEvent) and inside[-1].takes_key:
-                inside[-1].key = event.value
-            inside[-1].takes_key = not inside[-1].takes_key
+def _scalars(node: yaml.Node | None, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int, str]]:
+    """Yield the scalars that are no keys: their keys from outside in, their line, from 1, and their text."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from _scalars(value, (*keys, key.value))
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _scalars(item, keys)
+    elif isinstance(node, yaml.ScalarNode):
+        yield keys, node.start_mark.line + 1, node.value
