@@ -13,11 +13,10 @@ from omegaconf.errors import OmegaConfBaseException
 from etlrun.config.composer import plain, with_references
 from etlrun.config.grammar import parsed, sorted_out
 from etlrun.config.jobs import Job, Judge, Multirun, Unfit
-from etlrun.config.overrides import COMMANDS, Axis, Chosen, Combinations, covered, one_by_one, set_last
+from etlrun.config.overrides import COMMANDS, Axis, Chosen, Combinations, covered, one_by_one, set_last, unlisted
 from etlrun.config.refusals import UNCOMPOSABLE, in_folder, refusal
 from etlrun.config.request import Request, composer, unfit_folder, with_hydra
 from etlrun.config.resolvers import in_override
-from etlrun.config.unlisted import unlisted
 from etlrun.plan.spec import parse_sweep, parse_tune
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep
