@@ -125,6 +125,17 @@ def run(once: Once, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return Path(shutil.copytree(canonical, tmp_path_factory.mktemp("trained") / "run"))
 
 
+@pytest.fixture(scope="session")
+def measured(once: Once, tiny: Path) -> tuple[Path, dict[str, Any]]:
+    """A run of three epochs with an emulated accelerator, made once for all workers, and its summary."""
+    from tests.runs import emulated, run_here, summary_of
+
+    folder = once("measured", lambda folder: run_here(folder, emulated(tiny, "trainer.epochs=3")))
+    summary = summary_of(folder)
+    assert summary["status"] == "completed"
+    return folder, summary
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """40 images of two classes in a folder."""

@@ -10,19 +10,11 @@ from etlrun.config.request import Request
 from etlrun.record import autotune as freeze
 from etlrun.stages import STAGES
 from etlrun.system.errors import WorldError
-from tests.runs import emulated, run_here, summary_of
+from tests.runs import summary_of
 
 
-@pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("frozen")
-    status, summary = run_here(folder, emulated(tiny, "trainer.epochs=1"))
-    assert status == 0
-    return folder, summary
-
-
-def test_freeze_prints_what_autotune_settled_on(done: tuple[Path, dict[str, Any]]) -> None:
-    folder, summary = done
+def test_freeze_prints_what_autotune_settled_on(measured: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = measured
     text = freeze.overlay(folder)
     assert text.startswith("# @package _global_\n# Values chosen by AUTOTUNE in ")
     values = {f"{group}.{key}": value for group, block in yaml.safe_load(text).items() for key, value in block.items()}
@@ -31,11 +23,13 @@ def test_freeze_prints_what_autotune_settled_on(done: tuple[Path, dict[str, Any]
     assert values.keys() == {*parallel, "load.prefetch"}
 
 
-def test_a_frozen_overlay_is_a_config(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_a_frozen_overlay_is_a_config(measured: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "frozen.yaml").write_text(freeze.overlay(done[0]))
+    (tmp_path / "experiment" / "frozen.yaml").write_text(freeze.overlay(measured[0]))
     frozen = resolve(Request(overrides=["experiment=frozen"], config_dir=str(tmp_path)), STAGES).plan
-    settled = resolve(Request(overrides=[f"{key}={value}" for key, value in done[1]["autotune"].items()]), STAGES).plan
+    settled = resolve(
+        Request(overrides=[f"{key}={value}" for key, value in measured[1]["autotune"].items()]), STAGES
+    ).plan
     assert frozen.train == settled.train
 
 
@@ -45,12 +39,12 @@ def message_of_freeze(folder: Path) -> str:
     return str(caught.value)
 
 
-def test_there_must_be_something_to_freeze(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_there_must_be_something_to_freeze(measured: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     assert message_of_freeze(tmp_path) == (
         f"{tmp_path}: found no run; expected the folder of a completed run\n"
         "    -> pass the folder that a run prints at its end"
     )
-    (tmp_path / "summary.json").write_text(json.dumps({**summary_of(done[0]), "autotune": {}}))
+    (tmp_path / "summary.json").write_text(json.dumps({**summary_of(measured[0]), "autotune": {}}))
     assert message_of_freeze(tmp_path) == (
         f"{tmp_path}: found a run without events.jsonl; expected the folder of a completed run\n"
         "    -> pass the folder that a run prints at its end"

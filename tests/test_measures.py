@@ -11,16 +11,8 @@ from tests.configs import plan_of
 from tests.runs import emulated, events_of, run_here, small
 
 
-@pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("measured")
-    status, summary = run_here(folder, emulated(tiny, "trainer.epochs=3"))
-    assert status == 0
-    return folder, summary
-
-
-def test_a_summary_has_the_verdict_and_its_evidence(done: tuple[Path, dict[str, Any]]) -> None:
-    _, summary = done
+def test_a_summary_has_the_verdict_and_its_evidence(measured: tuple[Path, dict[str, Any]]) -> None:
+    _, summary = measured
     assert summary["verdict"].keys() == {
         "kind", "stage", "pipeline", "max_gain", "train_max_gain", "because", "advice", "apart",
     }  # fmt: skip
@@ -37,8 +29,8 @@ def test_a_summary_has_the_verdict_and_its_evidence(done: tuple[Path, dict[str, 
     assert "loss" not in summary["epochs"][0]
 
 
-def test_an_epoch_has_its_waits(done: tuple[Path, dict[str, Any]]) -> None:
-    for epoch in done[1]["epochs"]:
+def test_an_epoch_has_its_waits(measured: tuple[Path, dict[str, Any]]) -> None:
+    for epoch in measured[1]["epochs"]:
         assert epoch["steps"] == 19
         assert epoch["examples"] == 38
         assert 0 <= epoch["input_wait_ms_median"] <= epoch["input_wait_ms_p95"]
@@ -46,18 +38,18 @@ def test_an_epoch_has_its_waits(done: tuple[Path, dict[str, Any]]) -> None:
         assert "digest" not in epoch
 
 
-def test_events_keep_the_stages_of_each_pass(done: tuple[Path, dict[str, Any]]) -> None:
-    stages = [event for event in events_of(done[0]) if event["event"] == "stages"]
+def test_events_keep_the_stages_of_each_pass(measured: tuple[Path, dict[str, Any]]) -> None:
+    stages = [event for event in events_of(measured[0]) if event["event"] == "stages"]
     assert {event["pipeline"] for event in stages} >= {"train"}
     assert stages[0]["stages"][0].keys() == {
         "stage", "examples", "cost_ms", "parallelism", "buffer_size", "buffered_bytes",
     }  # fmt: skip
 
 
-def test_the_report_tells_the_verdict_and_the_stages(done: tuple[Path, dict[str, Any]]) -> None:
-    lines = (done[0] / "report.md").read_text().splitlines()
+def test_the_report_tells_the_verdict_and_the_stages(measured: tuple[Path, dict[str, Any]]) -> None:
+    lines = (measured[0] / "report.md").read_text().splitlines()
     assert "| stage | ms/example | examples | parallelism | buffer | buffered | set by |" in lines
-    verdict = done[1]["verdict"]
+    verdict = measured[1]["verdict"]
     assert f"- because   {verdict['because']}" in lines
     assert any(line.startswith("- waits     input wait ") and " ms p95 per step; " in line for line in lines)
     au = "accelerator utilization (AU) of the emulated accelerator: "
@@ -187,17 +179,17 @@ def test_a_pass_without_a_batch_is_told(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_sums_the_waits_of_all_its_epochs(
-    done: tuple[Path, dict[str, Any]], tiny: Path, tmp_path: Path
+    measured: tuple[Path, dict[str, Any]], tiny: Path, tmp_path: Path
 ) -> None:
-    words = emulated(tiny, "trainer.epochs=4", f"trainer.resume={done[0]}")
+    words = emulated(tiny, "trainer.epochs=4", f"trainer.resume={measured[0]}")
     status, summary = run_here(tmp_path / "more", words)
     assert status == 0
-    assert summary["epochs"][:3] == done[1]["epochs"]
+    assert summary["epochs"][:3] == measured[1]["epochs"]
     assert summary["input_wait_s"] == pytest.approx(sum(epoch["input_wait_s"] for epoch in summary["epochs"]))
-    again = emulated(tiny, "trainer.epochs=3", f"trainer.resume={done[0]}")
+    again = emulated(tiny, "trainer.epochs=3", f"trainer.resume={measured[0]}")
     _, nothing_left = run_here(tmp_path / "again", again)
-    assert nothing_left["verdict"] == done[1]["verdict"]
-    assert nothing_left["au"] == done[1]["au"]
+    assert nothing_left["verdict"] == measured[1]["verdict"]
+    assert nothing_left["au"] == measured[1]["au"]
 
 
 def test_a_profile_holds_its_windows_and_no_more(tiny: Path, tmp_path: Path) -> None:
