@@ -14,7 +14,7 @@ from etlrun.plan.plan import Plan
 from etlrun.run.session import contexts_of
 from etlrun.sources.content import sha256_of_all
 from etlrun.sources.corrupt import corrupt_records
-from etlrun.sources.folder import sha256_and_problem
+from etlrun.sources.file_content import sha256_and_problem
 from etlrun.sources.layout import SUFFIXES
 from etlrun.sources.open import open_source
 from etlrun.sources.pixels import pillow_as_header_reader

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,19 +16,18 @@ import numpy.typing as npt
 
 from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
+from etlrun.sources.file_content import BETWEEN, SHA_BYTES, FileContent, held_of
 from etlrun.sources.layout import ImageFile, conversion_of
 from etlrun.sources.listing import DIGITS, SHARDS, listing_of, notes_on
 from etlrun.sources.on_disk import OnDisk
-from etlrun.sources.records import Stamp, known, stamp_of
+from etlrun.sources.records import stamp_of
 from etlrun.sources.slices import slices
-from etlrun.sources.usable import Problem, refused
+from etlrun.sources.usable import Problem
 from etlrun.stages.dataset import IMAGE, LABEL, Folder
 from etlrun.stages.lazy import tf
-from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
+from etlrun.system.errors import EtlrunError, Fault, printable
 
 _LONGEST = 1 << 20
-_SHA, _BETWEEN = 8, "\0"
-"""Bytes of a SHA-256 that identify a file; what stands between the parts of the problem behind them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +54,9 @@ class Images:
         """Why an image is not to be decoded, by its number; known before any is read."""
         found = {path: Problem(reason, "an image file") for path, reason in self.no_files.items()}
         with contextlib.suppress(OSError):  # reading the examples reports it
-            held = _held({path: stamp_of(path) for path in self.paths if path not in found})
-            problems = {path: of[_SHA:].decode() for path, of in held.items()}
-            found |= {path: Problem(*of.split(_BETWEEN)) for path, of in problems.items() if of}
+            held = held_of({path: stamp_of(path) for path in self.paths if path not in found})
+            problems = {path: of[SHA_BYTES:].decode() for path, of in held.items()}
+            found |= {path: Problem(*of.split(BETWEEN)) for path, of in problems.items() if of}
         return {number: found[path] for number, path in enumerate(self.paths) if path in found}
 
     @cached_property
@@ -73,96 +69,6 @@ class Images:
     def read(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """Return these records."""
         return self.records[numbers]
-
-
-class FilesRead:
-    """Comparison of the files that a pass reads with their checksums.
-
-    Attributes:
-        differing: Path of a file that held other bytes; None if there is none.
-    """
-
-    def __init__(self, held: Mapping[str, bytes]) -> None:
-        """Begin a pass over files of which `sha256_and_problem` is known, by path."""
-        self._held = {os.fsencode(path): of[:_SHA] for path, of in held.items()}
-        self.differing: str | None = None
-
-    def add(self, record: Any, data: Any) -> None:
-        """Compare the bytes of the file that a record names, or of each of several."""
-        for one, read in [(record, data)] if isinstance(record, bytes) else zip(record, data, strict=True):
-            held = self._held.get(one[DIGITS:])  # None for the empty file in the place of a large image
-            if held is not None and hashlib.sha256(read).digest()[:_SHA] != held:
-                self.differing = os.fsdecode(one[DIGITS:])
-
-
-class FileContent:
-    """Content of files at the time of construction, by SHA-256. Files that were hashed before are not read again."""
-
-    def __init__(self, images: Images) -> None:
-        self._images = images
-        self._stamps: dict[str, Stamp] = {}
-        self._digest: str | None = None
-        self._read: FilesRead | None = None
-
-    @property
-    def digest(self) -> str | None:
-        try:
-            return self._identified()
-        except OSError:  # reading the examples reports it
-            return None
-
-    def files(self, *, whole: bool) -> list[list[object]]:
-        try:
-            return [["images", [self._images.count, self._identified()]]]
-        except OSError as error:
-            raise WorldError(
-                where=str(error.filename),
-                found=str(error.strerror or error),
-                expected="an image that can be read",
-                remedy="restore it, or check its permissions",
-            ) from error
-
-    def compared(self) -> FilesRead:
-        """Return a comparison of the files of a pass with those that were hashed, of which `changed` takes notice."""
-        self._identified()
-        self._read = FilesRead(_held(self._stamps))
-        return self._read
-
-    def changed(self) -> str | None:
-        if self._read is not None and self._read.differing is not None:
-            return self._read.differing
-        for path, stamp in self._stamps.items():
-            try:
-                now = stamp_of(path)
-                if now != stamp and _held({path: now}) != _held({path: stamp}):
-                    return path
-            except OSError:
-                return path
-        return None
-
-    def _identified(self) -> str:
-        if self._digest is None:
-            self._stamps = {path: stamp_of(path) for path in self._images.paths if path not in self._images.no_files}
-            held = _held(self._stamps)
-            self._digest = _digest(self._images, held)
-        return self._digest
-
-
-def _digest(images: Images, held: Mapping[str, bytes]) -> str:
-    each = [[label, held.get(path, b"")[:_SHA].hex()] for path, label in zip(images.paths, images.labels, strict=True)]
-    return hashlib.sha256(json.dumps(each).encode()).hexdigest()[:16]
-
-
-def _held(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
-    return {path: of or b"" for path, of in known(stamps, sha256_and_problem).items()}
-
-
-def sha256_and_problem(path: str) -> bytes:
-    """Return the first 8 bytes of a SHA-256 over a file; and behind them, why it is not to be decoded, if it isn't."""
-    with Path(path).open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").digest()[:_SHA]
-        found = refused(file, file.tell())
-    return digest if found is None else digest + _BETWEEN.join(found).encode()
 
 
 @dataclass(frozen=True, kw_only=True)
