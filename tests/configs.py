@@ -12,8 +12,8 @@ import pytest
 
 from etlrun.cli import diff
 from etlrun.config import grid
-from etlrun.config import request as compose
-from etlrun.config.request import Request
+from etlrun.config.composer import Composer
+from etlrun.config.request import Request, composer
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import RunSpec, parse
@@ -34,8 +34,13 @@ TRAINER_KEYS = ", ".join(field.name for field in fields(Trainer))
 
 
 @cache
+def _files() -> Composer:
+    return composer(Request(overrides=[]))
+
+
+@cache
 def _composed(*overrides: str) -> dict[str, Any]:
-    return compose.composed(Request(overrides=list(overrides)))
+    return _files().values(overrides)
 
 
 def composed(*overrides: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import OverrideType
+from hydra.core.override_parser.types import Override, OverrideType
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
@@ -46,6 +46,7 @@ class Composer:
         self.loader = loader
         self._name = config_name
         self._parser = OverridesParser.create()
+        self._overrides: dict[str, Override] = {}
         self._composed: dict[Words, DictConfig] = {}
         self._unresolved: dict[Words, dict[str, Any]] = {}
         self._resolved: dict[Words, Any] = {}
@@ -81,7 +82,7 @@ class Composer:
 
     def layers(self, overrides: Sequence[str]) -> tuple[Layer, ...]:
         """Return the files of a config in merge order; empty if its defaults lists are invalid."""
-        words = tuple(overrides)
+        words = tuple(word for word in overrides if not self._is_value(word))
         if words not in self._layers:
             others, blocks = self._parts(words)
             layers = self.layers(others) if blocks else self._listed(words)
@@ -114,9 +115,36 @@ class Composer:
 
     def _with_references(self, words: Words) -> dict[str, Any]:
         if words not in self._unresolved:
-            found = self._together(words) if self._composed else None  # the first one may be the only one
+            found = self._kept(words) if self._composed else None  # the first one may be the only one
             self._unresolved[words] = found or _without_hydra(self.with_hydra(words))
         return self._unresolved[words]
+
+    def _kept(self, words: Words) -> dict[str, Any] | None:
+        """Return a config that rests on others, which are composed once; None if Hydra must make it."""
+        values = [word for word in words if self._is_value(word)]
+        if not values:
+            return self._together(words)
+        config = OmegaConf.create(self._with_references(_without(words, values)))
+        OmegaConf.set_struct(config, value=True)
+        try:
+            for word in values:
+                override = self._parsed(word)
+                OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+        except UNCOMPOSABLE:
+            return None
+        return _without_hydra(config)
+
+    def _is_value(self, word: str) -> bool:
+        """Return whether an override replaces a value, and so is applied to the config that options have made."""
+        override = self._parsed(word)
+        key = override.key_or_group
+        is_value = "." in key and "/" not in key and not key.startswith("hydra.") and "${" not in word
+        return is_value and override.type == OverrideType.CHANGE and not override.is_sweep_override()
+
+    def _parsed(self, word: str) -> Override:
+        if word not in self._overrides:
+            self._overrides[word] = self._parser.parse_override(word)
+        return self._overrides[word]
 
     def _together(self, words: Words) -> dict[str, Any] | None:
         """Return a config of the blocks that each of its options sets if chosen alone; None if Hydra must make it."""
@@ -160,7 +188,7 @@ class Composer:
     def _file_of(self, word: str) -> Path | None:
         """Return the file of an override that chooses an option for the block of a group; None of another one."""
         if word not in self._files:
-            override = self._parser.parse_override(word)
+            override = self._parsed(word)
             is_choice = override.type == OverrideType.CHANGE and override.package is None
             key = override.key_or_group
             path = self._path(f"{key}/{override.value()}") if is_choice and "/" not in key else None
