@@ -291,4 +291,4 @@ def test_all_ways_are_of_commands_in_the_docs_and_all_that_are_left_out_are_ther
 def test_ci_installs_and_tests_as_the_readme_says_and_runs_what_that_leaves_out() -> None:
     root = Path(__file__).parents[1]
     command = next(line.strip() for line in (root / "README.md").read_text().splitlines() if line.endswith("&& pytest"))
-    assert {command, "pytest -m slow"} <= {*(root / ".ci" / "run").read_text().splitlines()}
+    assert {command, "pytest -m slow"} <= {line.strip() for line in (root / ".ci" / "run").read_text().splitlines()}
