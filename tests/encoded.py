@@ -162,7 +162,7 @@ REFUSED: Mapping[str, tuple[bytes, str]] = {
     ),
     "BMP, compressed": (bmp(_INDEX, 8, 1, palette=_palette(_P)), "a compressed BMP"),
     "BMP of OS/2": (
-        b"BM" + struct.pack("<IHHI", 26, 0, 0, 26) + bytes([12]) + bytes(99),
+        b"BM" + struct.pack("<IHHI", 26, 0, 0, 26) + struct.pack("<IHHHH", 12, 100, 80, 1, 24) + bytes(99),
         "a BMP with a header of 12 bytes",
     ),
     "BMP, cut": (saved(RGB, "BMP")[:-1000], "a BMP of 5,774 bytes, of 6,774 by its header"),

@@ -14,7 +14,7 @@ from etlrun.measure.digest import union
 from etlrun.run import run
 from etlrun.run.hosts import here
 from etlrun.run.hosts.parts import notes_on, part_on
-from etlrun.run.hosts.place import ALONE, Place, place_of
+from etlrun.run.hosts.place import ALONE, Place, place_of, require_jax
 from etlrun.sources.base import Split
 from etlrun.sources.content import Shard
 from etlrun.stages.trainer import Trainer
@@ -233,7 +233,7 @@ def test_other_processes_than_the_config_expects_are_refused(
 def test_hosts_without_jax_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(WorldError) as caught:
-        place_of(trainer_of(*SHARED), SLURM)
+        require_jax(trainer_of(*SHARED))
     assert str(caught.value) == (
         "trainer.hosts: found 2, without JAX; expected the package jax, whose processes the hosts are\n"
         "    -> pip install 'etlrun[jax]', or set trainer.hosts=1"

@@ -14,7 +14,7 @@ from etlrun.plan.plan import Plan
 from etlrun.run.session import contexts_of
 from etlrun.sources.content import sha256_of_all
 from etlrun.sources.corrupt import corrupt_records
-from etlrun.sources.file_content import sha256_and_problem
+from etlrun.sources.file_content import sha256_and_refusal
 from etlrun.sources.layout import SUFFIXES
 from etlrun.sources.open import open_source
 from etlrun.sources.pixels import pillow_as_header_reader
@@ -95,7 +95,7 @@ def test_a_file_that_cannot_be_read_is_left_to_the_reading(folder: Path) -> None
 
 
 def test_the_hash_of_a_file_does_not_depend_on_its_pixels(folder: Path) -> None:
-    found = {path.name: sha256_and_problem(str(path)) for path in folder.rglob("*.*")}
+    found = {path.name: sha256_and_refusal(str(path)) for path in folder.rglob("*.*")}
     assert {name: of[:8] for name, of in found.items()} == {
         path.name: sha256_of_all(str(path)) for path in folder.rglob("*.*")
     }
@@ -114,7 +114,7 @@ def test_the_header_of_a_jpeg_is_read_where_that_many_pixels_fit(size: int, is_r
     data[place : place + 4] = struct.pack(">HH", 11_000, 16_384)
     path = tmp_path / "a.jpg"
     path.write_bytes(data + bytes(size - len(data)))
-    assert sha256_and_problem(str(path))[8:] == (LARGE if is_read else b"")
+    assert sha256_and_refusal(str(path))[8:] == (LARGE if is_read else b"")
 
 
 def test_of_a_gif_the_first_frame_is_read_and_of_an_animated_webp_none(tmp_path: Path) -> None:

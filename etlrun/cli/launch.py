@@ -33,7 +33,7 @@ from etlrun.results.collect import collect
 from etlrun.run import run
 from etlrun.run.hosts.follow import followed
 from etlrun.run.hosts.here import end_at_once
-from etlrun.run.hosts.place import ALONE, Place, place_of
+from etlrun.run.hosts.place import ALONE, Place, place_of, require_jax
 from etlrun.run.interrupts import interrupts
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.process import started
@@ -62,7 +62,10 @@ def start(request: Request, planned: Job, config: DictConfig) -> None:
 
     The part of a host that doesn't lead is run in a folder that is removed.
     """
-    place = ALONE if planned.plan.spec.fit is None else place_of(planned.plan.spec.fit)
+    fit = planned.plan.spec.fit
+    place = ALONE if fit is None else place_of(fit)
+    if fit is not None:
+        require_jax(fit)
     if not place.leads:
         settled = partial(run.freeze, config=planned.config, overrides=request.overrides, config_dir=request.config_dir)
         _end(place, followed(place, planned.plan, settled))
@@ -131,7 +134,8 @@ def job(config: DictConfig, *, sitting_s: float | None = None) -> Any:
             raise
         if sitting_s is None:
             report.conclude(collect(Path(settings.sweep.dir)))
-        raise SystemExit(errors.INTERRUPTED) from None
+            raise SystemExit(errors.INTERRUPTED) from None
+        return None  # a result: submitit would wait for ever for a pre-empted job without one
     run.settle(folder, process.exitcode or 0)
     return _objectives(outcome_of(folder), parse_sweep(resolved(config)["sweep"]))
 
@@ -142,7 +146,10 @@ def _is_to_start(folder: Path, sitting_s: float) -> bool:
         print(f"etlrun: {folder} is no longer the folder of this job; nothing is run", file=sys.stderr)
         return False
     if (folder / EVENTS).exists():
-        run.close(folder, INTERRUPTED, lost("a second start of the job, as after pre-emption or a failure of its node"))
+        if Record(folder).summary.status != COMPLETED:
+            run.close(
+                folder, INTERRUPTED, lost("a second start of the job, as after pre-emption or a failure of its node")
+            )
         return False
     return True
 

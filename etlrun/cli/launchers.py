@@ -42,7 +42,9 @@ def run_all(runs: Runs, request: Request, multirun: Multirun) -> bool:
     """
     if multirun.is_slurm:
         _require_accounting()
-    overrides = [*request.overrides, f"hydra.sweep.dir='{runs.ledger.folder}'"]
+    own = [word for word in request.overrides if word.lstrip("+~").startswith("hydra")]
+    first = runs.ledger.configs[0].overrides  # an experiment that is swept may choose the launcher
+    overrides = [*first, *own, f"hydra.sweep.dir='{runs.ledger.folder}'"]
     loader = composer(request).loader
     config = loader.load_configuration(request.config_name or "config", overrides, run_mode=RunMode.MULTIRUN)
     context = HydraContext(config_loader=loader, callbacks=Callbacks(config))

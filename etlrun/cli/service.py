@@ -45,11 +45,11 @@ def _say(text: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="etlrun service",
-        description="Serve the input of runs with load.service.address: one dispatcher, and workers that compute.",
+        description="Serve the input of runs with load.service.address: a dispatcher and its one worker.",
         allow_abbrev=False,
     )
     roles = parser.add_subparsers(dest="role", required=True, metavar="dispatcher | worker")
-    dispatcher = roles.add_parser("dispatcher", help="deal the work to workers", allow_abbrev=False)
+    dispatcher = roles.add_parser("dispatcher", help="deal the work to a worker", allow_abbrev=False)
     worker = roles.add_parser("worker", help="compute batches", allow_abbrev=False)
     worker.add_argument(
         "--dispatcher", type=_address, required=True, metavar="HOST:PORT", help="address of the dispatcher"

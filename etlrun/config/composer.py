@@ -99,7 +99,10 @@ class Composer:
 
     def groups(self) -> list[str]:
         """Return the groups in the defaults list of the primary config, in its order."""
-        found = reversed(list(self.with_hydra(()).hydra.runtime.choices))
+        try:
+            found = reversed(list(self.with_hydra(()).hydra.runtime.choices))
+        except UNCOMPOSABLE as error:
+            raise ConfigError([refusal(error)]) from error
         return [group for group in found if not group.startswith("hydra/")]
 
     def _container(self, overrides: Sequence[str]) -> Any:
@@ -115,7 +118,8 @@ class Composer:
 
     def _with_references(self, words: Words) -> dict[str, Any]:
         if words not in self._unresolved:
-            found = self._kept(words) if self._composed else None  # the first one may be the only one
+            is_new = self._composed and words not in self._composed  # the first one may be the only one
+            found = self._kept(words) if is_new else None
             self._unresolved[words] = found or _without_hydra(self.with_hydra(words))
         return self._unresolved[words]
 
@@ -124,6 +128,8 @@ class Composer:
         values = [word for word in words if self._is_value(word)]
         if not values:
             return self._together(words)
+        if not all(map(self._is_choice, _without(words, values))):  # an override beside them, whose place counts
+            return None
         config = OmegaConf.create(self._with_references(_without(words, values)))
         OmegaConf.set_struct(config, value=True)
         try:
@@ -139,7 +145,14 @@ class Composer:
         override = self._parsed(word)
         key = override.key_or_group
         is_value = "." in key and "/" not in key and not key.startswith("hydra.") and "${" not in word
-        return is_value and override.type == OverrideType.CHANGE and not override.is_sweep_override()
+        is_plain = override.type == OverrideType.CHANGE and override.package is None
+        return is_value and is_plain and not override.is_sweep_override()
+
+    def _is_choice(self, word: str) -> bool:
+        """Return whether an override chooses an option."""
+        override = self._parsed(word)
+        is_group = any(source.is_group(override.key_or_group) for source in self.loader.get_sources())
+        return is_group and override.type == OverrideType.CHANGE and isinstance(override.value(), str)
 
     def _parsed(self, word: str) -> Override:
         if word not in self._overrides:
@@ -200,8 +213,10 @@ class Composer:
             found = self.loader.compute_defaults_list(self._name, list(words), RunMode.RUN).defaults
         except (*UNCOMPOSABLE, ConfigError):
             return ()
-        paths = [(self._path(default.config_path), default.package or "") for default in found]
-        return tuple(Layer(path, package) for path, package in paths if path is not None)
+        own = [default for default in found if not default.config_path.startswith("hydra/")]
+        paths = [(self._path(default.config_path), default.package or "") for default in own]
+        layers = [Layer(path, package) for path, package in paths if path is not None]
+        return tuple(layers) if len(layers) == len(paths) else ()  # a folder of `hydra.searchpath` is Hydra's to read
 
     def _path(self, config_path: str) -> Path | None:
         """Return the file of a config; None for one of Hydra's own, or that none of the config folders has."""

@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from etlrun.config.composer import plain, with_references
 from etlrun.config.grammar import parsed, sorted_out
@@ -242,13 +241,13 @@ class _Command:
         """
         words = _words(chosen)
         key = (*words, *(axis.word(value) for axis, value in chosen.items() if isinstance(value.plain, dict)))
-        if key not in self._composed:
-            self._composed[key] = self.files.config(words)
-        config = self._composed[key]
         try:
+            if key not in self._composed:
+                self._composed[key] = self.files.config(words)
+            config = self._composed[key]
             for axis in set_last(chosen):
                 OmegaConf.update(config, axis.key, chosen[axis].plain, merge=True, force_add=True)
-        except OmegaConfBaseException as error:
+        except UNCOMPOSABLE as error:
             raise ConfigError([refusal(error)]) from error
         return config
 

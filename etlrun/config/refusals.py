@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from etlrun.config.files import config_files
 from etlrun.plan.hints import OF_EXPERIMENT, of_reference
 from etlrun.plan.spec import GROUPS
 from etlrun.stages import STAGES
-from etlrun.system.errors import Fault, did_you_mean, one_line
+from etlrun.system.errors import ConfigError, Fault, did_you_mean, one_line
 
 UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
 """Exceptions that Hydra and OmegaConf raise for invalid files and for cycles."""
@@ -51,11 +51,14 @@ def in_folder(fault: Fault, folder: str | None, words: Iterable[str]) -> Fault:
     """Return `in_file` of a fault for the files of a folder of own configs; the fault itself without one."""
     if fault.where != _WHERE or folder is None:
         return fault
-    texts = {str(path): path.read_text(encoding="utf-8", errors="replace") for path in config_files(Path(folder))}
-    return in_file(fault, texts, words)
+    try:
+        texts = {str(path): path.read_text(encoding="utf-8", errors="replace") for path in config_files(Path(folder))}
+    except (OSError, ConfigError):  # a fault of another kind
+        return fault
+    return in_file(fault, texts, list(words))
 
 
-def in_file(fault: Fault, texts: Mapping[str, str], words: Iterable[str]) -> Fault:
+def in_file(fault: Fault, texts: Mapping[str, str], words: Sequence[str]) -> Fault:
     """Return a fault without a key with the file and the line that contain its name, if there is one.
 
     Of files, whose texts are given by their names, those that `words` choose, as by `experiment=own`, come first.
@@ -65,6 +68,8 @@ def in_file(fault: Fault, texts: Mapping[str, str], words: Iterable[str]) -> Fau
     teller = re.match(r"In '([^']+)': ", fault.found)
     found = fault.found[teller.end() if teller else 0 :]
     asked = re.search(r"'([^'@]+)", found)
+    if asked and any(re.split("[=@]", word.lstrip("+~"))[0] == asked[1] for word in words):
+        return fault  # of the command line
     first = [f"{word.replace('=', '/')}.yaml" for word in words] + ([f"{teller[1]}.yaml"] if teller else [])
     pattern = ".*".join(rf"\b{re.escape(part)}\b" for part in asked[1].split("/")) if asked else "$^"
     for file in sorted(texts, key=lambda file: not any(file.endswith(f"/{name}") for name in first)):

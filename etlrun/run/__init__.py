@@ -1,1 +1,1 @@
-"""Execution of one run: from the config in its folder to its report. The only part that uses Keras."""
+"""Execution of one run: from the config in its folder to its report; with `etlrun.trained` the only part with Keras."""

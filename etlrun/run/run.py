@@ -137,7 +137,7 @@ def _of_hosts(record: Record) -> str:
     """Return the remedy for what may follow from the end of another host, as a collective operation that fails."""
     if here().count == 1:
         return ""
-    left = _resumable(record)
+    left = _resumable(record) if here().leads else None
     again = f"resume with this or another number of them: {Trainer.key('resume')}={left}; " if left else ""
     return f"see what the other {here().count - 1} of {here().count} hosts say, of which one may have ended; {again}"
 

@@ -1,1 +1,1 @@
-"""Sources of examples: datasets prepared by TFDS, or generated here."""
+"""Sources of examples: datasets of TFDS, folders of images, TFRecord files, and the sample that is generated here."""

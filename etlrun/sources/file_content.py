@@ -29,7 +29,7 @@ class FilesRead:
     """
 
     def __init__(self, held: Mapping[str, bytes]) -> None:
-        """Begin a pass over files of which `sha256_and_problem` is known, by path."""
+        """Begin a pass over files of which `sha256_and_refusal` is known, by path."""
         self._held = {os.fsencode(path): of[:SHA_BYTES] for path, of in held.items()}
         self.differing: str | None = None
 
@@ -102,11 +102,11 @@ def _digest(images: Images, held: Mapping[str, bytes]) -> str:
 
 
 def held_of(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
-    """Return `sha256_and_problem` of each file; those that were read before are not read again."""
-    return {path: of or b"" for path, of in known(stamps, sha256_and_problem).items()}
+    """Return `sha256_and_refusal` of each file; those that were read before are not read again."""
+    return {path: of or b"" for path, of in known(stamps, sha256_and_refusal).items()}
 
 
-def sha256_and_problem(path: str) -> bytes:
+def sha256_and_refusal(path: str) -> bytes:
     """Return the first 8 bytes of a SHA-256 over a file; and behind them, why it is not to be decoded, if it isn't."""
     with Path(path).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").digest()[:SHA_BYTES]

@@ -19,6 +19,8 @@ SMALL_JPEG_BYTES = MOST_PIXELS // (8 * 64)
 _HEAD, _14_BITS = 30, 0x3FFF
 _SIDES = (b"\x89PNG", 16, ">II"), (b"GIF8", 6, "<HH"), (b"BM", 18, "<ii")
 """First bytes of images, and where their width and height are."""
+_OS2 = struct.pack("<I", 12)
+"""Length of the header of a BMP of OS/2, which TensorFlow doesn't decode."""
 _MARKER, _SCAN, _OF_FRAMES = 0xFF, b"\xda", {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 """Of JPEGs: the first byte of each marker, and the second ones of a scan and of frames."""
 
@@ -40,6 +42,8 @@ def size_of(file: IO[bytes]) -> tuple[int, int] | None:
 
 
 def _size(head: bytes) -> tuple[int, int] | None:
+    if head.startswith(b"BM") and head[14:18] == _OS2:
+        return None
     for start, place, layout in _SIDES:
         if head.startswith(start):
             width, height = struct.unpack_from(layout, head, place)

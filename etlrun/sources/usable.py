@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from etlrun.sources.pixels import JPEG, SMALL_JPEG_BYTES, frames, size_of, too_large
+from etlrun.sources.pixels import JPEG, MOST_PIXELS, SMALL_JPEG_BYTES, frames, size_of, too_large
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf
 from etlrun.system.errors import headline
@@ -24,6 +24,7 @@ from etlrun.system.errors import headline
 CONVERT = "an image: convert it, as to PNG"
 """What is expected in place of an image that another program can read."""
 _COMPLETE, _SMALLER = "a complete image file", "a smaller image"
+_LARGE_FRAME = f"a GIF whose first frame has more than {MOST_PIXELS:,} pixels"
 _GREYS = bytes(value for grey in range(256) for value in (grey, grey, grey))
 _MASKS = struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)
 _BMP_BYTES = 14 + 124 + 4 * 256
@@ -115,7 +116,8 @@ def refused(file: IO[bytes], size_bytes: int) -> Problem | None:
         odd = _of_gif(file) if head.startswith(b"GIF8") else _of_header(head, size_bytes)
     except _DAMAGED:  # decoding reports it
         return None
-    return Problem(odd, _COMPLETE if odd.endswith(_BY_HEADER) else CONVERT) if odd else None
+    expected = _SMALLER if odd == _LARGE_FRAME else _COMPLETE if odd.endswith(_BY_HEADER) else CONVERT
+    return Problem(odd, expected) if odd else None
 
 
 def _of_header(head: bytes, size_bytes: int) -> str:
@@ -155,7 +157,12 @@ def _of_bmp(head: bytes, size_bytes: int) -> Iterator[str]:
 def _of_gif(file: IO[bytes]) -> str:
     """Return what is odd about the first frame of a GIF, of which TensorFlow drops the page and what is transparent."""
     file.seek(0)
-    image = Image.open(file, formats=("GIF",))
+    try:
+        image = Image.open(file, formats=("GIF",))
+    except Image.DecompressionBombError:
+        return _LARGE_FRAME
+    if too_large(*image.size):
+        return _LARGE_FRAME
     if image.tile and image.tile[0][1] != (0, 0, *image.size):
         return "a GIF whose first frame is smaller than its page, which TensorFlow drops"
     if "transparency" not in image.info:

@@ -51,13 +51,6 @@ def place_of(trainer: Trainer, environment: Mapping[str, str] = os.environ) -> P
             expected=f"{count}{by}",
             remedy=f"set {key}={count}" if launcher else f"{started} (docs/training.md), or set {key}=1",
         )
-    if count > 1 and find_spec("jax") is None:
-        raise WorldError(
-            where=trainer.key("hosts"),
-            found=f"{count}, without JAX",
-            expected="the package jax, whose processes the hosts are",
-            remedy=f"pip install 'etlrun[jax]', or set {trainer.key('hosts')}=1",
-        )
     if not 0 <= number < count:
         raise WorldError(
             where=next(of for name, _, of in _COUNTED if name == launcher),
@@ -66,6 +59,17 @@ def place_of(trainer: Trainer, environment: Mapping[str, str] = os.environ) -> P
             remedy="start them all with the same launcher",
         )
     return Place(number=number, count=count)
+
+
+def require_jax(trainer: Trainer) -> None:
+    """Raise `WorldError` if `trainer` has several hosts, and JAX, whose processes they are, isn't installed."""
+    if trainer.hosts > 1 and find_spec("jax") is None:
+        raise WorldError(
+            where=trainer.key("hosts"),
+            found=f"{trainer.hosts}, without JAX",
+            expected="the package jax, whose processes the hosts are",
+            remedy=f"pip install 'etlrun[jax]', or set {trainer.key('hosts')}=1",
+        )
 
 
 def _counted(environment: Mapping[str, str]) -> tuple[str, int, int]:
