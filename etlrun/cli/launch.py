@@ -134,8 +134,7 @@ def job(config: DictConfig, *, sitting_s: float | None = None) -> Any:
             raise
         if sitting_s is None:
             report.conclude(collect(Path(settings.sweep.dir)))
-            raise SystemExit(errors.INTERRUPTED) from None
-        return None  # a result: submitit would wait for ever for a pre-empted job without one
+        raise SystemExit(errors.INTERRUPTED) from None
     run.settle(folder, process.exitcode or 0)
     return _objectives(outcome_of(folder), parse_sweep(resolved(config)["sweep"]))
 
