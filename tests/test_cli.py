@@ -16,7 +16,7 @@ from etlrun.config.request import Request
 from etlrun.eject import program
 from etlrun.plan import render
 from etlrun.run import run
-from etlrun.run.keepers import keepers_for
+from etlrun.run.why import keepers_for
 from etlrun.stages import STAGES
 from tests.configs import composed, plan_of
 from tests.forked import forked

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.slow
 def test_other_launchers_run_the_jobs_of_a_sweep_that_goes_on(launcher: str, tiny: Path, tmp_path: Path) -> None:
     needs(f"{launcher.partition('_')[0]}_launcher")
     folder = tmp_path / "sweep"
-    words = [*emulated(tiny, "load.prefetch=0,1", f"hydra/launcher={launcher}", *QUICK), f"hydra.sweep.dir={folder}"]
+    of_hydra = [f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}", "+hydra.job.env_set.A=b"]
+    words = [*emulated(tiny, "load.prefetch=0,1", *QUICK), *of_hydra]
     status, out, err = finish(start(["-m", *words], tmp_path))
     assert status == 0, err
     assert all(f"{number + 1}/2 {number} load.prefetch={number}: completed, " in out for number in (0, 1))
@@ -29,6 +30,18 @@ def test_other_launchers_run_the_jobs_of_a_sweep_that_goes_on(launcher: str, tin
     assert status == 2
     assert err.startswith("etlrun: 1 fault\n  sweep.retries: found 2; expected 0, since ")
     assert err.endswith("    -> use its own setting, or leave it out\n")
+
+
+def test_experiments_that_are_swept_choose_the_launcher(tiny: Path, tmp_path: Path) -> None:
+    needs("joblib_launcher")
+    (tmp_path / "own/experiment").mkdir(parents=True)
+    for number in (0, 1):
+        text = "# @package _global_\ndefaults:\n  - override /hydra/launcher: joblib\n"
+        (tmp_path / f"own/experiment/of_{number}.yaml").write_text(f"{text}load:\n  prefetch: {number}\n")
+    own = ["--config-dir", str(tmp_path / "own"), "experiment=of_0,of_1", "hydra.launcher.verbose=0"]
+    status, out, err = finish(start(["-m", *own, *emulated(tiny, *QUICK)], tmp_path))
+    assert status == 0, err
+    assert all(f"{number + 1}/2 {number} experiment=of_{number}: completed, " in out for number in (0, 1))
 
 
 def test_a_search_is_given_its_objectives(tiny: Path, tmp_path: Path) -> None:

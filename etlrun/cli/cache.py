@@ -18,7 +18,7 @@ from etlrun.cache.keeper import Keeper
 from etlrun.cache.store import Store
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.run.keepers import keepers_for
+from etlrun.run.why import keepers_for
 from etlrun.stages import STAGES
 from etlrun.stages.cache import DiskCache
 from etlrun.system.errors import ConfigError, Fault, WorldError, did_you_mean

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from multiprocessing.pool import ThreadPool
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, RunMode
@@ -42,7 +43,8 @@ def run_all(runs: Runs, request: Request, multirun: Multirun) -> bool:
     """
     if multirun.is_slurm:
         _require_accounting()
-    own = [word for word in request.overrides if word.lstrip("+~").startswith("hydra")]
+    parsed = OverridesParser.create().parse_overrides(request.overrides)
+    own = [override.input_line for override in parsed if override.is_hydra_override()]
     first = runs.ledger.configs[0].overrides  # an experiment that is swept may choose the launcher
     overrides = [*first, *own, f"hydra.sweep.dir='{runs.ledger.folder}'"]
     loader = composer(request).loader
@@ -84,7 +86,7 @@ def _launch_all(launcher: Launcher, runs: Runs, batch: Sequence[RunKey], multiru
 def _launch(launcher: Launcher, runs: Runs, batch: Sequence[RunKey]) -> None:
     """Run jobs by one call of a launcher, and report each of them as it is then."""
     begun, reason = [run for run in batch if runs.start(run) is not None], lost("no result")
-    jobs = [[*_own(runs.ledger.frozen(run)[1]), f"hydra.sweep.subdir='{run.name}'"] for run in begun]
+    jobs = [[*runs.ledger.frozen(run)[1], f"hydra.sweep.subdir='{run.name}'"] for run in begun]
     try:
         if jobs:
             launcher.launch(jobs, initial_job_idx=runs.left.index(begun[0]))
@@ -95,11 +97,6 @@ def _launch(launcher: Launcher, runs: Runs, batch: Sequence[RunKey]) -> None:
         if Record(folder).summary.status == RUNNING:
             close(folder, FAILED, reason)
         runs.end(run)
-
-
-def _own(overrides: Sequence[str]) -> Iterator[str]:
-    """Yield the overrides of a job: those of Hydra's own config are the launcher's already."""
-    return (override for override in overrides if not override.lstrip("+~").startswith("hydra."))
 
 
 def _reason(error: Exception) -> Fault:

@@ -144,7 +144,7 @@ class Composer:
         """Return whether an override replaces a value, and so is applied to the config that options have made."""
         override = self._parsed(word)
         key = override.key_or_group
-        is_value = "." in key and "/" not in key and not key.startswith("hydra.") and "${" not in word
+        is_value = "." in key and "/" not in key and not override.is_hydra_override() and "${" not in word
         is_plain = override.type == OverrideType.CHANGE and override.package is None
         return is_value and is_plain and not override.is_sweep_override()
 
@@ -202,9 +202,9 @@ class Composer:
         """Return the file of an override that chooses an option for the block of a group; None of another one."""
         if word not in self._files:
             override = self._parsed(word)
-            is_choice = override.type == OverrideType.CHANGE and override.package is None
             key = override.key_or_group
-            path = self._path(f"{key}/{override.value()}") if is_choice and "/" not in key else None
+            is_plain = override.package is None and "/" not in key
+            path = self._path(f"{key}/{override.value()}") if is_plain and self._is_choice(word) else None
             self._files[word] = path if path is not None and is_of_group(path) else None
         return self._files[word]
 

@@ -165,7 +165,7 @@ class Judge:
 
     def _has_effect(self, axis: Axis, value: Value, idle: Mapping[str, Unused]) -> bool:
         """Return whether an override has an effect on a job: not if all values that it sets are unused."""
-        if axis.key.startswith("hydra"):
+        if axis.override.is_hydra_override():
             return False
         if axis.is_group or axis.override.is_delete():
             return True

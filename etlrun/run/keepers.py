@@ -1,8 +1,7 @@
-"""Keepers of the disk caches of a plan; keys need neither TensorFlow nor Keras, except for features of a base."""
+"""Keepers of the disk caches of a run, from what its pipelines read."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,9 +10,8 @@ from etlrun.cache.store import Store
 from etlrun.graph.context import Backbone, Reading
 from etlrun.graph.disk import columns
 from etlrun.graph.identity import identity
-from etlrun.plan.plan import Plan, at_cache, reads_features
+from etlrun.plan.plan import Plan, at_cache
 from etlrun.sources.base import Source
-from etlrun.sources.open import open_source
 
 
 def readings_of(
@@ -53,26 +51,3 @@ def keepers_of(
             say=say,
         )
     return keepers
-
-
-def keepers_for(plan: Plan) -> dict[str, Keeper]:
-    """Return the keepers of the disk caches that a run of `plan` would use; creates neither data nor caches.
-
-    Raises:
-        WorldError: The dataset or the weights of a frozen base are not available.
-    """
-    spec = plan.spec
-    plan = dataclasses.replace(plan, spec=dataclasses.replace(spec, dataset=spec.dataset.as_it_is()))
-    if not reads_features(plan) or spec.fit is None:
-        readings = readings_of(plan, open_source(plan.spec.dataset), with_validation=spec.fit is not None)
-        return keepers_of(plan, readings, {}, lambda _: None)
-    from etlrun.run.backend import prepare  # imports Keras, which only the features of a base need
-
-    with prepare(spec.fit):
-        from etlrun.run.model import backbone
-        from etlrun.run.session import opened
-        from etlrun.run.whole import whole_model
-
-        source = opened(plan)
-        base = backbone(whole_model(plan, source, None, spec.fit))
-        return keepers_of(plan, readings_of(plan, source, backbone=base), {}, lambda _: None)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -16,11 +14,10 @@ import numpy.typing as npt
 
 from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
-from etlrun.sources.file_content import BETWEEN, SHA_BYTES, FileContent, held_of
+from etlrun.sources.file_content import FileContent, Images
 from etlrun.sources.layout import ImageFile, conversion_of
 from etlrun.sources.listing import DIGITS, SHARDS, listing_of, notes_on
 from etlrun.sources.on_disk import OnDisk
-from etlrun.sources.records import stamp_of
 from etlrun.sources.slices import slices
 from etlrun.sources.usable import Problem
 from etlrun.stages.dataset import IMAGE, LABEL, Folder
@@ -28,47 +25,6 @@ from etlrun.stages.lazy import tf
 from etlrun.system.errors import EtlrunError, Fault, printable
 
 _LONGEST = 1 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class Images:
-    """Image files by number, as records: the class in decimal digits, and the path.
-
-    Attributes:
-        paths: Paths of the files.
-        labels: Classes of the images.
-        no_files: Why paths can't be read, which are no files or links to none.
-    """
-
-    paths: tuple[str, ...]
-    labels: tuple[int, ...]
-    no_files: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def count(self) -> int:
-        """Number of files."""
-        return len(self.paths)
-
-    @cached_property
-    def refused(self) -> dict[int, Problem]:
-        """Why an image is not to be decoded, by its number; known before any is read."""
-        found = {path: Problem(reason, "an image file") for path, reason in self.no_files.items()}
-        with contextlib.suppress(OSError):  # reading the examples reports it
-            held = held_of({path: stamp_of(path) for path in self.paths if path not in found})
-            problems = {path: of[SHA_BYTES:].decode() for path, of in held.items()}
-            found |= {path: Problem(*of.split(BETWEEN)) for path, of in problems.items() if of}
-        return {number: found[path] for number, path in enumerate(self.paths) if path in found}
-
-    @cached_property
-    def records(self) -> npt.NDArray[Any]:
-        """All records; those of images that are refused name an empty file, which is decoded to an error at once."""
-        paths = [os.devnull if number in self.refused else path for number, path in enumerate(self.paths)]
-        each = zip(self.labels, paths, strict=True)
-        return np.array([b"%0*d%s" % (DIGITS, label, os.fsencode(path)) for label, path in each], dtype=object)
-
-    def read(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Return these records."""
-        return self.records[numbers]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,8 @@ import tensorflow as tf
 from etlrun.sources import folder
 from etlrun.sources.base import Example, Source
 from etlrun.sources.content import Shard
-from etlrun.sources.folder import FileSplit, Images
+from etlrun.sources.file_content import Images
+from etlrun.sources.folder import FileSplit
 from etlrun.stages.dataset import IMAGE, Dataset
 
 
