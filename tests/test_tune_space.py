@@ -136,6 +136,17 @@ def test_the_time_of_a_window_is_scaled_to_the_whole_run() -> None:
     assert scene.ideal_s == pytest.approx(4 * 100 * 0.005)
 
 
+def test_the_headspace_is_the_gain_of_training_whatever_the_start_up_takes() -> None:
+    scene = Scene(**{**vars(SCENE), "examples": 200, "epochs": 1})
+    first = Epoch(wall_s=0.12, fill_wait_s=0.01, startup_s=0.005, startup_examples=10, examples=200, steps=20)
+    started = first.model_copy(update={"wall_s": first.wall_s + 3, "startup_s": first.startup_s + 3})
+    for epoch in (first, started):
+        window = Summary(status="completed", overrides=[], epochs=[epoch])
+        assert scene.headspace(window) == pytest.approx(0.12 / 0.1)
+        assert Scene(**{**vars(scene), "step_ms": 0.0}).headspace(window) is None
+    assert scene.seconds(window) == pytest.approx(3.12)
+
+
 @pytest.mark.parametrize("read", [500, 1500])
 def test_a_window_whose_examples_fit_into_the_buffer_tells_the_pace_of_filling_it(read: int) -> None:
     scene = Scene(**{**vars(SCENE), "examples": 10_000, "epochs": 1, "buffer": 1000})

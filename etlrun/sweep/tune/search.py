@@ -39,7 +39,7 @@ class Found:
         end: `model`, `found`, `keep` or `untold`.
         why: The reason for that end, a clause.
         advice: What to do if nothing can be told; empty otherwise.
-        headspace: Time of the baseline over that with an ideal input pipeline; None without a model.
+        headspace: Gain of the baseline's training with an ideal input pipeline, as a ratio; None without a model.
         scene: What all windows have in common.
         baseline: The config that the search started from.
         winner: The config that was confirmed, or the best so far; None if none was raced.
@@ -95,8 +95,6 @@ class Search:
         self._measure(base)
         usual_s = _TIMES_AS_SLOW * self._costs_s[base.number]
         self.windows.longest_s = max(_LEAST_S, min(usual_s, self.windows.longest_s))
-        if found.scene.step_ms:
-            found.headspace = base.times_s[0] / found.scene.ideal_s
         if found.headspace is not None and found.headspace < HEADSPACE:
             found.end, found.why = MODEL, "the model is the limit"
         else:
@@ -152,6 +150,7 @@ class Search:
         self._costs_s[candidate.number] = self.windows.spent_s - before_s
         if candidate is self.space.baseline:
             calibrate.completed(window)
+            self.found.headspace = self.found.headspace or self._scene.headspace(window)
         time_s = self._scene.seconds(window)
         self.found.candidates[candidate.number] = candidate
         if time_s is None:

@@ -83,6 +83,19 @@ class Scene:
             first = window.epochs[0].wall_s * self.examples / max(window.epochs[0].examples, 1)
         return first + (self.epochs - 1) * (statistics.median(later) if later else first)
 
+    def headspace(self, window: Summary) -> float | None:
+        """Return the gain of training with an ideal input pipeline, as a ratio; None without a step.
+
+        The start-up of a process is left out, as in a verdict: it happens once, whatever the pipeline.
+        """
+        lost_s = [self._lost_s(epoch) for epoch in window.epochs]
+        epochs = [
+            epoch.model_copy(update={"wall_s": epoch.wall_s - lost, "startup_s": epoch.startup_s - lost})
+            for epoch, lost in zip(window.epochs, lost_s, strict=True)
+        ]
+        trained_s = self.seconds(window.model_copy(update={"epochs": epochs}))
+        return trained_s / self.ideal_s if trained_s is not None and self.step_ms else None
+
     def _whole_s(self, epoch: Epoch) -> float:
         """Return the seconds of a pass over the whole split.
 
@@ -92,7 +105,7 @@ class Scene:
         """
         read = max(epoch.examples, 1)
         held, whole = max(min(self.buffer, read), 1), min(self.buffer, self.examples)
-        filling_s = min(epoch.fill_wait_s + max(0.0, epoch.startup_s - self._steps_s(epoch)), epoch.wall_s)
+        filling_s = min(epoch.fill_wait_s + self._lost_s(epoch), epoch.wall_s)
         rest_s, each_s = epoch.wall_s - filling_s, (filling_s - _BEGIN_S) / held
         if each_s <= rest_s / read:
             return filling_s * whole / held + rest_s * self.examples / read
@@ -100,10 +113,10 @@ class Scene:
         held_s = (rest_s - (read - held) * pace_s) / held
         return (filling_s + held_s * held) * whole / held + (self.examples - whole) * pace_s
 
-    def _steps_s(self, epoch: Epoch) -> float:
-        """Return the seconds of the steps that count as start-up: the first one, and a last one of another size."""
+    def _lost_s(self, epoch: Epoch) -> float:
+        """Return the start-up without its steps: the first one, and a last one of another size."""
         shapes = -(-epoch.startup_examples // self.batch_size)
-        return shapes * self.step_ms / 1000
+        return max(0.0, epoch.startup_s - shapes * self.step_ms / 1000)
 
 
 def in_short(config: Mapping[str, Any], split: str, cache_dir: Path) -> dict[str, Any]:
