@@ -1,9 +1,15 @@
 """What becomes of caches where a config changes."""
 
+import re
+from pathlib import Path
+
 import pytest
 
-from etlrun.review.caches import caches
-from tests.configs import plan_of
+from etlrun.graph.identity import PARTS
+from etlrun.review.caches import VALID, caches
+from etlrun.run.why import keepers_for
+from tests.configs import CONF, plan_of
+from tests.runs import small
 
 KEPT = ["cache=disk", "cache.dir=/caches"]
 
@@ -66,6 +72,14 @@ KEPT = ["cache=disk", "cache.dir=/caches"]
              "trainer.seed=3"],
             ["train: cache.disk at features stays valid"] * 2,
         ),
+        (
+            [*KEPT, "extract.shuffle_files=true"],
+            [*KEPT, "extract.shuffle_files=true", "trainer.seed=3"],
+            [
+                "train: cache.disk at transformed will be rebuilt, since trainer.seed differs",
+                "train: cache.disk at transformed stays valid",
+            ],
+        ),
     ],
 )  # fmt: skip
 def test_caches_stay_valid_where_nothing_before_them_differs(
@@ -74,3 +88,26 @@ def test_caches_stay_valid_where_nothing_before_them_differs(
     found = [f"{kept.pipeline}: {kept}".split(" (")[0] for kept in caches(plan_of(*old), plan_of(*new))]
     names = ("train", "validation")
     assert found == [text.replace("train:", f"{name}:") for name, text in zip(names, expected, strict=False)]
+
+
+def test_the_docs_list_what_a_key_rests_on() -> None:
+    listed = re.findall(r"^    - (.+)[;.]$", (CONF.parent / "docs" / "caches.md").read_text(), re.MULTILINE)
+    assert listed == [part.title for part in PARTS]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "load.batch_size=8", "transform.resize.size=[32,32]", "cache.at=decoded", "cache.at=source", "trainer.seed=3",
+        "extract.cycle_length=2", "extract.block_length=2", "extract.shuffle_files=false", "dataset.split='train[:24]'",
+        "dataset.on_corrupt=skip", "extract=sequential", "transform.num_parallel_calls=null",
+    ],
+)  # fmt: skip
+def test_a_cache_that_stays_valid_keeps_its_key(tiny: Path, change: str) -> None:
+    shared = (*KEPT, "extract.shuffle_files=true")
+    plans = [plan_of(*small(tiny, *shared)), plan_of(*small(tiny, *shared, change))]
+    keys = [{name: keeper.key for name, keeper in keepers_for(plan).items()} for plan in plans]
+    valid = {kept.pipeline for kept in caches(*plans) if kept.state == VALID}
+    same = {name for name in keys[0] if keys[0][name] == keys[1][name]}
+    assert valid <= same
+    assert ("train" in valid) == ("train" in same)  # the only shard of validation is read in the same order

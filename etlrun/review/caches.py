@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from etlrun.plan.plan import Plan, at_cache, data_values, values_of
-from etlrun.plan.spec import RunSpec
+from etlrun.graph.identity import planned
+from etlrun.plan.plan import Plan, at_cache
 from etlrun.sources.open import on_disk
-from etlrun.stages.backbone import Backbone
 from etlrun.stages.cache import Cache, cache_bytes
 from etlrun.stages.trainer import Trainer
 from etlrun.system.machine import megabytes
@@ -17,7 +15,7 @@ from etlrun.system.machine import megabytes
 VALID, REBUILT, FIRST, UNUSED, EACH_RUN = (
     "stays valid", "will be rebuilt", "will be built by the first run", "is no longer read", "is filled by each run"
 )  # fmt: skip
-_PRECISION, _DEVICE, _AUTO = Trainer.key("mixed_precision"), Trainer.key("device"), "auto"
+_DEVICE, _AUTO = Trainer.key("device"), "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,44 +49,35 @@ class Kept:
 
 
 def caches(old: Plan, new: Plan) -> tuple[Kept, ...]:
-    """Return the state of the caches of both pipelines, compared by the dataset and all stages before the cache.
+    """Return the state of the caches of both pipelines, compared by all that they rest on.
 
     A memory cache with the same content is left out.
     """
-    found = []
-    for name in new.pipelines.keys() | old.pipelines.keys():
-        (was, before), (now, after) = (_content(plan, name) for plan in (old, new))
-        if now is None:
-            found += [Kept(pipeline=name, target=_target(was), state=UNUSED)] if was and was.outlives_run else []
-            continue
-        size_bytes, size = size_of(new, name)
-        devices = before.get(_DEVICE), after.get(_DEVICE)
-        unsure = {_DEVICE} if _AUTO in devices else set()
-        differs = tuple(key for key in sorted((before | after).keys() - unsure) if before.get(key) != after.get(key))
-        because: tuple[str, ...] = ()
-        if not now.outlives_run:
-            if was is not None and not was.outlives_run and not differs:
-                continue  # each run fills it with the same content as before
-            state = EACH_RUN
-        elif was is not None and was.outlives_run and was.dir == now.dir:
-            state = REBUILT if differs else VALID
-            because = tuple(key for key in differs if key != now.key("at")) or differs
-        else:
-            state = FIRST
-        size = "" if state == VALID else size
-        provided = tuple(_conditions(old, new, devices)) if state == VALID else ()
-        found.append(
-            Kept(
-                pipeline=name,
-                target=_target(now),
-                state=state,
-                because=because,
-                provided=provided,
-                size_bytes=size_bytes,
-                size=size,
-            )
-        )
-    return tuple(sorted(found, key=lambda kept: kept.pipeline))
+    return tuple(kept for name in new.pipelines if (kept := _kept(old, new, name)) is not None)
+
+
+def _kept(old: Plan, new: Plan, name: str) -> Kept | None:
+    was, now = (at_cache(plan.pipelines[name])[1] for plan in (old, new))
+    if now is None:
+        return Kept(pipeline=name, target=_target(was), state=UNUSED) if was and was.outlives_run else None
+    before, after = planned(old, name), planned(new, name)
+    devices = before.get(_DEVICE), after.get(_DEVICE)
+    unsure = {_DEVICE} if _AUTO in devices else set()
+    differs = tuple(key for key in sorted((before | after).keys() - unsure) if before.get(key) != after.get(key))
+    because: tuple[str, ...] = ()
+    if not now.outlives_run:
+        if was is not None and not was.outlives_run and not differs:
+            return None  # each run fills it with the same content as before
+        state = EACH_RUN
+    elif was is not None and was.outlives_run and was.dir == now.dir:
+        state = REBUILT if differs else VALID
+        because = tuple(key for key in differs if key != now.key("at")) or differs
+    else:
+        state = FIRST
+    provided = tuple(_conditions(old, new, devices)) if state == VALID else ()
+    size_bytes, size = size_of(new, name)
+    kept = Kept(pipeline=name, target=_target(now), state=state, because=because, provided=provided)
+    return replace(kept, size_bytes=size_bytes, size="" if state == VALID else size)
 
 
 def _conditions(old: Plan, new: Plan, devices: tuple[str | None, str | None]) -> Iterator[str]:
@@ -100,32 +89,8 @@ def _conditions(old: Plan, new: Plan, devices: tuple[str | None, str | None]) ->
         yield f"if {_DEVICE}={_AUTO} selects {'a GPU' if others[0] == 'gpu' else 'the CPU'}"
 
 
-def _target(cache: Any) -> str:
+def _target(cache: Cache) -> str:
     return f"{cache.path} at {cache.at}"
-
-
-def _content(plan: Plan, name: str) -> tuple[Cache | None, dict[str, Any]]:
-    """Return the cache of a pipeline, and the values that determine its content; see `etlrun.graph.identity`."""
-    before, cache, _ = at_cache(plan.pipelines[name])
-    if cache is None:
-        return None, {}
-    dataset = plan.spec.dataset
-    splits = [dataset.key_of(pipeline) for pipeline in plan.pipelines]
-    decides = {key: value for key, value in data_values(dataset, "").items() if key not in splits}
-    decides[dataset.key_of(name)] = dataset.split_of(name)
-    values = values_of(before)
-    decides |= {"the steps before it": values.pop("stages"), **values}
-    decides[cache.key("at")] = str(before[-1].gives)  # decoding changes no data, but its output is cached
-    if any(planned.stage.path == Backbone.path for planned in before):
-        decides |= data_values(plan.spec.model, "") | _features(plan.spec)
-    return cache, decides
-
-
-def _features(spec: RunSpec) -> dict[str, Any]:
-    """Return the trainer values that determine the features of a frozen base."""
-    drawn = {spec.trainer.key("seed"): spec.trainer.seed} if spec.model.weights is None else {}
-    decides = {key: getattr(spec.trainer, key.removeprefix("trainer."), None) for key in (_PRECISION, _DEVICE)}
-    return {**drawn, **decides}
 
 
 def cached_bytes(plan: Plan, name: str, count: int) -> int | None:
