@@ -1,5 +1,6 @@
 import gc
 import importlib
+import importlib.metadata
 import os
 import shutil
 import signal
@@ -19,6 +20,23 @@ SHARED = Path(os.environ.get("ETLRUN_SHARED", Path(__file__).parents[2] / "share
 Once = Callable[[str, Callable[[Path], object]], Path]
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Spare `-m slow` and `-m needs` importing the modules that have none of these tests."""
+    chosen = config.option.markexpr
+    if chosen not in ("slow", "needs") or collection_path.suffix != ".py":
+        return None
+    return f"pytest.mark.{chosen}" not in collection_path.read_text(encoding="utf-8") or None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that is marked with the names of packages, of which one is not installed."""
+    for name in (name for mark in item.iter_markers("needs") for name in mark.args):
+        try:
+            importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pytest.skip(f"{name} is not installed")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Leave out what is marked `slow` where nothing is chosen: plain `pytest`; files that are named run whole."""
@@ -32,7 +50,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """As many as cores; one more where slow tests run, many of which wait for processes of their own."""
     from etlrun.system.machine import cores
 
-    return cores() + (1 if config.option.markexpr != "not slow" else 0)
+    return cores() + (0 if config.option.markexpr in ("not slow", "needs") else 1)
 
 
 def pytest_collection_finish() -> None:

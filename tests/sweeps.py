@@ -33,11 +33,6 @@ def results_of(tmp_path: Path) -> dict[str, Any]:
     return results
 
 
-def needs(plugin: str) -> None:
-    """Skip a test where a plugin of Hydra is not installed."""
-    pytest.importorskip(f"hydra_plugins.hydra_{plugin}", reason=f"hydra_{plugin} is not installed")
-
-
 def sweep_of(folder: Path, *words: str) -> Ledger:
     """A sweep that has not run."""
     found = grid.of(Request(overrides=[*words], multirun=True), STAGES)

@@ -1,4 +1,3 @@
-import importlib.util
 import os
 import subprocess
 from pathlib import Path
@@ -9,12 +8,9 @@ from tests.pastes import ROOT
 from tests.quick import quick_jax
 from tests.runs import events_of, finish, kill_after_state, losses_of, small, start, summary_of
 
-pytestmark = pytest.mark.slow
-
-needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="the extra `jax` is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.needs("jax")]
 
 
-@needs_jax
 def test_the_same_config_trains_on_jax(tiny: Path, tmp_path: Path) -> None:
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
 
@@ -50,7 +46,6 @@ def test_the_same_config_trains_on_jax(tiny: Path, tmp_path: Path) -> None:
     assert [epoch["digest"] for epoch in summary_of(resumed)["epochs"]] == [first] * 3
 
 
-@needs_jax
 def test_a_gpu_that_jax_does_not_see(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     words = [*small(tiny, "trainer.device=gpu"), f"hydra.run.dir={folder}"]

@@ -10,7 +10,6 @@ from etlrun.run import backend
 from etlrun.system.machine import cores, rounded
 from tests.drivers import with_gpus
 from tests.runs import emulated, finish, run_here, small, start
-from tests.test_backends import needs_jax
 
 QUICK = ("model.step_ms=0", "dataset.eval_split=null", "cache=none")
 MACHINE = f"{cores()} core{'s' if cores() > 1 else ''}, {rounded(psutil.virtual_memory().total)}"
@@ -121,7 +120,7 @@ def test_gpus_that_somebody_hides_are_no_surprise(
 
 
 @pytest.mark.slow
-@needs_jax
+@pytest.mark.needs("jax")
 def test_jax_has_an_extra_of_its_own(tiny: Path, tmp_path: Path) -> None:
     told = "import pytest\nfrom tests.drivers import with_gpus\nwith_gpus(pytest.MonkeyPatch(), 'Tesla T4')\n"
     told += "from etlrun.run import backend\nbackend._CUDA = {'jax': ('jax-cuda', 'no-such-package')}\n"

@@ -1,6 +1,5 @@
 """Trainings whose batches are shared among the devices of one machine, which the tests force a CPU to have."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -57,11 +56,9 @@ def on_four_devices(backend: str, runs: Sequence[Sequence[str]], cache: Path) ->
     return [int(line.split()[1]) for line in lines], ran.stderr
 
 
-@pytest.fixture(scope="module", params=["tensorflow", "jax"])
+@pytest.fixture(scope="module", params=["tensorflow", pytest.param("jax", marks=pytest.mark.needs("jax"))])
 def trained(request: pytest.FixtureRequest, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Summaries of trainings on one device, on four, and of those that went on from there on one, and again on four."""
-    if importlib.util.find_spec(request.param) is None:
-        pytest.skip(f"the extra `{request.param}` is not installed")
     folder = tmp_path_factory.mktemp(request.param)
     of_eight = "dataset.eval_split='train[38:46]'"  # which four devices have equal shares of
     base = [*small(tiny, *SHARED, of_eight, "model.trainable=true", "model.weights=null", "measure.digest=true")]

@@ -13,7 +13,6 @@ from etlrun.cli import main as cli
 from tests.networks import trained_here
 from tests.quick import quick_jax, shallow
 from tests.runs import finish, run_here, small, start, summary_of
-from tests.test_backends import needs_jax
 from tests.trained import refused
 
 DIVERGES = ("trainer.optimizer=sgd", "trainer.learning_rate=1.0e+38")
@@ -127,7 +126,7 @@ def test_a_run_that_failed_is_resumed_with_the_same_end_or_with_a_warning(tiny: 
 
 
 @pytest.mark.slow
-@needs_jax
+@pytest.mark.needs("jax")
 def test_jax_ends_a_run_in_the_same_step(tiny: Path, tmp_path: Path) -> None:
     words = [*small(tiny), *AT_ONCE, "cache=none", f"hydra.run.dir={tmp_path / 'run'}"]
     process = start(words, tmp_path, "tests.quick_jobs", **quick_jax(tmp_path / "jax"))

@@ -1,6 +1,5 @@
 """Ejected programs read as the project's own code does: ruff and a strict mypy find nothing in them."""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -59,9 +58,7 @@ PROGRAMS = {
     ),
 }  # fmt: skip
 
-pytestmark = pytest.mark.skipif(
-    not all(importlib.util.find_spec(tool) for tool in ("ruff", "mypy")), reason="the extra `dev` is not installed"
-)
+pytestmark = [pytest.mark.slow, pytest.mark.needs("ruff", "mypy")]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +70,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "check",
     [

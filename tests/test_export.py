@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import importlib.util
 import io
 import json
 import shlex
@@ -88,13 +87,6 @@ def given(folder: Path, files: list[Path]) -> Images:
     return np.stack([np.rint(image).astype(values["dtype"]) for image in resized])
 
 
-def needs(name: str) -> None:
-    """Skip the test where what runs a format is not installed."""
-    missing = [module for module in FORMATS[name].modules if importlib.util.find_spec(module) is None]
-    if missing:
-        pytest.skip(f"no {' and no '.join(missing)}: pip install 'etlrun[{name}]'")
-
-
 @pytest.mark.slow
 def test_a_saved_model_takes_image_files(
     run: Path, files: list[Path], predicted: Images, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -132,11 +124,17 @@ def card_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["keras", "onnx", "litert"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "keras",
+        pytest.param("onnx", marks=pytest.mark.needs("onnx", "onnxruntime", "tf2onnx")),
+        pytest.param("litert", marks=pytest.mark.needs("ai-edge-litert")),
+    ],
+)
 def test_other_formats_take_arrays(
     name: str, run: Path, files: list[Path], predicted: Images, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    needs(name)
     folder = tmp_path / name
     said(capsys, "export", run, "--format", name, "--output", folder)
     of = described(folder)
@@ -157,8 +155,8 @@ def test_other_formats_take_arrays(
 
 
 @pytest.mark.slow
+@pytest.mark.needs("torch")
 def test_a_program_of_pytorch_takes_arrays(run: Path, files: list[Path], predicted: Images, tmp_path: Path) -> None:
-    needs("torch")
     words = ["export", str(run), "--format", "torch", "--output", str(tmp_path / "torch")]
     assert finish(start(words, tmp_path))[0] == 0
     found = FORMATS["torch"].load(tmp_path / "torch" / "model.pt2").compute(given(tmp_path / "torch", files))

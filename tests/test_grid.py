@@ -174,8 +174,8 @@ def test_what_is_wrong_with_a_grid_is_told(overrides: list[str], message: str) -
     assert refusal_of_request(*overrides) == message
 
 
+@pytest.mark.needs("hydra-optuna-sweeper")
 def test_a_search_is_checked_value_by_value() -> None:
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="etlrun[optuna] is not installed")
     words = ["hydra/sweeper=optuna", "load.prefetch=choice(0,1,2)", "load.batch_size=int(interval(8,64))"]
     assert jobs_of(*words) == [
         ["load.prefetch=0", "load.batch_size=8"],

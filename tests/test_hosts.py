@@ -1,6 +1,5 @@
 """Runs on several hosts: two real processes on loopback, each with its own part of the data."""
 
-import importlib.util
 import json
 import os
 import signal
@@ -46,10 +45,7 @@ except WorldError as error:
 """
 """The first of two hosts, of which the other one isn't started."""
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="the extra `jax` is not installed"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("jax")]
 
 
 def in_training(words: list[str], run: Path) -> list[subprocess.Popen[str]]:

@@ -1,6 +1,5 @@
 """What the hosts of a run compare before its first step: their plans and their data."""
 
-import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -91,7 +90,7 @@ def test_other_plans_are_named() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="the extra `jax` is not installed")
+@pytest.mark.needs("jax")
 def test_fewer_examples_end_all_hosts_before_the_first_step(tiny: Path, tmp_path: Path) -> None:
     fewer = Path(shutil.copytree(tiny, tmp_path / "fewer"))
     path = next(fewer.rglob("dataset_info.json"))

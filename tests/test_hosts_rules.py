@@ -240,8 +240,8 @@ def test_hosts_without_jax_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.needs("jax")
 def test_a_launcher_without_an_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jax")
     for name, value in OPEN_MPI.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(WorldError) as caught:

@@ -5,14 +5,19 @@ from pathlib import Path
 import pytest
 
 from tests.runs import emulated, finish, start, summary_of
-from tests.sweeps import QUICK, needs, results_of
+from tests.sweeps import QUICK, results_of
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        pytest.param("joblib", marks=pytest.mark.needs("hydra-joblib-launcher")),
+        pytest.param("submitit_local", marks=pytest.mark.needs("hydra-submitit-launcher")),
+    ],
+)
 def test_other_launchers_run_the_jobs_of_a_sweep_that_goes_on(launcher: str, tiny: Path, tmp_path: Path) -> None:
-    needs(f"{launcher.partition('_')[0]}_launcher")
     folder = tmp_path / "sweep"
     of_hydra = [f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}", "+hydra.job.env_set.A=b"]
     words = [*emulated(tiny, "load.prefetch=0,1", *QUICK), *of_hydra]
@@ -32,8 +37,8 @@ def test_other_launchers_run_the_jobs_of_a_sweep_that_goes_on(launcher: str, tin
     assert err.endswith("    -> use its own setting, or leave it out\n")
 
 
+@pytest.mark.needs("hydra-joblib-launcher")
 def test_experiments_that_are_swept_choose_the_launcher(tiny: Path, tmp_path: Path) -> None:
-    needs("joblib_launcher")
     (tmp_path / "own/experiment").mkdir(parents=True)
     for number in (0, 1):
         text = "# @package _global_\ndefaults:\n  - override /hydra/launcher: joblib\n"
@@ -44,8 +49,8 @@ def test_experiments_that_are_swept_choose_the_launcher(tiny: Path, tmp_path: Pa
     assert all(f"{number + 1}/2 {number} experiment=of_{number}: completed, " in out for number in (0, 1))
 
 
+@pytest.mark.needs("hydra-optuna-sweeper")
 def test_a_search_is_given_its_objectives(tiny: Path, tmp_path: Path) -> None:
-    needs("optuna_sweeper")
     folder = tmp_path / "sweep"
     search = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.direction=[maximize,minimize]")
     words = [*emulated(tiny, "load.prefetch=choice(0,1)", "sweep.objectives=[throughput,peak_memory]", *QUICK)]

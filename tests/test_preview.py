@@ -93,8 +93,8 @@ def test_a_plan_of_a_multirun_is_refused_as_the_multirun_is(capsys: pytest.Captu
     )
 
 
+@pytest.mark.needs("hydra-optuna-sweeper")
 def test_the_plan_of_a_search_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="etlrun[optuna] is not installed")
     assert refused(capsys, "-m", "hydra/sweeper=optuna", "load.prefetch=choice(0,1)") == (
         "etlrun: 1 fault\n  hydra/sweeper: found OptunaSweeper; expected a grid, whose jobs are known before they run\n"
         "    -> leave it out\n"

@@ -17,10 +17,7 @@ from etlrun.run.loggers.servers import MlflowWriter
 from etlrun.run.loggers.writer import Opening
 from tests.runs import config_of, emulated, run_here, start, summary_of
 
-pytestmark = pytest.mark.slow
-
-mlflow = pytest.importorskip("mlflow", reason="etlrun[mlflow] is not installed")
-pytest.importorskip("wandb", reason="etlrun[wandb] is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.needs("mlflow-skinny", "wandb")]
 
 
 @pytest.fixture(autouse=True)
@@ -52,11 +49,15 @@ def wait_for(is_there: Callable[[], bool]) -> None:
 
 
 def runs_of(store: str) -> list[Any]:
+    import mlflow
+
     client = mlflow.MlflowClient(store)
     return list(client.search_runs([client.get_experiment_by_name("etlrun").experiment_id]))
 
 
 def history_of(store: str, run_id: str, metric: str) -> list[tuple[int, float]]:
+    import mlflow
+
     return [(of.step, of.value) for of in mlflow.MlflowClient(store).get_metric_history(run_id, metric)]
 
 

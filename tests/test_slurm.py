@@ -12,9 +12,9 @@ import pytest
 from etlrun.system.errors import ConfigError, WorldError
 from tests.runs import emulated, events_of, finish, start, summary_of
 from tests.slurm import cluster, said, wait_for
-from tests.sweeps import QUICK, Sweep, ended, needs
+from tests.sweeps import QUICK, Sweep, ended
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs("hydra-submitit-launcher")]
 
 ON_SLURM = ("hydra/launcher=submitit_slurm", "hydra.launcher.cpus_per_task=1")
 TROUBLE = """\
@@ -34,7 +34,6 @@ is over."""
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    needs("submitit_launcher")
     with cluster(tmp_path_factory.mktemp("slurm")), pytest.MonkeyPatch.context() as patch:
         patch.setenv("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # otherwise it closes absl's handler, whose stream is pytest's
         yield
@@ -96,7 +95,6 @@ def jobs_of(folder: Path) -> list[str]:
 def test_a_cluster_that_does_not_say_how_jobs_end_is_refused(
     sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needs("submitit_launcher")
     command = tmp_path / "sacct"
     command.write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n")
     command.chmod(0o755)
@@ -112,7 +110,6 @@ def test_a_cluster_that_does_not_say_how_jobs_end_is_refused(
 
 
 def test_settings_that_would_be_ignored_are_refused(sweep: Sweep) -> None:
-    needs("submitit_launcher")
     ignored = ("hydra.launcher.nodes=2", "sweep.prune=true", "sweep.max_jobs_in_flight=2", "load.prefetch=0,1")
     with pytest.raises(ConfigError) as caught:
         sweep(*ON_SLURM, *ignored)

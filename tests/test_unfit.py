@@ -126,8 +126,8 @@ def test_a_rule_that_every_combination_breaks_is_told_beside_wrong_values() -> N
     assert refusal_of_request(*words) == f"{RULE}\n{REMEDY}\n{wrong}"
 
 
+@pytest.mark.needs("hydra-optuna-sweeper")
 def test_a_search_refuses_what_does_not_fit() -> None:
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="etlrun[optuna] is not installed")
     words = ["hydra/sweeper=optuna", "extract.cycle_length=choice(1,2)", "extract.num_parallel_calls=choice(1,2)"]
     with pytest.raises(ConfigError) as caught:
         grid_of(*words)

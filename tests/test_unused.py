@@ -101,8 +101,8 @@ def test_what_is_asked_for_and_used_nowhere_is_a_fault(overrides: list[str], mes
     assert refusal_of_request(*overrides) == message
 
 
+@pytest.mark.needs("hydra-optuna-sweeper")
 def test_a_search_refuses_a_key_that_some_of_its_options_lack() -> None:
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="etlrun[optuna] is not installed")
     words = ["hydra/sweeper=optuna", "extract=choice(sequential,interleave)", "extract.cycle_length=choice(1,4)"]
     assert refusal_of_request(*words) == (
         "extract.cycle_length: found an unknown key; expected one of the keys shuffle_files\n"
