@@ -12,7 +12,7 @@ import pytest
 
 from etlrun.record.record import Record
 from etlrun.run import run
-from etlrun.run.loggers import behind
+from etlrun.run.loggers import log
 from etlrun.run.loggers.servers import MlflowWriter
 from etlrun.run.loggers.writer import Opening
 from tests.runs import config_of, emulated, run_here, start, summary_of
@@ -151,7 +151,7 @@ def test_a_server_that_is_down_is_noted_once(tiny: Path, tmp_path: Path) -> None
 def test_a_server_that_never_answers_holds_up_no_run(
     tiny: Path, tmp_path: Path, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(behind, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(log, "PATIENCE_S", 1.0)
     assert noted(silent, tmp_path, tiny) == [note_of("mlflow", "no answer within 1 s", SERVER)]
 
 

@@ -36,10 +36,10 @@ def test_each_gain_follows_from_the_seconds_beside_it(
     values: dict[str, Any] = {"of": costs(map=80.0), "floor_s": floor_s, "handover_s": handover_s}
     sides = [side(*train, **values), *([side(*validation, name="validation", **values)] if validation else [])]
     summary = Summary(status="completed", overrides=[], verdict=verdict(*sides))
-    told = {line.split()[0]: line for line in lines(summary, Path("run"))}
+    told = dict(lines(summary, Path("run")))
     pairs = []
     if found := re.search(r": training at most ([\d.]+)x faster", told["verdict"]):
-        waited = re.match(r"because   ([\d.]+) s of ([\d.]+) s were spent waiting for data", told["because"])
+        waited = re.match(r"([\d.]+) s of ([\d.]+) s were spent waiting for data", told["because"])
         assert waited is not None
         pairs.append((found[1], waited[1], waited[2]))
     apart = re.findall(r"(?:took|waited) ([\d.]+) of ([\d.]+) s[a-z_. ]*: ([\d.]+)x without", told.get("apart", ""))

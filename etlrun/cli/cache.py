@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from etlrun.cache.entries import Entry, first_difference, nearest
 from etlrun.cache.folders import strangers, unusable
 from etlrun.cache.keeper import Keeper
@@ -23,7 +21,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.cache import DiskCache
 from etlrun.system.errors import ConfigError, Fault, WorldError, did_you_mean
 from etlrun.system.files import as_unicode
-from etlrun.system.terminal import print_table
+from etlrun.system.terminal import print_table, say
 
 _HEADER = ("key", "dataset", "elements", "examples", "MB", "created", "used", "state")
 
@@ -87,7 +85,7 @@ def _reported(store: Store, command: str) -> Iterator[None]:
 
 
 def _say(text: str) -> None:
-    Console(soft_wrap=True).print(as_unicode(text), markup=False, highlight=False)
+    say(as_unicode(text))
 
 
 def _list(store: Store, _known: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, printable
 from etlrun.system.files import refuse_unwritable, replacing
+from etlrun.system.terminal import say_note
 
 if TYPE_CHECKING:
     from etlrun.trained.load import Trained
@@ -57,10 +58,10 @@ def main(arguments: Sequence[str]) -> None:
     run, images = _checked(known)
     if known.output is not None:
         refuse_unwritable(known.output.parent, "--output")
-    from etlrun.trained.model import note, ready  # starts TensorFlow, so only after all arguments have been checked
+    from etlrun.trained.model import ready  # starts TensorFlow, so only after all arguments have been checked
 
     for text in _notes(images):
-        note(text)
+        say_note(text)
     with ready(run) as model:
         from etlrun.system.progress import progress
         from etlrun.trained.predict import names, of_files, of_split, predict

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from etlrun.config.grammar import typed
 from etlrun.datasets.prepare.opened import opened
 from etlrun.datasets.prepare.options import Options, parsed
@@ -18,7 +16,7 @@ from etlrun.datasets.prepare.source import LISTED, Source
 from etlrun.datasets.prepare.work import require_new
 from etlrun.sources.layout import OTHER_IMAGES
 from etlrun.system.errors import printable
-from etlrun.system.terminal import print_table
+from etlrun.system.terminal import print_table, say
 
 if TYPE_CHECKING:
     from etlrun.datasets.prepare.splits import Image
@@ -72,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _say(text: str) -> None:
-    Console(soft_wrap=True).print(printable(text), markup=False, highlight=False)
+    say(printable(text))
 
 
 def _rows(prepared: Prepared) -> Iterator[Sequence[str]]:

@@ -11,12 +11,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from etlrun.record.summary import RUNNING
 from etlrun.results.runs import UNREADABLE, Entry, entries
 from etlrun.system.errors import printable
-from etlrun.system.terminal import megabytes, number, print_table
+from etlrun.system.terminal import megabytes, number, print_table, say
 
 _OUTPUTS = Path("outputs")
 """Folder in which runs write their folders by default."""
@@ -34,8 +32,7 @@ def main(arguments: list[str]) -> None:
     else:
         print_table(_HEADER, [_row(one) for one in found])
         total = megabytes(sum(one.bytes for one in found))
-        text = printable(f"{_counted(found)} in {known.folder} ({total})")
-        Console(soft_wrap=True).print(text, markup=False, highlight=False)
+        say(printable(f"{_counted(found)} in {known.folder} ({total})"))
 
 
 def _parser() -> argparse.ArgumentParser:

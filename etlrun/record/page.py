@@ -84,8 +84,7 @@ def html(folder: Path) -> str | None:
     summary = read_summary(folder)
     if summary is None:
         return None
-    lines = [(label, content) for label, _, content in (line.partition(" ") for line in report.lines(summary, folder))]
-    told = {label: content.strip() for label, content in lines}
+    told = dict(report.lines(summary, folder))
     pipeline, stages = boxes(folder, summary)
     status = "killed" if summary.status == RUNNING and is_nobodys(folder) else summary.status
     return pages.rendered(

@@ -7,26 +7,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from etlrun.record import record as records
 from etlrun.record.findings import Apart, GpuUse, Held, Verdict
 from etlrun.record.summary import MEASURES, Epoch, Summary, TrainedPhase, read_summary
 from etlrun.system.files import write_atomically
-from etlrun.system.terminal import Rows, as_markdown, megabytes, number, plain, print_table
+from etlrun.system.terminal import Rows, as_markdown, megabytes, number, plain, print_table, say
 
 EPOCH_HEADER = (
     "epoch", "phase", "seconds", "input wait", "examples/s", "loss", "accuracy", "val loss", "val accuracy", "data",
 )  # fmt: skip
 STAGE_HEADER = ("stage", "ms/example", "examples", "parallelism", "buffer", "buffered", "set by")
+Line = tuple[str, str]
+"""A label, of at most nine letters, and its text."""
 
 
 def show(folder: Path, summary: Summary) -> None:
     """Print the report of the run in `folder`."""
     for header, rows in _tables(summary):
         print_table(header, rows)
-    for line in lines(summary, folder):
-        Console(soft_wrap=True).print(line, markup=False, highlight=False)
+    for label, text in lines(summary, folder):
+        say(f"{label:<9} {text}")
 
 
 def write(folder: Path) -> None:
@@ -35,8 +35,7 @@ def write(folder: Path) -> None:
     if summary is None:
         return
     tables = [as_markdown(header, rows) for header, rows in _tables(summary)]
-    parts = (line.partition(" ") for line in lines(summary, folder))
-    text = "\n".join([*tables, *(f"- {label:<9} {plain(content)}" for label, _, content in parts)])
+    text = "\n".join([*tables, *(f"- {label:<9} {plain(content)}" for label, content in lines(summary, folder))])
     write_atomically(folder / records.REPORT, f"# Run\n\n{text}\n")
 
 
@@ -77,22 +76,19 @@ def stage_rows(stages: Iterable[Mapping[str, Any]]) -> Rows:
     ]
 
 
-def lines(summary: Summary, folder: Path) -> Iterator[str]:
-    """Yield the lines below the tables, each with its label in the first ten columns."""
-    yield (
-        f"status    {summary.status}, {summary.examples} examples at "
-        f"{number(summary.examples_per_s, 1)} examples/s, {number(summary.wall_s, 1)} s in total"
-    )
+def lines(summary: Summary, folder: Path) -> Iterator[Line]:
+    """Yield the lines below the tables."""
+    rate, wall_s = number(summary.examples_per_s, 1), number(summary.wall_s, 1)
+    yield "status", f"{summary.status}, {summary.examples} examples at {rate} examples/s, {wall_s} s in total"
     if summary.verdict is not None:
         yield from _verdict_lines(summary.verdict)
         yield from _usage_lines(summary)
     yield from _cache_lines(summary)
-    yield from (f"phase     {phase.phase}: {text}" for phase, text in phases(summary))
-    yield f"folder    {folder}"
-    for note in summary.remarks:
-        yield f"note      {note}"
+    yield from (("phase", f"{phase.phase}: {text}") for phase, text in phases(summary))
+    yield "folder", str(folder)
+    yield from (("note", note) for note in summary.remarks)
     if summary.error:
-        yield f"error     {summary.error}"
+        yield "error", summary.error
 
 
 def phases(summary: Summary) -> Iterator[tuple[TrainedPhase, str]]:
@@ -121,7 +117,7 @@ def _reached(epochs: Sequence[Epoch]) -> Iterator[str]:
             return
 
 
-def _verdict_lines(verdict: Verdict) -> Iterator[str]:
+def _verdict_lines(verdict: Verdict) -> Iterator[Line]:
     head = {
         "input": f"input-bound at {verdict.stage}",
         "model": "model-bound",
@@ -130,12 +126,12 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
     }[verdict.kind]
     gain = verdict.max_gain
     limit = f": training at most {gain:.2f}x faster with an ideal input pipeline" if gain is not None else ""
-    yield f"verdict   {head}{limit}"
-    yield f"because   {verdict.because}"
+    yield "verdict", f"{head}{limit}"
+    yield "because", verdict.because
     if verdict.apart:
-        yield f"apart     {'; '.join(map(_apart, verdict.apart))}"
+        yield "apart", "; ".join(map(_apart, verdict.apart))
     if verdict.advice:
-        yield f"advice    {verdict.advice}"
+        yield "advice", verdict.advice
 
 
 def _apart(part: Apart) -> str:
@@ -146,27 +142,24 @@ def _apart(part: Apart) -> str:
     )
 
 
-def _usage_lines(summary: Summary) -> Iterator[str]:
-    yield (
-        f"waits     input wait {summary.input_wait_ms_median:.2f} ms median, {summary.input_wait_ms_p95:.2f} ms p95 "
-        f"per step; {summary.fill_wait_s:.2f} s for the first batches of all passes"
-    )
+def _usage_lines(summary: Summary) -> Iterator[Line]:
+    each = f"{summary.input_wait_ms_median:.2f} ms median, {summary.input_wait_ms_p95:.2f} ms p95 per step"
+    yield "waits", f"input wait {each}; {summary.fill_wait_s:.2f} s for the first batches of all passes"
     required, au = summary.au_min, summary.au
     if required is not None or au is not None:
         has_accelerator = summary.au_of != "the model"
         name = f"accelerator utilization (AU) of {summary.au_of}" if has_accelerator else "time in model steps"
         relation = "below" if summary.is_too_slow else "at least"
         result = "" if required is None else f", {relation} the required {required:g}"
-        yield f"au        {name}: {'unknown' if au is None else f'{au:.1%}'}{result}"
+        yield "au", f"{name}: {'unknown' if au is None else f'{au:.1%}'}{result}"
     used = summary.resources
     if used is not None:
         gpus = "".join(map(_gpu, used.gpus))
         if used.peak_gpu_bytes:
             gpus += f"; peak GPU memory for tensors {megabytes(used.peak_gpu_bytes)}"
-        yield (
-            f"resources peak memory {megabytes(used.peak_rss_bytes)}, {used.cpu_s:.1f} CPU seconds on "
-            f"{number(used.cores_used, 1)} cores, {megabytes(used.bytes_read)} read{gpus}"
-        )
+        cpu = f"{used.cpu_s:.1f} CPU seconds on {number(used.cores_used, 1)} cores"
+        peak, read = megabytes(used.peak_rss_bytes), megabytes(used.bytes_read)
+        yield "resources", f"peak memory {peak}, {cpu}, {read} read{gpus}"
 
 
 def _gpu(used: GpuUse) -> str:
@@ -174,11 +167,11 @@ def _gpu(used: GpuUse) -> str:
     return f"; GPU {used.index} at {number(used.utilisation_percent, 0)} %{peak}"
 
 
-def _cache_lines(summary: Summary) -> Iterator[str]:
+def _cache_lines(summary: Summary) -> Iterator[Line]:
     cache = summary.cache
     if cache is not None and cache.pipelines:
         sizes = [f"{name} {megabytes(of.held_bytes)}{_passes(of)}" for name, of in cache.pipelines.items()]
-        yield f"cache     {cache.target.removeprefix('cache.')}, {cache.at}: {'; '.join(sizes)}"
+        yield "cache", f"{cache.target.removeprefix('cache.')}, {cache.at}: {'; '.join(sizes)}"
 
 
 def _passes(held: Held) -> str:

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from textwrap import indent
 
-from rich.console import Console
-
 from etlrun.record import record as records
 from etlrun.record.summary import FAILED, INTERRUPTED, SUMMARY
 from etlrun.results import page
@@ -24,7 +22,7 @@ from etlrun.sweep import hparams
 from etlrun.sweep.unfit import describe
 from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
-from etlrun.system.terminal import as_markdown, plain, print_table
+from etlrun.system.terminal import as_markdown, plain, print_table, say
 
 HTML, MARKDOWN, CSV, JSON = records.PAGE, records.REPORT, "results.csv", records.RESULTS
 WRONG = (FAILED, INTERRUPTED, KILLED, TOO_SLOW)
@@ -67,7 +65,7 @@ def _report(results: Results) -> None:
     folder = Path(results.folder)
     _print(results)
     write(folder, results)
-    Console(soft_wrap=True).print(f"report    {folder / HTML}", highlight=False, markup=False)
+    say(f"report    {folder / HTML}")
 
 
 def write(folder: Path, results: Results) -> None:
@@ -135,17 +133,14 @@ def _print(results: Results) -> None:
         place for place, name in enumerate(names) if name not in UNMEASURED or _differs([row[place] for row in table])
     ]
     print_table([names[place] for place in told], [[row[place] for place in told] for row in table[:MOST_ROWS]])
-    console = Console(soft_wrap=True)
     if len(results.configs) > MOST_ROWS:
-        console.print(f"{len(results.configs) - MOST_ROWS} more; {CSV} and {HTML} list all", highlight=False)
+        say(f"{len(results.configs) - MOST_ROWS} more; {CSV} and {HTML} list all")
     decided = results.decision
-    console.print(f"decision  {decided.words}", highlight=False, markup=False)
-    if decided.config is not None:
-        console.print(f"data      {decided.same_data}", highlight=False, markup=False)
-    for line in all_notes(results):
-        console.print(f"note      {line}", highlight=False, markup=False)
-    for line in describe(results.unfit):
-        console.print(f"left out  {line}", highlight=False, markup=False)
+    lines = [("decision", decided.words), *([] if decided.config is None else [("data", decided.same_data)])]
+    lines += [("note", line) for line in all_notes(results)]
+    lines += [("left out", line) for line in describe(results.unfit)]
+    for label, text in lines:
+        say(f"{label:<9} {text}")
 
 
 def _differs(texts: Sequence[str]) -> bool:

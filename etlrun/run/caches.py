@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rich.console import Console
-
 from etlrun.cache.store import folder_of
 from etlrun.graph.build import Pipeline
 from etlrun.graph.forecast import fits
 from etlrun.plan.plan import Plan
 from etlrun.record.record import Record
+from etlrun.system.terminal import say
 
 
 def note(record: Record, text: str) -> None:
     """Report an event of a cache: on the terminal, in the events, and in the notes of the report."""
-    Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
+    say(text, stderr=True)
     record.event("cache", text=text)
     record.remark(f"{text[0].upper()}{text[1:]}.")
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import keras
 import numpy as np
-from rich.console import Console
 
 from etlrun.record.outcome import FINITE_LOSS, FINITE_WEIGHTS
 from etlrun.record.record import Record
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import EtlrunError, Fault
+from etlrun.system.terminal import say_note
 
 _TRAINING, _VALIDATION = "training", "validation"
 _LOOK_AT_DATA = (
@@ -72,7 +72,7 @@ class FiniteLoss(keras.callbacks.Callback):  # type: ignore[misc]
             return
         self.is_noted = True
         text = f"The training has diverged: {found}, in {where} ({key}=warn)."
-        Console(stderr=True, soft_wrap=True).print(f"note  {text}", markup=False, highlight=False)
+        say_note(text)
         self.record.remark(text)
 
     def _remedy(self) -> str:

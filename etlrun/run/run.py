@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from etlrun.plan import render
 from etlrun.plan.hosts import require_one_host
 from etlrun.plan.plan import Plan
@@ -41,6 +39,7 @@ from etlrun.system.ends import how_ended
 from etlrun.system.errors import INTERRUPTED, EtlrunError, Failure, Fault, headline, of_system
 from etlrun.system.files import write_atomically
 from etlrun.system.machine import rounded
+from etlrun.system.terminal import say, say_note
 
 OK, FAILED, TOO_SLOW = 0, 1, 3
 TRACEBACK = "traceback.txt"
@@ -206,7 +205,7 @@ def _worker(spec: RunSpec, backend: Backend) -> str:
 
 def _say_device(record: Record, backend: Backend, spec: RunSpec) -> None:
     """Print the device of the run, with notes on unused or shared GPUs, and on steps that nothing compiles."""
-    host, console = backend.host, Console(stderr=True, soft_wrap=True)
+    host = backend.host
     cores = f"{host.cores} core{'s' if host.cores > 1 else ''}"
     notes = [backend.unseen] if backend.unseen else []
     sharing = record.summary.jobs_on_gpu
@@ -215,9 +214,9 @@ def _say_device(record: Record, backend: Backend, spec: RunSpec) -> None:
     if backend.name == "jax" and spec.fit is not None and spec.model.learns and spec.fit.jit_compile is False:
         key = spec.fit.key("jit_compile")
         notes.append(f"{key} = false: Keras's jax backend takes each operation of a step by itself; set {key}=auto.")
-    console.print(f"device  {host.device}, {cores}, {rounded(host.memory_bytes)}", markup=False, highlight=False)
+    say(f"device  {host.device}, {cores}, {rounded(host.memory_bytes)}", stderr=True)
     for note in notes:
-        console.print(f"note  {note}", markup=False, highlight=False)
+        say_note(note)
         record.remark(note)
 
 

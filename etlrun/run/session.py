@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from rich.console import Console
 
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Backbone, Context
@@ -37,6 +36,7 @@ from etlrun.stages.load import batches_in
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
 from etlrun.system.machine import rounded
+from etlrun.system.terminal import say
 
 MOST_CORRUPT_NAMED = 20
 
@@ -119,9 +119,7 @@ def _described(source: Source, contexts: Mapping[str, Context]) -> dict[str, Any
         raise source.unreadable(str(error.filename), error.strerror or str(error)) from error
     counts = " + ".join(f"{count:,}" for count in examples.values())
     many = f"{len(paths):,} {contexts['train'].split.noun}{'s' if len(paths) > 1 else ''}, {rounded(size)}"
-    Console(stderr=True, soft_wrap=True).print(
-        f"data  {name}  {counts} examples in {many}", markup=False, highlight=False
-    )
+    say(f"data  {name}  {counts} examples in {many}", stderr=True)
     return {"name": name, "examples": examples, "shards": len(paths), "bytes": size}
 
 

@@ -22,6 +22,16 @@ _MARKS = re.compile(r"[&`<\[@*\\~$]|(?<![^\W_])_|_(?![^\W_])")
 """Characters that Markdown may read as markup; an underscore within a word is none."""
 
 
+def say(text: str, *, stderr: bool = False) -> None:
+    """Print a line as it is, on standard output or standard error."""
+    Console(stderr=stderr, soft_wrap=True).print(text, markup=False, highlight=False)
+
+
+def say_note(text: str) -> None:
+    """Print a note on standard error."""
+    say(f"note  {text}", stderr=True)
+
+
 def megabytes(size: float | None) -> str:
     """Format a number of bytes in megabytes; `-` for None."""
     return "-" if size is None else f"{size / 1e6:,.1f} MB"

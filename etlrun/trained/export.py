@@ -26,10 +26,11 @@ from etlrun.system.errors import Fault, WorldError, headline
 from etlrun.system.files import refuse_unwritable, sync
 from etlrun.system.loading import native_messages_kept
 from etlrun.system.locks import locked
+from etlrun.system.terminal import say_note
 from etlrun.trained import card
 from etlrun.trained.formats import FORMATS, OPTION, Exported, begin
 from etlrun.trained.load import Trained
-from etlrun.trained.model import note, ready
+from etlrun.trained.model import ready
 from etlrun.trained.steps import Split, split
 
 OUTPUT = "--output"
@@ -177,7 +178,9 @@ def _checked(found: Any, expected: Any, name: str) -> Check:
         )
     spread = float(np.ptp(expected, axis=0).max())
     if spread <= tolerance:
-        note("The model predicts the same for all drawn images, which says little about its export: compare your own.")
+        say_note(
+            "The model predicts the same for all drawn images, which says little about its export: compare your own."
+        )
     return Check(images=len(expected), largest_difference=difference, tolerance=tolerance, spread=spread)
 
 

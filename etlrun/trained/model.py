@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
 
 from etlrun.record.record import MODEL
 from etlrun.run.backend import prepare
 from etlrun.system.errors import WorldError
+from etlrun.system.terminal import say_note
 from etlrun.trained.load import Trained
 
 if TYPE_CHECKING:
@@ -27,11 +27,6 @@ Predict = Callable[[Any], npt.NDArray[np.float32]]
 """From the inputs of a batch to predictions (batch, outputs)."""
 Test = Callable[..., tuple[npt.NDArray[np.float32], float]]
 """From inputs and targets of a batch to predictions and the loss, as Keras's `test_step` computes it."""
-
-
-def note(text: str) -> None:
-    """Print a note on standard error."""
-    Console(stderr=True, soft_wrap=True).print(f"note  {text}", markup=False, highlight=False)
 
 
 @contextlib.contextmanager
@@ -53,9 +48,9 @@ def ready(run: Trained) -> Iterator[Any]:
         os.environ.setdefault(_VARIABLE, name)
     with prepare(run.trainer) as backend:
         if name and backend.name != name:
-            note(f"Trained with {name}, and used with {backend.name}: outputs differ by rounding.")
+            say_note(f"Trained with {name}, and used with {backend.name}: outputs differ by rounding.")
         if backend.unseen:
-            note(backend.unseen)
+            say_note(backend.unseen)
         yield _loaded(run)
 
 

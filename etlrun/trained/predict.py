@@ -7,9 +7,10 @@ from typing import Any
 
 from etlrun.sources.open import open_source
 from etlrun.system.errors import EtlrunError
+from etlrun.system.terminal import say_note
 from etlrun.trained.images import ImageFiles
 from etlrun.trained.load import Trained
-from etlrun.trained.model import class_names, note, predictor, require_finite, same_classes
+from etlrun.trained.model import class_names, predictor, require_finite, same_classes
 from etlrun.trained.numbered import Lost, Pass, opened
 from etlrun.trained.order import unchecked
 from etlrun.trained.rows import Writer
@@ -31,7 +32,7 @@ def of_split(run: Trained, model: Any) -> Pass:
     source, split = opened(run.plan, run.split_key)
     same_classes(run, source, int(model.output_shape[-1]))
     if text := unchecked(run, source):
-        note(text)
+        say_note(text)
     return Pass(run.plan, source, split)
 
 
@@ -49,7 +50,7 @@ def names(run: Trained, model: Any) -> tuple[str, ...] | None:
         of_data = None
     if of_data is not None and len(of_data) == len(found):
         return of_data
-    note("The run did not note the names of its classes: they are named by their numbers.")
+    say_note("The run did not note the names of its classes: they are named by their numbers.")
     return found
 
 

@@ -13,24 +13,24 @@ from pkgutil import resolve_name
 from textwrap import shorten
 from typing import Any
 
-from rich.console import Console
-
 from etlrun.plan.plan import Plan
 from etlrun.plan.unused import leaves
 from etlrun.record.findings import Findings
 from etlrun.record.record import LOG, Record, read_config
-from etlrun.record.summary import SUMMARY, Epoch
-from etlrun.run.loggers.behind import Behind
-from etlrun.run.loggers.writer import Opening
+from etlrun.record.summary import COMPLETED, SUMMARY, Epoch
+from etlrun.run.loggers.writer import Behind, Opening, Writer
 from etlrun.stages.logger import Logger
 from etlrun.system.errors import WorldError, headline
 from etlrun.system.files import write_atomically
+from etlrun.system.terminal import say_note
 
 _OF_COURSE = ("parameters", "examples", "examples_per_s", "wall_s", "best_epoch")
 """Figures of the whole run beside its findings."""
 _LONGEST = 200
 """Characters of a reason."""
 _NOT_FIGURES = ("epoch", "ended_s")
+PATIENCE_S, IMPATIENCE_S = 30.0, 5.0
+"""Longest wait for a log at the end of a run, and at that of one that was interrupted or has failed."""
 
 
 def require(stage: Logger) -> None:
@@ -62,37 +62,36 @@ class Log:
         self._record.listeners.append(self)
         opening = self._opening(stage, planned, previous)
         self._known: dict[str, Any] = {"logger": stage.name, "options": dict(opening.options), "epochs": opening.done}
-        self._safely(lambda writer: writer.open(opening, lambda run: self._keep(run=run)))
+        self._do(lambda writer: self._keep(run=writer.open(opening)))
 
     def __call__(self, kind: str) -> None:
         """Log what has happened to the record."""
         summary = self._record.summary
         if kind == "dataset":
-            self._safely(lambda writer: writer.texts(_dataset(self._record)))
-        elif kind == "epoch":
-            self._epoch(summary.epochs[-1])
+            name, digests = summary.dataset.name, summary.dataset.digest
+            texts = {"dataset/name": name, **{f"dataset/{of}": digest or "" for of, digest in digests.items()}}
+            self._do(lambda writer: writer.texts(texts))
+        elif kind == "epoch" and (last := summary.epochs[-1]).epoch > self._known["epochs"]:
+            self._do(partial(self._epoch, last, figures_of(last)))
         elif kind == "ended":
+            verdict = asdict(summary.verdict) if summary.verdict is not None else {}
+            texts = {f"verdict/{key}": value for key, value in verdict.items() if isinstance(value, str)}
+            figures = dict(_figures_at_end(self._record))
+            patience_s = PATIENCE_S if summary.status == COMPLETED else IMPATIENCE_S
             with suppress(KeyboardInterrupt):  # which ends the wait, since the run is over
-                self._safely(self._end)
+                self._do(lambda writer: writer.end(summary.status, texts, figures), patience_s)
             self._writer = None
 
-    def _epoch(self, last: Epoch) -> None:
-        """Log an epoch that the log of a resumed run doesn't have yet."""
-        if last.epoch > self._known["epochs"]:
-            figures, written = figures_of(last), partial(self._keep, epochs=last.epoch)
-            self._safely(lambda writer: writer.epoch(last.epoch, last.ended_s, figures, written))
+    def _epoch(self, last: Epoch, figures: Mapping[str, float], writer: Writer) -> None:
+        """Log an epoch that the log of a resumed run doesn't have yet, in the thread of the log."""
+        writer.epoch(last.epoch, last.ended_s, figures)
+        self._keep(epochs=last.epoch)
 
     def _keep(self, **known: Any) -> None:
         """Write what a run that resumes this one has to know to continue the log; in the thread of the log."""
         self._known |= known
         if self._known.get("run"):
             write_atomically(self._record.folder / LOG, json.dumps(self._known) + "\n")
-
-    def _end(self, writer: Behind) -> None:
-        summary = self._record.summary
-        verdict = asdict(summary.verdict) if summary.verdict is not None else {}
-        texts = {f"verdict/{key}": value for key, value in verdict.items() if isinstance(value, str)}
-        writer.end(summary.status, texts, dict(_figures_at_end(self._record)))
 
     def _opening(self, stage: Logger, planned: Plan, previous: Path | None) -> Opening:
         folder, summary = self._record.folder.absolute(), self._record.summary
@@ -111,11 +110,14 @@ class Log:
             done=before.get("epochs", 0),
         )
 
-    def _safely(self, work: Callable[[Behind], object]) -> None:
-        if self._writer is None or self._stage is None:
+    def _do(self, work: Callable[[Writer], object], patience_s: float | None = None) -> None:
+        """Have the thread of the log do some work; with `patience_s` wait until all of it is done."""
+        if self._writer is None:
             return
         try:
-            work(self._writer)
+            self._writer.do(work)
+            if patience_s is not None:
+                self._writer.finish(patience_s)
         except KeyboardInterrupt:
             self._fail("it was interrupted")
             raise
@@ -130,7 +132,7 @@ class Log:
                 f"logger={stage.name} has stopped, and its log is incomplete: {short}. To repair it: {stage.remedy}. "
                 f"{SUMMARY} in the run's folder has all figures."
             )
-            Console(stderr=True, soft_wrap=True).print(f"note  {note}", markup=False, highlight=False)
+            say_note(note)
             with suppress(OSError):  # the run itself reports that its folder can't be written to
                 self._record.remark(note)
 
@@ -142,12 +144,6 @@ def _logged(folder: Path, logger: str, options: Mapping[str, Any]) -> dict[str, 
     except (OSError, ValueError):
         return {}
     return known if (known.get("logger"), known.get("options")) == (logger, dict(options)) else {}
-
-
-def _dataset(record: Record) -> dict[str, str]:
-    """Return the name of the dataset, and the digests of the records that the run reads."""
-    dataset = record.summary.dataset
-    return {"dataset/name": dataset.name} | {f"dataset/{name}": digest or "" for name, digest in dataset.digest.items()}
 
 
 def figures_of(epoch: Epoch) -> dict[str, float]:
