@@ -114,18 +114,17 @@ def test_a_target_that_is_no_class_has_errors(boxes: Path, tmp_path: Path) -> No
     assert status == 0
     loaded = trained(tmp_path, [], MINE)
     with ready(loaded) as model:
-        found = evaluate(loaded, model, [])
+        result = evaluate(loaded, model, [])
     context = contexts_of(loaded.plan, open_source(loaded.plan.spec.dataset))["validation"]
     batches = [*Pipeline(loaded.plan.evaluation, context).dataset]
     prices = np.concatenate([targets.numpy() for _, targets in batches])
     values = np.concatenate([model.predict(inputs, verbose=0)[:, 0] for inputs, _ in batches])
-    result = found.result
     assert result.loss == pytest.approx(summary["epochs"][-1]["val_loss"], rel=1e-6)
     assert result.squared_error == pytest.approx(((values - prices) ** 2).mean(), rel=1e-5)
     assert result.absolute_error == pytest.approx(np.abs(values - prices).mean(), rel=1e-5)
-    assert (result.accuracy, result.classes, found.images) == (None, [], [None] * 10)
+    assert (result.accuracy, result.classes, [of.image for of in result.mistakes]) == (None, [], [None] * 10)
     assert result.mistakes[0].loss == pytest.approx(((values - prices) ** 2).max(), rel=1e-5)
-    assert "<h2>Largest errors</h2>" in html(found, "a test")
+    assert "<h2>Largest errors</h2>" in html(result, "a test")
 
 
 def test_the_page_shows_the_mistakes(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,9 @@ def loop(wait_s: float = 0.0, fill_s: float = 0.0, step_s: float = STEP_S, waits
 
 def side(*loops: Loop, of: StageCosts | None = None, paths: tuple[str, ...] = PATHS, **changes: Any) -> Side:
     values: dict[str, Any] = {"name": "train", "floor_s": STEP_S, "costs": (of or costs(),) * len(loops)} | changes
-    return Side(paths=paths, batch_size=BATCH, loops=loops, **values)
+    of_loops = zip(loops, values.pop("costs"), strict=True)
+    measured = tuple(dataclasses.replace(loop, costs=of) for loop, of in of_loops)
+    return Side(paths=paths, batch_size=BATCH, loops=measured, **values)
 
 
 def no_steps(_name: str, _stage: str) -> Mapping[str, float]:

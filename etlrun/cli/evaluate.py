@@ -54,13 +54,13 @@ def main(arguments: Sequence[str]) -> None:
         from etlrun.trained.evaluate import evaluate, written
         from etlrun.trained.page import html
 
-        evaluated = evaluate(run, model, known.overrides)
-        paths = written(run, evaluated, html(evaluated, shlex.join(["etlrun", "evaluate", *arguments])))
+        evaluation = evaluate(run, model, known.overrides)
+        paths = written(run, evaluation, html(evaluation, shlex.join(["etlrun", "evaluate", *arguments])))
         page.write(run.folder)  # which links to that of the evaluation
     if known.format == "json":
-        print(evaluated.result.as_json(), end="")
+        print(evaluation.as_json(), end="")
     else:
-        _print(evaluated.result, paths)
+        _print(evaluation, paths)
 
 
 def _print(of: Evaluation, paths: Sequence[Path]) -> None:

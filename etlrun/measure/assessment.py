@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from etlrun.measure.advice import advice
@@ -37,7 +37,6 @@ class Assessment:
     def __init__(self, work: Work, peak_gpu_bytes: Callable[[], int | None]) -> None:
         self.work, self._peak_gpu_bytes = work, peak_gpu_bytes
         self.loops: dict[str, list[Loop]] = {name: [] for name in work.pipelines}
-        self._costs: dict[str, list[StageCosts | None]] = {name: [] for name in work.pipelines}
         self._sampler = Sampler(work.watches.values(), with_gpu=bool(work.record.summary.host.accelerators))
         self._resources = Resources()
         self._used: dict[str, Any] = {}
@@ -54,7 +53,7 @@ class Assessment:
         self._sampler.__exit__(*exception)
         self._used = {
             **self._resources.used(),
-            "cache_bytes": self._cache_bytes(),
+            "cache_bytes": sum(pipeline.held_bytes for pipeline in self.work.pipelines.values()),
             "gpus": self._sampler.gpu.described(),
             "peak_gpu_bytes": self._peak_gpu_bytes(),
         }
@@ -63,7 +62,6 @@ class Assessment:
         """Go on with other pipelines, which the verdict is then about."""
         self.work = work
         self.loops = {name: [] for name in work.pipelines}
-        self._costs = {name: [] for name in work.pipelines}
 
     @property
     def usage(self) -> dict[str, Any]:
@@ -78,7 +76,8 @@ class Assessment:
     def end(self, name: str) -> Loop:
         """End the epoch of the pipeline `name`, and return its measurements."""
         watch = self.work.watches[name]
-        loop, costs = watch.meter.end(), self._costs_of(name)
+        loop = watch.meter.end()
+        loop.costs = costs = self._costs_of(name)
         if not loop.steps_s:
             if watch.resumed_batches:
                 return loop
@@ -90,23 +89,17 @@ class Assessment:
             if not self.loops[name]:
                 loop.split_fill(self.work.pipelines[name].filling_s + self._first_ms(name, costs) / 1000)
         self.loops[name].append(loop)
-        self._costs[name].append(costs)
         return loop
 
     def _costs_of(self, name: str) -> StageCosts | None:
-        """Return the stage costs of the last pass; None if it was too short to be sampled."""
-        keeper = self.work.pipelines[name].keeper
-        reads = keeper is not None and keeper.passes[-1:] == ["read"]
-        return self._read(name, self.work.watches[name].taken_models(), reads_disk=reads)
-
-    def _read(self, name: str, models: Sequence[Any], *, reads_disk: bool = False) -> StageCosts | None:
-        """Return the stage costs that the deepest and the last model of a pass tell."""
-        stages = [planned.stage for planned in self._stages(name)]
-        batched = self._batched(name)
-        seen = [
-            StageCosts(model, stages, self._batch_size, cores(), reads_disk=reads_disk, pass_examples=batched)
-            for model in models
-        ]
+        """Return the costs of the last pass, by its deepest and its last model; None if it was too short for one."""
+        keeper, stages = self.work.pipelines[name].keeper, [planned.stage for planned in self._stages(name)]
+        how = {
+            "reads_disk": keeper is not None and keeper.passes[-1:] == ["read"],
+            "pass_examples": self._batched(name),
+        }
+        models = self.work.watches[name].taken_models()
+        seen = [StageCosts(model, stages, self._batch_size, cores(), **how) for model in models]
         if not seen:
             return None
         seen[0].improve(seen[1])
@@ -149,10 +142,11 @@ class Assessment:
             verdict = judge_alone(sides[0], ceiling, self.work.plan.spec.trainer.step_ms)
         else:
             verdict = judge(sides, ceiling, self._step_costs_ms, cores())
-        train, rows = sides[0], self._rows(verdict.pipeline or "train")
+        train, name = sides[0], verdict.pipeline or "train"
+        stages, rows = self._stages(name), self._rows(name)
         steady_s = sum(loop.measured_s - loop.fill_s for loop in train.loops)
         waits_s = sum(loop.input_wait_s for loop in train.loops)
-        advised = advice(verdict.stage, self.work.plan, rows, self._conditions(verdict.pipeline or "train"))
+        advised = advice(verdict.stage, self.work.plan, rows, self._conditions(name))
         epochs = self.work.record.summary.epochs
         self.work.record.update(
             verdict=dataclasses.replace(verdict, advice=verdict.advice or advised),
@@ -165,7 +159,10 @@ class Assessment:
             input_wait_share=waits_s / steady_s if steady_s > 0 else None,
             fill_wait_s=sum(epoch.fill_wait_s for epoch in epochs),
             validation_wait_s=sum(epoch.validation_wait_s for epoch in epochs),
-            stages=[self._described(row, verdict.pipeline or "train") for row in rows],
+            stages=[
+                StageRow(**dataclasses.asdict(row), set_by="autotune" if settled_values(stages, [row]) else "config")
+                for row in rows
+            ],
             autotune=tuned,
             resources=self._used,
             **self.usage,
@@ -191,38 +188,26 @@ class Assessment:
             paths=tuple(planned.stage.path for planned in self._stages(name)),
             batch_size=self._batch_size,
             loops=tuple(self.loops[name]),
-            costs=tuple(self._costs[name]),
             floor_s=min(floors, default=None),
             handover_s=self._handover_s,
         )
 
     def _rows(self, name: str) -> list[StageCost]:
         """Return the stage costs of the epoch with the longest wait; other epochs supply the stages that it lacks."""
-        order = sorted(
-            (
-                (loop.fill_s + loop.input_wait_s, costs)
-                for loop, costs in zip(self.loops[name], self._costs[name], strict=True)
-                if costs is not None
-            ),
-            key=lambda pair: -pair[0],
-        )
         rows: dict[str, StageCost] = {}
-        for _, costs in order:
-            for row in costs.rows:
+        for loop in sorted(self.loops[name], key=lambda loop: -(loop.fill_s + loop.input_wait_s)):
+            for row in loop.costs.rows if loop.costs is not None else ():
                 rows.setdefault(row.stage, row)
         return [rows[planned.stage.path] for planned in self._stages(name) if planned.stage.path in rows]
 
-    def _described(self, row: StageCost, name: str) -> StageRow:
-        tuned = settled_values(self._stages(name), [row])
-        return StageRow(**dataclasses.asdict(row), set_by="autotune" if tuned else "config")
-
     def _ceiling_per_s(self) -> float | None:
         """Return the throughput of the pipeline alone: measured, or from its slowest thread if batches are slow."""
-        loops, costs, rows = self.loops["train"], self._costs["train"][-1], self._rows("train")
+        loops, rows = self.loops["train"], self._rows("train")
         examples = sum(sum(loop.examples) for loop in loops)
         if self._is_drained:
             measured_s = sum(loop.measured_s for loop in loops)
             return examples / measured_s if measured_s > 0 else None
+        costs = loops[-1].costs
         period_ms = costs.periods.slowest.period_ms if costs is not None else 0.0
         if self._batch_size * period_ms / 1000 > self.probe_s():
             return 1000 / period_ms
@@ -233,10 +218,6 @@ class Assessment:
 
     def _step_costs_ms(self, name: str, stage: str) -> Mapping[str, float]:
         return step_costs_ms(self.work.pipelines[name], stage, seconds=self.probe_s())
-
-    def _cache_bytes(self) -> int:
-        """Return the bytes that the caches of this run hold, in memory or on disk."""
-        return sum(pipeline.held_bytes for pipeline in self.work.pipelines.values())
 
     def _conditions(self, name: str) -> dict[str, Any]:
         """Return the conditions, beside the plan, that advice depends on."""

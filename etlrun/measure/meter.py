@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from etlrun.measure.stage_costs import StageCosts
+
 
 @dataclass
 class Loop:
@@ -26,6 +28,7 @@ class Loop:
         digest_s: Wait for the digests of earlier batches.
         wall_s: Duration of the loop.
         cores: Mean number of cores in use; None if it was not measured.
+        costs: Stage costs of its pass; None if it was not sampled.
     """
 
     waits_s: list[float] = field(default_factory=list)
@@ -38,6 +41,7 @@ class Loop:
     digest_s: float = 0.0
     wall_s: float = 0.0
     cores: float | None = None
+    costs: StageCosts | None = None
 
     @property
     def input_wait_s(self) -> float:

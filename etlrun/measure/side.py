@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from etlrun.measure.meter import Loop
-from etlrun.measure.stage_costs import StageCosts
 
 TRAIN, VALIDATION, FIRST_EPOCH = "train", "validation", "first epoch"
 """Parts of a run by their names."""
@@ -24,7 +23,6 @@ class Side:
         paths: Paths of its stages.
         batch_size: Examples per batch.
         loops: Times of its epochs.
-        costs: Stage costs of each epoch; None for an epoch that was not sampled.
         floor_s: Duration of a step on a batch that is ready; None if it could not be measured.
         handover_s: Wait for a batch that is ready, which no pipeline can avoid.
     """
@@ -33,7 +31,6 @@ class Side:
     paths: tuple[str, ...]
     batch_size: int
     loops: tuple[Loop, ...]
-    costs: tuple[StageCosts | None, ...]
     floor_s: float | None
     handover_s: float = 0.0
 
@@ -64,7 +61,7 @@ class Side:
 
     def of_epochs(self, first: int, end: int | None = None) -> Side:
         """Return the measurements of these epochs alone."""
-        return dataclasses.replace(self, loops=self.loops[first:end], costs=self.costs[first:end])
+        return dataclasses.replace(self, loops=self.loops[first:end])
 
     @property
     def handovers_s(self) -> float:

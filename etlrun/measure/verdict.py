@@ -122,9 +122,9 @@ def judge_alone(side: Side, rate_per_s: float | None, step_ms: float = 0.0) -> V
     if why := _held_up(side):
         return _unknown(why, "with measure.digest=false")
     paces: dict[str, float] = {}
-    for loop, costs in zip(side.loops, side.costs, strict=True):
-        if costs is not None and costs.periods.slowest.shares:
-            stage = _heaviest(costs.periods.slowest)
+    for loop in side.loops:
+        if loop.costs is not None and loop.costs.periods.slowest.shares:
+            stage = _heaviest(loop.costs.periods.slowest)
             paces[stage] = paces.get(stage, 0.0) + loop.measured_s
     if Service.path in side.paths and rate_per_s is not None:
         paces = paces or {Service.path: side.measured_s}
@@ -164,7 +164,8 @@ def _bound_by_input(side: Side, waited: str, step_costs: StepCosts, cores: int) 
     """Return the verdict on a pipeline whose steps wait for it: the stage that limits it, and why."""
     weights: dict[str, float] = {}
     evidence: dict[str, tuple[Loop, StageCosts]] = {}
-    for loop, costs in zip(side.loops, side.costs, strict=True):
+    for loop in side.loops:
+        costs = loop.costs
         if costs is None or not costs.periods.slowest.shares:
             continue
         stage, waits_s = _stage(side, loop, costs), loop.fill_s + loop.input_wait_s

@@ -40,6 +40,7 @@ class Mistake:
         predicted: Name of the predicted class, or the predicted value.
         probability: Probability of the predicted class; None if the target is no class.
         loss: Crossentropy of the example, or its mean squared error.
+        image: Its encoded image, for the page alone; None where an example has no single one.
     """
 
     place: str
@@ -47,6 +48,7 @@ class Mistake:
     predicted: str
     probability: float | None
     loss: float
+    image: bytes | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,23 +100,11 @@ class Evaluation:
     firsts: list[First] = field(default_factory=list)
 
     def as_json(self) -> str:
-        """Return it as JSON."""
-        return json.dumps(finite(dataclasses.asdict(self)), indent=1) + "\n"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluated:
-    """An evaluation with the images of its mistakes.
-
-    Attributes:
-        result: The evaluation.
-        images: Encoded image of each mistake; None where an example has no single one.
-        first_images: The same of the first example of each class.
-    """
-
-    result: Evaluation
-    images: list[bytes | None]
-    first_images: list[bytes | None]
+        """Return it as JSON, without images."""
+        plain = dataclasses.asdict(self)
+        for each in (*plain["mistakes"], *plain["firsts"]):
+            del each["image"]
+        return json.dumps(finite(plain), indent=1) + "\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +117,7 @@ class _Outputs:
     loss: float
 
 
-def evaluate(run: Trained, model: Any, overrides: Sequence[str]) -> Evaluated:
+def evaluate(run: Trained, model: Any, overrides: Sequence[str]) -> Evaluation:
     """Return the evaluation of a run's model on the split of its plan.
 
     Raises:
@@ -152,15 +142,11 @@ def evaluate(run: Trained, model: Any, overrides: Sequence[str]) -> Evaluated:
         then=_of_last_epoch(run) if is_own and split.name == run.then.spec.dataset.eval_split else {},
     )
     names = source.class_names or class_names(run, outputs)
-    judged, worst = _of_classes(result, found, names, reading) if names else _of_numbers(result, found, reading)
+    judged = _of_classes(result, found, names, reading) if names else _of_numbers(result, found, reading)
     text = unchecked(run, source)
     of_model = run.class_names or names or ()
-    first = firsts(reading, found.targets, found.numbers, of_model) if text else {}
-    return Evaluated(
-        result=dataclasses.replace(judged, unchecked=text, firsts=list(first.values())),
-        images=[_image(reading, number) for number in worst],
-        first_images=[_image(reading, number) for number in first],
-    )
+    first = [*firsts(reading, found.targets, found.numbers, of_model)] if text else []
+    return dataclasses.replace(judged, unchecked=text, firsts=first)
 
 
 def _of_last_epoch(run: Trained) -> dict[str, float | None]:
@@ -211,10 +197,8 @@ def _outputs(reading: Pass, model: Any) -> _Outputs:
     )
 
 
-def _of_classes(
-    result: Evaluation, found: _Outputs, names: Sequence[str], reading: Pass
-) -> tuple[Evaluation, list[int]]:
-    """Return the evaluation with the figures of classes, and the numbers of the worst mistakes."""
+def _of_classes(result: Evaluation, found: _Outputs, names: Sequence[str], reading: Pass) -> Evaluation:
+    """Return the evaluation with the figures of classes, and the worst mistakes."""
     predicted, confidence = found.predictions.argmax(axis=1), found.predictions.max(axis=1).astype(np.float64)
     is_right = predicted == found.targets
     counts = scores.confusion(found.targets, predicted, len(names))
@@ -222,16 +206,10 @@ def _of_classes(
     bins, error = scores.calibration(confidence, is_right)
     worst = [place for place in np.argsort(-losses, kind="stable") if not is_right[place]][:_WORST]
     mistakes = [
-        Mistake(
-            place=reading.place(int(found.numbers[place])),
-            target=names[found.targets[place]],
-            predicted=names[predicted[place]],
-            probability=float(confidence[place]),
-            loss=float(losses[place]),
-        )
+        _mistake(reading, found, place, losses, (names[found.targets[place]], names[predicted[place]]), confidence)
         for place in worst
     ]
-    judged = dataclasses.replace(
+    return dataclasses.replace(
         result,
         accuracy=scores.wilson(int(is_right.sum()), len(is_right)),
         classes=scores.of_classes(counts, names),
@@ -240,53 +218,57 @@ def _of_classes(
         calibration_error=error,
         mistakes=mistakes,
     )
-    return judged, [int(found.numbers[place]) for place in worst]
 
 
-def _of_numbers(result: Evaluation, found: _Outputs, reading: Pass) -> tuple[Evaluation, list[int]]:
-    """Return the evaluation with the errors of a target that is no class, and the numbers of the worst examples."""
+def _of_numbers(result: Evaluation, found: _Outputs, reading: Pass) -> Evaluation:
+    """Return the evaluation with the errors of a target that is no class, and the worst examples."""
     wanted = found.targets.reshape(len(found.targets), -1).astype(np.float64)
     errors = found.predictions.reshape(wanted.shape).astype(np.float64) - wanted
     each = (errors**2).mean(axis=1)
-    worst = np.argsort(-each, kind="stable")[:_WORST]
     mistakes = [
-        Mistake(
-            place=reading.place(int(found.numbers[place])),
-            target=_shown(wanted[place]),
-            predicted=_shown(wanted[place] + errors[place]),
-            probability=None,
-            loss=float(each[place]),
-        )
-        for place in worst
+        _mistake(reading, found, place, each, (_shown(wanted[place]), _shown(wanted[place] + errors[place])))
+        for place in np.argsort(-each, kind="stable")[:_WORST]
     ]
-    judged = dataclasses.replace(
+    return dataclasses.replace(
         result,
         method="",
         squared_error=float(each.mean()),
         absolute_error=float(np.abs(errors).mean()),
         mistakes=mistakes,
     )
-    return judged, [int(found.numbers[place]) for place in worst]
+
+
+def _mistake(
+    reading: Pass,
+    found: _Outputs,
+    place: int,
+    losses: scores.Floats,
+    names: tuple[str, str],
+    confidence: scores.Floats | None = None,
+) -> Mistake:
+    """Return the mistake at a place of these outputs, whose target and prediction have `names`."""
+    number = int(found.numbers[place])
+    return Mistake(
+        place=reading.place(number),
+        target=names[0],
+        predicted=names[1],
+        probability=None if confidence is None else float(confidence[place]),
+        loss=float(losses[place]),
+        image=reading.image(number),
+    )
 
 
 def _shown(values: npt.NDArray[Any]) -> str:
     return np.array2string(values, precision=4, threshold=8, separator=", ").strip("[]")
 
 
-def _image(reading: Pass, number: int) -> bytes | None:
-    """Return the encoded image of an example that has a single one."""
-    flow = reading.source.dataset.examples
-    images = [name for name in flow.inputs if flow.features[name].format == "image"]
-    return bytes(reading.example(number)[images[0]].numpy()) if len(images) == 1 else None
-
-
-def written(run: Trained, evaluated: Evaluated, page: str) -> tuple[Path, Path]:
+def written(run: Trained, evaluation: Evaluation, page: str) -> tuple[Path, Path]:
     """Write the evaluation and its page into the folder of the run; return their paths."""
-    folder, name = run.folder / EVALUATIONS, evaluated.result.name
+    folder, name = run.folder / EVALUATIONS, evaluation.name
     try:
         folder.mkdir(exist_ok=True)
         paths = folder / f"{name}.json", folder / f"{name}.html"
-        write_atomically(paths[0], evaluated.result.as_json())
+        write_atomically(paths[0], evaluation.as_json())
         write_atomically(paths[1], page)
     except OSError as error:
         raise records.unwritable(folder, error) from error

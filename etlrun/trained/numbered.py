@@ -127,6 +127,12 @@ class Pass:
         record = next(iter(self.split.read(shard.path, shard.skip, 1)))
         return self.source.parser()(record)
 
+    def image(self, number: int) -> bytes | None:
+        """Return the encoded image of an example that has a single one."""
+        flow = self.source.dataset.examples
+        images = [name for name in flow.inputs if flow.features[name].format == "image"]
+        return bytes(self.example(number)[images[0]].numpy()) if len(images) == 1 else None
+
     def lost(self) -> Iterator[Lost]:
         """Yield the examples that no batch had, in the order of the data, with their reasons."""
         for number in np.flatnonzero(~self.seen):

@@ -13,7 +13,7 @@ from etlrun.trained.load import Trained
 from etlrun.trained.model import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from etlrun.sources.base import Source  # imports TensorFlow
     from etlrun.trained.numbered import Pass
@@ -26,10 +26,12 @@ class First:
     Attributes:
         name: Name of the class in the order of the model's outputs.
         place: Path of the file of the example, and its record there.
+        image: Its encoded image, for the page alone; None where an example has no single one.
     """
 
     name: str
     place: str
+    image: bytes | None
 
 
 def data_of(dataset: Dataset, source: Source) -> str:
@@ -65,12 +67,10 @@ def unchecked(run: Trained, source: Source) -> str:
 
 def firsts(
     reading: Pass, targets: npt.NDArray[Any], numbers: npt.NDArray[np.int64], names: Sequence[str]
-) -> dict[int, First]:
-    """Return the first example of each class that occurs, by its number; `targets` are those of `numbers`."""
-    found: dict[int, First] = {}
+) -> Iterator[First]:
+    """Yield the first example of each class that occurs; `targets` are those of `numbers`."""
     for label, name in enumerate(names):
         of_class = numbers[targets == label]
         if len(of_class):
             number = int(of_class.min())
-            found[number] = First(name=name, place=reading.place(number))
-    return found
+            yield First(name=name, place=reading.place(number), image=reading.image(number))

@@ -9,7 +9,7 @@ import numpy as np
 from etlrun.stages.image import Decode
 from etlrun.system import pages
 from etlrun.system.thumbnails import data_url, thumbnail
-from etlrun.trained.evaluate import Evaluated, Evaluation
+from etlrun.trained.evaluate import Evaluation
 
 _MOST_CLASSES, _MOST_PAIRS = 50, 100
 """Classes up to which the whole confusion matrix is shown, and the pairs that are shown of a larger one."""
@@ -23,19 +23,15 @@ class Picture(NamedTuple):
     height: int
 
 
-def html(evaluated: Evaluated, made_by: str) -> str:
+def html(of: Evaluation, made_by: str) -> str:
     """Return the page of an evaluation, which was `made_by` a command."""
-    images, first = (
-        [None if data is None else _picture(data) for data in several]
-        for several in (evaluated.images, evaluated.first_images)
-    )
     return pages.rendered(
         "etlrun.trained",
         "evaluation.html.j2",
-        of=evaluated.result,
-        pairs=_pairs(evaluated.result),
-        mistakes=[*zip(evaluated.result.mistakes, images, strict=True)],
-        firsts=[*zip(evaluated.result.firsts, first, strict=True)],
+        of=of,
+        pairs=_pairs(of),
+        mistakes=[(mistake, _picture(mistake.image)) for mistake in of.mistakes],
+        firsts=[(first, _picture(first.image)) for first in of.firsts],
         made_by=made_by,
     )
 
@@ -52,6 +48,8 @@ def _pairs(of: Evaluation) -> list[tuple[str, str, int]]:
     return [(names[row], names[column], int(counts[row, column])) for row, column in pairs if counts[row, column]]
 
 
-def _picture(encoded: bytes) -> Picture:
+def _picture(encoded: bytes | None) -> Picture | None:
+    if encoded is None:
+        return None
     image = thumbnail(np.asarray(Decode.op(encoded), np.uint8))
     return Picture(data_url(image), image.width, image.height)
