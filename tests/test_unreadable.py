@@ -15,7 +15,7 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.forecast import fits
-from etlrun.measure.work import Work
+from etlrun.measure.assessment import Work
 from etlrun.record.record import Record
 from etlrun.run import run
 from etlrun.run.session import at_work, contexts_of, opened, prepared

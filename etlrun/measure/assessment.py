@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
+from etlrun.graph.build import Pipeline
 from etlrun.measure.advice import advice
 from etlrun.measure.meter import Loop, spread_ms
 from etlrun.measure.probes import ceiling_per_s, settled_values, step_costs_ms
@@ -14,9 +16,10 @@ from etlrun.measure.resources import Resources, Sampler
 from etlrun.measure.side import Side, utilisation
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import judge, judge_alone
-from etlrun.measure.work import Work
-from etlrun.plan.plan import PlannedStage, stage_of
+from etlrun.measure.watched import Watch
+from etlrun.plan.plan import Plan, PlannedStage, stage_of
 from etlrun.record.findings import StageCost, StageRow
+from etlrun.record.record import Record
 from etlrun.stages.cache import cache_bytes
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Batch
@@ -25,6 +28,33 @@ from etlrun.system.machine import cores
 
 _PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
 """Duration of a probe after the training: a fraction of the training time, between a minimum and a maximum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The parts of a run.
+
+    Attributes:
+        plan: Plan of the run.
+        record: Record of the run.
+        pipelines: Pipelines by name: `train` and, if there is validation, `validation`.
+        watches: Measurements of each pipeline.
+    """
+
+    plan: Plan
+    record: Record
+    pipelines: dict[str, Pipeline]
+    watches: dict[str, Watch]
+
+    @property
+    def train(self) -> Pipeline:
+        """The training pipeline."""
+        return self.pipelines["train"]
+
+    @property
+    def validation(self) -> Pipeline | None:
+        """The validation pipeline; None without validation."""
+        return self.pipelines.get("validation")
 
 
 class Assessment:
@@ -94,12 +124,13 @@ class Assessment:
     def _costs_of(self, name: str) -> StageCosts | None:
         """Return the costs of the last pass, by its deepest and its last model; None if it was too short for one."""
         keeper, stages = self.work.pipelines[name].keeper, [planned.stage for planned in self._stages(name)]
-        how = {
-            "reads_disk": keeper is not None and keeper.passes[-1:] == ["read"],
-            "pass_examples": self._batched(name),
-        }
-        models = self.work.watches[name].taken_models()
-        seen = [StageCosts(model, stages, self._batch_size, cores(), **how) for model in models]
+        reads_disk = keeper is not None and keeper.passes[-1:] == ["read"]
+        seen = [
+            StageCosts(
+                model, stages, self._batch_size, cores(), reads_disk=reads_disk, pass_examples=self._batched(name)
+            )
+            for model in self.work.watches[name].taken_models()
+        ]
         if not seen:
             return None
         seen[0].improve(seen[1])

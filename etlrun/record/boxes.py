@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -82,32 +79,11 @@ def _planned(folder: Path, pipeline: str) -> dict[str, tuple[str, ...]]:
 
 def _last_costs(folder: Path, pipeline: str) -> list[StageCost]:
     """Return the costs of the last epoch that was long enough to be sampled; empty if there is none."""
-    try:
-        with (folder / records.EVENTS).open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = file.read().splitlines()
-    except OSError:
-        return []
-    for line in reversed(lines):
-        if b'"stages"' in line:
-            event = event_of(line)
-            if event.get("event") == "stages" and event.get("pipeline") == pipeline:
-                try:
-                    return _costs().validate_python(event.get("stages"))
-                except ValidationError:
-                    return []
-    return []
-
-
-def event_of(line: bytes) -> Mapping[str, Any]:
-    """Return an event from its line; empty if it is cut off."""
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return {}
-    return event if isinstance(event, Mapping) else {}
-
-
-@cache
-def _costs() -> TypeAdapter[list[StageCost]]:
-    return TypeAdapter(list[StageCost])
+    costs: list[StageCost] = []
+    for event in records.events(folder, _TAIL_BYTES):
+        if event.get("event") == "stages" and event.get("pipeline") == pipeline:
+            try:
+                costs = TypeAdapter(list[StageCost]).validate_python(event.get("stages"))
+            except ValidationError:
+                costs = []
+    return costs

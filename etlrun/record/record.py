@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import yaml
 
 from etlrun.record.findings import finite
 from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, read_summary, steady_rate
-from etlrun.system.errors import WorldError
+from etlrun.system.errors import WorldError, headline
 from etlrun.system.files import write_atomically
 
 EVENTS, CONFIG, REPORT, PAGE, PLAN = "events.jsonl", "config.yaml", "report.md", "report.html", "plan.json"
@@ -32,6 +32,38 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Read the composed config of a run; `OSError` if there is none."""
     config: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
     return config
+
+
+def known_config(folder: Path, remedy: str) -> dict[str, Any]:
+    """Read the composed config of a run; `WorldError` with that `remedy` if there is none."""
+    try:
+        config = read_config(folder)
+        if isinstance(config, dict) and config:
+            return config
+        found = "no config"
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        found = headline(error)
+    expected = "the config that the run was started with"
+    raise WorldError(where=str(folder / CONFIG), found=found, expected=expected, remedy=remedy)
+
+
+def events(folder: Path, last_bytes: int | None = None) -> Iterator[Mapping[str, Any]]:
+    """Yield the events of a run, or those in the last bytes of their file; none if there is no file.
+
+    A line that is cut off is left out.
+    """
+    try:
+        with (folder / EVENTS).open("rb") as file:
+            if last_bytes is not None:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - last_bytes))
+            lines = file.read().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        with suppress(ValueError):
+            event = json.loads(line)
+            if isinstance(event, Mapping):
+                yield event
 
 
 class UnwritableError(WorldError):

@@ -68,16 +68,11 @@ def of_ledger(ledger: Ledger, outcomes: Mapping[RunKey, Outcome | None]) -> Resu
     ]
     runs: dict[bool, list[Run]] = {True: [], False: []}
     for key, found in sorted(outcomes.items(), key=lambda item: item[0]):
-        now = found and _current(ledger.folder_of(key), as_compared(ledger, key, found))
+        now = found and as_compared(ledger, key, found)
+        if now is not None and now.status == RUNNING and is_nobodys(ledger.folder_of(key)):
+            now = dataclasses.replace(now, status=KILLED, error="its process has ended without an error message")
         runs[bool(key.fills)].append(Run(name=key.name, config=key.config, repeat=key.repeat, outcome=now))
     return _Collector(ledger.folder, configs, runs[False], ledger, runs[True]).results()
-
-
-def _current(folder: Path, found: Outcome) -> Outcome:
-    """Return the outcome of a run, with status `killed` if it is `running` without a process."""
-    if found.status != RUNNING or not is_nobodys(folder):
-        return found
-    return dataclasses.replace(found, status=KILLED, error="its process has ended without an error message")
 
 
 def _scanned(folder: Path) -> tuple[list[_Known], list[Run]]:
@@ -207,15 +202,12 @@ class _Collector:
             bound_by=statistics.mode([of.bound_by for of in counted]) if counted else "",
             val_accuracy=None if diverged else _median(of.val_accuracy for _, of in completed),
             quality=self.quality.get(number, {}),
-            data=seen or self._other_records(number),
+            data=seen or (OTHER_RECORDS if are_others(self.read[number], self.read[BASELINE]) else ""),
             records=self.read[number],
             fingerprint=known.fingerprint,
             error=diverged or (unfinished[-1].error if unfinished else ""),
             **medians,
         )
-
-    def _other_records(self, number: int) -> str:
-        return OTHER_RECORDS if are_others(self.read[number], self.read[BASELINE]) else ""
 
     def _sessions(self, counted: Sequence[tuple[Run, Outcome]]) -> dict[int, set[float]]:
         """Return by round the start times of the processes that ran it."""

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from etlrun.record.locks import LOCK, is_nobodys
 from etlrun.record.outcome import outcome
 from etlrun.record.record import RESULTS
 from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Summary, read_summary
-from etlrun.results.folders import Kind, disk_bytes, is_file, walked
 from etlrun.results.results import KILLED, TOO_SLOW
-from etlrun.sweep.ledger import SWEEP, Ledger
-from etlrun.sweep.order import RunKey
+from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger
 from etlrun.sweep.runs import unfinished
-from etlrun.sweep.tune import SEARCH
+from etlrun.sweep.tune import SEARCH, WINDOWS
 from etlrun.system.errors import WorldError
 
+Kind = Literal["run", "sweep", "search"]
+"""What a folder holds; a search is one of `etlrun tune`."""
+_MARKS: dict[str, Kind] = {SWEEP: "sweep", SEARCH: "search", SUMMARY: "run"}
+_PARTS = {"sweep": re.compile(rf"\d+(\.\d+)?|fill-[0-9a-f]{{8}}|{ATTEMPTS}"), "search": re.compile(WINDOWS)}
+"""Names of folders with runs that are part of a sweep or of a search."""
+_BLOCK_BYTES = 512
+"""Unit of `st_blocks`."""
 UNFINISHED, UNREADABLE = "unfinished", "unreadable"
 """States that no summary has: a sweep with jobs to run, and a file that can't be read."""
 _BEST: tuple[tuple[str, Callable[[Iterable[float]], float]], ...] = (
@@ -118,10 +126,12 @@ def _sweep(ledger: Ledger) -> Entry:
     summaries = {key: read_summary(ledger.folder_of(key)) for key in ledger.runs}
     waiting = unfinished(ledger, {key: outcome(of) if of else None for key, of in summaries.items()})
     ran = [summary for summary in summaries.values() if summary is not None]
+    folders = (ledger.folder, *map(ledger.folder_of, summaries))  # a job may outlive the sweep's process for a moment
+    is_running = not all(map(is_nobodys, folders))
     return Entry(
         folder=ledger.folder,
         kind="sweep",
-        status=RUNNING if _is_running(ledger, summaries) else UNFINISHED if waiting else COMPLETED,
+        status=RUNNING if is_running else UNFINISHED if waiting else COMPLETED,
         created_s=max((summary.created_s or 0.0 for summary in ran), default=0.0) or _changed_s(ledger.folder),
         bytes=disk_bytes(ledger.folder),
         overrides=tuple(ledger.request["overrides"] or ()),
@@ -150,11 +160,6 @@ def _search(folder: Path) -> Entry:
     )
 
 
-def _is_running(ledger: Ledger, runs: Mapping[RunKey, object]) -> bool:
-    """Return whether the sweep's process is at work, or a job's, which may outlive it for a moment."""
-    return not all(map(is_nobodys, (ledger.folder, *map(ledger.folder_of, runs))))
-
-
 def _status(folder: Path, summary: Summary) -> str:
     """Return the status of a run; one whose process has not locked its folder yet is running, too."""
     if not is_nobodys(folder):
@@ -178,3 +183,49 @@ def _best(summaries: Sequence[Summary]) -> dict[str, float]:
         if finite:
             return {name: better(finite)}
     return {}
+
+
+def kind_of(folder: Path) -> Kind | None:
+    """Return what `folder` holds by the names of its files; None for anything else, and for a symbolic link."""
+    if folder.is_symlink() or not folder.is_dir():
+        return None
+    return next((kind for mark, kind in _MARKS.items() if is_file(folder / mark)), None)
+
+
+def is_file(path: Path) -> bool:
+    """Return whether `path` is a file, and no symbolic link."""
+    return path.is_file() and not path.is_symlink()
+
+
+def walked(folder: Path) -> Iterator[tuple[Path, Kind]]:
+    """Yield the folders of runs and sweeps; hidden folders and symbolic links below `folder` are not followed.
+
+    A job of a sweep is part of it.
+    """
+    kind = kind_of(folder)
+    if kind is not None:
+        yield folder, kind
+    with os.scandir(folder) as inside:
+        names = sorted(found.name for found in inside if found.is_dir(follow_symlinks=False))
+    parts = _PARTS.get(kind or "")
+    for name in names:
+        if not name.startswith(".") and not (parts and parts.fullmatch(name)):
+            yield from walked(folder / name)
+
+
+def disk_bytes(folder: Path) -> int:
+    """Return the disk space of a folder, as `du` counts it: blocks, and a file with several links once."""
+    sizes: dict[tuple[int, int], int] = {}
+    for path in _every(folder):
+        try:
+            found = path.lstat()
+        except FileNotFoundError:  # a running job replaces its files
+            continue
+        sizes[found.st_dev, found.st_ino] = found.st_blocks * _BLOCK_BYTES
+    return sum(sizes.values())
+
+
+def _every(folder: Path) -> Iterator[Path]:
+    yield folder
+    for parent, folders, files in os.walk(folder):
+        yield from (Path(parent, name) for name in (*folders, *files))

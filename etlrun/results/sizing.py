@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.record import record as records
-from etlrun.record.boxes import event_of
 from etlrun.record.findings import Resources
 from etlrun.record.summary import Summary
 from etlrun.system.errors import WorldError
@@ -130,8 +129,7 @@ def _unmeasured(folder: Path, found: str, expected: str, remedy: str) -> WorldEr
 
 def _passes(folder: Path) -> Iterator[dict[str, float]]:
     """Yield the milliseconds per example of each stage in each training pass that was sampled."""
-    for line in (folder / records.EVENTS).read_bytes().splitlines():
-        event = event_of(line)
+    for event in records.events(folder):
         if event.get("event") == "stages" and event["pipeline"] == "train":
             yield {row["stage"]: row["cost_ms"] for row in event["stages"]}
 

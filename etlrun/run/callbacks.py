@@ -26,7 +26,7 @@ from etlrun.run.checkpoint import (
 from etlrun.run.epochs import record_epoch
 from etlrun.run.hosts.here import here, joint
 from etlrun.run.interrupts import raise_if_interrupted
-from etlrun.run.optimizer import averaged
+from etlrun.run.model import averaged
 from etlrun.run.state import add_seeds
 from etlrun.stages.measure import Window
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule

@@ -7,9 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
@@ -21,7 +18,7 @@ from etlrun.stages import Stages
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.metrics import is_loss
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import ConfigError, Fault, WorldError, headline
+from etlrun.system.errors import ConfigError, Fault, WorldError
 
 CHECKPOINTS = "checkpoints"
 BEST = "best.keras"
@@ -98,7 +95,7 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     if trainer is None or trainer.resume is None:
         return None
     left = _left_in(Path(trainer.resume))
-    before = plan(parse(_config_in(left.folder), stages))
+    before = plan(parse(records.known_config(left.folder, _START_NEW), stages))
     _same_config(planned, before, left.folder)
     _same_place(trainer, before.spec.fit, left)
     done, last = len(left.epochs), trainer.planned_phases[-1]
@@ -184,18 +181,6 @@ def _newest_state(folder: Path) -> Path | None:
     newest = newest_checkpoint(folder)
     after = [path for path in states_in(folder) if path.name.startswith(f"epoch_{newest:04}_")]
     return after[-1] if after else None
-
-
-def _config_in(folder: Path) -> dict[str, Any]:
-    try:
-        return records.read_config(folder)
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise WorldError(
-            where=str(folder / records.CONFIG),
-            found=headline(error),
-            expected="the config that the run was started with",
-            remedy=_START_NEW,
-        ) from error
 
 
 def _same_config(planned: Plan, before: Plan, folder: Path) -> None:

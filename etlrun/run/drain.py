@@ -6,9 +6,8 @@ import time
 
 from rich.console import Console
 
-from etlrun.measure.assessment import Assessment
+from etlrun.measure.assessment import Assessment, Work
 from etlrun.measure.watched import Watched
-from etlrun.measure.work import Work
 from etlrun.plan.plan import Plan
 from etlrun.record.record import Record
 from etlrun.record.summary import Epoch

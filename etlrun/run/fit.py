@@ -10,9 +10,8 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from etlrun.measure.assessment import Assessment
+from etlrun.measure.assessment import Assessment, Work
 from etlrun.measure.watched import Watched
-from etlrun.measure.work import Work
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.plan.training import windows_past
 from etlrun.record.findings import Findings
@@ -28,7 +27,7 @@ from etlrun.run.divergence import FiniteLoss
 from etlrun.run.floor import floor, without_end_warnings
 from etlrun.run.hosts.same import require_same
 from etlrun.run.keepers import readings_of
-from etlrun.run.optimizer import finish
+from etlrun.run.model import finish
 from etlrun.run.phases import begin, plans_left
 from etlrun.run.session import at_work, batches_in_pass, opened, prepared, without_cache
 from etlrun.run.state import State

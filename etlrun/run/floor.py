@@ -11,10 +11,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from etlrun.measure.assessment import Assessment
+from etlrun.measure.assessment import Assessment, Work
 from etlrun.measure.meter import Loop, Meter
 from etlrun.measure.watched import Watch, Watched
-from etlrun.measure.work import Work
 from etlrun.run.hosts.here import here
 
 _FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2

@@ -6,7 +6,8 @@ import hashlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -92,6 +93,8 @@ def backbone(model: keras.Model) -> Backbone:
     digest = hashlib.sha256()
     for weight in base.get_weights():
         digest.update(np.ascontiguousarray(weight).data)
+    name = keras.backend.backend()
+    version = sys.modules[name].__version__  # imported: the installed package may have been updated since
     return Backbone(
         features=features,
         identity=[
@@ -100,7 +103,7 @@ def backbone(model: keras.Model) -> Backbone:
             ["model.scaling", [[layer.scale, layer.offset] for layer in base.layers if hasattr(layer, "offset")]],
             ["precision", keras.config.dtype_policy().name],
             ["keras", keras.__version__],
-            ["backend", f"{keras.backend.backend()} {_version()} on {'a GPU' if accelerators() else 'the CPU'}"],
+            ["backend", f"{name} {version} on {'a GPU' if accelerators() else 'the CPU'}"],
         ],
     )
 
@@ -122,11 +125,6 @@ def _computed(base: keras.Model) -> Callable[[Any], Any]:
 
     weights = [[variable.value for variable in of] for of in (base.trainable_variables, base.non_trainable_variables)]
     return jax.jit(lambda images: base.stateless_call(*weights, images, training=False)[0])  # type: ignore[no-any-return]
-
-
-def _version() -> str:
-    """Return the version of the imported backend; the installed package may have been updated since."""
-    return str(sys.modules[keras.backend.backend()].__version__)
 
 
 def head(model: keras.Model, trainer: Trainer, classes: Sequence[str] | None) -> keras.Model:
@@ -213,3 +211,20 @@ def loaded(path: Path, expected: str, remedy: str) -> keras.Model:
     except Exception as error:  # Keras and HDF5 may raise anything
         found = f"a file that Keras cannot load: {type(error).__name__}: {headline(error)}"
         raise WorldError(where=str(path), found=found, expected=expected, remedy=remedy) from error
+
+
+@contextmanager
+def averaged(model: keras.Model) -> Iterator[None]:
+    """Give `model` the averages of its weights, if its optimizer keeps some, and then its own weights again."""
+    variables = model.trainable_variables
+    before = [keras.ops.copy(variable.value) for variable in variables]
+    finish(model)
+    yield
+    for variable, value in zip(variables, before, strict=True):
+        variable.assign(value)
+
+
+def finish(model: keras.Model) -> None:
+    """Give `model` the averages of its weights, as Keras does at the end of a training."""
+    if model.optimizer is not None:
+        model.optimizer.finalize_variable_values(model.trainable_variables)

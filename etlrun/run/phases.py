@@ -6,11 +6,11 @@ import math
 
 import keras
 
-from etlrun.measure.work import Work
+from etlrun.measure.assessment import Work
 from etlrun.plan.plan import Plan
 from etlrun.record.record import Record
 from etlrun.record.summary import TrainedPhase
-from etlrun.run.optimizer import finish
+from etlrun.run.model import finish
 from etlrun.run.whole import compile_phase
 from etlrun.stages.applications import unfreeze
 from etlrun.stages.phases import PlannedPhase

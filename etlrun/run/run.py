@@ -103,7 +103,8 @@ def _run(record: Record, stages: Stages, planned: Plan | None) -> int:
         known = _reported(record, error)
         _end_early(record, statuses.FAILED, *known.faults)
         _say_failed(known.faults)
-        _traceback_if_asked(error)
+        if os.environ.get("HYDRA_FULL_ERROR", "0") != "0":
+            traceback.print_exception(error)
         return known.status
     report.show(record.folder, record.summary)
     return TOO_SLOW if record.summary.is_too_slow else OK
@@ -148,7 +149,7 @@ def settle(folder: Path, status: int, remedy: str = "") -> None:
     is_interrupt = status in {-signal.SIGINT, -signal.SIGTERM, INTERRUPTED}
     if status == -signal.SIGKILL:
         remedy = "the kernel kills processes that exhaust the memory; check its log"
-    fault = _fault("the job's process", how_ended(status), "a normal exit", remedy)
+    fault = Fault(where="the job's process", found=how_ended(status), expected="a normal exit", remedy=remedy)
     close(folder, statuses.INTERRUPTED if is_interrupt else statuses.FAILED, fault)
 
 
@@ -253,18 +254,9 @@ def _say_interrupted(record: Record) -> None:
     _say(f"interrupted; resume with: {command}" if command else "interrupted before the first checkpoint")
 
 
-def _fault(where: str, found: str, expected: str, remedy: str = "") -> Fault:
-    return Fault(where=where, found=found, expected=expected, remedy=remedy)
-
-
 def _say(text: str) -> None:
     print(f"etlrun: {text}", file=sys.stderr)
 
 
 def _say_failed(faults: Sequence[Fault]) -> None:
     _say("\n".join(["failed", *(f"  {fault}" for fault in faults)]))
-
-
-def _traceback_if_asked(error: Exception) -> None:
-    if os.environ.get("HYDRA_FULL_ERROR", "0") != "0":
-        traceback.print_exception(error)

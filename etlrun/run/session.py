@@ -11,14 +11,15 @@ from typing import Any
 
 import tensorflow as tf
 
+from etlrun.cache.store import folder_of
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Backbone, Context
+from etlrun.graph.forecast import fits
+from etlrun.measure.assessment import Work
 from etlrun.measure.watched import Watch
-from etlrun.measure.work import Work
 from etlrun.plan.plan import Plan, stage_of
 from etlrun.record.record import Record
 from etlrun.run.backend import seed_all
-from etlrun.run.caches import describe_caches, note, open_caches
 from etlrun.run.checkpoint import PreviousRun, has_read_the_same
 from etlrun.run.devices import shares
 from etlrun.run.hosts.here import here
@@ -76,16 +77,16 @@ def prepared(
     of_classes = note_of_classes(load, split.name, partial(counts_of, source, split, by_number=load.is_by_number))
     of_devices = notes_on(place, shares(), {name: context.split for name, context in contexts.items()})
     unused = note_of_unused(plan.spec.dataset, source.counts) if "validation" in contexts else None
-    for sentence in (*source.notes, *_overlap(contexts), *filter(None, (unused, of_classes)), *of_devices):
+    notes = (*source.notes, *_overlap(contexts), *filter(None, (unused, of_classes)), *of_devices)
+    for sentence in (*notes, *_few_shards(plan, len(split.shards))):
         record.remark(sentence)
-    _note_few_shards(plan, record, len(contexts["train"].split.shards))
     made_by = {"folder": str(record.folder), "overrides": record.summary.overrides}
-    keepers = keepers_of(plan, contexts, made_by, partial(note, record))
+    keepers = keepers_of(plan, contexts, made_by, partial(_note, record))
     if place.count > 1:
         pipelines: dict[str, Pipeline] = {name: Part(place, plan, name, of) for name, of in contexts.items()}
     else:
         pipelines = pipelines_of(plan, contexts, keepers)
-    open_caches(plan, record, pipelines)
+    _open_caches(plan, record, pipelines)
     record.update(dataset={**data, "digest": digests, "classes": source.class_names and list(source.class_names)})
     record.event("dataset", **data)
     watches = {name: Watch(with_digest=plan.spec.measure.digest) for name in pipelines}
@@ -152,15 +153,15 @@ def _overlap(contexts: Mapping[str, Context]) -> Iterator[str]:
         yield f"{shared:,} examples of '{validation.name}' are in '{train.name}', too: the validation knows them."
 
 
-def _note_few_shards(plan: Plan, record: Record, shards: int) -> None:
-    """Add a note if `cycle_length` exceeds the number of shards, so that a sweep over larger values shows only noise.
+def _few_shards(plan: Plan, shards: int) -> Iterator[str]:
+    """Yield a note if `cycle_length` exceeds the number of shards, so that a sweep over larger values shows only noise.
 
     The number of shards is known only once the dataset is open.
     """
     extract = stage_of(plan.train, Interleave)
     if extract is not None and extract.cycle_length not in ("all", extract.at_once(shards)):
         has = f"{shards} shard{'s' * (shards > 1)}"
-        record.remark(f"extract.cycle_length = {extract.cycle_length} is limited to {shards}: the split has {has}.")
+        yield f"extract.cycle_length = {extract.cycle_length} is limited to {shards}: the split has {has}."
 
 
 def batches_in_pass(work: Work) -> int:
@@ -198,7 +199,7 @@ def at_work(work: Work) -> Iterator[None]:
         for pipeline in work.pipelines.values():
             pipeline.close()
         try:
-            describe_caches(work.plan, work.record, work.pipelines)
+            _describe_caches(work.plan, work.record, work.pipelines)
         finally:
             for keeper in keepers:
                 keeper.close()
@@ -233,3 +234,50 @@ def _report_skipped(work: Work) -> None:
         are_all = max(skipped.values()) <= MOST_CORRUPT_NAMED
         listed = "them" if are_all else f"the first {MOST_CORRUPT_NAMED} of each split, etlrun doctor all"
         work.record.remark(f"{total} corrupt records were skipped; events.jsonl lists {listed}.")
+
+
+def _note(record: Record, text: str) -> None:
+    """Report an event of a cache: on the terminal, in the events, and in the notes of the report."""
+    say(text, stderr=True)
+    record.event("cache", text=text)
+    record.remark(f"{text[0].upper()}{text[1:]}.")
+
+
+def _open_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline]) -> None:
+    """Open or claim the disk caches, and check that there is space for those to be filled."""
+    cache = plan.spec.cache
+    if not cache.keeps:
+        return
+    keepers = [pipeline.keeper for pipeline in pipelines.values() if pipeline.keeper is not None]
+    try:
+        # In the order of their keys, so that two runs cannot deadlock.
+        for keeper in sorted(keepers, key=lambda keeper: keeper.key):
+            keeper.prepare()
+        to_fill = {
+            name: pipeline
+            for name, pipeline in pipelines.items()
+            if pipeline.keeper is None or pipeline.keeper.is_to_fill
+        }
+        forecast = fits(plan, to_fill, folder_of(cache.dir))
+    except BaseException:
+        for pipeline in pipelines.values():
+            pipeline.close()
+        for keeper in keepers:
+            keeper.close()
+        raise
+    record.update(cache={"target": cache.path, "at": cache.at, "forecast_bytes": forecast})
+
+
+def _describe_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline]) -> None:
+    """Record what the caches hold at the end of the run, and what their passes did."""
+    if record.summary.cache is None or not plan.spec.cache.keeps:
+        return
+    held = {
+        name: {
+            "held_bytes": pipeline.held_bytes,
+            **({"key": pipeline.keeper.key, "passes": pipeline.keeper.passes} if pipeline.keeper else {}),
+            **({"filled_s": pipeline.filling_s} if pipeline.filling_s else {}),
+        }
+        for name, pipeline in pipelines.items()
+    }
+    record.update(cache=record.summary.cache.with_values(pipelines=held))

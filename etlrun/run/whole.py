@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import keras
 
 from etlrun.plan.plan import Plan, given_to_model, reads_features
@@ -17,7 +15,6 @@ from etlrun.sources.base import Source
 from etlrun.sources.labels import counts_of
 from etlrun.stages.balance import balanced
 from etlrun.stages.keras_objects import objective
-from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError
 
@@ -30,14 +27,16 @@ def whole_model(plan: Plan, source: Source, previous: PreviousRun | None, traine
 
 def _whole_model(plan: Plan, source: Source, previous: PreviousRun | None, trainer: Trainer) -> keras.Model:
     if previous is not None and previous.checkpoint is not None:
-        model = _loaded(previous.checkpoint)
+        remedy = "start a new run without trainer.resume, or resume another folder"
+        model = models.loaded(previous.checkpoint, "the complete model that a run saves after an epoch", remedy)
         restore_seeds(model, previous.checkpoint)
         return model
     stage = plan.spec.model
     if previous is not None and not reads_features(plan):  # of its own weights
         stage = stage.restored
     _fits(plan, source, trainer)
-    model = _built(stage, plan, source)
+    scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
+    model = models.build(stage, given_to_model(plan.train), scaling, source.num_classes)
     compile_phase(model, plan, source, trainer.in_phase(trainer.planned_phases[0]))
     return model
 
@@ -65,11 +64,6 @@ def _fits(plan: Plan, source: Source, trainer: Trainer) -> None:
         raise ConfigError(faults)
 
 
-def _built(stage: ImageModel | Emulated, plan: Plan, source: Source) -> keras.Model:
-    scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
-    return models.build(stage, given_to_model(plan.train), scaling, source.num_classes)
-
-
 def class_weights(plan: Plan, source: Source) -> list[float] | None:
     """Return the weights of the classes in the loss; None if all are equal."""
     if plan.spec.load.class_weights == "none":
@@ -77,9 +71,3 @@ def class_weights(plan: Plan, source: Source) -> list[float] | None:
     dataset = plan.spec.dataset
     split = source.split(dataset.split, dataset.key_of("train"))
     return balanced([*counts_of(source, split, by_number=plan.spec.load.is_by_number).values()])
-
-
-def _loaded(checkpoint: Path) -> keras.Model:
-    expected = "the complete model that a run saves after an epoch"
-    remedy = "start a new run without trainer.resume, or resume another folder"
-    return models.loaded(checkpoint, expected, remedy)

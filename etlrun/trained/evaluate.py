@@ -129,6 +129,7 @@ def evaluate(run: Trained, model: Any, overrides: Sequence[str]) -> Evaluation:
     reading = Pass(run.plan, source, split)
     found = _outputs(reading, model)
     require_finite(run, found.predictions, lambda row: reading.place(int(found.numbers[row])))
+    last = {key: getattr(of, f"val_{key}") for of in run.summary.epochs[-1:] for key in ("loss", "accuracy")}
     is_own, data = is_of_run(run, source), data_of(run.plan.spec.dataset, source)
     result = Evaluation(
         name=_name(run, data, split.name, is_own=is_own),
@@ -139,7 +140,7 @@ def evaluate(run: Trained, model: Any, overrides: Sequence[str]) -> Evaluation:
         examples=len(found.numbers),
         skipped=[*reading.lost()],
         loss=found.loss,
-        then=_of_last_epoch(run) if is_own and split.name == run.then.spec.dataset.eval_split else {},
+        then=last if is_own and split.name == run.then.spec.dataset.eval_split else {},
     )
     names = source.class_names or class_names(run, outputs)
     judged = _of_classes(result, found, names, reading) if names else _of_numbers(result, found, reading)
@@ -147,11 +148,6 @@ def evaluate(run: Trained, model: Any, overrides: Sequence[str]) -> Evaluation:
     of_model = run.class_names or names or ()
     first = [*firsts(reading, found.targets, found.numbers, of_model)] if text else []
     return dataclasses.replace(judged, unchecked=text, firsts=first)
-
-
-def _of_last_epoch(run: Trained) -> dict[str, float | None]:
-    epochs = run.summary.epochs[-1:]
-    return {key: getattr(of, f"val_{key}") for of in epochs for key in ("loss", "accuracy")}
 
 
 def _name(run: Trained, data: str, split: str, *, is_own: bool) -> str:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from etlrun.config.overlay import overlaid
 from etlrun.plan.plan import Plan
@@ -27,7 +23,7 @@ from etlrun.stages import STAGES, Stages
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Feature
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, headline
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
 
 _TRAIN_AGAIN = "train again with this version"
 _ENDS = {
@@ -167,15 +163,10 @@ def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]
 def _config_in(folder: Path, faults: list[Fault]) -> dict[str, Any]:
     """Return the config of the run; empty if it can't be read, which is added to `faults`."""
     try:
-        config = records.read_config(folder)
-        if isinstance(config, dict) and config:
-            return config
-        found = "no config"
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        found = headline(error)
-    expected, where = "the config that the run was started with", str(folder / records.CONFIG)
-    faults.append(Fault(where=where, found=found, expected=expected, remedy="restore the file, or train again"))
-    return {}
+        return records.known_config(folder, "restore the file, or train again")
+    except WorldError as error:
+        faults += error.faults
+        return {}
 
 
 def _planned(
@@ -263,9 +254,5 @@ def _model_sees(planned: Plan) -> tuple[dict[str, Feature], str]:
 
 def _backend_in(folder: Path) -> str | None:
     """Return the Keras backend that the run's last process noted."""
-    found = None
-    with suppress(OSError, ValueError), (folder / records.EVENTS).open(encoding="utf-8") as file:
-        for line in file:
-            event = json.loads(line)
-            found = event.get("backend", found) if event.get("event") == "started" else found
-    return found
+    started = (event for event in records.events(folder) if event.get("event") == "started")
+    return next(reversed([event["backend"] for event in started if "backend" in event]), None)

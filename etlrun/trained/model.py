@@ -51,14 +51,10 @@ def ready(run: Trained) -> Iterator[Any]:
             say_note(f"Trained with {name}, and used with {backend.name}: outputs differ by rounding.")
         if backend.unseen:
             say_note(backend.unseen)
-        yield _loaded(run)
+        from etlrun.run.model import loaded  # also registers the losses that a saved model names
 
-
-def _loaded(run: Trained) -> Any:
-    from etlrun.run.model import loaded  # also registers the losses that a saved model names
-
-    remedy = f"restore it, or save it again: etlrun trainer.resume={run.folder}"
-    return loaded(run.folder / MODEL, "the complete model that the run saved", remedy)
+        remedy = f"restore it, or save it again: etlrun trainer.resume={run.folder}"
+        yield loaded(run.folder / MODEL, "the complete model that the run saved", remedy)
 
 
 def predictor(model: Any, inputs: Any) -> Predict:
