@@ -40,22 +40,6 @@ class Column(NamedTuple):
     title: str = ""
 
 
-class Unfinished(NamedTuple):
-    """Runs of a config that did not complete, or were below `measure.au_min`, all for one reason.
-
-    Attributes:
-        config: Number of the config.
-        overrides: Overrides that not all configs have.
-        status: Status of the runs.
-        reason: Reason for the status.
-    """
-
-    config: int
-    overrides: str
-    status: str
-    reason: str
-
-
 def html(results: Results) -> str:
     """Return the page as HTML."""
     known = {config.number: config for config in results.configs}
@@ -149,9 +133,12 @@ def _stages(results: Results, known: Mapping[int, ConfigResult]) -> dict[str, An
     }
 
 
-def _unfinished(runs: Sequence[Run], known: Mapping[int, ConfigResult]) -> dict[Unfinished, list[str]]:
-    """Return the names of unfinished runs, grouped by config, status and reason."""
-    found: dict[Unfinished, list[str]] = {}
+def _unfinished(runs: Sequence[Run], known: Mapping[int, ConfigResult]) -> dict[tuple[int, str, str, str], list[str]]:
+    """Return the names of runs that did not complete, or were below `measure.au_min`.
+
+    They are grouped by config, overrides that not all configs have, status and reason.
+    """
+    found: dict[tuple[int, str, str, str], list[str]] = {}
     for run in runs:
         of = run.outcome
         if of is None or (of.status == COMPLETED and not of.is_too_slow):
@@ -160,5 +147,5 @@ def _unfinished(runs: Sequence[Run], known: Mapping[int, ConfigResult]) -> dict[
         if of.is_too_slow:
             utilization = "unknown" if of.au is None else f"{of.au:.1%}"
             status, reason = "too slow", f"accelerator utilization (AU): {utilization}, below measure.au_min"
-        found.setdefault(Unfinished(run.config, " ".join(known[run.config].own), status, reason), []).append(run.name)
+        found.setdefault((run.config, " ".join(known[run.config].own), status, reason), []).append(run.name)
     return found

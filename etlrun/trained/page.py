@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
+from markupsafe import Markup
 
 from etlrun.stages.image import Decode
 from etlrun.system import pages
-from etlrun.system.thumbnails import data_url, thumbnail
+from etlrun.system.thumbnails import tag, thumbnail
 from etlrun.trained.evaluate import Evaluation
 
 _MOST_CLASSES, _MOST_PAIRS = 50, 100
 """Classes up to which the whole confusion matrix is shown, and the pairs that are shown of a larger one."""
-
-
-class Picture(NamedTuple):
-    """A thumbnail on the page: its data URL, and its size in pixels."""
-
-    url: str
-    width: int
-    height: int
 
 
 def html(of: Evaluation, made_by: str) -> str:
@@ -30,8 +21,8 @@ def html(of: Evaluation, made_by: str) -> str:
         "evaluation.html.j2",
         of=of,
         pairs=_pairs(of),
-        mistakes=[(mistake, _picture(mistake.image)) for mistake in of.mistakes],
-        firsts=[(first, _picture(first.image)) for first in of.firsts],
+        mistakes=[(each, _image(each.image, f"{each.target}, predicted as {each.predicted}")) for each in of.mistakes],
+        firsts=[(each, _image(each.image, f"First example of {each.name}")) for each in of.firsts],
         made_by=made_by,
     )
 
@@ -48,8 +39,6 @@ def _pairs(of: Evaluation) -> list[tuple[str, str, int]]:
     return [(names[row], names[column], int(counts[row, column])) for row, column in pairs if counts[row, column]]
 
 
-def _picture(encoded: bytes | None) -> Picture | None:
-    if encoded is None:
-        return None
-    image = thumbnail(np.asarray(Decode.op(encoded), np.uint8))
-    return Picture(data_url(image), image.width, image.height)
+def _image(encoded: bytes | None, alt: str) -> Markup:
+    """Return a thumbnail; empty for an example without a single image."""
+    return Markup("") if encoded is None else tag(thumbnail(np.asarray(Decode.op(encoded), np.uint8)), alt)

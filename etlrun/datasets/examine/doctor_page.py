@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import tensorflow as tf
+from markupsafe import Markup
 from PIL import Image
 
 from etlrun.datasets.examine.doctor import Diagnosis
@@ -18,27 +18,12 @@ from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.stages.image import Decode
 from etlrun.system import pages
 from etlrun.system.progress import Begin
-from etlrun.system.thumbnails import data_url
+from etlrun.system.thumbnails import tag
 
 SIDE = 120
 """Largest side of a thumbnail in pixels."""
 SHOWN = 8
 """Images of a finding that are shown."""
-
-
-class Picture(NamedTuple):
-    """A thumbnail on the page.
-
-    Attributes:
-        url: Data URL.
-        alt: Description for screen readers.
-        width: In pixels; `height` likewise.
-    """
-
-    url: str
-    alt: str
-    width: int
-    height: int
 
 
 @pillow_as_header_reader()
@@ -67,7 +52,7 @@ def html(diagnosis: Diagnosis, made_by: str, begin: Begin) -> Iterator[str]:
 
 def _of_classes(
     samples: Sequence[tuple[Scan, str, Sequence[int]]], done: Callable[[int], None]
-) -> Iterator[tuple[str, str, list[Picture]]]:
+) -> Iterator[tuple[str, str, list[Markup]]]:
     """Yield the split, the name and the thumbnails of each class."""
     drawn = in_order(lambda of: [*_pictures(of[0], of[2], of[1])], samples)
     for (scan, name, indices), pictures in zip(samples, drawn, strict=True):
@@ -75,12 +60,12 @@ def _of_classes(
         done(len(indices))
 
 
-def _of_finding(diagnosis: Diagnosis, finding: Finding) -> list[Picture]:
+def _of_finding(diagnosis: Diagnosis, finding: Finding) -> list[Markup]:
     scans = [(diagnosis.scans[split], index) for split, index in finding.images[:SHOWN]]
     return [picture for scan, index in scans for picture in _pictures(scan, [index], scan.place(index))]
 
 
-def _pictures(scan: Scan, indices: Iterable[int], alt: str) -> Iterator[Picture]:
+def _pictures(scan: Scan, indices: Iterable[int], alt: str) -> Iterator[Markup]:
     """Yield thumbnails of images; those that can't be read again are left out."""
     for index in indices:
         data = scan.encoded(index)
@@ -97,6 +82,6 @@ def _opened(data: bytes) -> Image.Image:
         return Image.fromarray(Decode.op(tf.constant(data)).numpy())
 
 
-def _thumbnail(image: Image.Image, alt: str) -> Picture:
+def _thumbnail(image: Image.Image, alt: str) -> Markup:
     image.thumbnail((SIDE, SIDE))
-    return Picture(data_url(image), alt, image.width, image.height)
+    return tag(image, alt)

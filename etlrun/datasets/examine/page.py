@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from markupsafe import Markup
+
 from etlrun.datasets.examine.images import pixels_of
 from etlrun.datasets.examine.sheet import Column, Row, Sheet, View, as_text, is_image
 from etlrun.system import pages
-from etlrun.system.thumbnails import data_url, thumbnail
+from etlrun.system.thumbnails import tag, thumbnail
 
 
 class Item(NamedTuple):
@@ -16,16 +18,11 @@ class Item(NamedTuple):
 
     Attributes:
         text: Description below an image, or the feature itself.
-        url: Data URL of a thumbnail; empty for text.
-        alt: Description of the image for screen readers.
-        width: Width of the thumbnail in pixels; `height` likewise.
+        image: Thumbnail; empty for text.
     """
 
     text: str
-    url: str = ""
-    alt: str = ""
-    width: int = 0
-    height: int = 0
+    image: Markup = Markup("")
 
 
 def html(sheet: Sheet, made_by: str) -> str:
@@ -47,8 +44,7 @@ def _items(row: Row, place: int, column: Column, view: View) -> Iterator[Item]:
             yield Item(f"{name} {as_text(value)}")
             continue
         pixels = pixels_of(view, name, place)
-        image = thumbnail(pixels)
         size = "x".join(map(str, pixels.shape[:2]))
         encoded = f", {len(value):,} bytes" if feature.format == "image" else ""
         alt = ", ".join(filter(None, [f"{name} after {column.path}", view.name, row.target, row.place]))
-        yield Item(f"{size}{encoded}", data_url(image), alt, image.width, image.height)
+        yield Item(f"{size}{encoded}", tag(thumbnail(pixels), alt))
