@@ -15,8 +15,8 @@ from etlrun.record import record as records
 from etlrun.record.locks import is_nobodys
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
 from etlrun.record.summary import COMPLETED, FAILED, RUNNING, SUMMARY, read_summary
-from etlrun.results import data, quality, swept, trainings
-from etlrun.results.decision import decide, tied_with_best
+from etlrun.results import data, quality, swept
+from etlrun.results.decision import decide, decide_by, ranked, tied_with_best
 from etlrun.results.fills import Fills
 from etlrun.results.results import (
     BASELINE,
@@ -135,9 +135,9 @@ class _Collector:
         configs = [self._config(number, over_baseline[number], seen.get(number, "")) for number in self.of]
         configs.sort(key=lambda config: -(config.overall_examples_per_s or -1.0))
         if self.measure:
-            configs = trainings.ranked(configs, self.measure)
+            configs = ranked(configs, self.measure)
             tied = quality.tied_with_best(self.completed, self.measure)
-            decision = trainings.decide(configs, tied, self.measure, self._compared, has_seeds=self.has_seeds)
+            decision = decide_by(self.measure, configs, tied, self._compared, has_seeds=self.has_seeds)
         else:
             tied = tied_with_best(configs, rates, noise)
             decision = decide(configs, tied, self._compared, has_seeds=self.has_seeds)

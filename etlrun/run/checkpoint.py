@@ -153,7 +153,9 @@ def _left_in(folder: Path) -> PreviousRun:
     """Return the interrupted run in `folder`; `WorldError` if there is nothing to resume."""
     expected, remedy = "the folder of a run with a checkpoint, as after each epoch", _START_NEW
     is_over = is_nobodys(folder)  # checked before reading files that a running job may replace
-    summary, done, state = read_summary(folder), newest_checkpoint(folder), _newest_state(folder)
+    summary, done = read_summary(folder), newest_checkpoint(folder)
+    after = [path for path in states_in(folder) if path.name.startswith(f"epoch_{done:04}_")]  # of no later checkpoint
+    state = after[-1] if after else None
     epochs = summary.epochs if summary else []
     if not is_over:
         found, expected, remedy = (
@@ -174,13 +176,6 @@ def _left_in(folder: Path) -> PreviousRun:
         checkpoint = checkpoint_path(folder, done) if done else None
         return PreviousRun(folder=folder, checkpoint=checkpoint, state=state, epochs=epochs[:done])
     raise WorldError(where=f"{Trainer.key('resume')}={folder}", found=found, expected=expected, remedy=remedy)
-
-
-def _newest_state(folder: Path) -> Path | None:
-    """Return the state after the last checkpoint; None if that is newer than all states."""
-    newest = newest_checkpoint(folder)
-    after = [path for path in states_in(folder) if path.name.startswith(f"epoch_{newest:04}_")]
-    return after[-1] if after else None
 
 
 def _same_config(planned: Plan, before: Plan, folder: Path) -> None:

@@ -8,7 +8,6 @@ import keras
 
 from etlrun.measure.assessment import Work
 from etlrun.plan.plan import Plan
-from etlrun.record.record import Record
 from etlrun.record.summary import TrainedPhase
 from etlrun.run.model import finish
 from etlrun.run.whole import compile_phase
@@ -34,18 +33,13 @@ def begin(whole: keras.Model, work: Work, phase: PlannedPhase, trainer: Trainer)
         for watch in work.watches.values():
             watch.meter.compiled()
     if trainer.phases is not None:
-        note_phase(work.record, phase, sum(math.prod(of.shape) for of in whole.trainable_variables))
-
-
-def note_phase(record: Record, phase: PlannedPhase, trainable_parameters: int) -> None:
-    """Record that a phase begins, or goes on."""
-    begun = TrainedPhase(
-        phase=phase.number,
-        first_epoch=phase.done + 1,
-        last_epoch=phase.end,
-        unfreeze=None if phase.unfreeze is None else str(phase.unfreeze),
-        learning_rate=phase.learning_rate or 0.0,
-        trainable_parameters=trainable_parameters,
-    )
-    record.event("phase_began", **begun.written)
-    record.update(phases=[*record.summary.phases[: phase.number - 1], begun])
+        begun = TrainedPhase(
+            phase=phase.number,
+            first_epoch=phase.done + 1,
+            last_epoch=phase.end,
+            unfreeze=None if phase.unfreeze is None else str(phase.unfreeze),
+            learning_rate=phase.learning_rate or 0.0,
+            trainable_parameters=sum(math.prod(of.shape) for of in whole.trainable_variables),
+        )
+        work.record.event("phase_began", **begun.written)
+        work.record.update(phases=[*work.record.summary.phases[: phase.number - 1], begun])
