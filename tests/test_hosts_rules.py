@@ -13,8 +13,8 @@ from etlrun.eject.program import ejected, versions
 from etlrun.measure.digest import union
 from etlrun.run import run
 from etlrun.run.hosts import here
+from etlrun.run.hosts.here import ALONE, Place, place_of, require_jax
 from etlrun.run.hosts.parts import notes_on, part_on
-from etlrun.run.hosts.place import ALONE, Place, place_of, require_jax
 from etlrun.sources.base import Split
 from etlrun.sources.content import Shard
 from etlrun.stages.trainer import Trainer

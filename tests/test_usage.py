@@ -14,7 +14,7 @@ from PIL import Image
 from etlrun.measure.resources import MOST, Interval, Usage, halved
 from etlrun.record import page as pages
 from etlrun.record.record import Record
-from etlrun.run import thumbnails
+from etlrun.run import epochs
 from tests.run_pages import course, epoch
 
 
@@ -56,11 +56,11 @@ def test_a_series_has_bounded_length_over_the_whole_time(monkeypatch: pytest.Mon
 )
 def test_floats_are_scaled_back(values: list[float], pixels: list[int]) -> None:
     image = np.array(values, np.float32).reshape(1, 1, 3, 1)
-    assert thumbnails.scaled_back(image, is_float=True).ravel().tolist() == pixels
+    assert epochs.scaled_back(image, is_float=True).ravel().tolist() == pixels
 
 
 def written(folder: Path, batch: Any, classes: list[str] | None = None) -> list[dict[str, str]]:
-    thumbnails.write(folder, batch, classes)
+    epochs.write_thumbnails(folder, batch, classes)
     found: list[dict[str, str]] = json.loads((folder / pages.THUMBNAILS).read_text())
     return found
 
@@ -93,7 +93,7 @@ def test_an_image_has_its_target(tmp_path: Path, target: Any, classes: list[str]
 
 @pytest.mark.parametrize("shape", [(4, 8), (4, 8, 8), (4, 8, 8, 7), (4, 1, 1, 3)])
 def test_a_batch_without_images_has_none(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    thumbnails.write(tmp_path, (tf.zeros(shape), tf.zeros(4)), None)
+    epochs.write_thumbnails(tmp_path, (tf.zeros(shape), tf.zeros(4)), None)
     assert list(tmp_path.iterdir()) == []
 
 

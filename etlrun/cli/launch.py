@@ -32,8 +32,7 @@ from etlrun.results import report
 from etlrun.results.collect import collect
 from etlrun.run import run
 from etlrun.run.hosts.follow import followed
-from etlrun.run.hosts.here import end_at_once
-from etlrun.run.hosts.place import ALONE, Place, place_of, require_jax
+from etlrun.run.hosts.here import ALONE, Place, end_at_once, place_of, require_jax
 from etlrun.run.interrupts import interrupts
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.process import started

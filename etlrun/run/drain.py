@@ -1,22 +1,26 @@
-"""Pipeline without a model: passes over the training examples."""
+"""Pipelines without a training: passes over the training examples, and filling caches on disk for other runs."""
 
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 
 from rich.console import Console
 
 from etlrun.measure.assessment import Assessment, Work
 from etlrun.measure.watched import Watched
-from etlrun.plan.plan import Plan
+from etlrun.plan.plan import Plan, reads_features
 from etlrun.record.record import Record
 from etlrun.record.summary import Epoch
 from etlrun.run.backend import peak_gpu_bytes
+from etlrun.run.devices import distributed
 from etlrun.run.epochs import record_epoch
 from etlrun.run.hold import Hold
 from etlrun.run.interrupts import raise_if_interrupted
 from etlrun.run.session import at_work, opened, prepared
+from etlrun.sources.base import Source
 from etlrun.stages.trainer import Drain, Trainer
+from etlrun.system.files import sync
 
 
 def drain(plan: Plan, record: Record) -> None:
@@ -51,3 +55,25 @@ def _passes(work: Work, assessment: Assessment, limits: Trainer | Drain, hold: H
         rate = f"{described['examples_per_s']:7.1f} examples/s"
         Console(stderr=True).print(f"pass {epoch}  {loop.wall_s:6.1f} s  {rate}", highlight=False)
         is_late = until_s is not None and time.perf_counter() > until_s
+
+
+def fill(plan: Plan, record: Record) -> None:
+    """Fill the caches that a run of `plan` reads, unless they are there; `WorldError` if data is missing or corrupt."""
+    source, trainer = opened(plan), plan.spec.fit
+    with nullcontext() if trainer is None else distributed(trainer, plan.spec.load):
+        _fill(plan, record, source)
+
+
+def _fill(plan: Plan, record: Record, source: Source) -> None:
+    trainer, backbone = plan.spec.fit, None
+    if trainer is not None and reads_features(plan):
+        from etlrun.run import model as models  # import Keras, which only the features of a base need
+        from etlrun.run.whole import whole_model
+
+        backbone = models.backbone(whole_model(plan, source, None, trainer))
+    work = prepared(plan, record, source, with_validation=trainer is not None, backbone=backbone)
+    with at_work(work):
+        for pipeline in work.pipelines.values():
+            pipeline.fill()
+            for path, _ in pipeline.keeper.parts if pipeline.keeper is not None else ():
+                sync(path)  # the next job would be measured beside the writing

@@ -1,15 +1,30 @@
-"""End of an epoch: what the folder of the run gets."""
+"""End of an epoch: what the folder of the run gets, with thumbnails of the first training batch for its page."""
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
 
 from etlrun.measure.assessment import Assessment
 from etlrun.record import page
+from etlrun.record.page import MOST_THUMBNAILS, THUMBNAILS
 from etlrun.record.record import PAGE
 from etlrun.record.summary import Epoch
-from etlrun.run import thumbnails
+from etlrun.system.files import write_atomically
+from etlrun.system.thumbnails import data_url, thumbnail
 
+SIDE = 64
+"""Largest side of a thumbnail in pixels."""
+_IMAGE_RANK, _CHANNELS, _MIXED = 4, (1, 3), 3
+_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 255.0))
+"""Ranges of images of floats, the narrowest first."""
 _PAGES_APART_S = 1.0
 """Shortest time between two pages of a run that goes on: a page takes about 20 ms of a core."""
 
@@ -22,9 +37,59 @@ def record_epoch(assessment: Assessment, epoch: Epoch) -> None:
     """
     record, batch = assessment.work.record, assessment.work.watches["train"].batch
     record.epoch(epoch, **assessment.usage)
-    if batch is not None and not (record.folder / page.THUMBNAILS).exists():
+    if batch is not None and not (record.folder / THUMBNAILS).exists():
         with page.shown(record):
-            thumbnails.write(record.folder, batch, record.summary.dataset.classes)
+            write_thumbnails(record.folder, batch, record.summary.dataset.classes)
     path = record.folder / PAGE
     if not path.exists() or time.time() - path.stat().st_mtime > _PAGES_APART_S:
         page.renew(record)
+
+
+def write_thumbnails(folder: Path, batch: Any, classes: Sequence[str] | None) -> None:
+    """Write the thumbnails of a batch (inputs, target) into a run's folder; nothing for a batch without images."""
+    inputs, target = batch[0], batch[1]
+    images = next((value for value in tf.nest.flatten(inputs) if _are_images(value)), None)
+    if images is None:
+        return
+    values = tf.cast(images[:MOST_THUMBNAILS], tf.float32).numpy()
+    shown = zip(
+        scaled_back(values, is_float=images.dtype.is_floating), targets(target, len(values), classes), strict=True
+    )
+    found = [{"url": data_url(thumbnail(pixels, SIDE)), "target": text} for pixels, text in shown]
+    write_atomically(folder / THUMBNAILS, json.dumps(found, indent=1) + "\n")
+
+
+def _are_images(value: Any) -> bool:
+    shape = value.shape
+    return len(shape) == _IMAGE_RANK and shape[-1] in _CHANNELS and min(shape[1:3]) > 1 and value.dtype != tf.string
+
+
+def scaled_back(images: npt.NDArray[np.float32], *, is_float: bool) -> npt.NDArray[np.uint8]:
+    """Return images (count, height, width, 1 or 3) as uint8; NaN is black.
+
+    Floats are mapped from the narrowest usual range that holds them all, and from their own if there is none, which is
+    so for images whose channels have been divided by their deviations.
+    """
+    images = np.nan_to_num(images, posinf=0.0, neginf=0.0)
+    low, high = float(images.min()), float(images.max())
+    ends = next((of for of in _RANGES if of[0] <= low and high <= of[1]), (low, high)) if is_float else (0.0, 255.0)
+    scaled: npt.NDArray[np.float32] = np.clip((images - ends[0]) * (255 / (ends[1] - ends[0])), 0, 255)
+    return np.rint(scaled).astype(np.uint8)
+
+
+def targets(target: Any, count: int, classes: Sequence[str] | None) -> list[str]:
+    """Return the targets of the first examples as text; empty texts for targets that are no single tensor."""
+    if isinstance(target, Mapping) or not hasattr(target, "shape"):
+        return [""] * count
+    values = np.asarray(target[:count])
+    if values.shape[1:] == (_MIXED,) and classes is not None:
+        mixed = [(_name(int(one), classes), _name(int(other), classes), float(share)) for one, other, share in values]
+        return [f"{share:.0%} {one}, {1 - share:.0%} {other}" for one, other, share in mixed]
+    if values.ndim != 1:
+        return [""] * count
+    return [_name(value, classes) for value in values]
+
+
+def _name(value: Any, classes: Sequence[str] | None) -> str:
+    is_class = classes is not None and np.issubdtype(type(value), np.integer) and 0 <= value < len(classes)
+    return classes[int(value)] if is_class and classes is not None else f"{value:g}" if np.isreal(value) else str(value)

@@ -26,8 +26,7 @@ from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
 from etlrun.run import checkpoint
 from etlrun.run.backend import Backend
-from etlrun.run.hosts.here import here
-from etlrun.run.hosts.place import place_of
+from etlrun.run.hosts.here import here, place_of
 from etlrun.run.interrupts import interrupts
 from etlrun.run.loggers.log import Log
 from etlrun.sources.open import on_disk, source_type
@@ -178,7 +177,7 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(spec.fit, joins=True) as backend:
-        from etlrun.run.drain import drain
+        from etlrun.run.drain import drain, fill
         from etlrun.run.fit import train
         from etlrun.run.hosts.parts import part_of
 
@@ -186,8 +185,6 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
         _say_device(record, backend, spec)
         record.event("started", backend=backend.name, pid=os.getpid())
         if record.summary.only_fills:
-            from etlrun.run.fill import fill  # imports Keras
-
             fill(planned, record)
         elif spec.fit is not None:
             part = part_of(planned)

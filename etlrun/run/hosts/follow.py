@@ -12,7 +12,7 @@ from pathlib import Path
 from etlrun.plan.plan import Plan
 from etlrun.record.record import Record
 from etlrun.run import run
-from etlrun.run.hosts.place import Place
+from etlrun.run.hosts.here import Place
 
 _OUTPUT = "output.txt"
 

@@ -9,7 +9,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
-from etlrun.run.hosts.place import Place
+from etlrun.run.hosts.here import Place
 from etlrun.sources.base import Identified, Split
 
 _SEEDS_APART = 2**31

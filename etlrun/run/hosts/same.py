@@ -9,9 +9,8 @@ from typing import Any
 
 from etlrun.graph.context import Reading
 from etlrun.plan.plan import Plan
-from etlrun.run.hosts.here import gathered, here
+from etlrun.run.hosts.here import Place, gathered, here
 from etlrun.run.hosts.parts import part_on
-from etlrun.run.hosts.place import Place
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import EtlrunError, Fault
 
