@@ -87,7 +87,7 @@ def test_a_heat_map_has_the_two_keys_whose_values_together_differ_most() -> None
     assert plot is not None
     figures = "1, memory: 3,150; 1, none: 1,050; 2, memory: 4,725; 2, none: 1,575"
     assert f'aria-label="Median examples/s by transform.num_parallel_calls and cache. {figures}"' in plot.svg
-    assert plot.left_out == (
+    assert plot.note == (
         "The two of 3 keys whose values together differ most. A cell is the median examples/s of its configs."
     )
 

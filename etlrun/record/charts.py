@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from markupsafe import Markup
-
-from etlrun.system.svg import axis, box, columns, dot, line, path, rows, svg
+from etlrun.system.svg import Chart, axis, box, columns, dot, line, path, rows, svg
 
 MOST_POINTS, MOST_BARS = 300, 100
 """Points of a line and bars of a chart, at most."""
@@ -30,22 +28,6 @@ class Line(NamedTuple):
     name: str
     look: str
     points: Sequence[Point]
-
-
-class Chart(NamedTuple):
-    """Chart for a page.
-
-    Attributes:
-        title: Title.
-        svg: Figure with a description for screen readers.
-        legend: Name and look of each series.
-        note: What the figure leaves out; empty for nothing.
-    """
-
-    title: str
-    svg: Markup
-    legend: Sequence[tuple[str, str]]
-    note: str = ""
 
 
 def curves(title: str, x_label: str, lines: Sequence[Line], *, from_zero: bool = False) -> Chart | None:

@@ -8,10 +8,10 @@ from itertools import combinations
 
 from markupsafe import Markup
 
-from etlrun.results.plots import Plot, short
+from etlrun.results.plots import short
 from etlrun.results.results import ConfigResult, Results
 from etlrun.system import svg
-from etlrun.system.svg import LETTER
+from etlrun.system.svg import LETTER, Chart
 
 _MOST_VALUES = 12
 _WIDTH = 720
@@ -21,7 +21,7 @@ _LIGHTEST, _DARKEST = 0.04, 0.45
 Figures = dict[tuple[str, str], float]
 
 
-def pair(results: Results) -> Plot | None:
+def pair(results: Results) -> Chart | None:
     """Plot what the configs with each pair of values of two keys reach; None with fewer than two keys.
 
     Of several keys it is the two whose pairs of values differ most. A cell is the median over all other values.
@@ -35,7 +35,8 @@ def pair(results: Results) -> Plot | None:
         return None
     chosen = max(found, key=lambda of: _spread(list(found[of].values())))
     left_out = f"The two of {len(keys)} keys whose values together differ most. " if len(found) > 1 else ""
-    return Plot(_drawn(found[chosen], chosen, unit), f"{left_out}A cell is the median {unit} of its configs.")
+    note = f"{left_out}A cell is the median {unit} of its configs."
+    return Chart("Two parameters together", _drawn(found[chosen], chosen, unit), note=note)
 
 
 def _measure(results: Results) -> tuple[Callable[[ConfigResult], float | None], str]:

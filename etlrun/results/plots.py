@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from etlrun.results.results import BASELINE, ConfigResult, Effect, Results
 from etlrun.system import svg
-from etlrun.system.svg import LETTER, Axis, axis
+from etlrun.system.svg import LETTER, Axis, Chart, axis
 
 MOST_LABELS, MOST_DOTS, MOST_BARS = 40, 2000, 12
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 480, 360, 70, 470, 32, 324
@@ -18,25 +18,13 @@ _ROLES = {"other configs": ("other", "circle"), "baseline": ("second", "diamond"
 _FRONTIER = "frontier"
 
 
-class Plot(NamedTuple):
-    """Plot for the page.
-
-    Attributes:
-        svg: Figure with a description for screen readers.
-        left_out: Note below the figure; empty if everything is drawn.
-    """
-
-    svg: Markup
-    left_out: str = ""
-
-
 class _Dot(NamedTuple):
     x: float
     y: float
     config: int
 
 
-def throughput(results: Results) -> Plot | None:
+def throughput(results: Results) -> Chart | None:
     """Plot throughput against memory, with the frontier and the ceiling; None without a measured config."""
     known = [config for config in results.configs if config.examples_per_s and config.peak_rss_bytes]
     if not known:
@@ -63,10 +51,10 @@ def throughput(results: Results) -> Plot | None:
     if len(labelled) < len(known):
         left_out += "Only the frontier, the baseline and the recommended config are labelled, with their intervals."
     title = "Throughput against memory"
-    return Plot(svg.svg(_WIDTH, _HEIGHT, title, _description(results, known), parts), left_out)
+    return Chart(title, svg.svg(_WIDTH, _HEIGHT, title, _description(results, known), parts), note=left_out)
 
 
-def effects(results: Results) -> Iterator[tuple[str, Plot]]:
+def effects(results: Results) -> Iterator[Chart]:
     """Plot for each swept key the median throughput of the configs with each of its values, the fastest on top."""
     by_key: dict[str, list[Effect]] = {}
     for effect in results.effects:
@@ -75,10 +63,10 @@ def effects(results: Results) -> Iterator[tuple[str, Plot]]:
         if len(every) > 1:
             most = every[:MOST_BARS]
             left_out = f"The {len(most)} fastest of {len(every):,} values." if len(most) < len(every) else ""
-            yield key, Plot(_bars(most, key), left_out)
+            yield Chart(key, _bars(most, key), note=left_out)
 
 
-def epochs(results: Results) -> Plot | None:
+def epochs(results: Results) -> Chart | None:
     """Plot throughput and input wait of each epoch over time, which shows drift of the machine."""
     ended = [
         (epoch, run.config)
@@ -91,7 +79,7 @@ def epochs(results: Results) -> Plot | None:
         return None
     ended.sort(key=lambda item: item[0].ended_s)
     started_s = min(run.outcome.created_s for run in results.runs if run.outcome is not None and run.outcome.epochs)
-    unit, unit_s = _unit(ended[-1][0].ended_s - started_s)
+    unit, unit_s = ("minutes", 60.0) if ended[-1][0].ended_s - started_s < 4 * 3600 else ("hours", 3600.0)
     drawn = ended[:: -(-len(ended) // MOST_DOTS)]
     at = [(epoch.ended_s - started_s) / unit_s for epoch, _ in drawn]
     rates = [epoch.examples_per_s for epoch, _ in drawn]
@@ -109,7 +97,8 @@ def epochs(results: Results) -> Plot | None:
         f"{min(waits):.0f} to {max(waits):.0f} % of an epoch spent waiting for data."
     )
     left_out = f"{len(drawn):,} of {len(ended):,} epochs are drawn." if len(drawn) < len(ended) else ""
-    return Plot(svg.svg(_WIDTH, _HEIGHT, "Epochs over time", description, parts), left_out)
+    title = "Epochs over time"
+    return Chart(title, svg.svg(_WIDTH, _HEIGHT, title, description, parts), note=left_out)
 
 
 def _thinned(configs: Sequence[ConfigResult], kept: set[int | None]) -> list[ConfigResult]:
@@ -222,10 +211,6 @@ def short(text: str) -> str:
     """Return at most 22 characters: both ends of a long text."""
     text = " ".join(text.split()) or "(default)"
     return text if len(text) <= 22 else f"{text[:10]}…{text[-11:]}"  # noqa: PLR2004 - see above
-
-
-def _unit(span_s: float) -> tuple[str, float]:
-    return ("minutes", 60.0) if span_s < 4 * 3600 else ("hours", 3600.0)
 
 
 def _description(results: Results, known: Sequence[ConfigResult]) -> str:

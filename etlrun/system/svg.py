@@ -48,6 +48,22 @@ class Axis(NamedTuple):
         return [number * step for number in range(first, last + 1)]
 
 
+class Chart(NamedTuple):
+    """Chart for a page.
+
+    Attributes:
+        title: Title.
+        svg: Figure with a description for screen readers.
+        legend: Name and look of each series.
+        note: What the figure leaves out; empty for nothing.
+    """
+
+    title: str
+    svg: Markup
+    legend: Sequence[tuple[str, str]] = ()
+    note: str = ""
+
+
 def axis(values: Sequence[float], start: float, end: float, margin: float = 0.0) -> Axis:
     """Return an axis that holds these values, and at both ends a margin, as a share of their range."""
     low, high = min(values), max(values)
