@@ -19,7 +19,7 @@ from pydantic import BaseModel, StringConstraints, TypeAdapter, ValidationError
 from etlrun.record import record as records
 from etlrun.record import report
 from etlrun.record.boxes import boxes
-from etlrun.record.charts import Chart, Line, Point, bars, curves
+from etlrun.record.charts import Line, Point, bars, curves
 from etlrun.record.locks import is_nobodys
 from etlrun.record.record import Record
 from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, read_summary
@@ -27,6 +27,7 @@ from etlrun.system import pages
 from etlrun.system.errors import one_line
 from etlrun.system.files import write_atomically
 from etlrun.system.machine import rounded
+from etlrun.system.svg import Chart
 from etlrun.system.terminal import TEXTS
 
 THUMBNAILS, EVALUATIONS = "thumbnails.json", "evaluations"
