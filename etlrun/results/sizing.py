@@ -103,7 +103,7 @@ def size(folder: Path, summary: Summary, step_ms: float | None, au: float) -> Si
         remedy = "run it for longer, with the trainer `drain` if there is no accelerator here"
         raise _unmeasured(folder, "no costs of stages: its passes were too short", "a run with measured stages", remedy)
     rate, cache = batch_size / (step_ms / 1000) * au, summary.cache
-    machine = _Machine(cores=summary.host.cores or 1, **_measured(summary, config))
+    machine = _machine(summary, config)
     needs = [_need(kind, costs, rate, machine, summary) for kind, costs in _kinds(passes, has_cache=cache is not None)]
     held = sum(one.held_bytes for one in cache.pipelines.values()) if cache is not None else None
     return Sizing(
@@ -160,18 +160,19 @@ class _Machine:
     cpu_ms: float | None
 
 
-def _measured(summary: Summary, config: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the milliseconds per example of the pipeline alone, and of its CPU time; None if there is more in them."""
+def _machine(summary: Summary, config: Mapping[str, Any]) -> _Machine:
+    """Return the machine; milliseconds per example are None if there is more in them."""
     rate, used = summary.pipeline_examples_per_s, summary.resources or Resources()
     examples = sum(epoch.examples for epoch in summary.epochs)
     is_bare = summary.cache is None and not config["trainer"].get("step_cores")
     is_drained = config["trainer"].get("name") == "drain"
     is_alone = is_bare and (not is_drained or not config["trainer"].get("step_ms"))
     computes_alone = is_bare and (is_drained or config["model"].get("name") == "emulated")
-    return {
-        "alone_ms": 1000 / rate if rate and is_alone else None,
-        "cpu_ms": 1000 * used.cpu_s / examples if used.cpu_s and examples and computes_alone else None,
-    }
+    return _Machine(
+        cores=summary.host.cores or 1,
+        alone_ms=1000 / rate if rate and is_alone else None,
+        cpu_ms=1000 * used.cpu_s / examples if used.cpu_s and examples and computes_alone else None,
+    )
 
 
 def _need(passes: str, costs: Sequence[dict[str, float]], rate: float, machine: _Machine, summary: Summary) -> Need:

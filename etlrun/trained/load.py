@@ -88,9 +88,12 @@ def trained(folder: Path, words: Sequence[str] = (), stages: Stages = STAGES, *,
         EtlrunError: There is no completed run of a model; with all faults of the overrides.
     """
     summary, faults = read_summary(folder), list(_run_faults(folder))
-    config = _config_in(folder, faults) if summary else {}
-    if summary is None or not config:
+    if summary is None:
         raise EtlrunError(faults)
+    try:
+        config = records.known_config(folder, "restore the file, or train again")
+    except WorldError as error:
+        raise EtlrunError([*faults, *error.faults]) from error
     then = _planned(config, stages, faults, f"{folder / records.CONFIG}: ", _TRAIN_AGAIN)
     if then is not None:
         faults += _model_faults(folder, summary, then)
@@ -158,15 +161,6 @@ def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]
         resume = f"trainer.resume={folder}"
         remedy = f"restore it, or save it again: etlrun {shlex.quote(resume)}"
         yield Fault(where=str(folder / MODEL), found="no such file", expected="the trained model", remedy=remedy)
-
-
-def _config_in(folder: Path, faults: list[Fault]) -> dict[str, Any]:
-    """Return the config of the run; empty if it can't be read, which is added to `faults`."""
-    try:
-        return records.known_config(folder, "restore the file, or train again")
-    except WorldError as error:
-        faults += error.faults
-        return {}
 
 
 def _planned(
