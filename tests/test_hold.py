@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from etlrun.run.hold import Hold
+from etlrun.run.drain import Hold
 from tests.runs import run_here, small
 
 

@@ -10,8 +10,8 @@ from etlrun.cli import main as cli
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.sources.open import open_source
 from etlrun.system.errors import EtlrunError
-from etlrun.trained.images import ImageFiles
 from etlrun.trained.paths import found
+from etlrun.trained.predict import ImageFiles
 from tests.own import PETS, SMALL, batches, of_folder
 from tests.runs import run_here
 

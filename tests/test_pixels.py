@@ -19,7 +19,7 @@ from etlrun.sources.layout import SUFFIXES
 from etlrun.sources.open import open_source
 from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.stages import STAGES
-from etlrun.trained.images import ImageFiles
+from etlrun.trained.predict import ImageFiles
 from tests.own import write_photos
 from tests.pictures import jpeg
 from tests.test_prepare_broken import of_format

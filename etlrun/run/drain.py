@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from typing import Self
 
+import numpy as np
 from rich.console import Console
 
 from etlrun.measure.assessment import Assessment, Work
@@ -15,12 +18,14 @@ from etlrun.record.summary import Epoch
 from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.devices import distributed
 from etlrun.run.epochs import record_epoch
-from etlrun.run.hold import Hold
 from etlrun.run.interrupts import raise_if_interrupted
 from etlrun.run.session import at_work, opened, prepared
 from etlrun.sources.base import Source
 from etlrun.stages.trainer import Drain, Trainer
 from etlrun.system.files import sync
+
+_CHUNK = 20_000
+"""Numbers that a thread computes without looking at its clock: a fraction of a millisecond without Python's lock."""
 
 
 def drain(plan: Plan, record: Record) -> None:
@@ -77,3 +82,39 @@ def _fill(plan: Plan, record: Record, source: Source) -> None:
             pipeline.fill()
             for path, _ in pipeline.keeper.parts if pipeline.keeper is not None else ():
                 sync(path)  # the next job would be measured beside the writing
+
+
+class Hold:
+    """Context manager that holds each batch for the time of a step.
+
+    Steps of an accelerator wait. Those of a CPU compute: each thread works until its own clock has advanced by the time
+    of the step, so that a pipeline that takes its core makes the step longer.
+    """
+
+    def __init__(self, step_ms: float, cores: float) -> None:
+        """Hold each batch for `step_ms` milliseconds, in which `cores` cores compute; 0 for none."""
+        whole, part = divmod(cores, 1)
+        self._computed_s = [step_ms / 1000 * share for share in (*[1.0] * int(whole), part) if share * step_ms]
+        self._waited_s = step_ms / 1000 * max(0.0, 1 - cores)
+        self._pool = ThreadPoolExecutor(len(self._computed_s)) if self._computed_s else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def step(self) -> None:
+        """Return after the time of a step."""
+        if self._pool is not None:
+            list(self._pool.map(_compute, self._computed_s))
+        if self._waited_s:
+            time.sleep(self._waited_s)
+
+
+def _compute(seconds: float) -> None:
+    """Compute until this thread has used so many seconds of a core."""
+    numbers, until_s = np.linspace(0.0, 1.0, _CHUNK), time.thread_time() + seconds
+    while time.thread_time() < until_s:
+        np.sin(numbers, out=numbers)
