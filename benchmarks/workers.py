@@ -1,15 +1,14 @@
 """How far do workers of tf.data's service get, and what is the limit then? A simulation from measured costs.
 
-    python -m benchmarks.workers --run RUN [--storage-gb-per-s 10] [--network-gbit-per-s 25] [--shards 1024]
+    python -m benchmarks.workers --run RUN [--storage-gb-per-s 10] [--network-gbit-per-s 25]
                                [--output benchmarks/results/workers.md]
 
 `RUN` is a run whose stages have been measured, without a cache (`etlrun trainer=drain cache=none`). Its machine is a
-worker. What is measured here beside: files that a dispatcher deals out per second, and bytes that a client receives per
-second, both over loopback on the cores that workers and client share, so that they are lower bounds.
+worker. What is measured here beside are bytes that a client receives per second, over loopback on the cores that worker
+and client share, so that it is a lower bound.
 
-In the exact order every worker reads all records and transforms every n-th batch, and the client takes the batches in
-turn. Each worker keeps two batches ready; its times are drawn from a gamma distribution. In the dynamic order a worker
-gets whole files.
+Every worker reads all records and transforms every n-th batch, and the client takes the batches in turn. Each worker
+keeps two batches ready; its times are drawn from a gamma distribution.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SPREAD = 0.3
 """Standard deviation of the time of a batch, as a share of the mean."""
 READY, ROUNDS = 2, 400
 """Batches that a worker keeps ready, and batches of each worker that are simulated."""
-HEAD = ("workers", "exact: examples/s", "limit", "dynamic: examples/s", "limit")
+HEAD = ("workers", "examples/s", "limit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +40,11 @@ class Costs:
     """Costs of an example: milliseconds of one core, and bytes; and what is shared by all workers.
 
     Attributes:
-        read_ms: Reading and shuffling of a record; in the exact order each worker does it for all of them.
+        read_ms: Reading and shuffling of a record; each worker does it for all of them.
         transform_ms: Decoding and all further steps.
         record_bytes, given_bytes: Size of a record, and of what the model gets of it.
         cores, batch_size: Cores of a worker, and examples per batch.
-        shards: Files of the dataset.
         storage_bytes_per_s, client_bytes_per_s: What the storage delivers to all workers, and what the client receives.
-        splits_per_s: Files that a dispatcher deals out.
-        examples: Examples of the dataset.
     """
 
     read_ms: float
@@ -57,35 +53,16 @@ class Costs:
     given_bytes: float
     cores: int
     batch_size: int
-    shards: int
     storage_bytes_per_s: float
     client_bytes_per_s: float
-    splits_per_s: float
-    examples: int
 
-    @property
-    def of_client(self) -> float:
-        """Examples per second that the client receives at most."""
-        return self.client_bytes_per_s / self.given_bytes
-
-    def exact(self, workers: int) -> Mapping[str, float]:
-        """Examples per second that each part allows in the exact order; the workers are simulated."""
+    def rates(self, workers: int) -> Mapping[str, float]:
+        """Examples per second that each part allows; the workers are simulated."""
         is_reading = workers * self.read_ms > self.transform_ms
         return {
             "reading, which each worker does for all" if is_reading else "workers": self._in_turn(workers),
             "storage, read by each worker": self.storage_bytes_per_s / (workers * self.record_bytes),
-            "network of the client": self.of_client,
-        }
-
-    def dynamic(self, workers: int) -> Mapping[str, float]:
-        """Examples per second that each part allows in the dynamic order."""
-        one = self.cores * 1000 / (self.read_ms + self.transform_ms)
-        return {
-            "workers": workers * one,
-            "shards": self.shards * one,
-            "storage": self.storage_bytes_per_s / self.record_bytes,
-            "network of the client": self.of_client,
-            "dispatcher": self.splits_per_s * self.examples / self.shards,
+            "network of the client": self.client_bytes_per_s / self.given_bytes,
         }
 
     def _in_turn(self, workers: int) -> float:
@@ -103,21 +80,6 @@ class Costs:
             now_s = taken_s[turn, -1]
         first = ROUNDS // 2
         return float((ROUNDS - first) * workers * self.batch_size / (now_s - taken_s[first - 1, -1]))
-
-
-def splits_per_s(files: int = 20_000) -> float:
-    """Splits that a dispatcher deals out to two workers per second; each number of a range is one."""
-    service = tf.data.experimental.service
-    dispatcher = service.DispatchServer()
-    address = dispatcher.target.split("://")[1]
-    servers = [service.WorkerServer(service.WorkerConfig(dispatcher_address=address)) for _ in range(2)]
-    dataset = tf.data.Dataset.range(files).apply(service.distribute(service.ShardingPolicy.DYNAMIC, dispatcher.target))
-    began_s = time.perf_counter()
-    count = sum(1 for _ in dataset)
-    took_s = time.perf_counter() - began_s
-    assert count == files
-    del servers
-    return files / took_s
 
 
 def client_bytes_per_s(batch_bytes: int, batches: int = 400) -> float:
@@ -151,11 +113,8 @@ def costs_of(folder: Path, summary: Summary, known: argparse.Namespace) -> Costs
         given_bytes=given_bytes,
         cores=found.worker_cores,
         batch_size=found.batch_size,
-        shards=known.shards,
         storage_bytes_per_s=known.storage_gb_per_s * 1e9,
         client_bytes_per_s=min(network, client_bytes_per_s(found.batch_size * given_bytes)),
-        splits_per_s=splits_per_s(),
-        examples=known.examples,
     )
 
 
@@ -163,11 +122,9 @@ def table(costs: Costs) -> str:
     """The rates and their limits, by the number of workers."""
     lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
     for workers in WORKERS:
-        cells = [f"{workers:,}"]
-        for rates in (costs.exact(workers), costs.dynamic(workers)):
-            limit = min(rates, key=lambda part: rates[part])
-            cells += [f"{rates[limit]:,.0f}", limit]
-        lines.append(f"| {' | '.join(cells)} |")
+        rates = costs.rates(workers)
+        limit = min(rates, key=lambda part: rates[part])
+        lines.append(f"| {workers:,} | {rates[limit]:,.0f} | {limit} |")
     return "\n".join(lines)
 
 
@@ -177,8 +134,6 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--storage-gb-per-s", type=float, default=10)
     parser.add_argument("--network-gbit-per-s", type=float, default=25)
-    parser.add_argument("--shards", type=int, default=1024)
-    parser.add_argument("--examples", type=int, default=1_281_167)
     parser.add_argument("--output", type=Path)
     known = parser.parse_args()
     summary = read_summary(known.run)
@@ -187,9 +142,8 @@ def main() -> None:
     given = (
         f"Workers of {costs.cores} cores; an example takes {costs.read_ms:.3f} ms of a core to read and "
         f"{costs.transform_ms:.3f} ms to transform, {costs.record_bytes / 1000:,.0f} kB as a record and "
-        f"{costs.given_bytes / 1000:,.0f} kB as the model gets it. {costs.examples:,} examples in {costs.shards:,} "
-        f"files; storage {costs.storage_bytes_per_s / 1e9:g} GB/s, the client receives "
-        f"{costs.client_bytes_per_s / 1e9:.2f} GB/s, a dispatcher deals out {costs.splits_per_s:,.0f} files/s."
+        f"{costs.given_bytes / 1000:,.0f} kB as the model gets it. The storage delivers "
+        f"{costs.storage_bytes_per_s / 1e9:g} GB/s, the client receives {costs.client_bytes_per_s / 1e9:.2f} GB/s."
     )
     print(f"{given}\n\n{table(costs)}")
     if known.output:
