@@ -9,7 +9,9 @@ import pytest
 
 from etlrun.cli import main as cli
 from etlrun.datasets.prepare import members
+from etlrun.datasets.prepare.archives import Archive
 from etlrun.eject.program import ejected, versions
+from etlrun.sources.layout import SUFFIXES
 from etlrun.sources.listing import Listing, listed, notes_on
 from etlrun.system.errors import EtlrunError
 from tests.own import batches, examples, image, of_folder, prepared, refused, write_records
@@ -211,8 +213,8 @@ def test_an_archive_with_an_image_beside_its_classes_below_one_folder(tmp_path: 
         members.Member(name=f"top/{name}", kind="file", link="", size=1, place=0)
         for name in ("cover.jpg", "a/1.jpg", "b/2.jpg")
     ]
-    layout = members.images_of(put(tmp_path, "any.zip") / "any.zip", found, 10)
-    assert ([entry.label for entry, _ in layout.images], layout.outside) == (["a", "b"], ["top/cover.jpg"])
+    archive = Archive(put(tmp_path, "any.zip") / "any.zip", found, SUFFIXES)
+    assert ([entry.label for entry in archive.entries], archive.outside) == (["a", "b"], ["top/cover.jpg"])
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tensorflow_datasets as tfds
 
-from etlrun.datasets.prepare import shards, work
+from etlrun.datasets.prepare import shards
 from etlrun.system.locks import alone
 from tests.disks import fill, mounted
 from tests.own import content, examples, labelled, prepared, refused, stamps, write_photos
@@ -107,49 +107,27 @@ class KilledError(BaseException):
     """In place of SIGKILL."""
 
 
-def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_run_after_one_that_was_killed_ends_with_the_bytes_of_an_undisturbed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What the other one has left, of which some is not removed in its place, is no part of it."""
     source = write_photos(tmp_path / "photos", 24)
     undisturbed = content(prepared(source, tmp_path / "whole", "--shards", "6"))
-    read, count = shards._read, [0]
-
-    def killed_in_the_fourth_shard(*arguments: object) -> bytes:
-        count[0] += 1
-        if count[0] > 14:
-            raise KilledError
-        return read(*arguments)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shards, "_read", killed_in_the_fourth_shard)
-        with pytest.raises(KilledError):
-            prepared(source, tmp_path / "data", "--shards", "6")
     begun = tmp_path / "data" / "own" / "preparing.1.0.0"
-    assert not (tmp_path / "data" / "own" / "1.0.0").exists()
-    kept = {path.name: path.stat().st_mtime_ns for path in begun.glob("version/*-of-00006")}
-    assert 1 <= len(kept) < 6
-    (begun / "version" / "left.json").write_text("cut")
-    (begun / "usable.txt").write_text((begun / "usable.txt").read_text()[:-20])
-    capsys.readouterr()
-    folder = prepared(source, tmp_path / "data", "--shards", "6")
-    assert content(folder) == undisturbed
-    assert {name: (folder / name).stat().st_mtime_ns for name in kept} == kept
-    assert f"resumed   {len(kept)} of 6 shards were written before" in capsys.readouterr().out
-    assert not begun.exists()
 
+    def killed(version: Path, _target: Path) -> None:
+        shutil.copytree(version, tmp_path / "left")
+        raise KilledError
 
-def test_a_run_with_another_plan_keeps_no_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = write_photos(tmp_path / "photos", 24)
-    undisturbed = content(prepared(source, tmp_path / "whole", "--seed", "7"))
     with monkeypatch.context() as patch:
-        patch.setattr(work.Work, "publish", _killed)
+        patch.setattr("etlrun.datasets.prepare.prepare.publish", killed)
         with pytest.raises(KilledError):
-            prepared(source, tmp_path / "data")
-    assert content(prepared(source, tmp_path / "data", "--seed", "7")) == undisturbed
-
-
-def _killed(*_: object) -> None:
-    raise KilledError
+            prepared(source, tmp_path / "data", "--shards", "5")
+    assert [*begun.parent.glob("[!.]*")] == []
+    shutil.copytree(tmp_path / "left", begun / "version")
+    (begun / "unpacked").mkdir()
+    assert content(prepared(source, tmp_path / "data", "--shards", "6")) == undisturbed
+    assert not begun.exists()
 
 
 def test_a_version_that_exists_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,7 +182,7 @@ def test_space_is_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert [*(disk / "own").glob("preparing*/*")] == []
 
 
-def test_a_full_disk_keeps_what_can_go_on(
+def test_a_full_disk_is_left_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = write_photos(tmp_path / "photos", 24)
@@ -212,17 +190,17 @@ def test_a_full_disk_keeps_what_can_go_on(
     capsys.readouterr()
     with mounted(tmp_path / "disk", "256K") as disk:
         with monkeypatch.context() as patch:
-            patch.setattr(work.Work, "require_space", lambda *_: _take(disk, 64 * 1024))
+            patch.setattr("etlrun.datasets.prepare.prepare.require_space", lambda *_: _take(disk, 64 * 1024))
             message = refused(capsys, source, disk, "--shards", "12")
         space = "expected a folder that can be written to, with space for the images"
         assert message == [
             "etlrun: 1 fault",
             f"  DATA/own: found No space left on device; {space}",
-            "    -> free disk space, and run the same command again: it goes on with what is complete",
+            "    -> free disk space, and run the same command again",
         ]
+        assert [*(disk / "own").glob("[!.]*")] == []
         (disk / "filler").unlink()
         assert content(prepared(source, disk, "--shards", "12")) == undisturbed
-    assert "shards were written before" in capsys.readouterr().out
 
 
 def _take(disk: Path, left: int) -> None:
@@ -235,13 +213,13 @@ def test_a_file_that_changes_meanwhile_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = write_photos(tmp_path / "photos")
-    keep_only = work.Work.keep_only
+    read, changed = shards._read, source / "disc" / "4.jpg"
 
-    def changing(*arguments: object) -> None:
-        keep_only(*arguments)  # type: ignore[arg-type]
-        (source / "disc" / "4.jpg").write_bytes(b"other")
+    def changing(*arguments: object) -> bytes:
+        changed.write_bytes(b"other")
+        return read(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(work.Work, "keep_only", changing)
+    monkeypatch.setattr(shards, "_read", changing)
     assert refused(capsys, source, tmp_path / "data") == [
         "etlrun: 1 fault",
         "  SOURCE/disc/4.jpg: found other content than a moment ago; expected the file that was checked",

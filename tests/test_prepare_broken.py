@@ -14,7 +14,6 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from etlrun.datasets.prepare import check
-from etlrun.sources.usable import Problem
 from tests.encoded import HALF
 from tests.own import examples, labelled, prepared, refused, write_photos, write_records
 from tests.pictures import jpeg
@@ -68,33 +67,6 @@ def test_what_was_broken_is_checked_again_although_no_time_tells_that_it_was_rep
     repaired(*places)
     folder = prepared(source, tmp_path / "data", *keys, "--on-corrupt", "skip")
     assert {*examples(folder)} == labelled(whole)
-
-
-def test_what_was_fine_is_checked_again_if_it_is_another_image(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A killed command had checked all of them: those that are the same are not decoded again."""
-    source = write_photos(tmp_path / "photos", 6)
-    broken = source / "disc" / "4.jpg"
-    whole = tmp_path / "whole.jpg"
-    whole.write_bytes(broken.read_bytes())
-    broken.write_bytes(bytes(len(whole.read_bytes())))
-    refused(capsys, source, tmp_path / "data")
-    zeros = tmp_path / "zeros.jpg"
-    zeros.write_bytes(bytes((source / "disc" / "2.jpg").stat().st_size))
-    repaired(broken, whole)
-    repaired(source / "disc" / "2.jpg", zeros)
-    decoded, problem = [], check.problem
-
-    def counted(data: bytes) -> Problem | None:
-        decoded.append(data)
-        return problem(data)
-
-    monkeypatch.setattr(check, "problem", counted)
-    lines = refused(capsys, source, tmp_path / "data")
-    assert lines[1].startswith(f"  SOURCE/disc/2.jpg: found {UNDECODED}: Unknown image file format.")
-    assert lines[-2].startswith("  SOURCE: found 1 broken images of 6")
-    assert sorted(decoded) == sorted([whole.read_bytes(), zeros.read_bytes()])
 
 
 def png_header(width: int, height: int) -> bytes:

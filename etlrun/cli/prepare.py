@@ -108,8 +108,6 @@ def _notes(source: Source, prepared: Prepared) -> Iterator[str]:
     yield from _listed("ignored", "files without the suffix of an image", others)
     yield from _listed("ignored", "images in no folder of a class", source.outside)
     yield from _listed("ignored", "links of the archive that don't end at a file", source.loose)
-    if prepared.kept:
-        yield f"resumed   {prepared.kept} of {len(prepared.shards)} shards were written before"
 
 
 def _listed(kind: str, things: str, texts: Sequence[str]) -> Iterator[str]:

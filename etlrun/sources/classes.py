@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from etlrun.system.errors import Fault, printable
+from etlrun.system.errors import Fault, fault, printable
 
 TWO = "a folder for each of at least two classes"
 _NAMED = 5
@@ -89,8 +89,3 @@ def note_of_numbers(classes: Sequence[str]) -> Iterator[str]:
 def listed_names(names: Sequence[str]) -> str:
     """Return the first of these names, for a message."""
     return ", ".join(map(printable, names[:_NAMED])) + (" …" if names[_NAMED:] else "")
-
-
-def fault(where: Path, found: str, expected: str, remedy: str) -> Fault:
-    """Return a fault of a file or a folder, with unprintable characters escaped."""
-    return Fault(where=printable(str(where)), found=found, expected=expected, remedy=printable(remedy))

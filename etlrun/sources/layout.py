@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from etlrun.sources.classes import TWO, class_faults, fault, listed_names, note_of_numbers, ordered_classes
-from etlrun.system.errors import Fault, printable
+from etlrun.sources.classes import TWO, class_faults, listed_names, note_of_numbers, ordered_classes
+from etlrun.system.errors import Fault, fault, printable
 
 SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp")
 """Suffixes of files that TensorFlow decodes, in lower case."""

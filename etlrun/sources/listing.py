@@ -13,7 +13,7 @@ from etlrun.sources.classes import listed_names
 from etlrun.sources.layout import LEFT_BY_SYSTEMS, OTHER_IMAGES, SUFFIXES, ImageFile, conversion_of, laid_out
 from etlrun.sources.records import SETTLED_NS, Stamp, stamp_of
 from etlrun.stages.dataset import Folder
-from etlrun.system.errors import EtlrunError, Fault, printable, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, fault, printable, unreadable_path
 
 SHARDS = 8
 """Groups of files that an interleave reads in turn."""
@@ -120,7 +120,7 @@ def listed(folder: Path, where: str, suffixes: tuple[str, ...] = SUFFIXES) -> Li
     """
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
-        raise EtlrunError([_fault(where, f"{folder}: {found}", "a folder of classes with images", "check the path")])
+        raise EtlrunError([fault(where, f"{folder}: {found}", "a folder of classes with images", "check the path")])
     walk, began_ns = _Walk(folder=folder, suffixes=suffixes), time.time_ns()
     images = [*_images(folder, (), walk)]
     layout = laid_out(folder, images, walk.folders, walk.ignored)
@@ -181,10 +181,6 @@ def notes_on(listing: Listing) -> Iterator[str]:
         yield f"Of GIFs the first frame is read: {listed_names(paths)}."
 
 
-def _fault(where: str, found: str, expected: str, remedy: str) -> Fault:
-    return Fault(where=where, found=found, expected=expected, remedy=remedy)
-
-
 def _entries(folder: Path, walk: _Walk) -> list[os.DirEntry[str]]:
     try:
         walk.stamps[str(folder)] = stamp_of(str(folder))
@@ -201,9 +197,7 @@ def _images(folder: Path, above: tuple[str, ...], walk: _Walk) -> Iterator[str]:
     """Yield the paths of images in a folder and in the folders within it, relative to that of the dataset."""
     real, within = os.path.realpath(folder), walk.relative(folder)
     if any(real == other or other.startswith(f"{real}{os.sep}") for other in above):
-        walk.faults.append(
-            _fault(str(folder), "a link to a folder above it", "folders without a circle", "remove the link")
-        )
+        walk.faults.append(fault(folder, "a link to a folder above it", "folders without a circle", "remove the link"))
         return
     for entry in _entries(folder, walk):
         path = entry.name if within == "." else f"{within}/{entry.name}"

@@ -36,6 +36,11 @@ class Fault:
         return f"{line}\n    -> {self.remedy}" if self.remedy else line
 
 
+def fault(where: object, found: str, expected: str, remedy: str = "") -> Fault:
+    """Return the fault of a file, a folder or an argument; unprintable characters in its name are escaped."""
+    return Fault(where=printable(str(where)), found=found, expected=expected, remedy=printable(remedy))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Failure(Fault):
     """End of a run that no value explains; `found` is a whole sentence without its full stop."""

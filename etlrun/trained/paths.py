@@ -10,7 +10,7 @@ from pathlib import Path
 
 from etlrun.sources.layout import SUFFIXES
 from etlrun.sources.listing import below
-from etlrun.system.errors import EtlrunError, Fault, printable
+from etlrun.system.errors import EtlrunError, Fault, fault
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,9 @@ def found(words: Sequence[str], *, skips: bool = False) -> Found:
             files.setdefault(os.path.abspath(path), path)  # noqa: PTH100 - of a path that keeps its links
     if words and not files and not faults:
         kinds, what = ", ".join(SUFFIXES), f"no image in {', '.join(words)}"
-        faults.append(_fault("PATH", what, f"files with {kinds}", "check the paths"))
+        faults.append(fault("PATH", what, f"files with {kinds}", "check the paths"))
     remedy = "leave it out, or pass --on-corrupt skip"
-    faults += [] if skips else [_fault(printable(path), why, "an image", remedy) for path, why in no_files.items()]
+    faults += [] if skips else [fault(path, why, "an image", remedy) for path, why in no_files.items()]
     if faults:
         raise EtlrunError(faults)
     taken = tuple(files.values())
@@ -67,16 +67,12 @@ def _images(word: str, faults: list[Fault], ignored: list[str], no_files: dict[s
         return [*below(path, faults, ignored, no_files)]
     if not path.exists():
         what = "a broken link" if path.is_symlink() else "no such file or folder"
-        faults.append(_fault(word, what, "an image, a folder of images, or KEY=VALUE", "check the path"))
+        faults.append(fault(word, what, "an image, a folder of images, or KEY=VALUE", "check the path"))
     elif not path.is_file():
-        faults.append(_fault(word, "neither a file nor a folder", "an image, or a folder of images", ""))
+        faults.append(fault(word, "neither a file nor a folder", "an image, or a folder of images", ""))
     elif not path.name.lower().endswith(SUFFIXES):
         kinds = f"a file with {', '.join(SUFFIXES)}"
-        faults.append(_fault(word, f"a file with the suffix '{path.suffix}'", kinds, "convert it, or leave it out"))
+        faults.append(fault(word, f"a file with the suffix '{path.suffix}'", kinds, "convert it, or leave it out"))
     else:
         return [str(path)]
     return []
-
-
-def _fault(where: str, found: str, expected: str, remedy: str) -> Fault:
-    return Fault(where=where, found=found, expected=expected, remedy=remedy)

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
-from etlrun.datasets.prepare.members import Member, images_of
-from etlrun.datasets.prepare.source import DamagedError, Entry, Source, fault
+from etlrun.datasets.prepare.members import Member, above, files_of, top_of
+from etlrun.datasets.prepare.source import DamagedError, Entry, Source
 from etlrun.datasets.prepare.tars import LARGEST_HEADER_BYTES, LargeHeaderError, is_compressed, open_tar
-from etlrun.sources.layout import SUFFIXES
-from etlrun.system.errors import EtlrunError, Fault, one_line
+from etlrun.sources.layout import OTHER_IMAGES, SUFFIXES, laid_out
+from etlrun.system.errors import EtlrunError, Fault, fault, one_line
 
 _DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
 _LONGEST_PATH = 4096
@@ -29,21 +29,34 @@ class Archive(Source):
 
     def __init__(self, path: Path, members: Iterable[Member], suffixes: tuple[str, ...]) -> None:
         """Find the images by their suffixes; raise `EtlrunError` with all faults of the archive."""
-        of = path.stat()
         try:
-            found = images_of(path, members, of.st_size, suffixes)
+            files, loose = files_of(path, members, path.stat().st_size)
         except _DAMAGED as error:
             raise EtlrunError([damaged(path, error)]) from error
         except OSError as error:
             if error.errno is not None:
                 raise
             raise EtlrunError([damaged(path, error)]) from error  # gzip's own
-        self._members = {entry.path: member for entry, member in found.images}
-        entries = [entry for entry, _ in found.images]
-        if found.layout.faults:
-            raise EtlrunError(found.layout.faults)
-        super().__init__(path, entries, found.layout.classes, found.ignored)
-        self.loose, self.outside, self.notes = found.loose, found.outside, found.layout.notes
+        images = [name for name in sorted(files) if name.lower().endswith(suffixes)]
+        top = top_of(images)  # a single folder above those of the classes or splits is left out
+        below = {name[len(top) :]: name for name in sorted(files) if name.startswith(top)}
+        shown = [inner for inner in below if inner.lower().endswith((*suffixes, *OTHER_IMAGES))]
+        taken = [inner for inner in shown if inner.lower().endswith(suffixes)]
+        folders = {parent: None for inner in shown for parent in above(inner)}
+        layout = laid_out(path, taken, folders, [inner for inner in below if not inner.lower().endswith(suffixes)])
+        if layout.faults:
+            raise EtlrunError(layout.faults)
+        entries = [
+            Entry(path=below[image.path], label=image.label, split=split, size=files[below[image.path]].size)
+            for split, of in layout.splits.items()
+            for image in of
+        ]
+        super().__init__(
+            path, sorted(entries, key=lambda entry: entry.path), layout.classes, sorted({*files} - {*images})
+        )
+        self._members = {entry.path: files[entry.path] for entry in entries}
+        self.loose, self.notes = sorted(loose), layout.notes
+        self.outside = sorted({*images} - {below[inner] for inner in taken} | {below[of] for of in layout.outside})
 
 
 class Zip(Archive):

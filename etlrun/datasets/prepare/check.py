@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from PIL import Image
 
 from etlrun.datasets.prepare.identical import digest_of
-from etlrun.datasets.prepare.source import LISTED, DamagedError, Entry, Source, fault, first
-from etlrun.datasets.prepare.threads import threads
+from etlrun.datasets.prepare.source import LISTED, DamagedError, Entry, Source, first
+from etlrun.datasets.prepare.threads import in_order
 from etlrun.sources import usable
 from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.sources.usable import CONVERT, Problem
-from etlrun.system.errors import EtlrunError, Fault, one_line, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, fault, one_line, unreadable_path
 from etlrun.system.machine import rounded
 
 LARGEST_BYTES = 1_000_000_000
@@ -26,8 +25,6 @@ _FRAMES = {"GIF": "GIF", "WEBP": "WebP"}
 """Formats that TFDS decodes to a stack of frames, even of a single one, which its feature `Image` refuses."""
 _OF_FRAMES = "whose first frame is not taken: TFDS decodes it to a stack of frames, even a single one"
 _CHUNK = 32
-_DIGITS = 32
-"""Hexadecimal digits of a digest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,34 +46,25 @@ class Verdict:
     unreadable: Fault | None = None
 
 
-def check(source: Source, journal: Path, done: Callable[[int], None]) -> list[Verdict]:
+def check(source: Source, done: Callable[[int], None]) -> list[Verdict]:
     """Return the verdict on each entry of a source; `done` is told how many further ones are known.
-
-    The digests of images that can be used are kept in `journal`, so that a check that is killed decodes none of them
-    again. All images are read and hashed again, since the times of a file don't say whether its content is the same.
 
     Raises:
         EtlrunError: Files that can't be read.
     """
-    known, found = _kept(journal), list[Verdict]()
-    unreadable: list[Fault] = []
-    with pillow_as_header_reader(), threads() as pool, journal.open("a", encoding="utf-8") as file:
-        file.write("\n")  # ends a line that a kill has cut off
-        chunks = [source.entries[start : start + _CHUNK] for start in range(0, len(source.entries), _CHUNK)]
-        for verdicts in pool.map(lambda entries: [verdict(source, entry, known) for entry in entries], chunks):
-            usable = {of.digest for of in verdicts if not (of.reason or of.unreadable)} - known
-            file.writelines(f"{digest}\n" for digest in usable)
-            file.flush()
+    found: list[Verdict] = []
+    chunks = (source.entries[start : start + _CHUNK] for start in range(0, len(source.entries), _CHUNK))
+    with pillow_as_header_reader():
+        for verdicts in in_order(lambda entries: [verdict(source, entry) for entry in entries], chunks):
             found += verdicts
-            unreadable += [of.unreadable for of in verdicts if of.unreadable]
             done(len(verdicts))
-    if unreadable:
+    if unreadable := [of.unreadable for of in found if of.unreadable]:
         raise EtlrunError(first(unreadable, source.where, "files that can't be read"))
     return found
 
 
-def verdict(source: Source, entry: Entry, known: Collection[str] = ()) -> Verdict:
-    """Read one image, hash and decode it; images of `known` digests can be decoded."""
+def verdict(source: Source, entry: Entry) -> Verdict:
+    """Read one image, hash and decode it."""
     if entry.size > LARGEST_BYTES:
         return Verdict(digest="", reason=f"a file of {rounded(entry.size)}, more than {rounded(LARGEST_BYTES)}")
     try:
@@ -86,8 +74,7 @@ def verdict(source: Source, entry: Entry, known: Collection[str] = ()) -> Verdic
     except OSError as error:
         where = str(error.filename or entry.path)
         return Verdict(digest="", unreadable=unreadable_path(where, error, "an image file"))
-    digest = digest_of(data).hex()
-    found = None if digest in known else problem(data)
+    digest, found = digest_of(data).hex(), problem(data)
     if found is None:
         return Verdict(digest=digest, warning=usable.warning_of(data))
     return Verdict(digest=digest, reason=found.reason, is_convertible=found.expected == CONVERT)
@@ -119,12 +106,3 @@ def faults_of(source: Source, verdicts: Sequence[Verdict]) -> list[Fault]:
         remedy = "repair or remove them, or add --on-corrupt skip to leave them out"
         faults.append(fault(source.where, found, "images that can be decoded", remedy))
     return faults
-
-
-def _kept(journal: Path) -> set[str]:
-    """Return the digests in a journal; a line that a kill has cut off is skipped."""
-    try:
-        lines = journal.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return set()
-    return {line for line in lines if len(line) == _DIGITS}

@@ -6,9 +6,9 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from etlrun.datasets.prepare.source import Entry, Source, fault, first
+from etlrun.datasets.prepare.source import Entry, Source, first
 from etlrun.sources.listing import listed
-from etlrun.system.errors import EtlrunError, Fault, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, fault, unreadable_path
 
 
 class Files(Source):

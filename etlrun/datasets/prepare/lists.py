@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.datasets.prepare.files import Files, entries_of
-from etlrun.datasets.prepare.source import classes_of, fault, first, of_classes
+from etlrun.datasets.prepare.source import classes_of, first, of_classes
 from etlrun.sources.layout import WHOLE
-from etlrun.system.errors import EtlrunError, Fault, one_line, printable
+from etlrun.system.errors import EtlrunError, Fault, fault, one_line, printable
 
 SUFFIXES = (".csv", ".jsonl")
 _COLUMNS = ("path", "label")

@@ -1,16 +1,16 @@
-"""Members of an archive: what they may be, and which of them are images of which class."""
+"""Members of an archive: what they may be."""
 
 from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from etlrun.datasets.prepare.source import Entry, fault, first
-from etlrun.sources.layout import LEFT_BY_SYSTEMS, OTHER_IMAGES, SPLITS, SUFFIXES, Layout, laid_out
-from etlrun.system.errors import EtlrunError, Fault, printable
+from etlrun.datasets.prepare.source import first
+from etlrun.sources.layout import LEFT_BY_SYSTEMS, SPLITS
+from etlrun.system.errors import EtlrunError, Fault, fault, printable
 from etlrun.system.machine import rounded
 
 MOST_MEMBERS = 5_000_000
@@ -40,66 +40,7 @@ class Member:
     place: Any
 
 
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """What an archive has.
-
-    Attributes:
-        images: The images, each with its member.
-        layout: Splits and classes of the images, by their paths below the folder that holds all of them.
-        ignored: Names of other files.
-        outside: Names of images in no folder of a class.
-        loose: Links to a folder, a file that isn't there, or in a circle.
-    """
-
-    images: list[tuple[Entry, Member]]
-    layout: Layout
-    ignored: list[str]
-    outside: list[str]
-    loose: list[str]
-
-
-def images_of(archive: Path, members: Iterable[Member], size: int, suffixes: tuple[str, ...] = SUFFIXES) -> Found:
-    """Return the images among the members of an archive of `size` bytes, by their suffixes, and what else it has.
-
-    A single folder above those of the classes or splits is left out.
-
-    Raises:
-        EtlrunError: Paths or links out of the archive, devices, encrypted files, or too much of anything.
-    """
-    faults: list[Fault] = []
-    files, loose = _safe(archive, members, size, faults)
-    if faults:
-        raise EtlrunError(first(faults, archive, "members that are refused"))
-    files = {name: member for name, member in files.items() if not _is_hidden(name)}
-    images = [name for name in sorted(files) if name.lower().endswith(suffixes)]
-    top = _top(images)
-    below = {name[len(top) :]: name for name in sorted(files) if name.startswith(top)}
-    shown = [path for path, name in below.items() if name.lower().endswith((*suffixes, *OTHER_IMAGES))]
-    folders = {parent: None for path in shown for parent in _above(path)}
-    taken = [path for path in shown if path.lower().endswith(suffixes)]
-    layout = laid_out(archive, taken, folders, [path for path in below if not path.lower().endswith(suffixes)])
-    return Found(
-        images=_entries(layout, {path: files[name] for path, name in below.items()}),
-        layout=layout,
-        ignored=sorted({*files} - {*images}),
-        outside=sorted({*images} - {below[path] for path in taken} | {below[path] for path in layout.outside}),
-        loose=sorted(link for link in loose if not _is_hidden(link)),
-    )
-
-
-def _entries(layout: Layout, members: Mapping[str, Member]) -> list[tuple[Entry, Member]]:
-    """Return an entry for each image of a class, whose paths are the keys of `members`, by the names of these."""
-    found = []
-    for split, images in layout.splits.items():
-        for image in images:
-            member = members[image.path]
-            entry = Entry(path=member.name, label=image.label, split=split, size=member.size)
-            found.append((entry, member))
-    return sorted(found, key=lambda pair: pair[0].path)
-
-
-def _top(images: Iterable[str]) -> str:
+def top_of(images: Iterable[str]) -> str:
     """Return the path, with a slash at its end, of the folders above those of classes or splits."""
     folders, top = [name.split("/")[:-1] for name in images], ""
     while max(map(len, folders), default=0) > 1:
@@ -111,19 +52,21 @@ def _top(images: Iterable[str]) -> str:
     return top
 
 
-def _above(path: str) -> Iterator[str]:
+def above(path: str) -> Iterator[str]:
     """Yield the folders around a file, the outermost first."""
     parts = path.split("/")
     yield from ("/".join(parts[:end]) for end in range(1, len(parts)))
 
 
-def _safe(
-    archive: Path, members: Iterable[Member], size: int, faults: list[Fault]
-) -> tuple[dict[str, Member], list[str]]:
-    """Return the files by name, and the links that end at none.
+def files_of(archive: Path, members: Iterable[Member], size: int) -> tuple[dict[str, Member], list[str]]:
+    """Return the files of an archive of `size` bytes by name, and the links that end at none, without hidden ones.
 
     Of two files with the same name it is the last, as with programs that unpack it.
+
+    Raises:
+        EtlrunError: Paths or links out of the archive, devices, encrypted files, or too much of anything.
     """
+    faults: list[Fault] = []
     found: dict[str, Member] = {}
     links: dict[str, str] = {}
     total, most = 0, max(LARGEST_RATIO * size, SMALL_BYTES)
@@ -141,15 +84,18 @@ def _safe(
             target = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.link))
             links[name] = target
         elif member.kind == "file":
-            found[name] = replace(member, name=name)
+            found[name] = member
         elif member.kind != "folder":
             faults.append(fault(f"{archive}, {member.name}", f"a member that is {member.kind}", "files", _PACK))
         if _leaves(name) or _leaves(target):
             what = f"a link to {printable(member.link)}" if target else "a path"
             faults.append(fault(f"{archive}, {member.name}", f"{what} out of the archive", "paths within it", _PACK))
     ends = dict(_ends(links, found))
-    found |= {name: replace(found[end], name=name) for name, end in ends.items()}
-    return found, [name for name in links if name not in found]
+    if faults:
+        raise EtlrunError(first(faults, archive, "members that are refused"))
+    found |= {name: found[end] for name, end in ends.items()}
+    loose = [name for name in links if name not in found and not _is_hidden(name)]
+    return {name: member for name, member in found.items() if not _is_hidden(name)}, loose
 
 
 def _leaves(path: str) -> bool:

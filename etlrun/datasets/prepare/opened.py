@@ -10,9 +10,9 @@ from etlrun.datasets.prepare.archives import Tar, Zip
 from etlrun.datasets.prepare.convert import converted, require_heic, suffixes
 from etlrun.datasets.prepare.options import Options
 from etlrun.datasets.prepare.records import Records
-from etlrun.datasets.prepare.source import Source, fault
+from etlrun.datasets.prepare.source import Source
 from etlrun.datasets.prepare.tars import is_tar
-from etlrun.system.errors import EtlrunError
+from etlrun.system.errors import EtlrunError, fault
 
 _KINDS = f"a folder of classes, a list ({' or '.join(lists.SUFFIXES)}), an archive (.zip, .tar, .tar.gz), or TFRecords"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from etlrun.stages.base import is_remote
 from etlrun.stages.dataset import IMAGE, LABEL, SAMPLE_NAME
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.errors import ConfigError, Fault, fault
 
 SPLIT = re.compile(r"(?!all$)[A-Za-z]\w*", re.ASCII)
 """Names of splits that TFDS reads; `all` means all of them."""
@@ -69,7 +69,7 @@ def parsed(arguments: Mapping[str, str | None]) -> Options:
     faults += [*_name_faults(name), *_version_faults(version)]
     data_dir = arguments["data_dir"] or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     if is_remote(data_dir):
-        faults.append(_fault("--data-dir", data_dir, "a folder on this machine", "mount it, or write here and copy it"))
+        faults.append(fault("--data-dir", data_dir, "a folder on this machine", "mount it, or write here and copy it"))
     options = Options(
         source=source,
         name=name,
@@ -87,22 +87,18 @@ def parsed(arguments: Mapping[str, str | None]) -> Options:
     return options
 
 
-def _fault(where: str, found: str, expected: str, remedy: str = "") -> Fault:
-    return Fault(where=where, found=found, expected=expected, remedy=remedy)
-
-
 def _name_faults(name: str) -> Iterator[Fault]:
     if not _NAME.fullmatch(name):
         likely = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
         remedy = f"write --name {likely}" if _NAME.fullmatch(likely) else "write a name such as --name flowers"
-        yield _fault("--name", repr(name), "lower-case letters, digits and underscores, a letter first", remedy)
+        yield fault("--name", repr(name), "lower-case letters, digits and underscores, a letter first", remedy)
     elif name == SAMPLE_NAME:
-        yield _fault("--name", f"{name}, which is the sample dataset", "a name of its own", "choose another --name")
+        yield fault("--name", f"{name}, which is the sample dataset", "a name of its own", "choose another --name")
 
 
 def _version_faults(version: str) -> Iterator[Fault]:
     if not _VERSION.fullmatch(version):
-        yield _fault(
+        yield fault(
             "--version", repr(version), "three numbers without leading zeros", "write a version such as --version 1.0.0"
         )
 
@@ -113,7 +109,7 @@ def _integer(where: str, text: str | None, limits: tuple[int, int], faults: list
         return None
     if re.fullmatch(r"[0-9]{1,19}", text) and low <= int(text) <= high:
         return int(text)
-    faults.append(_fault(where, repr(text), f"an integer from {low} to {high:,}"))
+    faults.append(fault(where, repr(text), f"an integer from {low} to {high:,}"))
     return None
 
 
@@ -127,19 +123,19 @@ def _percents(text: str | None, faults: list[Fault]) -> dict[str, Decimal] | Non
     pairs, found = _pairs(text), {}
     for name, value in pairs:
         if not SPLIT.fullmatch(name):
-            faults.append(_fault("--split", f"the name {name!r}", SPLIT_EXPECTED))
+            faults.append(fault("--split", f"the name {name!r}", SPLIT_EXPECTED))
         try:
             found[name] = Decimal(value)
         except InvalidOperation:
             found[name] = Decimal("NaN")
         if not found[name] > 0 if found[name].is_finite() else True:
-            faults.append(_fault("--split", f"{name}={value}", "a positive number of percent"))
+            faults.append(fault("--split", f"{name}={value}", "a positive number of percent"))
     total = sum(found.values())
     if len(found) < len(pairs):
-        faults.append(_fault("--split", text, "each split once"))
+        faults.append(fault("--split", text, "each split once"))
     elif total.is_finite() and total != _WHOLE:  # type: ignore[union-attr] # no split is none
         remedy = "write percents such as --split train=80,validation=20"
-        faults.append(_fault("--split", f"{text}, which is {total} percent in all", "100 percent in all", remedy))
+        faults.append(fault("--split", f"{text}, which is {total} percent in all", "100 percent in all", remedy))
     return found
 
 
@@ -149,6 +145,6 @@ def _features(text: str | None, faults: list[Fault]) -> tuple[str, str] | None:
     pairs = _pairs(text)
     found = dict(pairs)
     if sorted(name for name, _ in pairs) != [IMAGE, LABEL] or not all(found.values()):
-        faults.append(_fault("--features", repr(text), "image=KEY,label=KEY, the keys of the TFRecords' examples"))
+        faults.append(fault("--features", repr(text), "image=KEY,label=KEY, the keys of the TFRecords' examples"))
         return None
     return found[IMAGE], found[LABEL]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from etlrun.datasets.prepare import check, splits
 from etlrun.datasets.prepare.options import Options
-from etlrun.datasets.prepare.shards import Shard, fingerprint, planned, write
-from etlrun.datasets.prepare.source import Source, fault, of_classes
+from etlrun.datasets.prepare.shards import Shard, planned, write
+from etlrun.datasets.prepare.source import Source, of_classes
 from etlrun.datasets.prepare.splits import Duplicates, Image
-from etlrun.datasets.prepare.work import working
-from etlrun.system.errors import EtlrunError, Fault
+from etlrun.datasets.prepare.work import publish, require_space, working
+from etlrun.system.errors import EtlrunError, Fault, fault
 from etlrun.system.progress import progress
 
 
@@ -25,7 +25,6 @@ class Prepared:
         shards: Its shards.
         sizes: Size of each shard's file in bytes.
         classes: Names of its classes.
-        kept: Number of shards that a run before this one has written.
         broken: Names of images that are left out, with the reasons.
         warned: Names of JPEGs of which libjpeg warns, with what it says.
         duplicates: Images that occur more than once.
@@ -35,7 +34,6 @@ class Prepared:
     shards: Sequence[Shard]
     sizes: Sequence[int]
     classes: Sequence[str]
-    kept: int
     broken: Mapping[str, str]
     warned: Mapping[str, str]
     duplicates: Duplicates
@@ -44,7 +42,7 @@ class Prepared:
 def prepare(options: Options, source: Source) -> Prepared:
     """Write a source as a dataset of TFDS, which appears when it is complete.
 
-    A run that was killed is gone on with. The source is only read.
+    What a run that was killed left is removed. The source is only read.
 
     Raises:
         EtlrunError: All broken images, unless they are skipped; a version that exists; a full disk.
@@ -52,12 +50,13 @@ def prepare(options: Options, source: Source) -> Prepared:
     from etlrun.datasets.prepare.metadata import require_unknown, write_metadata  # imports TFDS
 
     require_unknown(options)
-    with working(options) as work, progress() as task:
-        work.require_space(source)
-        if source.unpacked_bytes:
-            work.unpacked.mkdir()
-            source.unpack(work.unpacked)
-        verdicts = check.check(source, work.journal, task("checked", len(source.entries)))
+    with working(options) as folder, progress() as task:
+        require_space(options, source)
+        version, unpacked = folder / "version", folder / "unpacked"
+        for within in (version, unpacked):
+            within.mkdir()
+        source.unpack(unpacked)
+        verdicts = check.check(source, task("checked", len(source.entries)))
         images = _usable(options, source, verdicts)
         found = splits.duplicates(images)  # of the source's own splits
         if options.percents is not None:
@@ -65,18 +64,16 @@ def prepare(options: Options, source: Source) -> Prepared:
             _require_all(options, images)
             found = splits.duplicates(images)
         shards = planned(options.name, _in_order(options, images), options.shards)
-        work.keep_only(fingerprint(shards, source.classes), [shard.file for shard in shards])
-        kept = write(source, shards, work.version, task("written", len(images)))
-        write_metadata(options, work.version, shards, source.classes)
-        sizes = [(work.version / shard.file).stat().st_size for shard in shards]
-        work.publish()
+        write(source, shards, version, task("written", len(images)))
+        write_metadata(options, version, shards, source.classes)
+        sizes = [(version / shard.file).stat().st_size for shard in shards]
+        publish(version, options.target)
     broken = {of.path: verdict.reason for of, verdict in zip(source.entries, verdicts, strict=True) if verdict.reason}
     return Prepared(
         folder=options.target,
         shards=shards,
         sizes=sizes,
         classes=source.classes,
-        kept=kept,
         broken={**source.broken, **broken},
         warned={of.path: it.warning for of, it in zip(source.entries, verdicts, strict=True) if it.warning},
         duplicates=found,

@@ -10,14 +10,14 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from etlrun.datasets.prepare.source import Entry, Source, classes_of, fault, first, of_classes
+from etlrun.datasets.prepare.source import Entry, Source, classes_of, first, of_classes
 from etlrun.sources.foreign import foreign
 from etlrun.sources.framing import DamagedError, records
 from etlrun.sources.keys import meant
 from etlrun.sources.layout import WHOLE
 from etlrun.sources.shards import incomplete, matched, unmatched
 from etlrun.stages.lazy import tf
-from etlrun.system.errors import EtlrunError, Fault, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, fault, unreadable_path
 
 _KINDS = (("bytes_list",), ("bytes_list", "int64_list"))
 """What an image and a label may be."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +9,7 @@ from pathlib import Path
 from etlrun.datasets.prepare.identical import digest_of
 from etlrun.datasets.prepare.source import DamagedError, Source
 from etlrun.datasets.prepare.splits import Image
-from etlrun.datasets.prepare.threads import threads
+from etlrun.datasets.prepare.threads import in_order
 from etlrun.sources.framing import AROUND, framed
 from etlrun.stages.dataset import IMAGE, LABEL
 from etlrun.stages.lazy import tf
@@ -19,13 +17,11 @@ from etlrun.system.errors import WorldError, one_line
 
 LARGEST_SHARD_BYTES = 200_000_000
 """Shards have half of it or more, unless a split is smaller."""
-PART = ".part"
-"""Suffix of a shard that isn't complete."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """A shard, complete as soon as its file exists.
+    """A shard.
 
     Attributes:
         split: Split that it belongs to.
@@ -52,40 +48,22 @@ def _of_split(name: str, split: str, images: Sequence[Image], count: int | None)
         yield Shard(split=split, file=file, images=images[start:end])
 
 
-def fingerprint(shards: Sequence[Shard], classes: Sequence[str]) -> str:
-    """Return a hash of what the shards will contain."""
-    digest = hashlib.sha256("\n".join(classes).encode())
-    for shard in shards:
-        digest.update(f"\n\n{shard.file}".encode())
-        digest.update("".join(f"\n{image.digest} {image.label}" for image in shard.images).encode())
-    return digest.hexdigest()
-
-
-def write(source: Source, shards: Sequence[Shard], folder: Path, done: Callable[[int], None]) -> int:
-    """Write those shards that `folder` doesn't have; return how many it had, and tell `done` of examples that it has.
+def write(source: Source, shards: Sequence[Shard], folder: Path, done: Callable[[int], None]) -> None:
+    """Write the shards to `folder`; `done` is told how many further examples it has.
 
     Raises:
         WorldError: An image has changed since it was checked.
         OSError: A file can't be written.
     """
-    kept = [shard for shard in shards if (folder / shard.file).exists()]
-    missing = [shard for shard in shards if not (folder / shard.file).exists()]
-    done(sum(len(shard.images) for shard in kept))
-    with threads() as pool:
-        for _ in pool.map(lambda shard: _write(source, shard, folder, done), missing):
-            pass
-    return len(kept)
 
+    def written(shard: Shard) -> None:
+        with (folder / shard.file).open("wb") as file:
+            for image in shard.images:
+                file.writelines(framed(_record(_read(source, image), image.label)))
+                done(1)
 
-def _write(source: Source, shard: Shard, folder: Path, done: Callable[[int], None]) -> None:
-    part = folder / f"{shard.file}{PART}"
-    with part.open("wb") as file:
-        for image in shard.images:
-            file.writelines(framed(_record(_read(source, image), image.label)))
-            done(1)
-        file.flush()
-        os.fsync(file.fileno())
-    part.rename(folder / shard.file)
+    for _ in in_order(written, shards):
+        pass
 
 
 def _read(source: Source, image: Image) -> bytes:

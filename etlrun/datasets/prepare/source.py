@@ -8,7 +8,7 @@ from pathlib import Path
 
 from etlrun.datasets.prepare.options import SPLIT, SPLIT_EXPECTED
 from etlrun.sources.classes import class_faults, ordered_classes
-from etlrun.system.errors import EtlrunError, Fault, printable
+from etlrun.system.errors import EtlrunError, Fault, fault
 
 LISTED = 20
 """Faults of one kind that a message lists."""
@@ -81,11 +81,6 @@ class Source:
 
     def close(self) -> None:
         """Close the files that are open."""
-
-
-def fault(where: object, found: str, expected: str, remedy: str) -> Fault:
-    """Return a fault; unprintable characters of a path in `where` are escaped."""
-    return Fault(where=printable(str(where)), found=found, expected=expected, remedy=remedy)
 
 
 def first(faults: Sequence[Fault], where: object, things: str) -> list[Fault]:

@@ -7,11 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
-from itertools import compress
 
-import numpy as np
-
-from etlrun.datasets.prepare.identical import DIGEST, identical
 from etlrun.datasets.prepare.source import Entry
 
 _WHOLE = 100
@@ -51,16 +47,10 @@ class Duplicates:
 
 def duplicates(images: Sequence[Image]) -> Duplicates:
     """Return which of the images occur more than once."""
-    names: dict[str, int] = {}
-    found = identical(
-        np.array([bytes.fromhex(image.digest) for image in images], DIGEST),
-        np.array([image.label for image in images], np.int64),
-        np.array([names.setdefault(image.split, len(names)) for image in images], np.int64),
-    )
-    groups = [[images[member] for member in found.members(group)] for group in range(len(found.starts))]
+    groups = [group for group in _by_digest(images).values() if len(group) > 1]
     return Duplicates(
-        across=list(compress(groups, found.is_across)),
-        conflicting=list(compress(groups, found.is_conflicting)),
+        across=[group for group in groups if len({image.split for image in group}) > 1],
+        conflicting=[group for group in groups if len({image.label for image in group}) > 1],
         within=sum(len(group) - len({(image.split, image.label) for image in group}) for group in groups),
     )
 
