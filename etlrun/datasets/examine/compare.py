@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from etlrun.datasets.examine.sheet import Column, Row, Sheet, View, is_image
+from etlrun.datasets.examine.sheet import Column, Sheet, View, is_image
 from etlrun.datasets.examine.show import Wanted, collect
 from etlrun.plan.plan import Plan
 from etlrun.stages.flow import Feature
@@ -29,7 +29,10 @@ def before_and_after(old: Plan, new: Plan, pipeline: str, examples: int) -> Shee
 
 def compared(old: Sheet, new: Sheet) -> Sheet:
     """Return the examples of two sheets side by side, in the columns where they differ."""
-    rows = tuple(_row(*pair) for pair in zip(old.rows, new.rows, strict=False))
+    rows = tuple(
+        dataclasses.replace(after, target=_either(before.target, after.target))
+        for before, after in zip(old.rows, new.rows, strict=False)
+    )
     columns = [_column(*pair, len(rows)) for pair in _pairs(old.columns, new.columns)]
     return Sheet(
         title="Examples before and after",
@@ -53,10 +56,6 @@ def _notes(old: Sheet, new: Sheet) -> Iterator[str]:
     one, other = old.columns[0].views[0], new.columns[0].views[0]
     if one.features == other.features and not _are_same(one, other):
         yield "The two sides begin with different examples, so that a row is not one example."
-
-
-def _row(old: Row, new: Row) -> Row:
-    return dataclasses.replace(new, target=_either(old.target, new.target))
 
 
 def _either(old: str, new: str) -> str:
@@ -107,8 +106,7 @@ def _difference(old: View, new: View) -> View | None:
 
 
 def _are_same(one: View, other: View) -> bool:
-    return one.features == other.features and all(map(_are_same_cells, one.cells, other.cells))
-
-
-def _are_same_cells(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(np.array_equal(one[name], other[name]) for name in one)
+    cells = zip(one.cells, other.cells, strict=False)
+    return one.features == other.features and all(
+        np.array_equal(before[name], after[name]) for before, after in cells for name in before
+    )

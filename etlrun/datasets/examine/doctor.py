@@ -177,8 +177,8 @@ def _findings(
             )
     yield from _identical(scans)
     yield from near_findings(scans, class_names, begin)
-    for number, scan in enumerate(scans):
-        yield from of_pixels(number, scan)
+    for scan in scans:
+        yield from of_pixels(scan)
     for of in figures:
         yield from _balance(of)
     yield from _too_small(plan, scans)
@@ -208,7 +208,7 @@ def _identical(scans: Sequence[Scan]) -> Iterator[Finding]:
                 text=f"{len(chosen):,} image{'s' * (len(chosen) > 1)} {text if len(chosen) > 1 else _singular(text)}",
                 remedy=remedy,
                 places=tuple(_equal(scans, splits[of], numbers[of]) for of in named),
-                images=tuple((int(splits[of[0]]), int(numbers[of[0]])) for of in named),
+                images=tuple((scans[splits[of[0]]], int(numbers[of[0]])) for of in named),
             )
 
 
@@ -242,14 +242,7 @@ def _too_small(plan: Plan, scans: Sequence[Scan]) -> Iterator[Finding]:
     if not sizes:
         return
     height, width = sizes[0]
-    for number, scan in enumerate(scans):
-        is_small = ~scan.looks["is_broken"] & ((scan.looks["height"] < height) | (scan.looks["width"] < width))
-        chosen = np.flatnonzero(is_small)
-        if len(chosen):
-            yield Finding(
-                text=f"{len(chosen):,} of {len(scan.looks):,} images of {scan.split.name} have a side below the "
-                f"{height}x{width} pixels to which they are resized",
-                remedy="choose a smaller transform.resize.size, or replace them by larger ones",
-                places=tuple(scan.place(int(index)) for index in chosen[:NAMED]),
-                images=tuple((number, int(index)) for index in chosen[:NAMED]),
-            )
+    text = f"have a side below the {height}x{width} pixels to which they are resized"
+    for scan in scans:
+        is_small = (scan.looks["height"] < height) | (scan.looks["width"] < width)
+        yield from scan.found(is_small, text, "choose a smaller transform.resize.size, or replace them by larger ones")

@@ -45,7 +45,7 @@ def html(diagnosis: Diagnosis, made_by: str, begin: Begin) -> Iterator[str]:
         "doctor.html.j2",
         diagnosis=diagnosis,
         made_by=made_by,
-        findings=[(finding, _of_finding(diagnosis, finding)) for finding in diagnosis.findings],
+        findings=[(finding, _of_finding(finding)) for finding in diagnosis.findings],
         samples=_of_classes(samples, begin("page", sum(len(of) for _, _, of in samples))),
     )
 
@@ -60,9 +60,9 @@ def _of_classes(
         done(len(indices))
 
 
-def _of_finding(diagnosis: Diagnosis, finding: Finding) -> list[Markup]:
-    scans = [(diagnosis.scans[split], index) for split, index in finding.images[:SHOWN]]
-    return [picture for scan, index in scans for picture in _pictures(scan, [index], scan.place(index))]
+def _of_finding(finding: Finding) -> list[Markup]:
+    shown = finding.images[:SHOWN]
+    return [picture for scan, index in shown for picture in _pictures(scan, [index], scan.place(index))]
 
 
 def _pictures(scan: Scan, indices: Iterable[int], alt: str) -> Iterator[Markup]:
@@ -70,7 +70,9 @@ def _pictures(scan: Scan, indices: Iterable[int], alt: str) -> Iterator[Markup]:
     for index in indices:
         data = scan.encoded(index)
         if data is not None:
-            yield _thumbnail(_opened(data), alt)
+            image = _opened(data)
+            image.thumbnail((SIDE, SIDE))
+            yield tag(image, alt)
 
 
 def _opened(data: bytes) -> Image.Image:
@@ -80,8 +82,3 @@ def _opened(data: bytes) -> Image.Image:
         return image.convert("RGB")
     except UNREADABLE:  # by Pillow; a run decodes it
         return Image.fromarray(Decode.op(tf.constant(data)).numpy())
-
-
-def _thumbnail(image: Image.Image, alt: str) -> Markup:
-    image.thumbnail((SIDE, SIDE))
-    return tag(image, alt)

@@ -21,46 +21,42 @@ _ROWS, _COLUMNS = 64, 8192
 
 def near_findings(scans: Sequence[Scan], class_names: Sequence[str], begin: Begin) -> Iterator[Finding]:
     """Yield the findings of images that look alike in two splits, or in one split under two labels."""
-    for one, other in combinations(range(len(scans)), 2):
-        yield from _across(scans, one, other, begin)
-    for number, scan in enumerate(scans):
-        yield from _mislabelled(number, scan, class_names, begin)
+    for first, second in combinations(scans, 2):
+        done = begin(f"{second.split.name} with {first.split.name}", len(second.looks))
+        pairs = near(first.looks, second.looks, done).tolist()
+        remedy = "compare them: versions of one image belong into one split"
+        yield from _alike(second, first, pairs, first.split.name, remedy, lambda scan, index: scan.place(index))
 
-
-def _across(scans: Sequence[Scan], one: int, other: int, begin: Begin) -> Iterator[Finding]:
-    first, second = scans[one], scans[other]
-    found = near(first.looks, second.looks, begin(f"{second.split.name} with {first.split.name}", len(second.looks)))
-    if len(found):
-        is_one = len(found) == 1
-        yield Finding(
-            text=f"{len(found):,} image{'' if is_one else 's'} of {second.split.name} look{'s' * is_one} like one of "
-            f"{first.split.name}, by perceptual hashes",
-            remedy="compare them: versions of one image belong into one split",
-            places=tuple(
-                f"{second.place(row)} ~ {first.place(other)} ({bits} bits)" for row, other, bits in found[:NAMED]
-            ),
-            images=tuple(place for row, of, _ in found[:NAMED] for place in ((other, int(row)), (one, int(of)))),
-        )
-
-
-def _mislabelled(number: int, scan: Scan, class_names: Sequence[str], begin: Begin) -> Iterator[Finding]:
-    """Yield the finding of images of one split that look alike and have other labels."""
-
-    def named(index: int) -> str:
+    def named(scan: Scan, index: int) -> str:
         label = int(scan.looks["label"][index])
         return f"{scan.place(index)} ({class_names[label] if 0 <= label < len(class_names) else label})"
 
-    found = near(scan.looks, scan.looks, begin(f"{scan.split.name} by label", len(scan.looks)), of_other_labels=True)
-    nearest = {int(row): int(of) for row, of, _ in found}
-    pairs = [(int(row), int(of), bits) for row, of, bits in found if row > of or nearest.get(int(of)) != row]
+    for scan in scans:
+        done = begin(f"{scan.split.name} by label", len(scan.looks))
+        found = near(scan.looks, scan.looks, done, of_other_labels=True).tolist()
+        nearest = {row: of for row, of, _ in found}
+        pairs = [(row, of, bits) for row, of, bits in found if row > of or nearest.get(of) != row]
+        remedy = "compare them: correct the label of versions of one image"
+        yield from _alike(scan, scan, pairs, "another class", remedy, named)
+
+
+def _alike(
+    scan: Scan,
+    other: Scan,
+    pairs: Sequence[Sequence[int]],
+    what: str,
+    remedy: str,
+    named: Callable[[Scan, int], str],
+) -> Iterator[Finding]:
+    """Yield the finding of pairs of an image of `scan`, one of `other`, and the bits in which their hashes differ."""
     if pairs:
         is_one = len(pairs) == 1
         yield Finding(
             text=f"{len(pairs):,} image{'' if is_one else 's'} of {scan.split.name} look{'s' * is_one} like one of "
-            "another class, by perceptual hashes",
-            remedy="compare them: correct the label of versions of one image",
-            places=tuple(f"{named(row)} ~ {named(of)} ({bits} bits)" for row, of, bits in pairs[:NAMED]),
-            images=tuple((number, place) for row, of, _ in pairs[:NAMED] for place in (row, of)),
+            f"{what}, by perceptual hashes",
+            remedy=remedy,
+            places=tuple(f"{named(scan, row)} ~ {named(other, of)} ({bits} bits)" for row, of, bits in pairs[:NAMED]),
+            images=tuple(place for row, of, _ in pairs[:NAMED] for place in ((scan, row), (other, of))),
         )
 
 

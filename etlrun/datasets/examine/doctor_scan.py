@@ -44,13 +44,13 @@ class Finding:
         text: What was found.
         remedy: What to do.
         places: Files and records, the first `NAMED` of them.
-        images: Numbers (of the split, of the image) of some that show it.
+        images: Some that show it, each by its scan and its number there.
     """
 
     text: str
     remedy: str
     places: tuple[str, ...] = ()
-    images: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    images: tuple[tuple[Scan, int], ...] = field(default=(), repr=False)
 
 
 @dataclass(kw_only=True)
@@ -99,6 +99,19 @@ class Scan:
             return bytes(self.source.parser()(record)["image"].numpy())
         except (ValueError, OSError, StopIteration, tf.errors.OpError):
             return None
+
+    def found(
+        self, is_chosen: npt.NDArray[np.bool_], text: str, remedy: str, more: Callable[[int], str] = lambda _: ""
+    ) -> Iterator[Finding]:
+        """Yield the finding of those images that can be used and are chosen; `more` follows the place of each."""
+        chosen = np.flatnonzero(~self.looks["is_broken"] & is_chosen).tolist()
+        if chosen:
+            yield Finding(
+                text=f"{len(chosen):,} of {len(self.looks):,} images of {self.split.name} {text}",
+                remedy=remedy,
+                places=tuple(f"{self.place(index)}{more(index)}" for index in chosen[:NAMED]),
+                images=tuple((self, index) for index in chosen[:NAMED]),
+            )
 
     @cached_property
     def _numbered(self) -> Records | None:
