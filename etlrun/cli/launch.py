@@ -24,7 +24,7 @@ from etlrun.config.composer import plain, resolved
 from etlrun.config.folders import config_dir
 from etlrun.config.jobs import Job
 from etlrun.config.request import VERSION_BASE, Request, composer
-from etlrun.plan.spec import parse_sweep
+from etlrun.plan.spec import parse_command
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.record.record import EVENTS, Record
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED
@@ -135,7 +135,7 @@ def job(config: DictConfig, *, sitting_s: float | None = None) -> Any:
             report.conclude(collect(Path(settings.sweep.dir)))
         raise SystemExit(errors.INTERRUPTED) from None
     run.settle(folder, process.exitcode or 0)
-    return _objectives(outcome_of(folder), parse_sweep(resolved(config)["sweep"]))
+    return _objectives(outcome_of(folder), parse_command(resolved(config)["sweep"], Sweep))
 
 
 def _is_to_start(folder: Path, sitting_s: float) -> bool:

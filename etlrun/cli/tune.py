@@ -19,7 +19,7 @@ from etlrun.config.jobs import Job
 from etlrun.config.request import Request, composer, requested, with_hydra
 from etlrun.plan.hosts import require_one_host
 from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse, parse_tune
+from etlrun.plan.spec import parse, parse_command
 from etlrun.record.locks import held
 from etlrun.record.record import PAGE, RESULTS, unwritable
 from etlrun.stages import STAGES
@@ -170,7 +170,7 @@ def _resumed(folder: Path, now: Tune, request: Request) -> Asked:
         raise ConfigError([Fault(where="overrides", found=" ".join(given), expected=expected, remedy="leave them out")])
     try:
         before: Mapping[str, Any] = json.loads((folder / SEARCH).read_text(encoding="utf-8"))
-        tune = parse_tune({**before["tune"], "allow": list(before["tune"]["allow"]), "resume": None})
+        tune = parse_command({**before["tune"], "allow": list(before["tune"]["allow"]), "resume": None}, Tune)
         keys = {word.lstrip("+").partition("=")[0].removeprefix(f"{Tune.path}.") for word in request.overrides}
         values = {key: getattr(now, key) for key in keys - {"resume"}}
         tune = dataclasses.replace(tune, **values)

@@ -16,7 +16,7 @@ from etlrun.config.overrides import COMMANDS, Axis, Chosen, Combinations, covere
 from etlrun.config.refusals import UNCOMPOSABLE, in_folder, refusal
 from etlrun.config.request import Request, composer, unfit_folder, with_hydra
 from etlrun.config.resolvers import in_override
-from etlrun.plan.spec import parse_sweep, parse_tune
+from etlrun.plan.spec import parse_command
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.tune import Tune
@@ -100,7 +100,7 @@ def tuned(request: Request, stages: Stages) -> tuple[Tune, Job]:
     with _Command(request, stages) as command:
         command.refuse_settings("sweep")
         try:
-            tune = parse_tune(command.block("tune"))
+            tune = parse_command(command.block("tune"), Tune)
         except ConfigError as error:
             command.add(error.faults)
             command.only_job()  # for its faults
@@ -148,7 +148,7 @@ class _Command:
         except (*UNCOMPOSABLE, AttributeError) as error:  # AttributeError: null in place of a mapping
             raise ConfigError([refusal(error)]) from error
         self.add(unfit_folder("hydra.sweep.dir", str(own.sweep.dir)))
-        return parse_sweep(self.block("sweep")), Multirun.of(own), own.sweeper.get("params") or {}
+        return parse_command(self.block("sweep"), Sweep), Multirun.of(own), own.sweeper.get("params") or {}
 
     def block(self, name: str) -> Any:
         """Return the values of a group of the first config; None if it has none of that name."""

@@ -11,7 +11,7 @@ from hydra.core.override_parser.types import Override
 
 from etlrun.config.grammar import parsed
 from etlrun.config.request import Request, composed
-from etlrun.plan.spec import GROUPS, parse_sweep, show
+from etlrun.plan.spec import GROUPS, parse_command, show
 from etlrun.stages.sweep import Sweep
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
 
@@ -60,7 +60,7 @@ def changed(sweep: Sweep, words: Sequence[str]) -> Sweep:
         faults.append(Fault(where=Sweep.key("vary_seed"), found=found, expected=expected, remedy="start a new sweep"))
     if faults:
         raise ConfigError(faults)
-    return parse_sweep(values)
+    return parse_command(values, Sweep)
 
 
 def _unfit(override: Override) -> Iterator[Fault]:

@@ -39,9 +39,7 @@ _QUIET = (
 
 
 def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
-    """Return the text of Keras's loop; an emulated model has a plain one."""
-    if not plan.spec.model.learns:
-        return ()
+    """Return the text of Keras's loop."""
     policy = literal(Made("keras.config.set_dtype_policy", (stage.mixed_precision,)))
     phases = [_phase(stage, plan, phase) for phase in stage.planned_phases]
     names = [f"history_{phase.number}" for phase in stage.planned_phases]
@@ -75,7 +73,7 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
     dataset, steps = plan.spec.dataset, _steps(part, suffix)
     epochs = "EPOCHS" if is_whole else str(phase.epochs)
     compiled = {
-        "optimizer": optimizer(stage.in_phase(phase), Text(f"{epochs} * {_multiplied(steps)}")),
+        "optimizer": optimizer(stage.in_phase(phase), Text(f"{epochs} * {f'({steps})' if ' // ' in steps else steps}")),
         **objective(
             stage,
             class_names(dataset) if dataset.examples.features[dataset.examples.target].is_class else None,
@@ -149,11 +147,6 @@ def _count(plan: Plan) -> Lines:
     """Return the functions that count the steps of an epoch."""
     is_given = plan.spec.trainer.steps_per_epoch is not None or plan.spec.dataset.on_corrupt == "skip"
     return () if is_given else sources(plan.spec.dataset, of_data(plan.spec.dataset, "num_examples"))
-
-
-def _multiplied(steps: str) -> str:
-    """Return the expression so that it can be multiplied."""
-    return f"({steps})" if " // " in steps else steps
 
 
 def emulated(stage: Emulated, plan: Plan) -> tuple[str, ...]:

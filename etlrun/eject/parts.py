@@ -14,9 +14,8 @@ from etlrun.stages.code import source
 from etlrun.stages.flow import Flow
 from etlrun.stages.keras_objects import base, head, rescaling
 from etlrun.stages.made import Made, Text, quoted
-from etlrun.stages.measure import NoProfile, Trace
-from etlrun.stages.model import Emulated, ImageModel, KerasApplication, MobileNetV2, Model
-from etlrun.stages.trainer import Drain, Trainer
+from etlrun.stages.model import Emulated, ImageModel, Model
+from etlrun.stages.trainer import Drain
 
 Functions = tuple[str, ...]
 
@@ -27,11 +26,12 @@ def image_model(stage: ImageModel, plan: Plan) -> Functions:
     image, target = flow.feature(flow.inputs[0]), dataset.examples.features[flow.target]
     scaling: list[Any] = [planned.stage for planned in plan.by_model]
     momentum = stage.batch_norm_momentum
+    weights = stage.weights if stage.weights in (None, "imagenet") else Text(path(stage.weights))
     functions = [without_dropout] * stage.is_undropped + [scaled_for_imagenet] * stage.is_scaled_by_weights
     body = (
         f"inputs = pixels = {_input(flow, flow.inputs[0], 'image')}",
         *(f"pixels = {literal(rescaling(Text(step.written)))}(pixels)" for step in scaling),
-        f"base = {literal(base(stage, image.shape, _weights(stage)))}",
+        f"base = {literal(base(stage, image.shape, weights))}",
         *(f"base = {function.__name__}(base)" for function in functions),
         *(() if stage.trainable else ("base.trainable = False",)),
         *(() if momentum is None else (f"set_momentum(base, {momentum})",)),
@@ -49,11 +49,6 @@ def _input(flow: Flow, feature: str, name: str) -> str:
     return literal(Made("keras.Input", (of.shape,), {"dtype": of.dtype, "name": name}))
 
 
-def _weights(stage: ImageModel) -> str | Text | None:
-    """Return the name of Keras's weights, or the expression of the path of a file."""
-    return stage.weights if stage.weights in (None, "imagenet") else Text(path(stage.weights))
-
-
 def _network(stage: Model, plan: Plan) -> Functions:
     """Return the function of a custom network, and of the model that it makes."""
     flow = given_to_model(plan.train)
@@ -67,23 +62,11 @@ def _network(stage: Model, plan: Plan) -> Functions:
     return source_of_network, function("model() -> keras.Model", f"Return a model of {flow.target}.", *body)
 
 
-def left_out(_stage: NoProfile | Trace, _plan: Plan) -> Functions:
-    """Return nothing: a profile is not part of the program."""
-    return ()
-
-
-PART_TEXTS: dict[type, Callable[[Any, Plan], Functions]] = {
-    MobileNetV2: image_model,
-    KerasApplication: image_model,
-    Emulated: emulated,
-    Trainer: fit,
-    Drain: drain,
-    NoProfile: left_out,
-    Trace: left_out,
-}
-"""Functions that return the text of each kind of part."""
-
-
-def model(stage: Model, plan: Plan) -> Functions:
-    """Return the functions of a model."""
-    return PART_TEXTS[type(stage)](stage, plan) if stage.network is None else _network(stage, plan)
+def parts(plan: Plan) -> Functions:
+    """Return the functions of the model and of the loop; a profile is not part of a program."""
+    stage, trainer = plan.spec.model, plan.spec.trainer
+    if isinstance(trainer, Drain):
+        return drain(trainer, plan)
+    if isinstance(stage, Emulated):
+        return emulated(stage, plan)
+    return *(image_model(stage, plan) if stage.network is None else _network(stage, plan)), *fit(trainer, plan)

@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 
 from etlrun import __version__
-from etlrun.eject.parts import PART_TEXTS, model
+from etlrun.eject.parts import parts
 from etlrun.eject.pipeline import pipeline
 from etlrun.eject.sources import constants_of, functions_of
 from etlrun.eject.text import COLUMNS, constant, literal, path
 from etlrun.plan.hosts import require_one_host
 from etlrun.plan.plan import Plan, reads_features
-from etlrun.plan.service import require_no_service
-from etlrun.plan.training import require_one_device
+from etlrun.plan.spec import RunSpec
+from etlrun.plan.training import conflict, fault
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.made import quoted
+from etlrun.stages.service import Service
 from etlrun.system.errors import ConfigError, Fault
 
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
@@ -53,12 +54,8 @@ def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
         ConfigError: Its input comes from a service or from a source of another package, or the run trains on several
             devices.
     """
-    if not plan.spec.dataset.printed:
-        found, expected = f"{plan.spec.dataset.name}, a source of another package", "a source of etlrun"
-        remedy = "write its program by hand, from that of another dataset"
-        raise ConfigError([Fault(where=Dataset.key("name"), found=found, expected=expected, remedy=remedy)])
-    require_no_service(plan.spec)
-    require_one_device(plan.spec)
+    for refused in _refused(plan.spec):
+        raise ConfigError([refused])
     require_one_host(plan.spec, "a program trains on one host")
     entry = "train" if plan.spec.fit is not None else "drain"
     functions = dict.fromkeys(_functions(plan))  # without duplicates
@@ -66,6 +63,21 @@ def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
     constants = [constant(name, value) for name, value in _constants(plan).items() if re.search(rf"\b{name}\b", text)]
     top = "\n".join([*constants, "", _AS_WRITTEN])
     return "\n\n".join([_header(plan, arguments, packages), _imports(f"{top}\n{text}"), f"{top}\n\n\n{text}\n"])
+
+
+def _refused(spec: RunSpec) -> Iterator[Fault]:
+    """Yield why a run has no program."""
+    if not spec.dataset.printed:
+        found, expected = f"{spec.dataset.name}, a source of another package", "a source of etlrun"
+        remedy = "write its program by hand, from that of another dataset"
+        yield Fault(where=Dataset.key("name"), found=found, expected=expected, remedy=remedy)
+    if spec.load.service is not None:
+        found, expected = "a service, whose servers a program would have to find", "null in a standalone program"
+        remedy = "set load=shuffled, which reads the same examples in the same order"
+        yield fault(Service.path, found, expected, remedy)
+    if spec.fit is not None and spec.fit.devices != 1:
+        expected = "1, since a program trains on one device, to the same losses within rounding"
+        yield conflict(spec.fit, "devices", expected, f"add {spec.fit.key('devices')}=1")
 
 
 def _header(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -> str:
@@ -157,7 +169,4 @@ def _functions(plan: Plan) -> Iterator[str]:
         if stages and (name == "train" or spec.fit is not None):
             yield from pipeline(plan, name)
             yield from pipeline(plan.unfrozen, name, "images") if plan.unfrozen is not None else ()
-    parts = (spec.trainer, spec.profile) if spec.fit is not None else (spec.trainer,)
-    yield from model(spec.model, plan) if spec.fit is not None else ()
-    for part in parts:
-        yield from PART_TEXTS[type(part)](part, plan)
+    yield from parts(plan)

@@ -26,14 +26,12 @@ _TAKEN = re.compile(r"record|features|inputs|seed|index|tf|tfds|num_classes|feat
 
 def variables(flow: Flow) -> dict[str, str]:
     """Return the variable of each feature, by name: the name itself if possible."""
-    return {
-        name: name if name.isidentifier() and not _is_taken(name) else f"feature_{place}"
-        for place, name in enumerate(flow.columns)
-    }
 
+    def is_free(name: str) -> bool:
+        is_taken = keyword.iskeyword(name) or name in STAGES["transform"] or _TAKEN.fullmatch(name)
+        return name.isidentifier() and not is_taken
 
-def _is_taken(name: str) -> bool:
-    return keyword.iskeyword(name) or name in STAGES["transform"] or _TAKEN.fullmatch(name) is not None
+    return {name: name if is_free(name) else f"feature_{place}" for place, name in enumerate(flow.columns)}
 
 
 def lines_of(step: Step, dataset: Dataset, *, is_batched: bool) -> Lines:

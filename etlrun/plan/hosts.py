@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from etlrun.plan.spec import RunSpec
-from etlrun.plan.training import fault
+from etlrun.plan.training import conflict, fault
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, Fault
 
@@ -15,11 +15,9 @@ def host_rules(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     load, hosts = spec.load, f"{trainer.key('hosts')}={trainer.hosts}"
     one = f"set {trainer.key('hosts')}=1"
     if not spec.model.learns:
-        expected = f"1 with {spec.model.path}, which computes nothing"
-        yield fault(trainer.key("hosts"), trainer.hosts, expected, one)
+        yield conflict(trainer, "hosts", f"1 with {spec.model.path}, which computes nothing", one)
     if spec.cache.keeps_features:
-        expected = "1 with cache.at=features, which one device computes"
-        yield fault(trainer.key("hosts"), trainer.hosts, expected, one)
+        yield conflict(trainer, "hosts", "1 with cache.at=features, which one device computes", one)
     elif spec.cache.outlives_run:
         expected = f"memory or none with {hosts}, whose hosts keep their own parts of a split"
         yield fault("cache.name", spec.cache.path.removeprefix("cache."), expected, f"set cache=memory, or {one[4:]}")
@@ -32,13 +30,13 @@ def host_rules(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     if spec.dataset.on_corrupt == "skip":
         expected = f"raise with {hosts}, since hosts that skip records would take different numbers of steps"
         remedy = f"repair the data and set dataset.on_corrupt=raise, or {one}"
-        yield fault(spec.dataset.key("on_corrupt"), "skip", expected, remedy)
+        yield conflict(spec.dataset, "on_corrupt", expected, remedy)
     if load.sample != "all":
         expected = f"all with {hosts}, since a host has not all examples of a class"
-        yield fault(load.key("sample"), load.sample, expected, f"set load.sample=all, or {one[4:]}")
+        yield conflict(load, "sample", expected, f"set load.sample=all, or {one[4:]}")
     if trainer.jit_compile is False:
         expected = f"true or auto with {hosts}, whose steps meet inside"
-        yield fault(trainer.key("jit_compile"), "false", expected, f"set trainer.jit_compile=auto, or {one[4:]}")
+        yield conflict(trainer, "jit_compile", expected, f"set trainer.jit_compile=auto, or {one[4:]}")
     yield from _shares(spec, trainer)
 
 
@@ -47,15 +45,14 @@ def _shares(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     load, hosts, devices = spec.load, trainer.hosts, trainer.devices
     if not load.drop_remainder:
         expected = f"true with {trainer.key('hosts')}={hosts}, since a smaller batch may have no equal parts"
-        remedy = f"set load.drop_remainder=true, or {trainer.key('hosts')}=1"
-        yield fault(load.key("drop_remainder"), "false", expected, remedy)
+        yield conflict(load, "drop_remainder", expected, f"set load.drop_remainder=true, or {trainer.key('hosts')}=1")
     each = 1 if devices == "all" else devices
     if load.batch_size % (hosts * each):
         size = -(-load.batch_size // (hosts * each)) * hosts * each
         of = f"{hosts}, the number of hosts" if each == 1 else f"{hosts * each}, the devices of {hosts} hosts"
         expected = f"a multiple of {of} that share a batch"
         remedy = f"set {load.key('batch_size')}={size}, or another {trainer.key('hosts')}"
-        yield fault(load.key("batch_size"), load.batch_size, expected, remedy)
+        yield conflict(load, "batch_size", expected, remedy)
 
 
 def host_note(trainer: Trainer, batch_size: int) -> str:
@@ -69,5 +66,4 @@ def host_note(trainer: Trainer, batch_size: int) -> str:
 def require_one_host(spec: RunSpec, what: str) -> None:
     """Raise `ConfigError` if the run trains on several hosts, as `what` does not."""
     if spec.fit is not None and spec.fit.hosts != 1:
-        key = spec.fit.key("hosts")
-        raise ConfigError([fault(key, spec.fit.hosts, f"1, since {what}", f"add {key}=1")])
+        raise ConfigError([conflict(spec.fit, "hosts", f"1, since {what}", f"add {spec.fit.key('hosts')}=1")])

@@ -29,8 +29,9 @@ def plan(spec: RunSpec) -> Plan:
     """Return the plan of `spec`; raise `ConfigError` with all pairs of stages that don't fit together."""
     planner = _Planner(spec)
     train, evaluation, by_model = planner.pipelines()
-    seen = planner.model_sees(train, by_model) if not planner.faults and spec.fit is not None else None
-    if seen is not None:
+    seen = None
+    if not planner.faults and spec.fit is not None:
+        seen = by_model[-1].gives if by_model else given_to_model(train)
         planner.through(spec.model, seen)
     planner.faults += [fault for fault in rules(spec, train, evaluation, planner.faults) if fault not in planner.faults]
     if planner.faults:
@@ -72,10 +73,6 @@ class _Planner:
         train = self._pipeline(self.spec.transform, evaluation=False)
         evaluation = self._pipeline(self.spec.eval_transform, evaluation=True) if validates(self.spec) else ()
         return train, evaluation, self._steps(self.by_model, given_to_model(train))
-
-    def model_sees(self, train: Stages, by_model: Stages) -> Flow:
-        """Return the input of the model's base."""
-        return by_model[-1].gives if by_model else given_to_model(train)
 
     def _add(self, where: str, found: object, expected: str, remedy: str, *, is_rule: bool = True) -> None:
         fault = Fault(where=where, found=str(found), expected=expected, remedy=remedy, is_rule=is_rule)

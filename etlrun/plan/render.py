@@ -108,9 +108,8 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "format": FORMAT_VERSION,
         "fingerprint": plan.fingerprint,
         "dataset": _values(plan.spec, plan.spec.dataset),
-        "train": [_stage_dict(plan.spec, planned) for planned in plan.train],
-        "validation": [_stage_dict(plan.spec, planned) for planned in plan.evaluation],
-        **({} if plan.unfrozen is None else {"unfrozen": _unfrozen(plan.unfrozen)}),
+        **_pipelines_dict(plan),
+        **({} if plan.unfrozen is None else {"unfrozen": _pipelines_dict(plan.unfrozen)}),
         "model": {
             "stage": plan.spec.model.path,
             "parameters": _values(plan.spec, plan.spec.model),
@@ -124,7 +123,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _unfrozen(plan: Plan) -> dict[str, Any]:
+def _pipelines_dict(plan: Plan) -> dict[str, Any]:
     return {name: [_stage_dict(plan.spec, planned) for planned in stages] for name, stages in plan.pipelines.items()}
 
 

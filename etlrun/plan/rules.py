@@ -8,7 +8,7 @@ from etlrun.plan.hosts import host_note, host_rules
 from etlrun.plan.plan import PlannedStage, at_cache, keeps_file_order, name_of_point
 from etlrun.plan.service import service_notes, service_rules
 from etlrun.plan.spec import RunSpec
-from etlrun.plan.training import fault, training_rules, unordered
+from etlrun.plan.training import conflict, fault, training_rules, unordered
 from etlrun.plan.unused import told
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.load import Batch
@@ -26,12 +26,8 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
         given = given.with_feature(given.target, spec.dataset.examples.features[given.target])
     yield from _evaluation(spec, given, [] if so_far else evaluation)
     if spec.extract.parses and not spec.dataset.is_of_tfds:
-        yield fault(
-            "extract.name",
-            spec.extract.path.removeprefix("extract."),
-            f"sequential or interleave with dataset.name={spec.dataset.name}, which TFDS does not read",
-            "set extract=interleave",
-        )
+        expected = f"sequential or interleave with dataset.name={spec.dataset.name}, which TFDS does not read"
+        yield fault("extract.name", spec.extract.path.removeprefix("extract."), expected, "set extract=interleave")
     if spec.load.is_by_number:
         yield from _by_number(spec)
     yield from _classes(spec)
@@ -64,37 +60,27 @@ def _by_number(spec: RunSpec) -> Iterator[Fault]:
     shuffle = spec.load.key("shuffle")
     if not spec.extract.is_numbered:
         files = ", shuffle_files=true" if spec.extract.random else ""
-        yield fault(
-            shuffle,
-            f"full, with {spec.extract.path}{files}",
-            "extract.sequential in the order of the files, which gives each example its number",
-            f"set extract=sequential{' and extract.shuffle_files=false' if spec.extract.random else ''}, or "
-            "load.shuffle=buffer",
-        )
+        expected = "extract.sequential in the order of the files, which gives each example its number"
+        ordered = " and extract.shuffle_files=false" if spec.extract.random else ""
+        remedy = f"set extract=sequential{ordered}, or load.shuffle=buffer"
+        yield fault(shuffle, f"full, with {spec.extract.path}{files}", expected, remedy)
     if spec.cache.keeps and not spec.cache.outlives_run:
-        yield fault(
-            shuffle,
-            f"full, with {spec.cache.path}, which can only be read in order",
-            "a cache on disk, or none",
-            "set cache=disk, cache=none or load.shuffle=buffer",
-        )
+        found = f"full, with {spec.cache.path}, which can only be read in order"
+        yield fault(shuffle, found, "a cache on disk, or none", "set cache=disk, cache=none or load.shuffle=buffer")
     if spec.dataset.on_corrupt == "skip":
-        yield fault(
-            shuffle,
-            "full, with dataset.on_corrupt=skip",
-            "dataset.on_corrupt=raise, since a skipped example would change the numbers of all others",
-            "repair the data and set dataset.on_corrupt=raise, or set load.shuffle=buffer",
-        )
+        expected = "dataset.on_corrupt=raise, since a skipped example would change the numbers of all others"
+        remedy = "repair the data and set dataset.on_corrupt=raise, or set load.shuffle=buffer"
+        yield fault(shuffle, "full, with dataset.on_corrupt=skip", expected, remedy)
 
 
 def _parsing(spec: RunSpec) -> Iterator[Fault]:
     """Yield the faults of a run that parses several examples at once."""
-    key, found = spec.transform.key("parse_batch"), spec.transform.parse_batch
-    if found and spec.extract.parses:
-        yield fault(key, found, f"null with {spec.extract.path}, which parses by itself", f"set {key}=null")
-    if found and spec.dataset.on_corrupt == "skip":
+    transform, remedy = spec.transform, f"set {spec.transform.key('parse_batch')}=null"
+    if transform.parse_batch and spec.extract.parses:
+        yield conflict(transform, "parse_batch", f"null with {spec.extract.path}, which parses by itself", remedy)
+    if transform.parse_batch and spec.dataset.on_corrupt == "skip":
         expected = "null with dataset.on_corrupt=skip, since one corrupt record would lose all that are parsed with it"
-        yield fault(key, found, expected, f"set {key}=null")
+        yield conflict(transform, "parse_batch", expected, remedy)
 
 
 def _classes(spec: RunSpec) -> Iterator[Fault]:
@@ -104,17 +90,15 @@ def _classes(spec: RunSpec) -> Iterator[Fault]:
     for name, default in (("sample", "all"), ("class_weights", "none")):
         if not is_class and getattr(spec.load, name) != default:
             expected = f"a class to predict; the target is {flow.target}"
-            remedy = f"set {spec.load.key(name)}={default}"
-            yield fault(spec.load.key(name), getattr(spec.load, name), expected, remedy)
+            yield conflict(spec.load, name, expected, f"set {spec.load.key(name)}={default}")
     if spec.load.mixes and spec.cache.keeps_features:
         for name in ("mixup_alpha", "cutmix_alpha"):
             if getattr(spec.load, name):
                 expected = "0 with cache.at=features, which are no images"
                 remedy = f"set {spec.load.key(name)}=0, or cache.at=transformed"
-                yield fault(spec.load.key(name), getattr(spec.load, name), expected, remedy)
+                yield conflict(spec.load, name, expected, remedy)
     if spec.load.class_weights != "none" and not (spec.fit is not None and spec.model.learns):
-        expected = "none, since nothing is learned"
-        yield fault(spec.load.key("class_weights"), spec.load.class_weights, expected, "set load.class_weights=none")
+        yield conflict(spec.load, "class_weights", "none, since nothing is learned", "set load.class_weights=none")
 
 
 def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
@@ -124,65 +108,41 @@ def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
     steps = [step.stage for planned in before for step in planned.steps]
     for place, step in enumerate(steps):
         if step.random:
-            yield fault(
-                cache.key("at"),
-                f"{cache.at}, which is after {step.path}",
-                "a point before the first random step, whose first result all later epochs would repeat",
-                f"set cache.at={name_of_point(steps[:place])}, or cache=none",
-            )
+            expected = "a point before the first random step, whose first result all later epochs would repeat"
+            remedy = f"set cache.at={name_of_point(steps[:place])}, or cache=none"
+            yield fault(cache.key("at"), f"{cache.at}, which is after {step.path}", expected, remedy)
             break
     gives = before[-1].gives
     if cache.dtype == "uint8" and any(gives.features[name].dtype == "float32" for name in gives.inputs):
-        yield fault(
-            cache.key("dtype"),
-            f"uint8, for {gives}",
-            "uint8 inputs before the cache",
-            "set transform.resize.dtype=uint8, cache.at=decoded, or cache.dtype=auto",
-        )
+        remedy = "set transform.resize.dtype=uint8, cache.at=decoded, or cache.dtype=auto"
+        yield fault(cache.key("dtype"), f"uint8, for {gives}", "uint8 inputs before the cache", remedy)
     is_encoded = cache.quality is None and any(feature.format == "image" for feature in gives.features.values())
     if spec.dataset.on_corrupt == "skip" and is_encoded:
-        yield fault(
-            cache.key("at"),
+        found, expected = (
             f"{cache.at}, with dataset.on_corrupt=skip",
             "a point after `decode`, which detects broken images",
-            "set cache.at=decoded",
         )
+        yield fault(cache.key("at"), found, expected, "set cache.at=decoded")
     if cache.at == "features":
         yield from _features(spec)
 
 
 def _features(spec: RunSpec) -> Iterator[Fault]:
-    at = spec.cache.key("at")
+    cache, other = spec.cache, "or cache.at=transformed"
     if spec.fit is None:
-        yield fault(at, "features", f"another point, since {spec.trainer.path} has no model", "set trainer=fit")
+        yield conflict(cache, "at", f"another point, since {spec.trainer.path} has no model", "set trainer=fit")
     elif spec.model.features is None:
-        yield fault(
-            at,
-            "features",
-            f"another point, since {spec.model.path} has no base",
-            "set model=mobilenet_v2, or cache.at=transformed",
-        )
+        expected = f"another point, since {spec.model.path} has no base"
+        yield conflict(cache, "at", expected, f"set model=mobilenet_v2, {other}")
     elif spec.model.trainable:
-        yield fault(
-            at,
-            "features",
-            "a frozen base, so that its features stay the same",
-            "set model.trainable=false, or cache.at=transformed",
-        )
-    if spec.cache.quality is not None:
-        yield fault(
-            spec.cache.key("codec"),
-            spec.cache.codec,
-            "raw with cache.at=features, which are no images",
-            "set cache.codec=raw, or cache.at=transformed",
-        )
+        expected = "a frozen base, so that its features stay the same"
+        yield conflict(cache, "at", expected, f"set model.trainable=false, {other}")
+    if cache.quality is not None:
+        expected = "raw with cache.at=features, which are no images"
+        yield conflict(cache, "codec", expected, f"set cache.codec=raw, {other}")
     if spec.measure.digest:
-        yield fault(
-            spec.measure.key("digest"),
-            "true",
-            "false with cache.at=features, since the steps then see no examples",
-            "set measure.digest=false, or cache.at=transformed",
-        )
+        expected = "false with cache.at=features, since the steps then see no examples"
+        yield conflict(spec.measure, "digest", expected, f"set measure.digest=false, {other}")
 
 
 def _drain(spec: RunSpec, given: Flow) -> Iterator[Fault]:
@@ -194,12 +154,8 @@ def _drain(spec: RunSpec, given: Flow) -> Iterator[Fault]:
         expected = f"none, since {spec.trainer.path} has no steps to profile"
         yield fault(f"{spec.profile.block}.name", "trace", expected, "set profile=none")
     if spec.measure.au_min is not None:
-        yield fault(
-            spec.measure.key("au_min"),
-            spec.measure.au_min,
-            f"null, since {spec.trainer.path} uses no accelerator",
-            "set measure.au_min=null",
-        )
+        expected = f"null, since {spec.trainer.path} uses no accelerator"
+        yield conflict(spec.measure, "au_min", expected, "set measure.au_min=null")
 
 
 def remarks(spec: RunSpec) -> Iterator[str]:

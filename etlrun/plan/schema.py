@@ -78,7 +78,9 @@ def schema(stages: Stages) -> Node:
     for group in stages.keys() - groups.keys():
         groups[group] = _chosen(stages[group], _names(stages[group]))
     groups["cache"]["properties"]["at"] |= _open({"enum": [*dict.fromkeys([*POINTS, *stages["transform"]])]})
-    definitions = {name: _with_defaults(groups[name]) for name in (*GROUPS, "sweep", "tune")}
+    definitions = {name: groups[name] for name in (*GROUPS, "sweep", "tune")}
+    for block in definitions.values():
+        block["properties"] = {DEFAULTS: _ref(DEFAULTS), **block["properties"]}
     steps = {_step(name): _object(step) for name, step in stages["transform"].items()}
     return {
         "$schema": DRAFT,
@@ -99,10 +101,6 @@ def _config(groups: Mapping[str, Node]) -> Node:
     }
     properties = {DEFAULTS: _ref(DEFAULTS), **blocks, "hydra": _HYDRA}
     return {"type": "object", "properties": properties, "additionalProperties": False}
-
-
-def _with_defaults(block: Node) -> Node:
-    return {**block, "properties": {DEFAULTS: _ref(DEFAULTS), **block["properties"]}}
 
 
 def _transform(steps: Mapping[str, type[Stage]]) -> Node:

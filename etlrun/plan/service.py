@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from etlrun.plan.plan import PlannedStage, at_cache
 from etlrun.plan.spec import RunSpec
-from etlrun.plan.training import fault, unordered
+from etlrun.plan.training import conflict, fault, unordered
 from etlrun.stages.image import Decode
 from etlrun.stages.service import Service
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.errors import Fault
 
 
 def service_rules(spec: RunSpec, train: Sequence[PlannedStage]) -> Iterator[Fault]:
@@ -23,10 +23,10 @@ def service_rules(spec: RunSpec, train: Sequence[PlannedStage]) -> Iterator[Faul
     if spec.dataset.on_corrupt == "skip":
         expected = "raise with load.service, since the records that a worker skips could not be counted"
         remedy = "repair the data and set dataset.on_corrupt=raise, or set load=shuffled"
-        yield fault(spec.dataset.key("on_corrupt"), "skip", expected, remedy)
+        yield conflict(spec.dataset, "on_corrupt", expected, remedy)
     if load.is_by_number:
         expected = "buffer with load.service, since reading by number is Python, which stays in its process"
-        yield fault(load.key("shuffle"), "full", expected, "set load.shuffle=buffer, or load=shuffled")
+        yield conflict(load, "shuffle", expected, "set load.shuffle=buffer, or load=shuffled")
     if any(step.uses_turbo for steps in (spec.transform.steps, spec.eval_transform.steps) for step in steps):
         expected = "tensorflow with load.service, since libjpeg-turbo is called by Python, which stays in its process"
         yield fault(Decode.key("library"), "turbo", expected, "set transform.decode.library=tensorflow")
@@ -44,10 +44,10 @@ def _cache(spec: RunSpec, train: Sequence[PlannedStage]) -> Iterator[Fault]:
         yield fault("cache.name", cache.path.removeprefix("cache."), expected, "set cache=disk, or load=shuffled")
     if cache.keeps_features:
         expected = "images with load.service, since features leave its workers nothing to transform"
-        yield fault(cache.key("at"), cache.at, expected, "set load=shuffled, or cache.at=transformed")
+        yield conflict(cache, "at", expected, "set load=shuffled, or cache.at=transformed")
     elif cache.quality is not None:
         expected = "raw with load.service, whose workers find an example by the size that all of them have"
-        yield fault(cache.key("codec"), cache.codec, expected, "set cache.codec=raw, or load=shuffled")
+        yield conflict(cache, "codec", expected, "set cache.codec=raw, or load=shuffled")
     before = at_cache(train)[0]
     if before and before[-1].gives.example_bytes is None and cache.quality is None:
         steps = [step for planned in train for step in planned.steps if step.gives.example_bytes is not None]
@@ -64,15 +64,7 @@ def _order(spec: RunSpec) -> Iterator[Fault]:
     late = spec.load.shuffle_at == "before_batch" and not spec.cache.keeps
     if spec.load.shuffles and not spec.load.is_by_number and late:
         expected = "auto with load.service, since each worker would transform all examples to shuffle them"
-        yield fault(spec.load.key("shuffle_at"), "before_batch", expected, "set load.shuffle_at=auto")
-
-
-def require_no_service(spec: RunSpec) -> None:
-    """Raise `ConfigError` if the input of a run comes from a service, which a standalone program does not start."""
-    if spec.load.service is not None:
-        found = "a service, whose servers a program would have to find"
-        remedy = "set load=shuffled, which reads the same examples in the same order"
-        raise ConfigError([fault(Service.path, found, "null in a standalone program", remedy)])
+        yield conflict(spec.load, "shuffle_at", expected, "set load.shuffle_at=auto")
 
 
 def service_notes(spec: RunSpec) -> Iterator[str]:

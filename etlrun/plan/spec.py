@@ -28,9 +28,7 @@ from etlrun.stages.logger import Logger
 from etlrun.stages.measure import Measure, NoProfile, Trace
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.step import Map
-from etlrun.stages.sweep import Sweep
 from etlrun.stages.trainer import Drain, Trainer
-from etlrun.stages.tune import Tune
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, printable
 
 StageT = TypeVar("StageT", bound=Stage)
@@ -93,18 +91,8 @@ def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
     return dataclasses.replace(spec, unused=idle)
 
 
-def parse_sweep(block: object) -> Sweep:
-    """Return the `sweep` group of a composed config; raise `ConfigError` with its faults."""
-    return _of_command(block, Sweep)
-
-
-def parse_tune(block: object) -> Tune:
-    """Return the `tune` group of a composed config; raise `ConfigError` with its faults."""
-    return _of_command(block, Tune)
-
-
-def _of_command(block: object, stage_type: type[StageT]) -> StageT:
-    """Return a group that configures a command, which no run contains."""
+def parse_command(block: object, stage_type: type[StageT]) -> StageT:
+    """Return a group that configures a command, `Sweep` or `Tune`; raise `ConfigError` with its faults."""
     parser = _Parser({stage_type.path: block}, {})
     found = parser.stage(stage_type.path, parser.group(stage_type.path), stage_type)
     if found is None or parser.faults:
@@ -205,8 +193,9 @@ class _Parser:
                 known = tuple(field_metadata(owner))
                 self.unknown_key(where, value_at(block, keys), known)
             else:
-                expected = expectation(owner, keys[-1])
-                self.add(where, _found(block, keys), expected, of_value(where, value_at(block, keys), expected))
+                value, expected = value_at(block, keys), expectation(owner, keys[-1])
+                found = "nothing" if value is ABSENT else show(value)
+                self.add(where, found, expected, of_value(where, value, expected))
 
     def transform(self, block: dict[str, Any] | None) -> tuple[Map | None, Map | None]:
         if block is None:
@@ -288,8 +277,3 @@ def show(value: object) -> str:
 def bare(value: object) -> str:
     """Return the same without quotes around a string."""
     return value if isinstance(value, str) else show(value)
-
-
-def _found(block: Mapping[str, Any], keys: list[str]) -> str:
-    value = value_at(block, keys)
-    return "nothing" if value is ABSENT else show(value)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from etlrun.plan.spec import RunSpec, show
+from etlrun.plan.spec import RunSpec, bare, show
+from etlrun.stages.base import Stage
 from etlrun.stages.flow import Feature
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Trace, Window
 from etlrun.stages.metrics import classes_of, is_loss, is_score
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import ConfigError, Fault, did_you_mean
+from etlrun.system.errors import Fault, did_you_mean
 
 _MOST_CLASSES = 20
 
@@ -30,19 +31,12 @@ def training_rules(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     if trainer.early_stopping.patience is not None:
         yield from _monitored(spec, trainer.early_stopping.key("monitor"), trainer.early_stopping.monitor)
         if not spec.model.learns:
-            yield fault(
-                trainer.early_stopping.key("patience"),
-                trainer.early_stopping.patience,
-                f"null, since {spec.model.path} learns nothing",
-                "set trainer.early_stopping.patience=null",
-            )
+            expected = f"null, since {spec.model.path} learns nothing"
+            yield conflict(trainer.early_stopping, "patience", expected, "set trainer.early_stopping.patience=null")
     if spec.dataset.on_corrupt == "skip" and trainer.steps_per_epoch is not None:
-        yield fault(
-            trainer.key("steps_per_epoch"),
-            trainer.steps_per_epoch,
-            "null with dataset.on_corrupt=skip, since the length of a pass is then unknown",
-            "set trainer.steps_per_epoch=null, or repair the data and set dataset.on_corrupt=raise",
-        )
+        expected = "null with dataset.on_corrupt=skip, since the length of a pass is then unknown"
+        remedy = "set trainer.steps_per_epoch=null, or repair the data and set dataset.on_corrupt=raise"
+        yield conflict(trainer, "steps_per_epoch", expected, remedy)
     if trainer.steps_per_epoch is not None:
         yield from windows_past(spec.profile.windows, trainer.steps_per_epoch * trainer.all_epochs)
     if trainer.phases is not None:
@@ -53,9 +47,9 @@ def _devices(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     """Yield the faults of a run that several devices can't share."""
     key, one = trainer.key("devices"), f"set {trainer.key('devices')}=1"
     if not spec.model.learns:
-        yield fault(key, trainer.devices, f"1 with {spec.model.path}, which computes nothing", one)
+        yield conflict(trainer, "devices", f"1 with {spec.model.path}, which computes nothing", one)
     if spec.cache.keeps_features:
-        yield fault(key, trainer.devices, "1 with cache.at=features, which one device computes", one)
+        yield conflict(trainer, "devices", "1 with cache.at=features, which one device computes", one)
     if not spec.load.drop_remainder:
         expected = f"true with {key}={trainer.devices}, since a smaller batch may have no equal shares"
         yield fault(spec.load.key("drop_remainder"), "false", expected, f"set load.drop_remainder=true, or {key}=1")
@@ -69,15 +63,7 @@ def undivided(load: Load, trainer: Trainer, devices: int) -> Iterator[Fault]:
         size = -(-load.batch_size // devices) * devices
         expected = f"a multiple of {devices}, the number of devices that share a batch"
         remedy = f"set {load.key('batch_size')}={size}, or another {trainer.key('devices')}"
-        yield fault(load.key("batch_size"), load.batch_size, expected, remedy)
-
-
-def require_one_device(spec: RunSpec) -> None:
-    """Raise `ConfigError` if the run trains on several devices, as no program does."""
-    if spec.fit is not None and spec.fit.devices != 1:
-        key = spec.fit.key("devices")
-        expected = "1, since a program trains on one device, to the same losses within rounding"
-        raise ConfigError([fault(key, spec.fit.devices, expected, f"add {key}=1")])
+        yield conflict(load, "batch_size", expected, remedy)
 
 
 def _phases(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
@@ -86,21 +72,21 @@ def _phases(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     if not model.layers:
         expected = f"null with {model.path}, which has no base to train in phases"
         remedy = f"set {phases}=null and {trainer.key('epochs')}, or model=mobilenet_v2"
-        yield fault(phases, show(trainer.phases), expected, remedy)
+        yield conflict(trainer, "phases", expected, remedy)
         return
     if model.trainable:
         expected = f"false with {phases}, which begin with a frozen base"
         remedy = f"set {model.key('trainable')}=false, or {phases}=null and {trainer.key('epochs')}"
-        yield fault(model.key("trainable"), "true", expected, remedy)
+        yield conflict(model, "trainable", expected, remedy)
     for place, phase in enumerate(trainer.phases or ()):
         if isinstance(phase.unfreeze, int) and phase.unfreeze > model.layers:
             expected = f"at most {model.layers}, the layers of {model.title} without its head"
             yield fault(f"{phases}[{place}].unfreeze", phase.unfreeze, expected, "set a smaller number, or all")
-    for key, value in ((trainer.key("steps_per_epoch"), trainer.steps_per_epoch),
-                       (trainer.early_stopping.key("patience"), trainer.early_stopping.patience)):  # fmt: skip
-        if value is not None:
+    for stage, name in ((trainer, "steps_per_epoch"), (trainer.early_stopping, "patience")):
+        if getattr(stage, name) is not None:
             expected = f"null with {phases}, each of which has a number of passes"
-            yield fault(key, value, expected, f"set {key}=null, or {phases}=null and {trainer.key('epochs')}")
+            remedy = f"set {stage.key(name)}=null, or {phases}=null and {trainer.key('epochs')}"
+            yield conflict(stage, name, expected, remedy)
 
 
 def _monitored(spec: RunSpec, key: str, metric: str) -> Iterator[Fault]:
@@ -132,12 +118,11 @@ def _objective(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
         for name, default in (("loss", "crossentropy"), ("label_smoothing", 0.0), ("metrics", ("accuracy",))):
             if getattr(trainer, name) != default:
                 expected = f"{show(default)} with the target {flow.target}, which is not a class"
-                remedy = f"leave out {trainer.key(name)}"
-                yield fault(trainer.key(name), show(getattr(trainer, name)), expected, remedy)
+                yield fault(trainer.key(name), show(getattr(trainer, name)), expected, f"leave out {trainer.key(name)}")
     elif spec.load.mixes and (scores := [name for name in trainer.metrics if is_score(name)]):
         expected = f"no {' or '.join(scores)} with mixed images, which have two classes"
         remedy = f"remove {' and '.join(scores)}, or set load.mixup_alpha=0 and load.cutmix_alpha=0"
-        yield fault(trainer.key("metrics"), show(trainer.metrics), expected, remedy)
+        yield conflict(trainer, "metrics", expected, remedy)
 
 
 def _without_head(spec: RunSpec, target: Feature) -> str:
@@ -162,12 +147,9 @@ def _schedule(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     """Yield the faults of a schedule that does not fit the steps of the run."""
     schedule = trainer.schedule
     if schedule.needs_run and spec.dataset.on_corrupt == "skip":
-        yield fault(
-            schedule.key("decay_steps"),
-            "null",
-            "a number with dataset.on_corrupt=skip, since the length of a pass is then unknown",
-            f"set {schedule.key('decay_steps')}, or repair the data and set dataset.on_corrupt=raise",
-        )
+        expected = "a number with dataset.on_corrupt=skip, since the length of a pass is then unknown"
+        remedy = f"set {schedule.key('decay_steps')}, or repair the data and set dataset.on_corrupt=raise"
+        yield conflict(schedule, "decay_steps", expected, remedy)
     elif schedule.needs_run and trainer.steps_per_epoch is not None:
         yield from warmup_past(trainer, trainer.steps_per_epoch * trainer.all_epochs)
 
@@ -176,12 +158,9 @@ def warmup_past(trainer: Trainer, steps: int) -> Iterator[Fault]:
     """Yield the fault of a warm-up that leaves no step of a run of `steps` for the decay."""
     schedule = trainer.schedule
     if schedule.warmup_steps >= steps:
-        yield fault(
-            schedule.key("warmup_steps"),
-            schedule.warmup_steps,
-            f"fewer than the {steps} steps of the run, of which the decay takes the rest",
-            f"set a smaller one, or {schedule.key('decay_steps')}, or train longer",
-        )
+        expected = f"fewer than the {steps} steps of the run, of which the decay takes the rest"
+        remedy = f"set a smaller one, or {schedule.key('decay_steps')}, or train longer"
+        yield conflict(schedule, "warmup_steps", expected, remedy)
 
 
 def past_classes(trainer: Trainer, classes: Sequence[str]) -> Iterator[Fault]:
@@ -189,7 +168,7 @@ def past_classes(trainer: Trainer, classes: Sequence[str]) -> Iterator[Fault]:
     places = [int(name.split("_")[1]) for name in trainer.metrics if name.startswith("top_")]
     if max(places, default=0) >= len(classes):
         expected = f"at most top_{len(classes) - 1}_accuracy, since there are {len(classes)} classes"
-        yield fault(trainer.key("metrics"), show(trainer.metrics), expected, "name a smaller number")
+        yield conflict(trainer, "metrics", expected, "name a smaller number")
     for name in dict.fromkeys(classes_of(trainer.metrics)):
         if name not in classes:
             listed = ", ".join(classes[:_MOST_CLASSES]) + (", …" if len(classes) > _MOST_CLASSES else "")
@@ -204,12 +183,9 @@ def _checkpoints(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
             yield fault(trainer.key("checkpoint_best"), show(trainer.checkpoint_best), needed, remedy)
     loose = unordered(spec)
     if trainer.checkpoint_every_steps is not None and loose:
-        yield fault(
-            trainer.key("checkpoint_every_steps"),
-            trainer.checkpoint_every_steps,
-            f"null with {' and '.join(loose)}=false, since a resumed pass then has another order",
-            f"set {' and '.join(f'{key}=true' for key in loose)}, or trainer.checkpoint_every_steps=null",
-        )
+        expected = f"null with {' and '.join(loose)}=false, since a resumed pass then has another order"
+        remedy = f"set {' and '.join(f'{key}=true' for key in loose)}, or trainer.checkpoint_every_steps=null"
+        yield conflict(trainer, "checkpoint_every_steps", expected, remedy)
 
 
 def unordered(spec: RunSpec) -> list[str]:
@@ -222,14 +198,16 @@ def unordered(spec: RunSpec) -> list[str]:
 def windows_past(windows: Sequence[Window], steps: int) -> Iterator[Fault]:
     """Yield the fault of profile windows that exceed a run of `steps` training steps."""
     if windows and windows[-1][1] > steps:
-        yield fault(
-            Trace.key("windows"),
-            show([list(window) for window in windows]),
-            f"windows within the {steps} steps of the run",
-            f"end the last one at step {steps} or earlier, or train longer",
-        )
+        found, expected = show([list(window) for window in windows]), f"windows within the {steps} steps of the run"
+        remedy = f"end the last one at step {steps} or earlier, or train longer"
+        yield fault(Trace.key("windows"), found, expected, remedy)
 
 
 def fault(where: str, found: object, expected: str, remedy: str, *, is_rule: bool = True) -> Fault:
     """Return the fault of a value."""
     return Fault(where=where, found=str(found), expected=expected, remedy=remedy, is_rule=is_rule)
+
+
+def conflict(stage: Stage, name: str, expected: str, remedy: str) -> Fault:
+    """Return the fault of the field `name` of `stage`, whose value conflicts with another one."""
+    return fault(stage.key(name), bare(getattr(stage, name)), expected, remedy)

@@ -57,7 +57,7 @@ def check(folders: Folders, *, strict: bool = False) -> Checked:
         _compose_all(checked, options)
         _judge_options(checked, options)
         _judge_evidence(checked, files, folders, own)
-        for name in _primaries(folders):
+        for name in [path.stem for path in folders.paths.values() if path.parent == folders.own]:  # primary configs
             primary = requests.composer(folders.request([], name))
             checked.configs[(f"--config-name={name}",)] = composed([], primary, folders)
     except ConfigError as error:  # in a file that every config needs
@@ -82,11 +82,6 @@ def _own(folders: Folders) -> list[str]:
     """Return the files to check."""
     shown = folders.shown[folders.own or folders.base]
     return [name for name in folders.files if Path(name).is_relative_to(shown)]
-
-
-def _primaries(folders: Folders) -> list[str]:
-    """Return the user's primary configs: the files at the top of their folder."""
-    return [path.stem for path in folders.paths.values() if path.parent == folders.own]
 
 
 class _Options:

@@ -14,7 +14,7 @@ from etlrun.config import request as requests
 from etlrun.config.files import config_files
 from etlrun.config.folders import config_dir
 from etlrun.review.git import git, write_configs
-from etlrun.system.errors import ConfigError, Fault, printable
+from etlrun.system.errors import ConfigError, fault, printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,13 +113,9 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
     tracked = {folder: _tracked(top, revision, folder) for folder in now.shown}
     names = [name for name in tracked.values() if name]
     if not names and not _ever_tracked(top, now.own):
-        fault = Fault(
-            where=revision,
-            found=f"no folder {' or '.join(now.shown.values())} in that revision",
-            expected="a revision that holds configs",
-            remedy="set --config-dir to the config folder of this repository",
-        )
-        raise ConfigError([fault])
+        found = f"no folder {' or '.join(now.shown.values())} in that revision"
+        remedy = "set --config-dir to the config folder of this repository"
+        raise ConfigError([fault(revision, found, "a revision that holds configs", remedy)])
     with tempfile.TemporaryDirectory() as scratch:
         for name in names:
             write_configs(top, revision, name, Path(scratch))

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from etlrun.system.errors import ConfigError, Fault, printable
+from etlrun.system.errors import ConfigError, Fault, fault, printable
 
 _LINK, _SUBMODULE = "120000", "160000"
 """Git modes of entries that are not regular files."""
@@ -44,7 +44,9 @@ def write_configs(top: Path, revision: str, folder: str, scratch: Path) -> None:
         for link in [name for name in links if _is_in(name, home)]:
             end = Path(os.path.realpath(scratch / link))
             if not end.is_relative_to(scratch.resolve()):
-                raise ConfigError([_leaving(revision, link, scratch)])
+                found = f"a link to {printable(os.fsdecode((scratch / link).readlink()))}, which leaves the repository"
+                remedy = "commit the target files, and link to these"
+                raise ConfigError([fault(f"{revision}:{link}", found, "a link within the revision", remedy)])
             name = end.relative_to(scratch.resolve()).as_posix()
             homes += [] if name in homes else [name]
     files = {
@@ -74,12 +76,3 @@ def _blobs(top: Path, revision: str, keys: Iterable[str]) -> Iterator[bytes]:
         end = start + int(answer[place:start].split()[-1])
         yield answer[start:end]
         place = end + 1
-
-
-def _leaving(revision: str, link: str, scratch: Path) -> Fault:
-    return Fault(
-        where=f"{revision}:{printable(link)}",
-        found=f"a link to {printable(os.fsdecode((scratch / link).readlink()))}, which leaves the repository",
-        expected="a link within the revision",
-        remedy="commit the target files, and link to these",
-    )

@@ -70,14 +70,11 @@ class Measured:
         if self.ratio is None:
             return f"{self.measure}: {sides}"
         if self.interval is None:
-            why = "a single run has no spread" if self._is_single else "a value is zero"
+            is_single = min(len(self.old), len(self.new)) == 1
+            why = "a single run has no spread" if is_single else "a value is zero"
             return f"{self.measure}: {sides}, {self.ratio:.2f}x; {why}"
         low, high = self.interval
         return f"{self.measure}: {sides}, {self.ratio:.2f}x (95% interval {low:.2f} to {high:.2f})"
-
-    @property
-    def _is_single(self) -> bool:
-        return min(len(self.old), len(self.new)) == 1
 
 
 def _count(runs: Sequence[float]) -> str:

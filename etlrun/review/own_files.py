@@ -11,16 +11,14 @@ from etlrun.config.files import config_files, unloadable
 from etlrun.review.folders import Folders
 from etlrun.review.lines import Entry, entries
 from etlrun.review.sides import DEFAULT, Variant, hidden
-from etlrun.system.errors import Fault
+from etlrun.system.errors import Fault, fault
 
 
 def broken(path: Path, name: str) -> Fault | None:
     """Return the fault of a file that cannot be loaded; None if it can."""
     if path.as_posix().isprintable():
         return unloadable(path, name)
-    return Fault(
-        where=name, found="a name with unprintable characters", expected="a printable name", remedy="rename it"
-    )
+    return fault(name, "a name with unprintable characters", "a printable name", "rename it")
 
 
 def unreached(
@@ -38,20 +36,14 @@ def unreached(
     named = b"\n".join(folders.files[name] for name in unloadable)
     for name in own:
         if name not in reached and name not in unloadable and os.fsencode(Path(name).stem) not in named:
-            yield Fault(
-                where=name,
-                found="a file that no config uses",
-                expected="an option of a group in a defaults list",
-                remedy="move it to the folder of its group, or delete it",
-            )
+            remedy = "move it to the folder of its group, or delete it"
+            yield fault(name, "a file that no config uses", "an option of a group in a defaults list", remedy)
 
 
 def other_suffixes(folders: Folders) -> Iterator[Fault]:
     """Yield the faults of files that look like configs but have another suffix."""
     for path in config_files(folders.own or folders.base, ".yml"):
-        yield Fault(
-            where=folders.name(path), found="the suffix .yml", expected=".yaml, the only suffix that Hydra reads"
-        )
+        yield fault(folders.name(path), "the suffix .yml", ".yaml, the only suffix that Hydra reads")
 
 
 def never_counting(configs: Iterable[Variant], folders: Folders, own: list[str]) -> Iterator[Fault]:
@@ -72,12 +64,12 @@ def never_counting(configs: Iterable[Variant], folders: Folders, own: list[str])
         counting |= set(last.values())
     for entry, by in beaten.items():
         if entry not in counting and entry.file in own:
-            yield Fault(
-                where=f"{entry.file}:{entry.line}: {entry.key}",
-                found="a value that has no effect",
-                expected=f"a value that {by.file}:{by.line} does not override in every config",
-                remedy="remove it, or put `_self_` last in its defaults list",
+            where, remedy = (
+                f"{entry.file}:{entry.line}: {entry.key}",
+                "remove it, or put `_self_` last in its defaults list",
             )
+            expected = f"a value that {by.file}:{by.line} does not override in every config"
+            yield fault(where, "a value that has no effect", expected, remedy)
 
 
 def _values(files: Mapping[str, bytes], name: str, package: str) -> list[Entry]:
@@ -99,9 +91,5 @@ def without_header(folders: Folders, own: list[str]) -> Iterator[Fault]:
                 break
             head.append(line)
         if not [line for line in head if line.strip("# ") and not line.startswith("# @package")]:
-            yield Fault(
-                where=f"{name}:1",
-                found="no comment at the top",
-                expected="a comment with the purpose, the command and the cost of the experiment",
-                remedy="add it below `# @package _global_`",
-            )
+            expected = "a comment with the purpose, the command and the cost of the experiment"
+            yield fault(f"{name}:1", "no comment at the top", expected, "add it below `# @package _global_`")

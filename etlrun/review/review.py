@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from etlrun.plan.plan import Plan
 from etlrun.review.caches import Kept, caches
@@ -143,24 +143,17 @@ def _no_experiment(name: str, *sides: Side) -> Fault:
 
 
 def _reviewed(name: str, old: Variant | None, new: Variant | None, runs: Runs | None) -> Reviewed:
-    plans = [None if variant is None else variant.plan for variant in (old, new)]
+    before, after = (None if variant is None else variant.plan for variant in (old, new))
     faults = tuple(dict.fromkeys(fault for variant in (old, new) if variant is not None for fault in variant.faults))
-    if faults:
-        return Reviewed(name=name, old=plans[0], new=plans[1], state="faulty", faults=faults)
-    if old is None or new is None or plans[0] is None or plans[1] is None:
-        return Reviewed(name=name, old=plans[0], new=plans[1], state="removed" if new is None else "added")
-    if old is new:
-        return Reviewed(name=name, old=plans[0], new=plans[1], state="compared")
-    comparison = compare(plans[0], plans[1], (old.config or {}, new.config or {}))
-    return Reviewed(
-        name=name,
-        old=plans[0],
-        new=plans[1],
-        state="compared",
-        comparison=comparison,
-        caches=caches(plans[0], plans[1]) if comparison.kinds else (),
-        measured=runs.compare(plans[0], plans[1]) if runs is not None and comparison.kinds else (),
-    )
+    state = "faulty" if faults else "removed" if new is None else "added" if old is None else "compared"
+    reviewed = Reviewed(name=name, old=before, new=after, state=state, faults=faults)
+    if old is None or new is None or before is None or after is None or faults or old is new:
+        return reviewed
+    comparison = compare(before, after, (old.config or {}, new.config or {}))
+    if not comparison.kinds:
+        return replace(reviewed, comparison=comparison)
+    measured = () if runs is None else runs.compare(before, after)
+    return replace(reviewed, comparison=comparison, caches=caches(before, after), measured=measured)
 
 
 def _files(old: Side, new: Side) -> Iterator[File]:

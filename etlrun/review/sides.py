@@ -21,13 +21,14 @@ from etlrun.config.grammar import quoted
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
-from etlrun.plan.spec import GROUPS, parse, parse_sweep
+from etlrun.plan.spec import GROUPS, parse, parse_command
 from etlrun.plan.unused import leaves
 from etlrun.record import record as records
 from etlrun.review.folders import Folders, at_revision, is_revision
 from etlrun.review.lines import located, revision_prefix
 from etlrun.stages import STAGES
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.stages.sweep import Sweep
+from etlrun.system.errors import ConfigError, Fault, fault
 
 DEFAULT = "default"
 """Name of the run without an experiment."""
@@ -113,13 +114,10 @@ def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None
     if is_revision(word):
         with at_revision(word, now) as then:
             return of_folders(word, then, experiment, like)
-    fault = Fault(
-        where=word,
-        found="neither overrides, nor a file, a folder or a git revision of that name",
-        expected="overrides in one argument, a config file, a run's folder, or a git revision",
-        remedy='quote overrides as one argument: "experiment=parallel load.prefetch=1"',
-    )
-    raise ConfigError([fault])
+    found = "neither overrides, nor a file, a folder or a git revision of that name"
+    expected = "overrides in one argument, a config file, a run's folder, or a git revision"
+    remedy = 'quote overrides as one argument: "experiment=parallel load.prefetch=1"'
+    raise ConfigError([fault(word, found, expected, remedy)])
 
 
 def of_folders(word: str, folders: Folders, experiment: str | None, like: Side | None = None) -> Side:
@@ -195,7 +193,7 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Mapping
             _fill(config, key.split("."), (given or {}).get(key))
         swept = files.block("sweep", overrides)
         if swept is not None:  # as in old revisions
-            parse_sweep(swept)
+            parse_command(swept, Sweep)
         made = plan(parse(config, STAGES))
         # An error in files; on a command line, the user may have selected another option.
         idle = [value.fault() for value in made.spec.unused if not value.is_default]
@@ -222,9 +220,8 @@ def _of_file(word: str, path: Path, now: Folders) -> Side:
                 raise ConfigError([hidden(word)])
             request = now.request([quoted(f"{option.parent.as_posix()}={option.name}")])
             return _asked(word, request)
-    fault = unloadable(path, word)
-    if fault is not None:
-        raise ConfigError([fault])
+    if (broken := unloadable(path, word)) is not None:
+        raise ConfigError([broken])
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     if isinstance(values, dict) and "defaults" not in values and values.keys() >= set(GROUPS):
         return of_config(word, {key: value for key, value in values.items() if key not in NOT_OF_A_RUN})
@@ -234,12 +231,8 @@ def _of_file(word: str, path: Path, now: Folders) -> Side:
 
 def hidden(name: str) -> Fault:
     """Return the fault of a user's file with the name of one of the project's."""
-    return Fault(
-        where=name,
-        found="a file that Hydra never reads, since the project has a file of that name",
-        expected="a unique name",
-        remedy="rename it; it may begin with `defaults: [NAME, _self_]`",
-    )
+    found = "a file that Hydra never reads, since the project has a file of that name"
+    return fault(name, found, "a unique name", "rename it; it may begin with `defaults: [NAME, _self_]`")
 
 
 @contextmanager

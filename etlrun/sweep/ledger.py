@@ -24,7 +24,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from etlrun.config.jobs import Job, Unfit, differences, identity_of
-from etlrun.plan.spec import parse_sweep
+from etlrun.plan.spec import parse_command
 from etlrun.plan.unused import told
 from etlrun.record import record as records
 from etlrun.record.locks import nobodys
@@ -154,7 +154,7 @@ class Ledger:
             configs = Config.all_in(folder)
             if len(configs) != known["configs"]:
                 raise ValueError(f"{CONFIGS} has {len(configs)} configs, {SWEEP} says {known['configs']}")  # noqa: TRY301
-            sweep = parse_sweep(known["sweep"])
+            sweep = parse_command(known["sweep"], Sweep)
             unfit = [Unfit.of(**values) for values in known["unfit"]]
             return cls(folder, sweep, configs, {key: known["request"][key] for key in _ASKED}, unfit)
         except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
