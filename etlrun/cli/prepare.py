@@ -75,11 +75,10 @@ def _say(text: str) -> None:
 
 def _rows(prepared: Prepared) -> Iterator[Sequence[str]]:
     for split in _splits(prepared):
-        shards = [
-            (shard, size) for shard, size in zip(prepared.shards, prepared.sizes, strict=True) if shard.split == split
-        ]
-        images = [image for shard, _ in shards for image in shard.images]
-        classes, size = len({image.label for image in images}), sum(size for _, size in shards)
+        shards = [shard for shard in prepared.shards if shard.split == split]
+        images = [image for shard in shards for image in shard.images]
+        classes = len({image.label for image in images})
+        size = sum((prepared.folder / shard.file).stat().st_size for shard in shards)
         yield split, f"{len(images):,}", str(len(shards)), str(classes), f"{size / 1e6:,.1f}"
 
 

@@ -14,7 +14,7 @@ from etlrun.plan.spec import bare, parse
 from etlrun.plan.unused import leaves
 from etlrun.stages import STAGES
 from etlrun.system import machine
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.errors import ConfigError, Fault, fault
 
 MARK = "# evidence: "
 """Beginning of the comment."""
@@ -91,25 +91,25 @@ def evidence_in(text: str, name: str) -> tuple[int, Evidence] | None:
             except (ValueError, TypeError, KeyError) as error:
                 expected = "the comment as `etlrun tune` wrote it"
                 found = f"no {error.args[0]}" if isinstance(error, KeyError) else str(error)
-                fault = Fault(where=f"{name}:{number}: evidence", found=found, expected=expected, remedy=_AGAIN)
-                raise ConfigError([fault]) from error
+                raise ConfigError([fault(f"{name}:{number}: evidence", found, expected, _AGAIN)]) from error
     return None
 
 
 def out_of_date(evidence: Evidence, experiment: str, where: str, files: Composer) -> Iterator[Fault]:
     """Yield the fault of an experiment whose plan or values are no longer those that were measured."""
+
+    def stale(found: str, expected: str) -> Fault:
+        return fault(f"{where}: evidence", found, expected, _AGAIN)
+
     try:
         values = files.values([*evidence.overrides, quoted(f"experiment={experiment}")])
         now = plan(parse(values, STAGES)).fingerprint
     except ConfigError as error:
-        found, expected = str(error.faults[0]), "a config that can be composed with the overrides of the evidence"
-        yield Fault(where=f"{where}: evidence", found=found, expected=expected, remedy=_AGAIN)
+        yield stale(str(error.faults[0]), "a config that can be composed with the overrides of the evidence")
         return
     if now != evidence.fingerprint:
-        found, expected = f"evidence for the plan {evidence.fingerprint}", f"that of the plan as it is, {now}"
-        yield Fault(where=f"{where}: evidence", found=found, expected=expected, remedy=_AGAIN)
+        yield stale(f"evidence for the plan {evidence.fingerprint}", f"that of the plan as it is, {now}")
     given = dict(leaves("", values))
     for key, value in evidence.changes.items():
         if given.get(key) != value:
-            found, expected = f"evidence for {key}={bare(value)}", f"that of the value as it is, {bare(given.get(key))}"
-            yield Fault(where=f"{where}: evidence", found=found, expected=expected, remedy=_AGAIN)
+            yield stale(f"evidence for {key}={bare(value)}", f"that of the value as it is, {bare(given.get(key))}")

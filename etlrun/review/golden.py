@@ -8,28 +8,29 @@ from pathlib import Path
 
 from etlrun.plan import render
 from etlrun.plan.plan import Plan
-from etlrun.system.errors import Fault
+from etlrun.system.errors import Fault, fault
 
 _LAST_LINE = re.compile(rb"\nfingerprint [0-9a-f]{16}\n\Z")
-
-
-def texts(plans: Mapping[str, Plan]) -> dict[str, str]:
-    """Return the text of each plan, by file name."""
-    return {f"{name}.txt": render.text(plan) for name, plan in plans.items()}
 
 
 def out_of_date(folder: Path, plans: Mapping[str, Plan], known: set[str]) -> Iterator[Fault]:
     """Yield a fault for each outdated file in `folder`; `known` are all experiments, including invalid ones."""
     update = "repeat the command with --update, and review the diff"
-    for name, text in texts(plans).items():
-        path = folder / name
-        if not path.is_file():
-            yield Fault(where=str(path), found="no golden plan", expected="the current plan", remedy=update)
-        elif _text(path) != text:
-            line = _first_other_line(_text(path), text)
-            yield Fault(where=f"{path}:{line}", found="a different plan", expected="the current plan", remedy=update)
+    for path, text in _other(folder, plans):
+        where, found = str(path), "no golden plan"
+        if path.is_file():
+            where, found = f"{path}:{_first_other_line(_text(path), text)}", "a different plan"
+        yield fault(where, found, "the current plan", update)
     for path in _of_no_experiment(folder, known):
-        yield Fault(where=str(path), found="a golden plan", expected="an experiment of that name", remedy=update)
+        yield fault(path, "a golden plan", "an experiment of that name", update)
+
+
+def _other(folder: Path, plans: Mapping[str, Plan]) -> Iterator[tuple[Path, str]]:
+    """Yield the files that are missing or differ, with the text that they should have."""
+    for name, plan in plans.items():
+        path, text = folder / f"{name}.txt", render.text(plan)
+        if not path.is_file() or _text(path) != text:
+            yield path, text
 
 
 def _text(path: Path) -> str:
@@ -54,9 +55,7 @@ def update(folder: Path, plans: Mapping[str, Plan], known: set[str]) -> list[str
     for path in _of_no_experiment(folder, known):
         path.unlink()
         changed.append(path.name)
-    for name, text in texts(plans).items():
-        path = folder / name
-        if not path.is_file() or _text(path) != text:
-            path.write_text(text, encoding="utf-8")
-            changed.append(name)
+    for path, text in _other(folder, plans):
+        path.write_text(text, encoding="utf-8")
+        changed.append(path.name)
     return changed

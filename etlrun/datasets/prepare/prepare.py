@@ -23,7 +23,6 @@ class Prepared:
     Attributes:
         folder: Folder of its files.
         shards: Its shards.
-        sizes: Size of each shard's file in bytes.
         classes: Names of its classes.
         broken: Names of images that are left out, with the reasons.
         warned: Names of JPEGs of which libjpeg warns, with what it says.
@@ -32,7 +31,6 @@ class Prepared:
 
     folder: Path
     shards: Sequence[Shard]
-    sizes: Sequence[int]
     classes: Sequence[str]
     broken: Mapping[str, str]
     warned: Mapping[str, str]
@@ -66,13 +64,11 @@ def prepare(options: Options, source: Source) -> Prepared:
         shards = planned(options.name, _in_order(options, images), options.shards)
         write(source, shards, version, task("written", len(images)))
         write_metadata(options, version, shards, source.classes)
-        sizes = [(version / shard.file).stat().st_size for shard in shards]
         publish(version, options.target)
     broken = {of.path: verdict.reason for of, verdict in zip(source.entries, verdicts, strict=True) if verdict.reason}
     return Prepared(
         folder=options.target,
         shards=shards,
-        sizes=sizes,
         classes=source.classes,
         broken={**source.broken, **broken},
         warned={of.path: it.warning for of, it in zip(source.entries, verdicts, strict=True) if it.warning},
