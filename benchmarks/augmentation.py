@@ -3,8 +3,9 @@
 python -m benchmarks.augmentation --data-dir DIR [--turns 9] [--output benchmarks/results/augmentation.md]
 
 A turn maps photos to each step alone, in one thread, and to nothing, whose time is taken off. The steps work on images
-of 224x224 pixels of uint8, with the values of the configs that have them. The colours of `augmented_224` are computed in
-one pass, too, which could replace them: with one draw, in float32 throughout, and rounded once.
+of 224x224 pixels of uint8, with the values of the configs that have them. The colours of `augmented_224` are computed
+in one pass, too, which could replace them: with one draw, in float32 throughout, and rounded once. Whole passes over
+photos are uncached, and behind a cache of the resized images.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from benchmarks.decoding import as_uint8, pipeline_of
+from benchmarks.decoding import as_uint8, in_turns, pipeline_of, read, table
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import as_written
@@ -29,6 +30,7 @@ from etlrun.stages.step import Step
 from etlrun.system.machine import cores
 
 OPTIONS = ("cropped_224", "augmented_224", "randaugment_224")
+PLAIN = "imagenet_224"
 WHOLE = ("cropped_224", "augmented_224")
 NOTHING, DECODED = "nothing", "decode and resize"
 TIMES = 400
@@ -56,11 +58,9 @@ def chained(steps: Iterable[Step]) -> Callable[[tf.Tensor], tf.Tensor]:
 def sides() -> dict[str, Callable[[tf.Tensor], tf.Tensor]]:
     """Return what is measured by name: steps, those of a config together, and its colours in two ways."""
     lists = {name: random_steps(f"transform={name}") for name in OPTIONS}
-    each = {
-        name: step
-        for found in (random_steps(*MOVED), random_steps(*GREY), *lists.values())
-        for name, step in found.items()
-    }
+    each: dict[str, Step] = {}
+    for steps in (random_steps(*MOVED), random_steps(*GREY), *lists.values()):
+        each = steps | each  # a step of two configs has the values of the first one
     found = {f"`{name}`": chained([step]) for name, step in each.items()}
     found |= {f"all of `{name}`": chained(lists[name].values()) for name in WHOLE}
     colours = chained(step for step in lists["augmented_224"].values() if clipped in step.calls)
@@ -103,6 +103,14 @@ def measured(data_dir: str, turns: int) -> Mapping[str, float]:
     return {name: cost - nothing for name, cost in medians.items()}
 
 
+def passes(data_dir: str, turns: int, *overrides: str) -> str:
+    """Return the table of whole passes over all photos, without augmentation and with that of two configs."""
+    pipelines = {name: pipeline_of(data_dir, f"transform={name}", *overrides) for name in (PLAIN, *WHOLE)}
+    examples = int(pipelines[PLAIN].split.num_examples)
+    found = in_turns({name: partial(read, pipeline.dataset) for name, pipeline in pipelines.items()}, turns)
+    return table(found, examples, PLAIN)
+
+
 def main() -> None:
     """Measure, print, and write the table where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -115,7 +123,9 @@ def main() -> None:
     lines = [f"`{command}` on {cores()} cores, TensorFlow {tf.__version__}", ""]
     lines += ["| step | CPU ms an image | of decoding and resizing |", "|---|---|---|"]
     lines += [f"| {name} | {cost:.2f} | {cost / costs[DECODED]:.2f} |" for name, cost in costs.items()]
-    text = "\n".join(lines) + "\n"
+    lines += ["", "Passes over all photos, uncached:", "", passes(arguments.data_dir, arguments.turns)]
+    lines += ["Behind a cache:", "", passes(arguments.data_dir, arguments.turns, "cache=memory", "cache.at=resize")]
+    text = "\n".join(lines)
     print(text)
     if arguments.output:
         arguments.output.write_text(text)
