@@ -49,6 +49,14 @@ def test_numbers_differ_for_each_seed_and_image_and_salt() -> None:
     assert found[-1] == found[0]  # the sum of the pixels is the same
 
 
+@pytest.mark.parametrize("image", [IMAGE, np.full((4000, 3000, 3), 255, np.uint8)], ids=["small", "above 2**32"])
+def test_numbers_follow_from_the_exact_sum_of_the_pixels(image: Pixels) -> None:
+    seed, salt = 5, tf.strings.to_hash_bucket_fast("a", 2**31 - 1)
+    key = tf.random.fold_in(tf.constant([seed, image.sum(dtype=np.int64)]), salt)
+    found = drawn(tf.constant(image), tf.constant(seed, tf.int64), "a", 2)
+    np.testing.assert_array_equal(found, tf.random.stateless_uniform((2,), key))
+
+
 @pytest.mark.parametrize("name", sorted({*RANDOM} - {"random_flip"}))
 def test_the_salt_of_a_step_is_its_name(name: str) -> None:
     salts = re.findall(r'drawn\(image, seed, "(\w+)", ', inspect.getsource(step_of(name).op))

@@ -28,9 +28,11 @@ Shares = Annotated[tuple[_Share, _Share], Expected("[lower, upper], two numbers 
 def drawn(image: tf.Tensor, seed: tf.Tensor, salt: str, count: int) -> tf.Tensor:
     """Return float32 (count,), independent and uniform in [0, 1): other numbers for each seed, image and salt.
 
-    The salt of a step is its name. The checksum is the sum of the pixels, or of the bits of floats.
+    The salt of a step is its name. The checksum is the sum of the pixels, or of the bits of floats; rows are added
+    first, as int32, which takes less time.
     """
-    numbers = tf.bitcast(image, tf.int32) if image.dtype == tf.float32 else image
+    is_float = image.dtype == tf.float32
+    numbers = tf.bitcast(image, tf.int32) if is_float else tf.reduce_sum(tf.cast(image, tf.int32), axis=0)
     checksum = tf.reduce_sum(tf.cast(numbers, tf.int64))
     of_step = tf.strings.to_hash_bucket_fast(salt, 2**31 - 1)
     return tf.random.stateless_uniform((count,), tf.random.fold_in(tf.stack([seed, checksum]), of_step))

@@ -198,7 +198,8 @@ class RandomFlip(Step):
     @staticmethod
     def op(image: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
         """Same shape, dtype and range; flipped or not by `seed` and a checksum of the pixels, or of floats' bits."""
-        numbers = tf.bitcast(image, tf.int32) if image.dtype == tf.float32 else image
+        is_float = image.dtype == tf.float32
+        numbers = tf.bitcast(image, tf.int32) if is_float else tf.reduce_sum(tf.cast(image, tf.int32), axis=0)
         checksum = tf.reduce_sum(tf.cast(numbers, tf.int64))
         return tf.image.stateless_random_flip_left_right(image, tf.stack([seed, checksum]))
 

@@ -123,7 +123,8 @@ class Mix(Stage):
         image: tf.Tensor, labels: tf.Tensor, *, mixup_alpha: float, cutmix_alpha: float, seed: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """(batch, height, width, 3), int64 (batch,) -> the same shape and dtype, float32 (batch, 3)."""
-        numbers = tf.bitcast(image, tf.int32) if image.dtype == tf.float32 else image
+        is_float = image.dtype == tf.float32
+        numbers = tf.bitcast(image, tf.int32) if is_float else tf.reduce_sum(tf.cast(image, tf.int32), axis=0)
         whole = tf.stack([seed, tf.reduce_sum(tf.cast(numbers, tf.int64))])
         of_share, of_order, of_centre, of_choice = (tf.random.fold_in(whole, salt) for salt in range(1, 5))
         order = tf.argsort(tf.random.stateless_uniform(tf.shape(labels), of_order))
