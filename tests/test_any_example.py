@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from etlrun.eject.program import ejected, versions
 from etlrun.measure.digest import Digest
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
@@ -18,8 +17,8 @@ from tests.boxes import DRAINED, MINE, plan_with, ran, words_of
 from tests.configs import composed, plan_of, refusal_of_plan, refusal_of_spec
 from tests.pictures import damaged, with_feature
 from tests.pipelines import training_pipeline
+from tests.programs import program_of
 from tests.runs import small
-from tests.test_eject import loaded
 
 
 def digest_of(batches: Any) -> str:
@@ -123,7 +122,7 @@ def test_a_step_may_work_on_another_feature_and_after_a_cache(boxes: Path, tmp_p
         passes.append([epoch["digest"] for epoch in summary["epochs"]])
         planned = plan_with(None, words)
         seed_all(0)
-        module = loaded(ejected(planned, words, versions()), tmp_path)
+        module = program_of(planned, tmp_path, words)
         with training_pipeline(planned) as pipeline:
             batches = [batch for _ in range(2) for batch in as_bytes(pipeline.dataset)]
         assert as_bytes(module.train_dataset()) == batches
@@ -143,7 +142,7 @@ def test_a_model_is_fitted_and_a_program_comes_to_its_losses(
     assert epochs[1]["loss"] < epochs[0]["loss"]
     assert epochs[1]["val_loss"] < epochs[0]["val_loss"]
     assert "accuracy" not in epochs[0]
-    module = loaded(ejected(plan_with("linear", words), words, versions()), tmp_path)
+    module = program_of(plan_with("linear", words), tmp_path, words)
     history = module.train().history
     assert {name: [epoch[name] for epoch in epochs] for name in ("loss", "val_loss")} == history
     assert digest_of(module.validation_dataset()) == epochs[0]["validation_digest"]

@@ -11,9 +11,10 @@ from etlrun.run.backend import seed_all
 from etlrun.stages import STAGES
 from tests.configs import plan_of
 from tests.pipelines import as_bytes, training_pipeline
+from tests.programs import EPOCHS, of_tiny
 from tests.runs import small
 from tests.steps import RANDOM, VALUES, block_of, words_with
-from tests.test_eject import EPOCHS, code, of_tiny
+from tests.test_eject import code
 
 CROPS = ["random_resized_crop", "pad", "random_crop"]
 ALL = [*CROPS, *(name for name in RANDOM if name not in CROPS)]

@@ -14,7 +14,7 @@ from etlrun.stages.call import Call, Constant
 from etlrun.stages.logger import Logger
 from etlrun.stages.step import Step
 from tests.pipelines import as_bytes, training_pipeline
-from tests.test_eject import loaded, of_tiny
+from tests.programs import loaded, of_tiny
 
 
 def test_every_stage_has_a_text() -> None:

@@ -15,8 +15,8 @@ from etlrun.sources.open import open_source
 from tests import pictures
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
 from tests.pipelines import as_bytes, training_pipeline
+from tests.programs import of_tiny
 from tests.runs import emulated, run_here, small
-from tests.test_eject import of_tiny
 
 TURBO = "transform.decode.library=turbo"
 JPEG = "cache.codec=jpeg90"

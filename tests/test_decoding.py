@@ -11,8 +11,8 @@ import tensorflow_datasets as tfds
 from etlrun.stages.image import Decode
 from tests import pictures
 from tests.pipelines import as_bytes, training_pipeline
+from tests.programs import of_tiny
 from tests.runs import emulated, run_here
-from tests.test_eject import of_tiny
 
 STEPS = "[resize,scale_minus_one_one]"
 DECODES = ("extract=tfds", "extract.decode=true", f"transform.steps={STEPS}", f"transform.eval_steps={STEPS}")

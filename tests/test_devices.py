@@ -15,6 +15,7 @@ import tensorflow as tf
 from etlrun.eject.program import ejected, versions
 from etlrun.system.errors import ConfigError
 from tests.configs import plan_of
+from tests.conftest import Once
 from tests.quick import quick_jax
 from tests.runs import losses_of, small, summary_of
 
@@ -57,9 +58,13 @@ def on_four_devices(backend: str, runs: Sequence[Sequence[str]], cache: Path) ->
 
 
 @pytest.fixture(scope="module", params=["tensorflow", pytest.param("jax", marks=pytest.mark.needs("jax"))])
-def trained(request: pytest.FixtureRequest, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def trained(request: pytest.FixtureRequest, tiny: Path, once: Once) -> dict[str, Any]:
     """Summaries of trainings on one device, on four, and of those that went on from there on one, and again on four."""
-    folder = tmp_path_factory.mktemp(request.param)
+    folder = once(f"devices_{request.param}", lambda folder: train(request.param, folder, tiny))
+    return {name: summary_of(folder / name) for name in ("one", "four", "then_on_one", "then_on_four")}
+
+
+def train(backend: str, folder: Path, tiny: Path) -> None:
     of_eight = "dataset.eval_split='train[38:46]'"  # which four devices have equal shares of
     base = [*small(tiny, *SHARED, of_eight, "model.trainable=true", "model.weights=null", "measure.digest=true")]
     base = [word for word in base if not word.startswith("trainer.epochs=")]
@@ -73,9 +78,8 @@ def trained(request: pytest.FixtureRequest, tiny: Path, tmp_path_factory: pytest
         run("then_on_one", "trainer.epochs=2", "trainer.devices=1", f"trainer.resume={folder / 'four'}"),
         run("then_on_four", "trainer.epochs=3", "trainer.devices=all", f"trainer.resume={folder / 'then_on_one'}"),
     ]
-    status, err = on_four_devices(request.param, runs, folder / "compiled")
+    status, err = on_four_devices(backend, runs, folder / "compiled")
     assert status == [0] * len(runs), err
-    return {name: summary_of(folder / name) for name in ("one", "four", "then_on_one", "then_on_four")}
 
 
 @pytest.mark.parametrize(("name", "epochs"), [("four", 1), ("then_on_one", 2), ("then_on_four", 3)])

@@ -19,13 +19,14 @@ from etlrun.results.decision import decide
 from etlrun.results.results import Results
 from etlrun.review.measured import compare_configs
 from etlrun.sweep.ledger import SWEEP, Ledger
-from tests.pastes import ETLRUN, Paste, commands, lacking, pastes
+from tests.pastes import ETLRUN, commands, lacking, pastes
 from tests.quick import quick_probes, shallow
 from tests.readers import changed_configs, grey_package, ran, write_configs, write_photos
 from tests.test_installed import WORDS
 
 pytestmark = pytest.mark.slow
 
+PASTES = pastes()
 ELSEWHERE = {
     "pip install": "installs packages from an index",
     "docker run": "wants docker, a GPU and an index of packages",
@@ -249,13 +250,10 @@ def is_run(command: str) -> bool:
 
 
 @pytest.mark.parametrize("command", [*filter(is_run, commands())])
-def test_a_command_of_the_docs_ends_as_it_should_and_prints_something(command: str, docs: Docs) -> None:
-    assert docs.said(command)[0].strip()
-
-
-@pytest.mark.parametrize("paste", pastes(), ids=str)
-def test_what_is_pasted_is_what_the_command_prints(paste: Paste, docs: Docs) -> None:
-    wrong = lacking(paste, *docs.said(paste.command))
+def test_a_command_of_the_docs_ends_as_it_should_and_prints_what_is_pasted(command: str, docs: Docs) -> None:
+    text, others = docs.said(command)
+    assert text.strip()
+    wrong = [line for paste in PASTES if paste.command == command for line in lacking(paste, text, others)]
     assert not wrong, "\n".join(["", *wrong])
 
 
@@ -283,9 +281,9 @@ def test_all_ways_are_of_commands_in_the_docs_and_all_that_are_left_out_are_ther
     assert {f"{ETLRUN} {way}".strip() for way in WAYS}.union(OUTSIDE) <= {*commands()}
     assert [part for part in ELSEWHERE if not any(part in command for command in commands())] == []
     assert [command for command in filter(is_run, commands()) if not command.startswith(ETLRUN)] == []
-    assert [paste for paste in pastes() if not is_run(paste.command)] == []
+    assert {paste.command for paste in PASTES} <= {*filter(is_run, commands())}
     assert len(commands()) >= 40
-    assert len(pastes()) >= 20
+    assert len(PASTES) >= 20
 
 
 def test_ci_installs_and_tests_as_the_readme_says_and_runs_what_that_leaves_out() -> None:

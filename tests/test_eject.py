@@ -1,39 +1,33 @@
 """An ejected program does what the run does: the same batches, the same losses, and nothing of etlrun in it."""
 
 import ast
-import importlib.util
 import itertools
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.eject.program import ejected, versions
 from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
-from etlrun.plan.plan import Plan
 from etlrun.run.backend import seed_all
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
-from etlrun.stages import STAGES
 from tests.configs import EXPERIMENTS, OF_SCHEDULES, OTHER_VALUES, beside, plan_of
 from tests.pictures import damaged, with_feature
 from tests.pipelines import as_bytes, training_pipeline
+from tests.programs import EPOCHS, MEASURES, loaded, losses_in, of_tiny, of_words
 from tests.quick import shallow
 from tests.runs import losses_of, run_here, small
 
 FLIP = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
 FLOAT = "transform.resize.dtype=float32"
-EPOCHS = 2
 
 SAYS_NOTHING = {
     "cache.dtype": "it refuses plans",
@@ -72,22 +66,6 @@ def program(*overrides: str) -> str:
 def code(*overrides: str) -> str:
     """Without the docstring, which tells the overrides."""
     return program(*overrides).split('"""\n', 1)[1]
-
-
-def loaded(text: str, folder: Path) -> ModuleType:
-    """A program as a module, which is what `import` makes of it."""
-    path = folder / f"program_{abs(hash(text))}.py"
-    path.write_text(text, encoding="utf-8")
-    spec: Any = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def of_tiny(data_dir: Path, folder: Path, *overrides: str) -> tuple[Plan, ModuleType]:
-    words = small(data_dir, f"trainer.epochs={EPOCHS}", *overrides)
-    plan = resolve(Request(overrides=words), STAGES).plan
-    return plan, loaded(ejected(plan, words, versions()), folder)
 
 
 @pytest.mark.parametrize(
@@ -245,9 +223,7 @@ def test_its_losses_and_digests_are_those_of_the_run(
             [f"{value:.4f}" for value in epoch] for epoch in measured
         ]
     else:
-        history = module.train().history
-        found = [[history[key][epoch] for key in MEASURES] for epoch in range(EPOCHS)]
-        np.testing.assert_allclose(found, measured, rtol=1e-4 if name == "features" else 0)
+        np.testing.assert_allclose(losses_in(module.train().history), measured, rtol=1e-4 if name == "features" else 0)
     assert keras.models.load_model("model.keras").predict(np.zeros((1, 32, 32, 3)), verbose=0).shape == (1, 2)
     if name == "features":
         return
@@ -255,9 +231,6 @@ def test_its_losses_and_digests_are_those_of_the_run(
     for epoch in summary["epochs"]:
         assert digest_of(itertools.islice(batches, steps)) == epoch["digest"]
         assert digest_of(module.validation_dataset()) == epoch["validation_digest"]
-
-
-MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
 
 
 def printed_losses(folder: Path, path: Path) -> list[list[str]]:
@@ -287,7 +260,7 @@ def test_loops_without_a_model_tell_their_pace(
     loop: str, overrides: tuple[str, ...], tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [word for word in small(tiny, *overrides, "trainer.epochs=2") if not word.startswith("model.trainable")]
-    module = loaded(ejected(resolve(Request(overrides=words), STAGES).plan, words, versions()), tmp_path)
+    _, module = of_words(words, tmp_path)
     (module.drain if loop == "pass" else module.train)()
     lines = capsys.readouterr().out.splitlines()
     assert re.fullmatch(rf"{loop} 2: [\d.]+ s, [\d.]+ examples/s", lines[1])

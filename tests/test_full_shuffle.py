@@ -21,8 +21,8 @@ from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import plan_of
 from tests.pictures import NUM_EXAMPLES
 from tests.pipelines import as_bytes, training_pipeline
+from tests.programs import of_tiny
 from tests.runs import emulated, events_of, run_here, small
-from tests.test_eject import of_tiny
 
 FULL = ("load.shuffle=full", "extract=sequential", "cache=none")
 FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Once
 from tests.hosts import SHARED, on_two_hosts
 from tests.quick import quick_jax
 from tests.runs import finish, losses_of, small, summary_of
@@ -59,12 +60,15 @@ def in_training(words: list[str], run: Path) -> list[subprocess.Popen[str]]:
 
 
 @pytest.fixture(scope="module")
-def trained(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Summaries of equal trainings on one host and on two, of which one host was killed, and what was said of that.
+def trained(tiny: Path, once: Once) -> dict[str, Any]:
+    """Summaries of equal trainings on one host and on two, of which one host was killed, and what was said of that."""
+    folder = once("hosts", lambda folder: train(folder, tiny))
+    summaries = {name: summary_of(folder / name) for name in ("one", "killed", "then_on_one", "then_on_two")}
+    return {"folder": folder, **summaries, **json.loads((folder / "said.json").read_text())}
 
-    With this extract, one host reads the batches that two hosts read together, each from its own shard.
-    """
-    folder = tmp_path_factory.mktemp("hosts")
+
+def train(folder: Path, tiny: Path) -> None:
+    """With this extract, one host reads the batches that two hosts read together, each from its own shard."""
     base = small(tiny, *SHARED[1:], *SPLITS, *ORDER, *MODEL, "measure.digest=true", f"trainer.epochs={EPOCHS}")
 
     def words(name: str, *more: str) -> list[str]:
@@ -85,16 +89,8 @@ def trained(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     subprocess.run(command, check=True, capture_output=True, timeout=300, env=environment)
     resumed = words("then_on_two", SHARED[0], f"trainer.resume={folder / 'begun_on_one'}")
     both = [finish(host)[0] for host in on_two_hosts(resumed, folder)]
-    names = ("one", "killed", "then_on_one", "then_on_two")
     left = [path.name for path in folder.iterdir() if path.name.startswith("etlrun_host_1")]
-    return {
-        **{name: summary_of(folder / name) for name in names},
-        "folder": folder,
-        "ended": ended,
-        "took_s": took_s,
-        "both": both,
-        "left": left,
-    }
+    (folder / "said.json").write_text(json.dumps({"ended": ended, "took_s": took_s, "both": both, "left": left}))
 
 
 def test_a_host_that_is_killed_ends_the_other_within_a_minute(trained: dict[str, Any]) -> None:

@@ -16,9 +16,10 @@ from keras.src.utils import file_utils
 from etlrun.plan.plan import given_to_model
 from etlrun.run.model import build
 from tests.configs import plan_of
+from tests.programs import loaded, losses_in
 from tests.runs import losses_of, run_here, small
 from tests.test_applications import of, steps
-from tests.test_eject import loaded, program
+from tests.test_eject import program
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), np.uint8)
 DEVIATIONS = [0.229, 0.224, 0.225]
@@ -92,8 +93,7 @@ def test_a_program_and_a_loaded_model_have_the_network_of_the_run(
     status, summary = run_here(tmp_path / "run", words)
     assert status == 0, summary
     monkeypatch.chdir(tmp_path)  # where a program saves its model
-    history = loaded(program(*words), tmp_path).train().history
-    assert [[history[name][0] for name in ("loss", "accuracy", "val_loss", "val_accuracy")]] == losses_of(summary)
+    assert losses_in(loaded(program(*words), tmp_path).train().history) == losses_of(summary)
     own = keras.models.load_model(tmp_path / "run" / "model.keras")
     features = keras.Model(own.input, own.layers[-1].input).predict(IMAGES, verbose=0)
     np.testing.assert_allclose(features, features_of(weights), rtol=1e-5)

@@ -8,7 +8,6 @@ import pytest
 
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.eject.program import ejected, versions
 from etlrun.run.backend import seed_all
 from etlrun.run.crossentropy import Crossentropy
 from etlrun.stages import STAGES
@@ -16,9 +15,9 @@ from etlrun.stages.balance import balanced
 from etlrun.stages.load import SampleByClass
 from etlrun.system.errors import ConfigError
 from tests.own import image
+from tests.programs import losses_in, of_words
 from tests.quick import shallow
 from tests.runs import losses_of, run_here
-from tests.test_eject import loaded
 
 BY_CLASS = ("load.shuffle=full", "load.sample=uniform_by_class", "extract=sequential")
 CLASSES = {"cat": 24, "dog": 6, "eel": 10}
@@ -80,11 +79,8 @@ def test_a_program_trains_to_the_losses_of_the_run(
     }
     assert f"{key}: training examples by class{noted[key]}" in summary["remarks"]
     monkeypatch.chdir(tmp_path)
-    plan = resolve(Request(overrides=[*words, *own]), STAGES).plan
     keras.backend.clear_session()
-    history = loaded(ejected(plan, [*words, *own], versions()), tmp_path).train().history
-    measures = ("loss", "accuracy", "val_loss", "val_accuracy")
-    assert [[history[key][epoch] for key in measures] for epoch in range(2)] == losses_of(summary)
+    assert losses_in(of_words([*words, *own], tmp_path)[1].train().history) == losses_of(summary)
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ import pytest
 from etlrun.cli import main as cli
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.eject.program import ejected, versions
 from etlrun.plan.plan import Plan
 from etlrun.record.record import Record
 from etlrun.run.session import prepared as prepared_run
@@ -18,7 +17,7 @@ from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 from etlrun.system.errors import WorldError
 from tests.own import image, of_folder, of_records, prepared, records, write_photos, write_records
-from tests.test_eject import loaded
+from tests.programs import program_of
 
 BALANCED = ("model=mobilenet_v2_small", "transform.resize.size=[32,32]", "load.class_weights=balanced")
 BY_CLASS = ("load.shuffle=full", "load.sample=uniform_by_class", "extract=sequential", "cache=none")
@@ -130,7 +129,7 @@ def test_records_without_a_class_are_not_counted(kind: str, tmp_path: Path) -> N
     assert counts(plan) == {"0": 6, "1": 6 + 2}
     source = open_source(plan.spec.dataset)
     labels = labels_of(source, source.split("train", "dataset.split"), by_number=False)
-    np.testing.assert_array_equal(loaded(ejected(plan, words, versions()), tmp_path).labels_of("train"), labels)
+    np.testing.assert_array_equal(program_of(plan, tmp_path, words).labels_of("train"), labels)
 
 
 def test_a_file_that_is_gone_ends_the_count(tmp_path: Path) -> None:

@@ -10,13 +10,12 @@ import pytest
 from etlrun.cli import main as cli
 from etlrun.datasets.prepare import members
 from etlrun.datasets.prepare.archives import Archive
-from etlrun.eject.program import ejected, versions
 from etlrun.sources.layout import SUFFIXES
 from etlrun.sources.listing import Listing, listed, notes_on
 from etlrun.system.errors import EtlrunError
 from tests.own import batches, examples, image, of_folder, prepared, refused, write_records
 from tests.pipelines import as_bytes
-from tests.test_eject import loaded
+from tests.programs import program_of
 
 KINDS = ".jpg, .jpeg, .jfif, .png, .bmp, .gif, .webp"
 TWO = "a folder for each of at least two classes"
@@ -223,7 +222,7 @@ def test_a_program_has_the_layout_of_the_run(name: str, tmp_path: Path) -> None:
     plan = of_folder(
         put(tmp_path / "own", *LEFT[name][0]), "cache=none", "dataset.split=train", "dataset.eval_split=null"
     )
-    program = loaded(ejected(plan, [], versions()), tmp_path)
+    program = program_of(plan, tmp_path)
     assert tuple(program.classes()) == LEFT[name][1]
     found = batches(plan)
     assert as_bytes(program.train_dataset().take(len(found))) == found

@@ -7,22 +7,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.eject.program import ejected, versions
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import staged
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
-from etlrun.stages import STAGES
 from etlrun.stages.mix import Mix, beta, mixed_accuracy, mixed_crossentropy
 from etlrun.system.errors import ConfigError
 from tests.configs import plan_of
 from tests.own import batches, of_folder
 from tests.pipelines import as_bytes
+from tests.programs import losses_in, of_words, program_of
 from tests.quick import shallow
 from tests.runs import losses_of, run_here
-from tests.test_eject import loaded
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(256, size=(6, 16, 24, 3), dtype=np.uint8)
@@ -128,7 +125,7 @@ def test_passes_differ_and_are_repeated_by_a_program(folder: Path, tmp_path: Pat
     assert found == batches(of_folder(folder, *OWN, "transform.num_parallel_calls=null"), passes=2)
     assert found[: len(found) // 2] != found[len(found) // 2 :]
     assert found != batches(of_folder(folder, *OWN, "trainer.seed=1"), passes=2)
-    assert as_bytes(loaded(ejected(plan, [], versions()), tmp_path).train_dataset().take(len(found))) == found
+    assert as_bytes(program_of(plan, tmp_path).train_dataset().take(len(found))) == found
 
 
 @pytest.mark.parametrize(
@@ -160,11 +157,7 @@ def test_a_program_trains_to_the_losses_of_the_run_and_its_model_is_loaded(
     status, whole = run_here(tmp_path / "whole", words)
     assert status == 0
     monkeypatch.chdir(tmp_path)
-    history = (
-        loaded(ejected(resolve(Request(overrides=words), STAGES).plan, words, versions()), tmp_path).train().history
-    )
-    measures = ("loss", "accuracy", "val_loss", "val_accuracy")
-    assert [[history[key][epoch] for key in measures] for epoch in range(2)] == losses_of(whole)
+    assert losses_in(of_words(words, tmp_path)[1].train().history) == losses_of(whole)
     run_here(tmp_path / "half", [*words, "trainer.epochs=1"])
     status, rest = run_here(tmp_path / "rest", [*words, f"trainer.resume={tmp_path / 'half'}"])
     assert (status, losses_of(rest)) == (0, losses_of(whole))

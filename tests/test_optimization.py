@@ -10,7 +10,6 @@ import pytest
 
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.eject.program import ejected, versions
 from etlrun.record.summary import Epoch
 from etlrun.run.callbacks import EpochRecorder
 from etlrun.run.checkpoint import best_epoch, previous_run
@@ -22,9 +21,9 @@ from etlrun.stages.mix import mixed_top_accuracy
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError
 from tests.configs import plan_of, spec_of
+from tests.programs import losses_in, of_words
 from tests.quick import shallow
 from tests.runs import are_equal, losses_of, run_here, small, summary_of, variables_of
-from tests.test_eject import loaded
 
 RATE = 0.001
 LABELS = np.array([0, 1, 1, 2, 0, 2])
@@ -171,11 +170,9 @@ def test_a_run_and_its_program_come_to_the_same_numbers(
     assert sorted(scores[0]) == [*names, *(f"val_{name}" for name in names)]
     assert [of["top_1_accuracy"] for of in scores] == [epoch["accuracy"] for epoch in summary["epochs"]]
     monkeypatch.chdir(tmp_path)
-    plan = resolve(Request(overrides=words), STAGES).plan
     keras.backend.clear_session()
-    history = loaded(ejected(plan, words, versions()), tmp_path).train().history
-    measures = ("loss", "accuracy", "val_loss", "val_accuracy")
-    assert [[history[key][epoch] for key in measures] for epoch in range(2)] == losses_of(summary)
+    history = of_words(words, tmp_path)[1].train().history
+    assert losses_in(history) == losses_of(summary)
     assert [{name: history[name][epoch] for name in scores[0]} for epoch in range(2)] == scores
     saved = keras.models.load_model(tmp_path / "run" / "model.keras", compile=False).get_weights()
     best = keras.models.load_model(tmp_path / "run" / "checkpoints" / "best.keras", compile=False).get_weights()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.eject.program import ejected, versions
 from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
 from etlrun.plan.plan import Plan
@@ -18,7 +17,7 @@ from etlrun.sources.open import open_source
 from etlrun.system.errors import EtlrunError
 from tests.own import PETS, batches, image, of_folder, of_records, records
 from tests.pipelines import as_bytes
-from tests.test_eject import loaded
+from tests.programs import program_of
 
 
 def digest(plan: Plan) -> str:
@@ -72,7 +71,7 @@ def test_folders_of_splits_are_splits(folder: Path) -> None:
 )  # fmt: skip
 def test_a_program_reads_a_folder_like_the_run(words: tuple[str, ...], folder: Path, tmp_path: Path) -> None:
     plan = of_folder(folder, f"cache.dir='{tmp_path / 'caches'}'", *words)
-    program = loaded(ejected(plan, [], versions()), tmp_path)
+    program = program_of(plan, tmp_path)
     assert as_bytes(program.train_dataset().take(16)) == batches(plan, passes=2)
     assert as_bytes(program.validation_dataset()) == batches(plan, name="validation")
 
@@ -168,7 +167,7 @@ def test_a_program_reads_tfrecords_like_the_run(words: tuple[str, ...], tmp_path
     for name, numbers in (("a.tfrecord", range(13)), ("b.tfrecord", range(13, 40))):
         records(tmp_path, name, numbers)
     plan = of_records(tmp_path, *words)
-    program = loaded(ejected(plan, [], versions()), tmp_path)
+    program = program_of(plan, tmp_path)
     assert as_bytes(program.train_dataset().take(16)) == batches(plan, passes=2)
     assert as_bytes(program.validation_dataset()) == batches(plan, name="validation")
 

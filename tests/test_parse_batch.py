@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.eject.program import ejected, versions
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
@@ -12,7 +11,7 @@ from etlrun.system.errors import ConfigError
 from tests.configs import plan_of
 from tests.own import batches, of_folder, of_records, records
 from tests.pipelines import as_bytes
-from tests.test_eject import loaded
+from tests.programs import program_of
 
 BATCH = "transform.parse_batch=7"
 
@@ -34,14 +33,14 @@ def test_examples_and_programs_are_the_same(words: tuple[str, ...], tmp_path: Pa
     plan = of_records(tmp_path, *words, BATCH)
     wanted = batches(of_records(tmp_path, *words), passes=2)
     assert batches(plan, passes=2) == wanted
-    program = loaded(ejected(plan, [], versions()), tmp_path)
+    program = program_of(plan, tmp_path)
     assert as_bytes(program.train_dataset().take(len(wanted))) == wanted
 
 
 def test_files_of_a_folder_are_read_in_batches(folder: Path, tmp_path: Path) -> None:
     plan = of_folder(folder, "cache=none", BATCH)
     assert batches(plan) == batches(of_folder(folder, "cache=none"))
-    program = loaded(ejected(plan, [], versions()), tmp_path)
+    program = program_of(plan, tmp_path)
     assert as_bytes(program.validation_dataset()) == batches(plan, name="validation")
 
 

@@ -12,15 +12,14 @@ import pytest
 
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.eject.program import ejected, versions
 from etlrun.record import page as pages
 from etlrun.run.callbacks import EpochRecorder
 from etlrun.run.checkpoint import previous_run
 from etlrun.stages import STAGES
 from etlrun.system.errors import EtlrunError
+from tests.programs import losses_in, of_words
 from tests.quick import shallow
 from tests.runs import are_equal, events_of, losses_of, run_here, small, summary_of, variables_of
-from tests.test_eject import loaded
 
 PHASES = "trainer.phases=[{epochs: 2}, {epochs: 2, unfreeze: 6, learning_rate: 0.01}]"
 BASE = ("trainer.epochs=null", PHASES, "load.batch_size=6", "trainer.checkpoint_every_steps=3")
@@ -170,14 +169,8 @@ def test_a_program_reaches_the_losses(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shallow(monkeypatch)
-    given = words(tiny, *overrides)
-    plan = resolve(Request(overrides=given), STAGES).plan
-    histories = [of.history for of in loaded(ejected(plan, given, versions()), tmp_path).train()]
-    found = [
-        [history[key][epoch] for key in ("loss", "accuracy", "val_loss", "val_accuracy")]
-        for history in histories
-        for epoch in range(2)
-    ]
+    trained = of_words(words(tiny, *overrides), tmp_path)[1].train()
+    found = [epoch for of in trained for epoch in losses_in(of.history)]
     np.testing.assert_allclose(found, losses_of(summary_of(whole(overrides))), atol=tolerance, rtol=0)
 
 

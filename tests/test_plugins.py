@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from etlrun.system.errors import ConfigError
 from tests.runs import emulated, finish, start, summary_of
-from tests.sweeps import QUICK, results_of
+from tests.sweeps import QUICK, ended, results_of
 
 pytestmark = pytest.mark.slow
 
@@ -31,10 +32,12 @@ def test_other_launchers_run_the_jobs_of_a_sweep_that_goes_on(launcher: str, tin
     assert status == 0
     assert out.splitlines()[0] == f"sweep     3 jobs of 3 configs, 1 to run, in {folder}"
 
-    status, _, err = finish(start(["-m", *words, "sweep.retries=2"], tmp_path))
-    assert status == 2
-    assert err.startswith("etlrun: 1 fault\n  sweep.retries: found 2; expected 0, since ")
-    assert err.endswith("    -> use its own setting, or leave it out\n")
+    with pytest.raises(ConfigError) as caught:
+        ended([*words, "sweep.retries=2"])
+    name = {"joblib": "JoblibLauncher", "submitit_local": "LocalLauncher"}[launcher]
+    assert str(caught.value) == (
+        f"sweep.retries: found 2; expected 0, since {name} runs the jobs\n    -> use its own setting, or leave it out"
+    )
 
 
 @pytest.mark.needs("hydra-joblib-launcher")
@@ -43,7 +46,7 @@ def test_experiments_that_are_swept_choose_the_launcher(tiny: Path, tmp_path: Pa
     for number in (0, 1):
         text = "# @package _global_\ndefaults:\n  - override /hydra/launcher: joblib\n"
         (tmp_path / f"own/experiment/of_{number}.yaml").write_text(f"{text}load:\n  prefetch: {number}\n")
-    own = ["--config-dir", str(tmp_path / "own"), "experiment=of_0,of_1", "hydra.launcher.verbose=0"]
+    own = ["--config-dir", str(tmp_path / "own"), "experiment=of_0,of_1", "hydra.launcher.n_jobs=1"]
     status, out, err = finish(start(["-m", *own, *emulated(tiny, *QUICK)], tmp_path))
     assert status == 0, err
     assert all(f"{number + 1}/2 {number} experiment=of_{number}: completed, " in out for number in (0, 1))
@@ -62,9 +65,9 @@ def test_a_search_is_given_its_objectives(tiny: Path, tmp_path: Path) -> None:
     assert any(str(of["examples_per_s"]) in found and str(float(of["peak_rss_bytes"])) in found for of in outcomes)
     assert out.endswith(f"report    {folder}/report.html\n")
 
-    status, _, err = finish(start(["-m", *words, *search, "sweep.repeats=3"], tmp_path))
-    assert status == 2
-    assert err == (
-        "etlrun: 1 fault\n  sweep.repeats: found 3; expected 1, since OptunaSweeper chooses the jobs\n"
-        "    -> use its own setting, or leave it out\n"
+    with pytest.raises(ConfigError) as caught:
+        ended([*words, *search, "sweep.repeats=3"])
+    assert str(caught.value) == (
+        "sweep.repeats: found 3; expected 1, since OptunaSweeper chooses the jobs\n"
+        "    -> use its own setting, or leave it out"
     )

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etlrun.eject.program import ejected, versions
 from etlrun.graph.build import Pipeline
 from etlrun.plan.plan import Plan
 from etlrun.run.session import contexts_of
@@ -16,7 +15,7 @@ from etlrun.sources.open import open_source
 from etlrun.stages.load import SampleByClass, distinct
 from tests.own import PETS, batches, image, of_folder, of_records, records
 from tests.pipelines import as_bytes
-from tests.test_eject import loaded
+from tests.programs import program_of
 
 STEPS = (
     "transform.steps=[decode,resize,random_brightness,random_flip]",
@@ -86,7 +85,7 @@ def test_copies_of_an_image_differ_and_are_the_same_in_all_ways(
 @pytest.mark.parametrize("way", ["serial", "shuffled", "turbo", "parsed together", "memory", "disk", "full", "skip"])
 def test_a_program_augments_the_copies_like_the_run(way: str, twins: Path, tmp_path: Path) -> None:
     plan = of_twins(twins, f"cache.dir='{tmp_path}'", *WAYS[way], "trainer.epochs=2")
-    program = loaded(ejected(plan, [], versions()), tmp_path)
+    program = program_of(plan, tmp_path)
     assert as_bytes(program.train_dataset().take(32)) == batches(plan, passes=2)
 
 
@@ -103,7 +102,7 @@ def test_each_draw_of_a_rare_image_is_another_one(cache: tuple[str, ...], tmp_pa
     rare = [pixels for pixels, label, _ in found if not int(np.frombuffer(label, np.int64)[0])]
     assert len(rare) > 15
     assert len({*rare}) == len(rare)
-    program = loaded(ejected(plan, [], versions()), tmp_path)
+    program = program_of(plan, tmp_path)
     assert as_bytes(program.train_dataset().take(48)) == found
     context = contexts_of(plan, open_source(plan.spec.dataset))["train"]
     resumed = Pipeline(plan.train, context) if cache == ("cache=none",) else None
@@ -123,7 +122,7 @@ def test_records_that_are_equal_differ_too(tmp_path: Path) -> None:
     plan = of_records(data, *words, "dataset.split=train", "dataset.eval_split=null", "trainer.epochs=1")
     found = batches(plan)
     assert (len(found), len({*found})) == (12, 12)
-    assert as_bytes(loaded(ejected(plan, [], versions()), tmp_path).train_dataset().take(12)) == found
+    assert as_bytes(program_of(plan, tmp_path).train_dataset().take(12)) == found
 
 
 def test_a_draw_has_the_number_of_its_example_and_then_others() -> None:

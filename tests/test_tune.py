@@ -21,6 +21,7 @@ from etlrun.results.runs import entries
 from etlrun.sweep.tune import race
 from etlrun.sweep.tune import search as search_module
 from etlrun.system.errors import ConfigError, WorldError
+from tests.conftest import Once
 from tests.disks import mounted
 from tests.runs import emulated
 
@@ -48,35 +49,32 @@ def words(data_dir: Path, *more: str) -> list[str]:
 class Ended:
     """A search that was killed in its second window, and resumed; and what it wrote."""
 
-    def __init__(self, data_dir: Path, folder: Path) -> None:
-        self.folder, self.experiment = folder, folder.parent / "mine" / "experiment" / "fast.yaml"
-        command = [
-            sys.executable,
-            "-m",
-            "etlrun",
-            "tune",
-            *words(data_dir),
-            "tune.budget_s=300",
-            f"hydra.run.dir={folder}",
-        ]
+    def __init__(self, home: Path) -> None:
+        self.folder, self.experiment = home / "search", home / "mine" / "experiment" / "fast.yaml"
+        self.of_first, self.of_killed = self.folder / "windows" / "0" / "summary.json", home / "of_killed"
+        if self.of_killed.exists():
+            self.result: dict[str, Any] = json.loads((self.folder / "results.json").read_text())
+
+    def make(self, data_dir: Path) -> None:
+        settings = [*words(data_dir), "tune.budget_s=300", f"hydra.run.dir={self.folder}"]
+        command = [sys.executable, "-m", "etlrun", "tune", *settings]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         for line in process.stderr:
             if "as it is: " in line:
                 break
-        self.before = (folder / "windows" / "0" / "summary.json").stat()
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stderr.close()
-        tune.main([f"tune.resume={folder}", "--write", str(self.experiment)])
-        self.result: dict[str, Any] = json.loads((folder / "results.json").read_text())
+        shutil.copy2(self.of_first, self.of_killed)
+        tune.main([f"tune.resume={self.folder}", "--write", str(self.experiment)])
 
 
 @pytest.fixture(scope="module")
-def search(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
+def search(tiny: Path, once: Once) -> Iterator[Ended]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(race, "_MOST", 2)
-        yield Ended(tiny, tmp_path_factory.mktemp("tune") / "search")
+        yield Ended(once("tune", lambda home: Ended(home).make(tiny)))
 
 
 def test_a_search_that_was_killed_goes_on_and_finds_the_cache(search: Ended) -> None:
@@ -87,7 +85,7 @@ def test_a_search_that_was_killed_goes_on_and_finds_the_cache(search: Ended) -> 
     assert result["gain"]["rounds"] == 5
     assert result["gain"]["low"] > 1
     assert result["noise"]["pairs"] == 4
-    assert (search.folder / "windows" / "0" / "summary.json").stat().st_mtime == search.before.st_mtime
+    assert search.of_first.stat().st_mtime_ns == search.of_killed.stat().st_mtime_ns
 
 
 def test_every_time_is_from_a_window_in_the_folder(search: Ended) -> None:
@@ -143,14 +141,15 @@ def test_the_page_tells_what_was_found(search: Ended, browser: Any) -> None:
 
 
 def test_a_search_that_is_over_is_told_again_without_a_window(
-    search: Ended, capsys: pytest.CaptureFixture[str]
+    search: Ended, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = sorted((search.folder / "windows").iterdir())
-    tune.main([f"tune.resume={search.folder}"])
+    copy = Path(shutil.copytree(search.folder, tmp_path / "search"))
+    before = sorted((copy / "windows").iterdir())
+    tune.main([f"tune.resume={copy}"])
     out = capsys.readouterr().out
     assert out.splitlines()[0] == f"result    {search.result['sentence']}"
     assert "# evidence: " in out  # printed, since no file was named
-    assert sorted((search.folder / "windows").iterdir()) == before
+    assert sorted((copy / "windows").iterdir()) == before
 
 
 def test_a_model_that_is_the_limit_ends_the_search_at_once(

@@ -21,8 +21,8 @@ from etlrun.stages.turbo import Turbo
 from tests import pictures
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
 from tests.pipelines import as_bytes, training_pipeline
+from tests.programs import of_tiny
 from tests.runs import emulated, run_here, small
-from tests.test_eject import of_tiny
 
 pytest.importorskip("simplejpeg", reason="the extra turbo is not installed")
 pytest.importorskip("cv2", reason="the extra turbo is not installed")

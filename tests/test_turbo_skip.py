@@ -13,8 +13,8 @@ from etlrun.sources.open import open_source
 from tests import pictures
 from tests.configs import plan_of
 from tests.pipelines import as_bytes, training_pipeline
+from tests.programs import of_tiny
 from tests.runs import small
-from tests.test_eject import of_tiny
 from tests.test_stage_costs import plan_on, seen
 from tests.test_turbo import TURBO
 

@@ -24,8 +24,8 @@ from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 from etlrun.system.errors import WorldError
 from tests import pictures
+from tests.programs import of_tiny
 from tests.runs import config_of, emulated, run_here, summary_of
-from tests.test_eject import of_tiny
 
 REMEDY = "check the file's permissions and its storage"
 SHARD = "a shard of tiny_pictures/1.2.0"
