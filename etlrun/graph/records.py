@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from etlrun.graph.context import Context
@@ -27,20 +28,27 @@ def usable(image: tf.Tensor, context: Context) -> tf.Tensor:
     if context.split.is_read_by_parser:
         return image
 
-    def of_jpeg() -> tf.Tensor:
+    is_odd = tf.strings.regex_full_match(image, _LOOKED_AT) | (tf.strings.length(image) > SMALL_JPEG_BYTES)
+    return tf.cond(is_odd, lambda: _looked_at(calls_python=context.calls_python)(image), lambda: image)
+
+
+@functools.cache
+def _looked_at(*, calls_python: bool) -> Any:
+    """Return a function of an encoded image that no pipeline traces again: it was a third of the tracing of each."""
+
+    def of_jpeg(image: tf.Tensor) -> tf.Tensor:
         sides = tf.cast(tf.image.extract_jpeg_shape(image)[:2], tf.int64)
         return tf.where(tf.reduce_prod(sides) > MOST_PIXELS, "", image)
 
-    def of_others() -> tf.Tensor:
-        if context.calls_python:
+    def of_others(image: tf.Tensor) -> tf.Tensor:
+        if calls_python:
             return tf.ensure_shape(tf.numpy_function(without_refused, [image], tf.string), ())
         with tf.control_dependencies([tf.debugging.Assert(tf.constant(False), [_UNKNOWN])]):  # noqa: FBT003
             return tf.identity(image)
 
-    def looked_at() -> Any:
+    def looked_at(image: tf.Tensor) -> Any:
         is_small_png = tf.strings.regex_full_match(image, _SMALL_PNG)
-        kinds = [(is_small_png, lambda: image), (tf.io.is_jpeg(image), of_jpeg)]
-        return tf.case(kinds, default=of_others)
+        kinds = [(is_small_png, lambda: image), (tf.io.is_jpeg(image), lambda: of_jpeg(image))]
+        return tf.case(kinds, default=lambda: of_others(image))
 
-    is_odd = tf.strings.regex_full_match(image, _LOOKED_AT) | (tf.strings.length(image) > SMALL_JPEG_BYTES)
-    return tf.cond(is_odd, looked_at, lambda: image)
+    return tf.function(looked_at, input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
