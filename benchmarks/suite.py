@@ -85,6 +85,17 @@ def _wall(row: Row) -> float:
     return row[2]
 
 
+def text_of(before: list[Row], after: list[Row]) -> str:
+    """Return two sentences, and the table under them."""
+    plain_s = sum(_cpu(row) for row in after if not row[-1])
+    return (
+        "Seconds of the tests by kind, before and after they were made cheaper; those of jobs of sweeps, which are\n"
+        f"forked from a server, are in no row. All tests took {sum(map(_cpu, before)):.0f} CPU seconds, and plain\n"
+        f"`pytest`, which leaves out what is marked `slow`, takes {plain_s:.0f}, without the start of its workers.\n\n"
+        + table(before, after)
+    )
+
+
 def table(before: list[Row], after: list[Row]) -> str:
     """Return the lines of the table: tests, CPU seconds and wall seconds of each kind, before and after."""
     slow = {name for name, _, _, is_slow in after if is_slow}
@@ -107,7 +118,7 @@ if __name__ == "__main__":
     parser.add_argument("after", type=Path, nargs="+")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
-    text = table(rows_of(arguments.before), [row for folder in arguments.after for row in rows_of(folder)])
+    text = text_of(rows_of(arguments.before), [row for folder in arguments.after for row in rows_of(folder)])
     print(text, end="")
     if arguments.output:
         arguments.output.write_text(text, encoding="utf-8")
