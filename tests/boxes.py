@@ -19,7 +19,8 @@ from etlrun.stages.flow import Feature
 from etlrun.stages.lazy import keras
 from etlrun.stages.model import Model
 from etlrun.stages.step import Step
-from tests.runs import config_of, run_here
+from tests.configs import composed
+from tests.runs import run_here
 
 NUM_EXAMPLES, SHARDS = 50, 4
 
@@ -115,7 +116,7 @@ def words_of(data_dir: Path, *overrides: str) -> list[str]:
 
 
 def config_with(model: str | None, words: list[str]) -> dict[str, Any]:
-    return config_of(words) | ({} if model is None else {"model": {"name": model}})
+    return composed(*words) | ({} if model is None else {"model": {"name": model}})
 
 
 def ran(folder: Path, words: list[str], model: str | None = None) -> tuple[int, dict[str, Any]]:

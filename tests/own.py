@@ -9,14 +9,12 @@ import pytest
 import tensorflow as tf
 
 from etlrun.cli import main as cli
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.plan.plan import Plan
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
-from etlrun.stages import STAGES
+from tests.configs import plan_of
 from tests.pictures import jpeg
 from tests.pipelines import as_bytes
 
@@ -118,7 +116,7 @@ def write_pets(folder: Path) -> Path:
 
 def of_folder(folder: Path, *words: str) -> Plan:
     """The plan of a small run on a folder of images."""
-    return resolve(Request(overrides=["dataset=folder", f"dataset.dir='{folder}'", *SMALL, *words]), STAGES).plan
+    return plan_of("dataset=folder", f"dataset.dir='{folder}'", *SMALL, *words)
 
 
 def batches(plan: Plan, passes: int = 1, name: str = "train") -> list[tuple[bytes, bytes, str]]:
@@ -142,4 +140,4 @@ def records(folder: Path, name: str, numbers: range) -> None:
 def of_records(tmp_path: Path, *words: str) -> Plan:
     """The plan of a small run on the TFRecord files in a folder."""
     own = ("dataset=tfrecord", f"dataset.files='{tmp_path}/*.tfrecord'", "dataset.num_classes=2", *SMALL, *words)
-    return resolve(Request(overrides=list(own)), STAGES).plan
+    return plan_of(*own)

@@ -15,10 +15,9 @@ import h5py
 import numpy as np
 import pytest
 
-from etlrun.config import request as compose
-from etlrun.config.request import Request
 from etlrun.run import run
 from etlrun.stages import STAGES, Stages
+from tests.configs import composed
 from tests.forked import Forked
 from tests.quick import quick_probes, shallow
 
@@ -55,16 +54,11 @@ def emulated(data_dir: Path, *overrides: str) -> list[str]:
     return [word for word in small(data_dir, *kept, *overrides) if not word.startswith("model.trainable")]
 
 
-def config_of(overrides: list[str]) -> dict[str, Any]:
-    """The config that Hydra composes of `overrides`."""
-    return compose.composed(Request(overrides=overrides))
-
-
 def run_here(
     folder: Path, overrides: list[str], *, stages: Stages = STAGES, model: str | None = None
 ) -> tuple[int, dict[str, Any]]:
     """Run in this process, with a shallow MobileNetV2 or a network of `stages`; the exit status and the summary."""
-    run.freeze(folder, config_of(overrides) | ({} if model is None else {"model": {"name": model}}), overrides)
+    run.freeze(folder, composed(*overrides) | ({} if model is None else {"model": {"name": model}}), overrides)
     with pytest.MonkeyPatch.context() as patch:
         quick_probes(patch)
         shallow(patch)

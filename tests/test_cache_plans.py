@@ -10,8 +10,8 @@ from etlrun.plan.plan import at_cache
 from etlrun.run import run
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.cache import CACHES, MemoryCache, Space
-from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
-from tests.runs import config_of, emulated, summary_of
+from tests.configs import composed, plan_of, refusal_of_plan, refusal_of_spec
+from tests.runs import emulated, summary_of
 
 SCALED = "transform.steps=[decode,center_crop,resize,scale_minus_one_one]"
 SCALED_TOO = "transform.eval_steps=[decode,center_crop,resize,scale_minus_one_one]"
@@ -203,7 +203,7 @@ def test_a_cache_target_is_a_stage(tiny: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(CACHES, "scratch", Scratch)
     stages: Stages = {**STAGES, "cache": CACHES}
     words = emulated(tiny, "trainer.epochs=2", "measure.digest=true")
-    config = config_of(words)
+    config = composed(*words)
     found = {}
     for name in ("memory", "scratch"):
         run.freeze(tmp_path / name, {**config, "cache": {**config["cache"], "name": name}}, words)

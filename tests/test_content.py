@@ -16,7 +16,8 @@ from etlrun.run.session import at_work, opened, prepared
 from etlrun.sources.content import Content, Shard
 from etlrun.stages import STAGES
 from tests import pictures
-from tests.runs import config_of, emulated, run_here
+from tests.configs import composed
+from tests.runs import emulated, run_here
 
 EACH = pictures.NUM_EXAMPLES // pictures.SHARDS
 
@@ -160,8 +161,8 @@ def test_what_is_exchanged_while_a_cache_is_filled_is_neither_kept_nor_claimed(d
         data, "cache=disk", f"cache.dir={tmp_path / 'caches'}", "extract=sequential", "dataset.split=train"
     )
     words += ["dataset.eval_split=null", "measure.digest=true", "load.drop_remainder=false"]
-    planned = plan(parse(config_of(words), STAGES))
-    record = Record.create(tmp_path / "run", config_of(words), words)
+    planned = plan(parse(composed(*words), STAGES))
+    record = Record.create(tmp_path / "run", composed(*words), words)
     record.update(remarks=[])
     work = prepared(planned, record, opened(planned))
     key, shard = work.pipelines["train"].keeper.key, shards_below(data)[3]  # type: ignore[union-attr]

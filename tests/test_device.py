@@ -8,6 +8,7 @@ import pytest
 
 from etlrun.run import backend
 from etlrun.system.machine import cores, rounded
+from tests.configs import composed
 from tests.drivers import with_gpus
 from tests.runs import emulated, finish, run_here, small, start
 
@@ -162,11 +163,11 @@ def test_a_gpu_is_named(
 def test_a_job_that_shares_its_gpu_says_so(listed: pytest.MonkeyPatch, tiny: Path, tmp_path: Path) -> None:
     from etlrun.record.record import Record
     from etlrun.run import run
-    from tests.runs import config_of, summary_of
+    from tests.runs import summary_of
 
     seeing(listed, "Tesla T4")
     words = emulated(tiny, *QUICK)
-    run.freeze(tmp_path, config_of(words), words)
+    run.freeze(tmp_path, composed(*words), words)
     Record(tmp_path).update(jobs_on_gpu=2)
     assert run.run(tmp_path) == 0
     assert summary_of(tmp_path)["remarks"] == [

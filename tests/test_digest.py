@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from etlrun.cache.store import Store
+from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
-from tests.configs import KINDS, refusal_of_plan
+from etlrun.run.keepers import keepers_of
+from etlrun.run.session import contexts_of
+from etlrun.sources.open import open_source
+from tests.configs import KINDS, plan_of, refusal_of_plan
 from tests.runs import run_here, small
 
 RNG = np.random.default_rng(0)
@@ -165,13 +169,17 @@ def test_what_is_wrong_with_a_batch_is_told_where_the_digest_is_taken() -> None:
         digest.taken()
 
 
-def watched(data_dir: Path, folder: Path, *overrides: str) -> dict[str, Any]:
-    """The summary of a run with digests; its caches on disk are in a folder of its own."""
+def words_of(data_dir: Path, folder: Path, *overrides: str) -> list[str]:
+    """Overrides of a run of two epochs, whose caches on disk are in a folder of its own."""
     quick = ("model=emulated", "model.step_ms=0", "model.eval_step_ms=0", "measure.digest=true", "trainer.epochs=2")
     given = {word.split("=")[0] for word in overrides}
     kept = [word for word in (*quick, f"cache.dir={folder / 'caches'}") if word.split("=")[0] not in given]
-    base = [word for word in small(data_dir, *kept, *overrides) if not word.startswith("model.trainable")]
-    status, summary = run_here(folder, base)
+    return [word for word in small(data_dir, *kept, *overrides) if not word.startswith("model.trainable")]
+
+
+def watched(data_dir: Path, folder: Path, *overrides: str) -> dict[str, Any]:
+    """The summary of a run with digests."""
+    status, summary = run_here(folder, words_of(data_dir, folder, *overrides))
     assert status == 0
     return summary
 
@@ -187,6 +195,27 @@ def digests(data_dir: Path, folder: Path, *overrides: str) -> list[tuple[str, st
 def passes_of(summary: dict[str, Any]) -> list[list[str]]:
     """What each pass of training and of validation did with its cache on disk."""
     return [pipeline["passes"] for pipeline in summary["cache"]["pipelines"].values()]
+
+
+def read(data_dir: Path, folder: Path, *overrides: str) -> tuple[list[tuple[str, str]], list[list[str]]]:
+    """The digests of two passes of training and of validation without a run, and what they did with a cache on disk."""
+    plan = plan_of(*words_of(data_dir, folder, *overrides))
+    contexts = contexts_of(plan, open_source(plan.spec.dataset))
+    keepers = keepers_of(plan, contexts, {"folder": "-", "overrides": []}, pytest.fail)
+    for keeper in keepers.values():
+        keeper.prepare()
+    digest = Digest()
+    found: list[list[str]] = []
+    for name in ("train", "validation"):
+        pipeline = Pipeline(plan.pipelines[name], contexts[name], keepers.get(name))
+        found.append([])
+        for _ in range(2):
+            for images, labels in pipeline.dataset.as_numpy_iterator():
+                digest.add(images, labels)
+            found[-1].append(digest.taken())
+    for keeper in keepers.values():
+        keeper.close()
+    return [*zip(*found, strict=True)], [keeper.passes for keeper in keepers.values()]
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +238,7 @@ def test_what_changes_only_the_speed_changes_no_digest(
 def test_neither_does_an_order_or_a_run_without_a_cache(
     plain: list[tuple[str, str]], tiny: Path, tmp_path: Path
 ) -> None:
-    assert digests(tiny, tmp_path, "cache=none", "extract=sequential", "load.shuffle_buffer=0") == plain
+    assert read(tiny, tmp_path, "cache=none", "extract=sequential", "load.shuffle_buffer=0") == (plain, [])
 
 
 POINTS = ("source", "decoded", "resize", "transformed")
@@ -219,14 +248,20 @@ POINTS = ("source", "decoded", "resize", "transformed")
 def test_neither_does_a_cache_in_memory_wherever_it_stands(
     at: str, plain: list[tuple[str, str]], tiny: Path, tmp_path: Path
 ) -> None:
-    assert digests(tiny, tmp_path, "cache=memory", f"cache.at={at}") == plain
+    assert read(tiny, tmp_path, "cache=memory", f"cache.at={at}") == (plain, [])
 
 
 @pytest.mark.parametrize("at", POINTS)
 def test_neither_does_a_cache_on_disk_that_is_filled_or_found(
     at: str, plain: list[tuple[str, str]], tiny: Path, tmp_path: Path
 ) -> None:
-    words = ("cache=disk", f"cache.at={at}", f"cache.dir={tmp_path / 'caches'}")
+    words = ("cache=disk", f"cache.at={at}")
+    assert read(tiny, tmp_path, *words) == (plain, [["filled", "read"]] * 2)
+    assert read(tiny, tmp_path, *words) == (plain, [["read", "read"]] * 2)
+
+
+def test_nor_do_runs_that_fill_a_cache_and_find_it(plain: list[tuple[str, str]], tiny: Path, tmp_path: Path) -> None:
+    words = ("cache=disk", f"cache.dir={tmp_path / 'caches'}")
     fills, finds = (watched(tiny, tmp_path / name, *words) for name in ("fills", "finds"))
     assert [passes_of(fills), passes_of(finds)] == [[["filled", "read"]] * 2, [["read", "read"]] * 2]
     assert digests_of(fills) == digests_of(finds) == plain
@@ -255,10 +290,10 @@ def flipped(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[
 def test_a_random_step_after_a_cache_does_what_it_does_without_one(
     at: str, flipped: list[tuple[str, str]], tiny: Path, tmp_path: Path
 ) -> None:
-    words = (FLIPPED, f"cache.at={at}", f"cache.dir={tmp_path / 'caches'}")
-    assert digests(tiny, tmp_path / "memory", *words, "cache=memory") == flipped
-    for name in ("fills", "finds"):
-        assert digests(tiny, tmp_path / name, *words, "cache=disk") == flipped
+    words = (FLIPPED, f"cache.at={at}")
+    assert read(tiny, tmp_path, *words, "cache=memory")[0] == flipped
+    for _ in ("fills", "finds"):
+        assert read(tiny, tmp_path, *words, "cache=disk")[0] == flipped
 
 
 def test_features_have_no_digest() -> None:
@@ -277,7 +312,7 @@ def test_both_epochs_of_a_run_see_the_same_examples(plain: list[tuple[str, str]]
     "override", ["transform.resize.antialias=true", "dataset.split='train[:50%]'", "load.drop_remainder=true"]
 )
 def test_other_data_has_another_digest(override: str, plain: list[tuple[str, str]], tiny: Path, tmp_path: Path) -> None:
-    found = digests(tiny, tmp_path, override)
+    found, _ = read(tiny, tmp_path, override)
     assert found[0][0] != plain[0][0]
     assert found[0][1] == plain[0][1] or "antialias" in override
 
@@ -290,7 +325,7 @@ def test_a_random_step_makes_other_data(plain: list[tuple[str, str]], flipped: l
 def test_the_place_of_the_data_changes_no_digest(plain: list[tuple[str, str]], tiny: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.symlink_to(tiny)
-    assert digests(copy, tmp_path / "run") == plain
+    assert read(copy, tmp_path)[0] == plain
 
 
 def test_a_resumed_run_has_the_digests_of_an_undisturbed_one(

@@ -12,13 +12,11 @@ import tensorflow as tf
 from PIL import Image
 
 from etlrun.cli import main as cli
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.datasets.examine.doctor import Diagnosis, diagnosed
 from etlrun.datasets.examine.doctor_page import html
 from etlrun.datasets.examine.doctor_pairs import BITS, near
 from etlrun.datasets.examine.doctor_scan import LOOKED, SAMPLES
-from etlrun.stages import STAGES
+from tests.configs import plan_of
 from tests.pictures import damaged, jpeg, truncate, with_feature
 
 ORIENTATION = 0x0112
@@ -30,7 +28,7 @@ def ignored(*_: object) -> Callable[[int], None]:
 
 def diagnosis(*words: str) -> Diagnosis:
     given = [*words, "dataset.eval_split=null"]
-    return diagnosed(resolve(Request(overrides=given), STAGES).plan, ignored, is_whole=False)
+    return diagnosed(plan_of(*given), ignored, is_whole=False)
 
 
 def of_tiny(data_dir: Path) -> list[str]:

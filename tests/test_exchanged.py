@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.plan.plan import Plan
 from etlrun.record.record import Record
 from etlrun.run.session import at_work, opened, prepared
-from etlrun.stages import STAGES
+from tests.configs import plan_of
 from tests.own import PETS, image, of_folder, of_records, records
 from tests.runs import emulated
 from tests.test_content import relabelled, shards_below
@@ -87,7 +85,7 @@ def with_another_shard(tiny: Path, tmp_path: Path, *words: str) -> tuple[Plan, P
     shutil.copy(shard, other)
     relabelled(other)
     given = emulated(tmp_path / "data", "cache=disk", f"cache.dir={tmp_path / 'caches'}", *CALM, "dataset.split=train")
-    return resolve(Request(overrides=[*given, "dataset.eval_split=null", *words]), STAGES).plan, shard, other
+    return plan_of(*given, "dataset.eval_split=null", *words), shard, other
 
 
 def test_a_shard_that_was_another_one_for_a_while_and_is_read_by_tfds(tiny: Path, tmp_path: Path) -> None:

@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.plan import render
 from etlrun.review.difference import compare
 from etlrun.run.backend import seed_all
-from etlrun.stages import STAGES
 from etlrun.system import machine
 from etlrun.system.machine import calls_here
 from tests.configs import plan_of, refusal_of_spec
@@ -32,7 +29,7 @@ def pipeline(tiny: Path, tmp_path: Path) -> Iterator[Build]:
 
         def build(*overrides: str) -> Pipeline:
             words = small(tiny, f"cache.dir={tmp_path / 'caches'}", *SHUFFLED, *overrides)
-            plan = resolve(Request(overrides=words), STAGES).plan
+            plan = plan_of(*words)
             seed_all(plan.spec.trainer.seed)
             return stack.enter_context(training_pipeline(plan))
 

@@ -8,17 +8,15 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
 from etlrun.sources.content import Content, Shard
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.sources.labels import labels_of
 from etlrun.sources.open import open_source
-from etlrun.stages import STAGES
 from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import EtlrunError
+from tests.configs import plan_of
 from tests.own import examples, prepared, refused, write_records
 from tests.pictures import jpeg
 
@@ -43,7 +41,7 @@ def with_an_empty_record(path: Path, place: int = 3) -> Path:
 
 def dataset_of(pattern: object, *words: str) -> Dataset:
     own = ("dataset=tfrecord", f"dataset.files='{pattern}'", "dataset.num_classes=2", *SMALL, *words)
-    return resolve(Request(overrides=list(own)), STAGES).plan.spec.dataset
+    return plan_of(*own).spec.dataset
 
 
 def refusal_of(pattern: object) -> list[str]:
@@ -69,7 +67,7 @@ def test_a_record_of_zero_bytes_is_one_corrupt_record(place: int, tmp_path: Path
     )
     assert split.content.digest is not None
     own = ["dataset=tfrecord", f"dataset.files='{path}'", "dataset.num_classes=2", *SMALL, "dataset.eval_split=null"]
-    plan = resolve(Request(overrides=[*own, "dataset.on_corrupt=skip"]), STAGES).plan
+    plan = plan_of(*own, "dataset.on_corrupt=skip")
     context = contexts_of(plan, source)["train"]
     assert len([*Pipeline(plan.train, context).dataset]) == 5
     assert context.losses.records == [corrupt]

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from etlrun.run import run
+from tests.configs import composed
 from tests.disks import fill, mounted
-from tests.runs import config_of, emulated, run_here, summary_of
+from tests.runs import emulated, run_here, summary_of
 
 WORDS = ("model.step_ms=0", "dataset.eval_split=null", "trainer.epochs=3")
 
@@ -36,7 +37,7 @@ def test_an_error_that_nobody_foresaw_is_told_on_a_full_disk_too(
     words = emulated(tiny, *WORDS)
     with mounted(tmp_path / "disk", "64K") as disk:
         folder = disk / "run"
-        run.freeze(folder, config_of(words), words)
+        run.freeze(folder, composed(*words), words)
         fill(disk)
         assert run.run(folder, stages={}) == 1
         summary = summary_of(folder)

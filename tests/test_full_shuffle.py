@@ -63,7 +63,7 @@ def batches_of(plan: Plan, passes: int) -> list[Any]:
         return [as_bytes(pipeline.dataset) for _ in range(passes)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def uncached(tiny: Path) -> list[Any]:
     """Batches of three passes that read the files by number."""
     return batches_of(plan_of(*small(tiny, *FULL, FLIPPED)), 3)

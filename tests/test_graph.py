@@ -12,14 +12,13 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import DATASET_STAGES
 from etlrun.stages import STAGES
 from etlrun.stages.base import Stage
 from etlrun.stages.flow import Feature
 from etlrun.stages.load import Batch, Prefetch, Shuffle
+from tests.configs import plan_of
 from tests.pictures import damaged, truncate
 from tests.pipelines import training_pipeline
 from tests.runs import small
@@ -37,7 +36,7 @@ def pipeline(tiny: Path, tmp_path: Path) -> Iterator[Build]:
 
         def build(*overrides: str) -> Pipeline:
             words = small(tiny, f"cache.dir={tmp_path / 'caches'}", *overrides)
-            return stack.enter_context(training_pipeline(resolve(Request(overrides=words), STAGES).plan))
+            return stack.enter_context(training_pipeline(plan_of(*words)))
 
         yield build
 
@@ -66,7 +65,7 @@ def numbers(data_dir: Path, split: str) -> list[int]:
 def pictures(tiny: Path) -> dict[int, bytes]:
     """Each example as it is stored, by its number."""
     words = small(tiny, *PLAIN, "extract=sequential", "cache=none")
-    with training_pipeline(resolve(Request(overrides=words), STAGES).plan) as pipeline:
+    with training_pipeline(plan_of(*words)) as pipeline:
         return dict(zip(numbers(tiny, "train"), examples(pipeline.dataset), strict=True))
 
 
@@ -89,7 +88,7 @@ def test_interleaving_takes_blocks_from_the_shards_in_turn(pipeline: Build) -> N
 @pytest.fixture(scope="module")
 def usual(tiny: Path) -> list[list[bytes]]:
     """Two passes of a small run."""
-    with training_pipeline(resolve(Request(overrides=small(tiny)), STAGES).plan) as pipeline:
+    with training_pipeline(plan_of(*small(tiny))) as pipeline:
         return [examples(pipeline.dataset) for _ in range(2)]
 
 

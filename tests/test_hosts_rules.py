@@ -19,9 +19,9 @@ from etlrun.sources.base import Split
 from etlrun.sources.content import Shard
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, WorldError
-from tests.configs import plan_of
+from tests.configs import composed, plan_of
 from tests.hosts import SHARED
-from tests.runs import config_of, summary_of
+from tests.runs import summary_of
 
 
 def trainer_of(*words: str) -> Trainer:
@@ -151,7 +151,7 @@ def test_what_runs_on_one_host_refuses_several(what: Callable[[list[str]], Any],
 
 def test_a_run_that_is_started_in_another_way_is_refused(tmp_path: Path) -> None:
     words = [*SHARED, "trainer.epochs=2"]
-    run.freeze(tmp_path / "run", config_of(words), words)
+    run.freeze(tmp_path / "run", composed(*words), words)
     assert run.run(tmp_path / "run") == ConfigError.status
     assert summary_of(tmp_path / "run")["error"] == (
         "trainer.hosts: found 2; expected 1, since only a single run without options of Hydra's joins other hosts\n"

@@ -11,14 +11,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
-from etlrun.stages import STAGES
 from etlrun.stages.image import Resize
+from tests.configs import plan_of
 from tests.runs import small
 
 EDITS: dict[str, tuple[str, ...]] = {
@@ -46,7 +44,7 @@ def key_and_data(words: list[str], folder: Path) -> tuple[str, str]:
     """The key of the training pipeline's cache, and a hash of the examples that it would hold, in their order."""
     base = ["model=emulated", "cache=disk", f"cache.dir={folder}", "measure.digest=false"]
     kept = [word for word in small(Path(), *base, *words) if not word.startswith("model.trainable")]
-    plan = resolve(Request(overrides=kept), STAGES).plan
+    plan = plan_of(*kept)
     contexts = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)
     keeper = keepers_of(plan, contexts, {}, print)["train"]
     pipeline, digest = Pipeline(plan.train, contexts["train"], keeper), sha256()
@@ -113,7 +111,7 @@ def test_a_changed_shard_is_another_cache(tiny: Path, tmp_path: Path) -> None:
 
 
 def identity_of(tiny: Path, *words: str) -> dict[str, Any]:
-    plan = resolve(Request(overrides=small(tiny, "cache=disk", *words)), STAGES).plan
+    plan = plan_of(*small(tiny, "cache=disk", *words))
     contexts = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)
     return dict(map(tuple, keepers_of(plan, contexts, {}, print)["train"].kept.identity))
 
@@ -147,7 +145,7 @@ def test_only_what_decodes_or_computes_depends_on_tensorflow(tiny: Path, tmp_pat
 
 def test_the_classes_are_a_part_of_the_key(tiny: Path, tmp_path: Path) -> None:
     """A label outside them is an error, or skipped."""
-    plan = resolve(Request(overrides=small(tiny, "cache=disk", f"cache.dir={tmp_path}")), STAGES).plan
+    plan = plan_of(*small(tiny, "cache=disk", f"cache.dir={tmp_path}"))
     source = open_source(plan.spec.dataset)
     found = []
     for source.num_classes in (2, 3):

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from etlrun.cli import main as cli
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.sources import listing
 from etlrun.sources.listing import listed
 from etlrun.sources.open import on_disk
-from etlrun.stages import STAGES
 from etlrun.system.errors import EtlrunError
+from tests.configs import plan_of
 
 CLASSES = ("a cat", "dög")
 
@@ -130,7 +128,7 @@ def test_a_folder_that_has_changed_is_listed_again(
 ) -> None:
     def count() -> int:
         words = ["dataset=folder", f"dataset.dir='{folder}'", "dataset.split=train"]
-        found = on_disk(resolve(Request(overrides=words), STAGES).plan.spec.dataset).examples("train")
+        found = on_disk(plan_of(*words).spec.dataset).examples("train")
         return 0 if found is None else found.count
 
     path = folder / CLASSES[0] / "no 0.jpg"

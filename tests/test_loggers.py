@@ -15,9 +15,9 @@ from etlrun.run.loggers.writer import Opening
 from etlrun.stages import STAGES
 from etlrun.stages.base import SPEED, Text
 from etlrun.stages.logger import Logger
-from tests.configs import plan_of, refusal_of_spec
+from tests.configs import composed, plan_of, refusal_of_spec
 from tests.pages import scalars_of
-from tests.runs import config_of, emulated, run_here, summary_of
+from tests.runs import emulated, run_here, summary_of
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -91,7 +91,7 @@ def test_a_log_that_fails_is_noted_once_and_the_run_completes(
 
 
 def test_a_run_that_fails_ends_its_log(tmp_path: Path) -> None:
-    run.freeze(tmp_path, config_of(words := ["dataset=mnist", "dataset.download=false", "logger=csv"]), words)
+    run.freeze(tmp_path, composed(*(words := ["dataset=mnist", "dataset.download=false", "logger=csv"])), words)
     assert run.run(tmp_path) == 1
     assert by_name(tmp_path)["status"] == "failed"
 
@@ -129,7 +129,7 @@ class LinesWriter:
 
 def test_a_logger_is_a_stage_and_a_writer(tiny: Path, tmp_path: Path) -> None:
     words = emulated(tiny)
-    run.freeze(tmp_path, {**config_of(words), "logger": {"name": "lines", "last": "bye"}}, words)
+    run.freeze(tmp_path, {**composed(*words), "logger": {"name": "lines", "last": "bye"}}, words)
     assert run.run(tmp_path, {**STAGES, "logger": {**STAGES["logger"], "lines": Lines}}) == 0
     examples = summary_of(tmp_path)["epochs"][0]["examples"]
     texts = "texts dataset/name dataset/train dataset/validation"

@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.measure import watched
 from etlrun.measure.watched import Pass, Watch, Watched
 from etlrun.run import loops
 from etlrun.run import model as models
-from etlrun.stages import STAGES
 from etlrun.stages.keras_objects import objective
 from etlrun.stages.trainer import Trainer
+from tests.configs import plan_of
 
 BATCHES = (tf.TensorSpec((None, 2)), tf.TensorSpec((None,), tf.int64))
 
@@ -30,7 +28,7 @@ def batch(size: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 def made_ready(model: keras.Model) -> None:
     """Compile `model`, and make its loops, as a run does for each phase."""
-    spec = resolve(Request(overrides=[]), STAGES).plan.spec
+    spec = plan_of().spec
     assert isinstance(spec.trainer, Trainer)
     models.compile_for(model, spec.model, spec.trainer, loss_and_metrics=objective(spec.trainer, "abc"))
     loops.read_from_python(model, spec.model, BATCHES)

@@ -4,20 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.sources.open import open_source
-from etlrun.stages import STAGES
 from etlrun.system.errors import EtlrunError
+from tests.configs import plan_of
 from tests.own import PETS, image, prepared, records, write_photos
 from tests.runs import run_here, summary_of
 
 
 def message_of(*words: str) -> str:
     with pytest.raises(EtlrunError) as error:
-        open_source(
-            resolve(Request(overrides=["dataset=tfds", "dataset.download=false", *words]), STAGES).plan.spec.dataset
-        )
+        open_source(plan_of("dataset=tfds", "dataset.download=false", *words).spec.dataset)
     return str(error.value)
 
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.datasets.examine.doctor_image import look_at
 from etlrun.graph.build import Pipeline
 from etlrun.plan.plan import Plan
@@ -18,8 +16,8 @@ from etlrun.sources.file_content import sha256_and_refusal
 from etlrun.sources.layout import SUFFIXES
 from etlrun.sources.open import open_source
 from etlrun.sources.pixels import pillow_as_header_reader
-from etlrun.stages import STAGES
 from etlrun.trained.predict import ImageFiles
+from tests.configs import plan_of
 from tests.own import write_photos
 from tests.pictures import jpeg
 from tests.test_prepare_broken import of_format
@@ -48,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plan_of_folder(folder: Path, *words: str) -> Plan:
     small = ("transform.resize.size=[8,8]", "load.batch_size=1", "model=emulated", "cache=none", "dataset.split=train")
     own = ("dataset=folder", f"dataset.dir='{folder}'", "dataset.eval_split=null", *small)
-    return resolve(Request(overrides=[*own, *words]), STAGES).plan
+    return plan_of(*own, *words)
 
 
 @pytest.mark.parametrize("words", [(), ("transform.decode.library=turbo",)])

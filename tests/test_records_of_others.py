@@ -9,12 +9,10 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.sources.open import open_source
 from etlrun.sources.tfrecord import are_sorted
-from etlrun.stages import STAGES
 from etlrun.system.errors import EtlrunError
+from tests.configs import plan_of
 from tests.own import SMALL, image, prepared, refused, write_photos, write_records
 from tests.runs import run_here
 
@@ -36,7 +34,7 @@ def words(pattern: object, *others: str) -> list[str]:
 
 def message_of(pattern: object, *others: str) -> str:
     with pytest.raises(EtlrunError) as error:
-        open_source(resolve(Request(overrides=words(pattern, *others)), STAGES).plan.spec.dataset)
+        open_source(plan_of(*words(pattern, *others)).spec.dataset)
     return str(error.value)
 
 
@@ -62,14 +60,14 @@ def test_shards_that_are_missing_are_named(tmp_path: Path, capsys: pytest.Captur
 
 def test_shards_that_a_pattern_leaves_out_are_not_missed(tmp_path: Path) -> None:
     shards(tmp_path / "a", (0, 1, 2, 4), 5)
-    chosen = resolve(Request(overrides=words(f"{tmp_path}/a/x.tfrecord-0000[0124]-*")), STAGES).plan.spec.dataset
+    chosen = plan_of(*words(f"{tmp_path}/a/x.tfrecord-0000[0124]-*")).spec.dataset
     assert open_source(chosen).counts == {"train": 12}
 
 
 def test_all_shards_are_there_whether_they_are_numbered_from_0_or_1(tmp_path: Path) -> None:
     for name, numbers in (("zero", (0, 1, 2)), ("one", (1, 2, 3))):
         shards(tmp_path / name, numbers, 3)
-        chosen = resolve(Request(overrides=words(f"{tmp_path}/{name}/*")), STAGES).plan.spec.dataset
+        chosen = plan_of(*words(f"{tmp_path}/{name}/*")).spec.dataset
         assert open_source(chosen).counts == {"train": 9}
 
 
@@ -92,7 +90,7 @@ def test_brackets_in_a_path_are_told_from_a_set_of_characters(
     remedy = f"brackets in a pattern are a set of characters: write [[] for a [, as in {tmp_path}/b[[]1]/{name}"
     assert message_of(f"{tmp_path}/b[1]/{name}").endswith(f"\n    -> {remedy}")
     assert refused(capsys, f"{tmp_path}/b[1]/{name}", tmp_path / "data", *KEYS)[-1] == f"    -> {remedy}"
-    chosen = resolve(Request(overrides=words(f"{tmp_path}/b[[]1]/{name}")), STAGES).plan.spec.dataset
+    chosen = plan_of(*words(f"{tmp_path}/b[[]1]/{name}")).spec.dataset
     assert open_source(chosen).counts == {"train": 4}
 
 
@@ -206,7 +204,7 @@ def test_files_that_are_no_tfrecords_of_tfds_are_named(tmp_path: Path) -> None:
     Arrays(data_dir=tmp_path, file_format="array_record").download_and_prepare()
     given = ["dataset=tfds", "dataset.name=arrays", f"dataset.data_dir={tmp_path}", "dataset.download=false"]
     with pytest.raises(EtlrunError) as error:
-        open_source(resolve(Request(overrides=given), STAGES).plan.spec.dataset)
+        open_source(plan_of(*given).spec.dataset)
     assert str(error.value) == (
         f"{tmp_path}/arrays/1.0.0: found files of array_record; expected files of tfrecord\n"
         "    -> prepare it with file_format='tfrecord' into another data_dir, by the program that prepared it; or "

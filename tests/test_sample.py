@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.sources.open import open_source
 from etlrun.sources.sample import builder
 from etlrun.sources.sample.builder import NUM_EXAMPLES, jpeg
 from etlrun.sources.sample.draw import CLASSES, picture
-from etlrun.stages import STAGES
+from tests.configs import plan_of
 from tests.forked import Forked
 
 FEW = 160
@@ -30,7 +28,7 @@ def prepare(data_dir: Path) -> Forked:
 
 def _prepare(data_dir: Path) -> None:
     builder.NUM_EXAMPLES = FEW
-    source = open_source(resolve(Request(overrides=[f"dataset.data_dir={data_dir}"]), STAGES).plan.spec.dataset)
+    source = open_source(plan_of(f"dataset.data_dir={data_dir}").spec.dataset)
     print(source.split("train", "dataset.split").num_examples)
 
 

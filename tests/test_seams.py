@@ -13,7 +13,8 @@ from etlrun.record.locks import nobodys
 from etlrun.run import run
 from etlrun.run.checkpoint import checkpoint_path, newest_checkpoint
 from etlrun.system.errors import INTERRUPTED
-from tests.runs import config_of, emulated, events_of, run_here, summary_of
+from tests.configs import composed
+from tests.runs import emulated, events_of, run_here, summary_of
 from tests.seams import Seam, sent_at
 
 QUICK = ("model.step_ms=0", "model.eval_step_ms=0", "dataset.eval_split=null")
@@ -22,7 +23,7 @@ START_NEW = "    -> start a new run without trainer.resume"
 
 def frozen(folder: Path, data_dir: Path, epochs: int, *overrides: str) -> Path:
     words = emulated(data_dir, *QUICK, f"trainer.epochs={epochs}", *overrides)
-    run.freeze(folder, config_of(words), words)
+    run.freeze(folder, composed(*words), words)
     return folder
 
 

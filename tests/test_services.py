@@ -15,7 +15,8 @@ from etlrun.run import run
 from etlrun.run.loggers import log
 from etlrun.run.loggers.servers import MlflowWriter
 from etlrun.run.loggers.writer import Opening
-from tests.runs import config_of, emulated, run_here, start, summary_of
+from tests.configs import composed
+from tests.runs import emulated, run_here, start, summary_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("mlflow-skinny", "wandb")]
 
@@ -106,7 +107,7 @@ def test_a_killed_run_is_continued_in_mlflow_by_the_run_that_resumes_it(tiny: Pa
 def test_a_job_is_logged_in_the_group_of_its_sweep(tiny: Path, tmp_path: Path, store: str, logger: str) -> None:
     options = {"mlflow": f"logger.tracking_uri={store}", "wandb": "logger.mode=offline"}
     words, folder = emulated(tiny, f"logger={logger}", options[logger]), tmp_path / "pets" / "3"
-    Record.create(folder, config_of(words), words, in_flight=1)  # as a sweep does it
+    Record.create(folder, composed(*words), words, in_flight=1)  # as a sweep does it
     assert run.run(folder) == 0
     summary = summary_of(folder)
     assert not [remark for remark in summary["remarks"] if "logger" in remark]

@@ -5,13 +5,11 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.measure.probes import settled_values, with_settled
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.watched import Watch, Watched
 from etlrun.plan.plan import Plan
-from etlrun.stages import STAGES
+from tests.configs import plan_of
 from tests.pipelines import training_pipeline
 from tests.runs import emulated, run_here, small
 
@@ -26,7 +24,7 @@ TFDS_DECODES = (
 
 def plan_on(data_dir: Path, *overrides: str) -> Plan:
     words = small(data_dir, f"load.batch_size={BATCH}", "load.shuffle_buffer=4", "cache=none", *overrides)
-    return resolve(Request(overrides=words), STAGES).plan
+    return plan_of(*words)
 
 
 def seen(plan: Plan, passes: int = 1) -> StageCosts:

@@ -19,7 +19,7 @@ from tests.runs import are_equal, events_of, losses_of, run_here, small, variabl
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("run")
-    status, summary = run_here(folder, small(tiny, "trainer.epochs=2", "logger=tensorboard"))
+    status, summary = trained_here(folder, tiny, "trainer.epochs=2", "logger=tensorboard")
     assert status == 0
     return folder, summary
 
@@ -108,14 +108,14 @@ def test_the_same_config_and_seed_give_the_same_numbers_whatever_the_speed(
     done: tuple[Path, dict[str, Any]], tiny: Path, tmp_path: Path
 ) -> None:
     faster = ("cache=none", "load.prefetch=0", "transform.num_parallel_calls=2", "extract.num_parallel_calls=null")
-    _, summary = run_here(tmp_path, small(tiny, "trainer.epochs=2", *faster))
+    _, summary = trained_here(tmp_path, tiny, "trainer.epochs=2", *faster)
     assert losses_of(summary) == losses_of(done[1])
     assert summary["plan_fingerprint"] == done[1]["plan_fingerprint"]
     assert are_equal(variables_of(done[0]), variables_of(tmp_path))
 
 
 def test_another_seed_gives_other_numbers(done: tuple[Path, dict[str, Any]], tiny: Path, tmp_path: Path) -> None:
-    _, summary = run_here(tmp_path, small(tiny, "trainer.seed=1"))
+    _, summary = trained_here(tmp_path, tiny, "trainer.seed=1")
     (first,) = losses_of(summary)
     assert first != losses_of(done[1])[0]
 
@@ -194,7 +194,6 @@ def test_an_accuracy_that_is_no_number_is_none_to_a_sweep(done: tuple[Path, dict
 def test_a_run_that_prepares_its_data_has_the_numbers_of_one_that_finds_it(tmp_path: Path) -> None:
     import tests.pictures  # noqa: F401 - registers the data set with TFDS
 
-    words = small(tmp_path / "data", "dataset.download=true")
-    runs = [run_here(tmp_path / name, words) for name in ("prepares", "finds")]
+    runs = [trained_here(tmp_path / name, tmp_path / "data", "dataset.download=true") for name in ("prepares", "finds")]
     assert [status for status, _ in runs] == [0, 0]
     assert losses_of(runs[0][1]) == losses_of(runs[1][1])

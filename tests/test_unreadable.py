@@ -24,8 +24,9 @@ from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 from etlrun.system.errors import WorldError
 from tests import pictures
+from tests.configs import composed
 from tests.programs import of_tiny
-from tests.runs import config_of, emulated, run_here, summary_of
+from tests.runs import emulated, run_here, summary_of
 
 REMEDY = "check the file's permissions and its storage"
 SHARD = "a shard of tiny_pictures/1.2.0"
@@ -106,7 +107,7 @@ def error_of(data_dir: Path, folder: Path, damage: Callable[[], object], *overri
     """With which a run ends whose files are damaged when it has found them all, and has read nothing."""
     words = emulated(data_dir, *overrides)
     plan = resolve(Request(overrides=words), STAGES).plan
-    run.freeze(folder, config_of(words), words)
+    run.freeze(folder, composed(*words), words)
     work = prepared(plan, Record(folder), opened(plan))
     damage()
     with pytest.raises(WorldError) as caught:

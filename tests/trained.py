@@ -18,7 +18,8 @@ from etlrun.run import run as runs
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
-from tests.runs import config_of, run_here, small
+from tests.configs import composed
+from tests.runs import run_here, small
 
 
 def trained_run(folder: Path, data_dir: Path, *overrides: str) -> Path:
@@ -66,7 +67,7 @@ def with_summary(folder: Path, **values: Any) -> None:
 
 def ended(folder: Path, words: list[str], *, status: str = "completed", model: bytes | None = b"no model") -> Path:
     """A run that has ended, which no process has run."""
-    runs.freeze(folder, config_of(words), words)
+    runs.freeze(folder, composed(*words), words)
     with_summary(folder, status=status)
     if model is not None:
         (folder / "model.keras").write_bytes(model)
