@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from etlrun.eject.maps import map_steps, mix, parse_batch, turbo
-from etlrun.eject.own import of_data, sources
+from etlrun.eject.own import defines, of_data, sources
 from etlrun.eject.place import Place, calls_of
-from etlrun.eject.printed import folder, loops, numbered, reading, skipping
+from etlrun.eject.printed import loops, numbered, reading, skipping
 from etlrun.eject.steps import source_of
 from etlrun.eject.text import call, function, literal, mapping, parallel
 from etlrun.plan.plan import keeps_file_order, reads_features
@@ -44,6 +44,7 @@ def tfds_load(stage: Tfds, place: Place) -> str:
     )
     images = f"; images are {'decoded' if stage.decode else 'still encoded'}" if decoders else ""
     says = f"Read the features of the examples of `split`, as `tfds.load` does{images}."
+    place.functions.extend(sources(place.data, of_data(place.data, "builder")))
     place.functions.extend((source_of(Decode()), *sources(place.data, reading.decoded)) if stage.decode else ())
     place.functions.append(function("read(split: str) -> tf.data.Dataset", says, f"return {load}"))
     with_index = ".enumerate().map(lambda index, features: (features, index))" if place.carries else ""
@@ -59,8 +60,8 @@ def _shards(place: Place) -> str:
 
 def _reader(place: Place) -> str:
     """Return the function that reads a shard."""
-    if place.data.is_listed:
-        read = place.calls(folder.reader, place.split)
+    if defines(place.data, "reader"):
+        read = place.calls(of_data(place.data, "reader"), place.split)
     else:
         read = place.calls(reading.records).removesuffix("()")
     return place.calls(reading.with_index, read) if place.carries else read

@@ -9,7 +9,6 @@ from etlrun.eject.own import of_data, sources, sources_of
 from etlrun.eject.place import differs_by_pass
 from etlrun.eject.printed import loops
 from etlrun.eject.printed.numbered import class_weights
-from etlrun.eject.sources import class_names
 from etlrun.eject.text import call, function, listed, literal
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.stages.applications import unfreeze
@@ -76,7 +75,7 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
         "optimizer": optimizer(stage.in_phase(phase), Text(f"{epochs} * {f'({steps})' if ' // ' in steps else steps}")),
         **objective(
             stage,
-            class_names(dataset) if dataset.examples.features[dataset.examples.target].is_class else None,
+            Text("classes()") if dataset.examples.features[dataset.examples.target].is_class else None,
             class_weights=Text("class_weights()") if plan.spec.load.class_weights == "balanced" else None,
             mixes=plan.spec.load.mixes,
         ),

@@ -36,7 +36,7 @@ def map_steps(stage: Map, place: Place) -> str:
         lines.append(f"{target} = {checked}  # an error unless it is a class")
     arguments = takes | ({"seed": "tf.Tensor"} if place.planned.is_random else {})
     says = f"Map {place.incoming} to {place.planned.gives}."
-    place.functions.extend(source for step in stage.steps if not step.parses for source in sources_of(step))
+    place.functions.extend(source for step in stage.steps for source in sources_of(step, place.data))
     place.functions.append(function(_signature(name, arguments, flow), says, *lines, *given(flow)))
     return _map(place.dataset, _mapped(place, name, takes, arguments), stage)
 
@@ -56,6 +56,7 @@ def parse_batch(stage: ParseBatch, place: Place) -> str:
     names, lines = variables(place.data.examples), lines_of(Parse(), place.data, is_batched=True)
     found = mapping("return ", {quoted(key): names[name] for name, key in place.data.keys.items()})
     signature = "parsed(record: tf.Tensor) -> dict[str, tf.Tensor]"
+    place.functions.extend(sources_of(Parse(), place.data))
     place.functions.append(function(signature, "Parse a batch of records.", *lines, found))
     mapped = "lambda record, index: (parsed(record), index)" if place.carries else "parsed"
     return f"{_map(f'{place.dataset}.batch({stage.examples})', mapped, stage)}.unbatch()"
@@ -69,7 +70,7 @@ def mix(stage: Mix, place: Place) -> str:
     mixed = call(f"{image}, {target} = mix", image, target, *values, "seed=seed")
     lines = (*taken(flow), mixed, f"{image} = tf.ensure_shape({image}, {(None, *flow.features[stage.feature].shape)})")
     signature = _signature("mixed", takes | {"seed": "tf.Tensor"}, flow)
-    place.functions.extend((*sources_of(stage), function(signature, "Mix a batch.", *lines, *given(flow))))
+    place.functions.extend((*sources_of(stage, place.data), function(signature, "Mix a batch.", *lines, *given(flow))))
     return _map(place.dataset, f"lambda {', '.join(takes)}: mixed({', '.join(takes)}, seed)", stage)
 
 

@@ -23,6 +23,26 @@ def of_data(dataset: Dataset, name: str) -> FunctionType:
     return next(_named(dataset, name))
 
 
+def defines(dataset: Dataset, name: str) -> bool:
+    """Return whether the module of the kind of a dataset has a function of that name."""
+    return hasattr(importlib.import_module(dataset.printed), name)
+
+
+def missing(dataset: Dataset) -> list[str]:
+    """Return the functions that programs need for the kind of a dataset, and its module does not have."""
+    of_records = ("parse", "by_number", "labels_of") if defines(dataset, "reader") else ()
+    needed = ("classes", "parts_of", "paths_of", "num_examples", *of_records)
+    return [name for name in needed if not defines(dataset, name)]
+
+
+def constants(dataset: Dataset) -> dict[str, Any]:
+    """Return the constants of the printed functions for the kind of a dataset, by name."""
+    modules = (importlib.import_module(dataset.printed), numbered)
+    found = {name: value for module in modules for name, value in vars(module).items() if name.isupper()}
+    own = {name: value for name, value in found.items() if name not in {*vars(given), *dataset.constants}}
+    return {"TARGET": dataset.keys[dataset.examples.target], **dataset.constants, **own}
+
+
 def _named(dataset: Dataset, name: str) -> Iterator[FunctionType]:
     """Yield the functions of that name, of which the first is that of a dataset."""
     kind, skips = importlib.import_module(dataset.printed), dataset.on_corrupt == "skip"
@@ -55,11 +75,16 @@ def _sources(dataset: Dataset, function: Callable[..., Any]) -> Iterator[str]:
     function = inspect.unwrap(function)
     for name in _names(function.__code__):
         called = _unwrapped(function.__globals__.get(name))
-        if not isinstance(called, FunctionType) or called is function or not called.__module__.startswith("etlrun."):
+        if not isinstance(called, FunctionType) or called is function or not _is_own(dataset, called):
             continue
-        if called.__module__ != given.__name__:
-            yield from _sources(dataset, next(_named(dataset, name), called))
+        found = next(_named(dataset, name), called)
+        if found.__module__ != given.__name__:  # a step otherwise
+            yield from _sources(dataset, found)
     yield source(function)
+
+
+def _is_own(dataset: Dataset, function: FunctionType) -> bool:
+    return function.__module__.startswith("etlrun.") or function.__module__ == dataset.printed
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -7,13 +7,13 @@ from typing import Any
 
 from etlrun.eject.loops import drain, emulated, fit
 from etlrun.eject.own import sources
-from etlrun.eject.text import function, literal, mapping, path
+from etlrun.eject.text import function, literal, mapping
 from etlrun.plan.plan import Plan, given_to_model
 from etlrun.stages.applications import scaled_for_imagenet, set_momentum, without_dropout
 from etlrun.stages.code import source
 from etlrun.stages.flow import Flow
 from etlrun.stages.keras_objects import base, head, rescaling
-from etlrun.stages.made import Made, Text, quoted
+from etlrun.stages.made import Made, Text, quoted, user_path
 from etlrun.stages.model import Emulated, ImageModel, Model
 from etlrun.stages.trainer import Drain
 
@@ -26,7 +26,7 @@ def image_model(stage: ImageModel, plan: Plan) -> Functions:
     image, target = flow.feature(flow.inputs[0]), dataset.examples.features[flow.target]
     scaling: list[Any] = [planned.stage for planned in plan.by_model]
     momentum = stage.batch_norm_momentum
-    weights = stage.weights if stage.weights in (None, "imagenet") else Text(path(stage.weights))
+    weights = None if stage.weights is None else user_path(stage.weights)  # or the name of those of Keras
     functions = [without_dropout] * stage.is_undropped + [scaled_for_imagenet] * stage.is_scaled_by_weights
     body = (
         f"inputs = pixels = {_input(flow, flow.inputs[0], 'image')}",

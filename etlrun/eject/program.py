@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 
 from etlrun import __version__
+from etlrun.eject.own import constants, missing, sources
 from etlrun.eject.parts import parts
 from etlrun.eject.pipeline import pipeline
-from etlrun.eject.sources import constants_of, functions_of
-from etlrun.eject.text import COLUMNS, constant, literal, path
+from etlrun.eject.printed.numbered import num_classes
+from etlrun.eject.text import COLUMNS, constant, literal
 from etlrun.plan.hosts import require_one_host
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.training import conflict, fault
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.made import quoted
+from etlrun.stages.made import quoted, user_path
 from etlrun.stages.service import Service
 from etlrun.system.errors import ConfigError, Fault
 
@@ -51,8 +52,8 @@ def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
     """Return the program that does what a run of `plan` does; `arguments` are those of the command that is shown.
 
     Raises:
-        ConfigError: Its input comes from a service or from a source of another package, or the run trains on several
-            devices.
+        ConfigError: Its input comes from a service, or from a source without functions for programs, or the run trains
+            on several devices.
     """
     for refused in _refused(plan.spec):
         raise ConfigError([refused])
@@ -68,8 +69,12 @@ def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
 def _refused(spec: RunSpec) -> Iterator[Fault]:
     """Yield why a run has no program."""
     if not spec.dataset.printed:
-        found, expected = f"{spec.dataset.name}, a source of another package", "a source of etlrun"
+        found, expected = f"{spec.dataset.name}, whose class has no `printed`", "a dataset that programs can read"
         remedy = "write its program by hand, from that of another dataset"
+        yield Fault(where=Dataset.key("name"), found=found, expected=expected, remedy=remedy)
+    elif lacks := missing(spec.dataset):
+        found, expected = f"{spec.dataset.printed} without {', '.join(lacks)}", "all functions that programs need"
+        remedy = f"add {'them' if lacks[1:] else 'it'} to {spec.dataset.printed}"
         yield Fault(where=Dataset.key("name"), found=found, expected=expected, remedy=remedy)
     if spec.load.service is not None:
         found, expected = "a service, whose servers a program would have to find", "null in a standalone program"
@@ -150,8 +155,8 @@ def _constants(plan: Plan) -> dict[str, str]:
         **_of_calls(plan),
         "TRAIN_SPLIT": quoted(spec.dataset.split),
         "VALIDATION_SPLIT": quoted(spec.dataset.eval_split or ""),
-        **constants_of(spec.dataset),
-        "CACHE_DIR": path(spec.cache.dir or ""),
+        **{name: literal(value) for name, value in constants(spec.dataset).items()},
+        "CACHE_DIR": literal(user_path(spec.cache.dir or "")),
     }
 
 
@@ -164,7 +169,8 @@ def _of_calls(plan: Plan) -> dict[str, str]:
 
 def _functions(plan: Plan) -> Iterator[str]:
     spec = plan.spec
-    yield from functions_of(spec.dataset)
+    if spec.dataset.examples.features[spec.dataset.examples.target].is_class:
+        yield from sources(spec.dataset, num_classes)
     for name, stages in plan.pipelines.items():
         if stages and (name == "train" or spec.fit is not None):
             yield from pipeline(plan, name)

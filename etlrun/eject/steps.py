@@ -6,8 +6,8 @@ import keyword
 import re
 from collections.abc import Mapping
 
+from etlrun.eject.own import defines, of_data, sources
 from etlrun.eject.text import call, literal, mapping
-from etlrun.sources.listing import DIGITS
 from etlrun.stages import STAGES
 from etlrun.stages.code import source
 from etlrun.stages.dataset import Dataset
@@ -51,8 +51,10 @@ def source_of(step: Step | Mix | type[Turbo] | FullShuffle) -> str:
     return text.removeprefix("@staticmethod\n").replace("def op(", f"def {_name(step)}(", 1)
 
 
-def sources_of(step: Step | Mix) -> Lines:
-    """Return the sources of the functions that a step's function calls, and its own."""
+def sources_of(step: Step | Mix, dataset: Dataset) -> Lines:
+    """Return the sources of a step: of the functions that its own calls, and its own; to parse, that of the dataset."""
+    if isinstance(step, Step) and step.parses:
+        return sources(dataset, of_data(dataset, "parse")) if defines(dataset, "parse") else ()
     return (*(source(called) for called in step.calls), source_of(step))
 
 
@@ -61,10 +63,8 @@ def _name(step: Step | Mix | type[Turbo] | FullShuffle) -> str:
 
 
 def _parsed(dataset: Dataset, parse: str) -> Lines:
-    if dataset.is_listed:
-        read = "tf.map_fn(tf.io.read_file, path)" if parse == "parse_example" else "tf.io.read_file(path)"
-        label = f"tf.strings.to_number(tf.strings.substr(record, 0, {DIGITS}), tf.int64)"
-        return f"path = tf.strings.substr(record, {DIGITS}, 1 << 20)", f"image = {read}", f"label = {label}"
+    if defines(dataset, "parse"):
+        return "features = parse(record)", *unpacked(dataset)
     features = {key: dataset.examples.features[name] for name, key in dataset.keys.items()}
     specs = [f"{quoted(key)}: tf.io.FixedLenFeature({of.shape}, tf.{of.stored})," for key, of in features.items()]
     casts = {key: of.dtype for key, of in features.items() if of.dtype != of.stored}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from textwrap import indent
 from typing import Any
 
@@ -21,14 +21,23 @@ def literal(value: Any) -> str:
             return _made(name, value) if isinstance(value, Made) else name
         case Text():
             return value.text
-        case list():
-            line = f"[{', '.join(map(literal, value))}]"
-            return line if len(line) <= _ROOM_OF_LIST else listed(*map(literal, value))
         case str():
             return quoted(value)
-        case tuple() if value:
-            return f"({', '.join(map(literal, value))}{',' * (len(value) == 1)})"
+        case list() | tuple() | dict() | set() | frozenset():
+            return _collection(value)
     return repr(value)
+
+
+def _collection(value: Collection[Any]) -> str:
+    texts = [literal(each) for each in value]
+    if isinstance(value, dict):
+        return mapping("", {key: literal(each) for key, each in zip(texts, value.values(), strict=True)})
+    if isinstance(value, tuple):
+        return f"({', '.join(texts)}{',' * (len(value) == 1)})"
+    if isinstance(value, set | frozenset):
+        return listed(*sorted(texts), brackets="{}")
+    line = f"[{', '.join(texts)}]"
+    return line if len(line) <= _ROOM_OF_LIST else listed(*texts)
 
 
 def _made(name: str, value: Made) -> str:
@@ -66,11 +75,6 @@ def constant(name: str, literal: str) -> str:
     """Return an assignment, wrapped in parentheses if the line is too long and the literal fits into one."""
     line = f"{name} = {literal}"
     return line if len(line) <= COLUMNS or len(literal) > COLUMNS - 4 else f"{name} = (\n    {literal}\n)"
-
-
-def path(text: str) -> str:
-    """Return an expression for a path, with `~` expanded where the program runs."""
-    return f"str(pathlib.Path({quoted(text)}).expanduser())" if text.startswith("~") else quoted(text)
 
 
 def parallel(value: int | str | None) -> str:

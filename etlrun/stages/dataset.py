@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field
 
@@ -25,6 +25,7 @@ from etlrun.stages.base import (
     of_this_machine,
 )
 from etlrun.stages.flow import ITEM_BYTES, Feature, Flow
+from etlrun.stages.made import user_path
 from etlrun.stages.slicing import EXPECTED, FILES, TFDS, Language, malformed
 
 SAMPLE_NAME = "etlrun_sample"
@@ -77,7 +78,6 @@ class Dataset(Stage):
         printed: Module of the functions that read it in a program; empty if programs can't.
         slicing: Language of its splits.
         is_of_tfds: Whether TFDS finds its files.
-        is_listed: Whether its records are the paths of a listing, instead of those in TFRecord files.
     """
 
     path: ClassVar[str] = "dataset"
@@ -85,7 +85,6 @@ class Dataset(Stage):
     printed: ClassVar[str] = ""
     slicing: ClassVar[Language] = FILES
     is_of_tfds: ClassVar[bool] = False
-    is_listed: ClassVar[bool] = False
 
     name: Annotated[Text, DATA]
     split: Annotated[Text, DATA]
@@ -114,6 +113,11 @@ class Dataset(Stage):
     def home(self) -> str | None:
         """Data folder of TFDS, which can be another with the same data; None for its default and for other datasets."""
         return None
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """Values of the constants that differ from program to program, by name: those of the functions in `printed`."""
+        return {}
 
     @property
     def restore(self) -> str:
@@ -199,6 +203,12 @@ class TfdsDataset(Declared):
         return self.data_dir
 
     @property
+    def constants(self) -> dict[str, Any]:
+        name = f"{self.name}:{self.version}" if self.version else self.name
+        folder = None if self.data_dir is None else user_path(self.data_dir)
+        return {"NAME": name, "DATA_DIR": folder, "DOWNLOAD": self.download and self.name != SAMPLE_NAME}
+
+    @property
     def restore(self) -> str:
         return f"set {self.key('data_dir')} to those records"
 
@@ -218,9 +228,12 @@ class Folder(Dataset):
 
     source: ClassVar[str] = "etlrun.sources.folder:FolderSource"
     printed: ClassVar[str] = "etlrun.eject.printed.folder"
-    is_listed: ClassVar[bool] = True
 
     dir: Annotated[Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)], Expected(_PATH), DATA]
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        return {"DIR": user_path(self.dir)}
 
     @property
     def restore(self) -> str:
@@ -255,6 +268,11 @@ class TFRecords(Declared):
 
     files: Annotated[_Files, Expected(_FILES_EXPECTED), DATA]
     num_classes: Annotated[OptionalPositive, DATA, TRAINING]
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        patterns = {name: user_path(pattern) for name, pattern in self.patterns.items()}
+        return {"FILES": patterns, "NUM_CLASSES": self.num_classes}
 
     @property
     def restore(self) -> str:

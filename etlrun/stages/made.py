@@ -52,6 +52,11 @@ def quoted(text: str) -> str:
     return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text else literal
 
 
+def user_path(path: str) -> str | Text:
+    """Return a path as a value of a program, with `~` expanded where the program runs."""
+    return Text(f"str(pathlib.Path({quoted(path)}).expanduser())") if path.startswith("~") else path
+
+
 def make(value: Any) -> Any:
     """Return the object that a value stands for, and lists and dicts of such; any other value is returned as it is."""
     match value:

@@ -23,6 +23,10 @@ EPOCHS = 5
 CORES = os.cpu_count() or 1
 BATCH_SIZE = 32
 TRAIN_SPLIT = "train"
+TARGET = "label"
+NAME = "cats_vs_dogs:4.*.*"
+DATA_DIR = None
+DOWNLOAD = True
 
 AS_WRITTEN = tf.data.Options()  # tf.data would make serial stages parallel and add others
 AS_WRITTEN.experimental_optimization.apply_default_optimizations = False
@@ -30,15 +34,21 @@ AS_WRITTEN.experimental_optimization.apply_default_optimizations = False
 
 @functools.cache
 def builder() -> tfds.core.DatasetBuilder:
-    """Return the builder of the dataset, which is downloaded and prepared if it is missing."""
-    found = tfds.builder("cats_vs_dogs:4.*.*")
-    found.download_and_prepare(download_config=tfds.download.DownloadConfig(try_download_gcs=False))
+    """Return the builder of the dataset, which is downloaded and prepared if it is missing, and DOWNLOAD is true."""
+    found = tfds.builder(NAME, data_dir=DATA_DIR)
+    if DOWNLOAD:
+        found.download_and_prepare(download_config=tfds.download.DownloadConfig(try_download_gcs=False))
     return found
+
+
+def classes() -> list[str]:
+    """Return the names of the classes."""
+    return list(builder().info.features[TARGET].names)
 
 
 def num_classes() -> int:
     """Return the number of classes; labels are integers from 0 to below it."""
-    return int(builder().info.features["label"].num_classes)
+    return len(classes())
 
 
 def parts_of(split: str) -> list[types.SimpleNamespace]:

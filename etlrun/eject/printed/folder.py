@@ -8,9 +8,9 @@ import itertools
 import os
 import pathlib
 import types
-from collections.abc import Callable
 
 from etlrun.eject.printed.given import DIR
+from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
 from etlrun.sources.classes import ordered_classes
 from etlrun.sources.layout import LEFT_BY_SYSTEMS, SPLITS, SUFFIXES, WHOLE
 from etlrun.sources.listing import DIGITS, SHARDS
@@ -66,11 +66,6 @@ def parts_of(split: str) -> list[types.SimpleNamespace]:
     return [types.SimpleNamespace(filename=split, skip=start, take=size) for start, size in groups]
 
 
-def num_examples(split: str) -> int:
-    """Return the number of examples of `split`."""
-    return len(records_of(split))
-
-
 def paths_of(split: str) -> list[bytes]:
     """Return the paths of the images of `split`."""
     return [record[DIGITS:] for record in records_of(split)]
@@ -81,13 +76,8 @@ def labels_of(split: str) -> np.ndarray:
     return np.array([int(record[:DIGITS]) for record in records_of(split)])
 
 
-def reader(split: str) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.data.Dataset]:
-    """Return the function that reads `take` images of `split` by number, after the first `skip`."""
-    images = tf.constant(records_of(split))
-    return lambda _, skip, take: tf.data.Dataset.from_tensor_slices(images[skip : skip + take])
-
-
-def by_number(numbers: tf.data.Dataset, split: str) -> tf.data.Dataset:
-    """Return the images of `split` of these numbers, which may come with an index."""
-    images = tf.constant(records_of(split))
-    return numbers.map(lambda number, *index: (images[number], *index) if index else images[number])
+def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Return the image, still encoded, and the class of a record, or of a batch: DIGITS of the class, then the path."""
+    path = tf.strings.substr(record, DIGITS, 1 << 20)
+    image = tf.map_fn(tf.io.read_file, path) if record.shape.rank else tf.io.read_file(path)
+    return {"image": image, "label": tf.strings.to_number(tf.strings.substr(record, 0, DIGITS), tf.int64)}

@@ -1,25 +1,29 @@
-"""What the printed functions refer to, and each program defines for itself: types and names alone."""
+"""What the printed functions refer to, and is that of a program or of its dataset: types and names alone."""
 
 from __future__ import annotations
 
-from etlrun.stages.lazy import tf, tfds
+from etlrun.stages.lazy import tf
 
+NAME, DATA_DIR, DOWNLOAD = "", "", False
+"""Name and version of a dataset of TFDS, its data folder, and whether a missing dataset is downloaded and prepared."""
 DIR = ""
 """Folder of the images."""
 FILES: dict[str, str] = {}
 """Pattern of the files of each split."""
+NUM_CLASSES = 0
+"""Number of classes of files that don't contain it."""
 TARGET = ""
 """Key of the class in a serialised example."""
 TRAIN_SPLIT = ""
 
 
-def builder() -> tfds.core.DatasetBuilder:
-    """Return TFDS's builder."""
+def records_of(split: str) -> list[bytes]:
+    """Return the records of `split`: the function of a dataset that lists them."""
     raise NotImplementedError
 
 
-def num_classes() -> int:
-    """Return the number of classes."""
+def classes() -> list[str]:
+    """Return the names of the classes: the function of the dataset."""
     raise NotImplementedError
 
 

@@ -9,7 +9,7 @@ import types
 
 import google_crc32c
 
-from etlrun.eject.printed.given import TARGET, TRAIN_SPLIT, num_classes
+from etlrun.eject.printed.given import TARGET, TRAIN_SPLIT, classes
 from etlrun.eject.printed.tfds import parts_of
 from etlrun.stages.balance import balanced
 from etlrun.stages.lazy import np, tf
@@ -75,6 +75,11 @@ def labels_of(split: str) -> np.ndarray:
     """Return the class of each example of a split."""
     found = [label for part in parts_of(split) for label in labels_in(part).as_numpy_iterator()]
     return np.array(found, np.int64)
+
+
+def num_classes() -> int:
+    """Return the number of classes; labels are integers from 0 to below it."""
+    return len(classes())
 
 
 @functools.cache

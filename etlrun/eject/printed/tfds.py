@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import types
 
-from etlrun.eject.printed.given import builder
+from etlrun.eject.printed.given import DATA_DIR, DOWNLOAD, NAME, TARGET
+from etlrun.stages.lazy import tfds
+
+
+@functools.cache
+def builder() -> tfds.core.DatasetBuilder:
+    """Return the builder of the dataset, which is downloaded and prepared if it is missing, and DOWNLOAD is true."""
+    found = tfds.builder(NAME, data_dir=DATA_DIR)
+    if DOWNLOAD:
+        found.download_and_prepare(download_config=tfds.download.DownloadConfig(try_download_gcs=False))
+    return found
+
+
+def classes() -> list[str]:
+    """Return the names of the classes."""
+    return list(builder().info.features[TARGET].names)
 
 
 def parts_of(split: str) -> list[types.SimpleNamespace]:

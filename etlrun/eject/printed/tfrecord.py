@@ -8,9 +8,14 @@ import os
 import pathlib
 import types
 
-from etlrun.eject.printed.given import FILES
+from etlrun.eject.printed.given import FILES, NUM_CLASSES
 from etlrun.eject.printed.tfds import paths_of  # noqa: F401 - those of parts, too
 from etlrun.sources.slices import slices
+
+
+def classes() -> list[str]:
+    """Return the names of the classes: their numbers."""
+    return [str(number) for number in range(NUM_CLASSES)]
 
 
 def count_of(path: str) -> int:
