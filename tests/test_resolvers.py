@@ -35,35 +35,33 @@ def answered(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     return int(str(caught.value.code)), told.out + told.err
 
 
+RESOLVERS = {
+    "${oc.env:SECRET}": "oc.env",
+    "/data/${oc.env:SECRET}/pets": "oc.env",
+    "${oc.env:SECRET,photos}": "oc.env",
+    "${oc.decode:${oc.env:SECRET}}": "oc.env, oc.decode",
+    "'${oc.decode:\"\\${oc.env:SECRET}\"}'": "oc.env, oc.decode",
+    "'${oc.create:{a: 1}}'": "oc.create",
+    "${now:%Y}": "now",
+    "${hydra:runtime.cwd}": "hydra",
+    "${python_version:}": "python_version",
+    "'${ oc.${..name}:SECRET}'": "oc._",
+    "${a_resolver_of_a_plugin:3}": "a_resolver_of_a_plugin",
+}
+"""Values of a config file that read the machine, and the names of their resolvers."""
+COMMANDS = ("", "-m", "plan -m", "plan --format mermaid", "eject", "show", "doctor", "stats", "tune", "cache why")
+
+
 @pytest.mark.parametrize(
-    ("value", "name"),
-    [
-        ("${oc.env:SECRET}", "oc.env"),
-        ("/data/${oc.env:SECRET}/pets", "oc.env"),
-        ("${oc.env:SECRET,photos}", "oc.env"),
-        ("${oc.decode:${oc.env:SECRET}}", "oc.env, oc.decode"),
-        ("'${oc.decode:\"\\${oc.env:SECRET}\"}'", "oc.env, oc.decode"),
-        ("'${oc.create:{a: 1}}'", "oc.create"),
-        ("${now:%Y}", "now"),
-        ("${hydra:runtime.cwd}", "hydra"),
-        ("${python_version:}", "python_version"),
-        ("'${ oc.${..name}:SECRET}'", "oc._"),
-        ("${a_resolver_of_a_plugin:3}", "a_resolver_of_a_plugin"),
-    ],
+    ("words", "value"),
+    [*(("plan", value) for value in RESOLVERS), *((words, [*RESOLVERS][3]) for words in COMMANDS)],
 )
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["plan"], ["plan", "-m"], ["plan", "--format", "mermaid"], ["eject"], ["show"], ["doctor"], ["stats"], ["tune"],
-        ["cache", "why"], [], ["-m"],
-    ],
-    ids=" ".join,
-)  # fmt: skip
 def test_every_command_refuses_them(
-    words: list[str], value: str, name: str, repository: Repository, capfd: pytest.CaptureFixture[str]
+    words: str, value: str, repository: Repository, capfd: pytest.CaptureFixture[str]
 ) -> None:
     repository.write("dataset/pets.yaml", PETS.format(value))
-    status, told = answered(capfd, *words, "--config-dir", "mine", "dataset=pets")
+    status, told = answered(capfd, *words.split(), "--config-dir", "mine", "dataset=pets")
+    name = RESOLVERS[value]
     found = f"the resolver{'s' * (', ' in name)} {name}"
     assert (status, told) == (
         2,
@@ -71,19 +69,19 @@ def test_every_command_refuses_them(
     )
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "json"])
 def test_a_review_tells_their_place_and_nothing_of_the_machine(
-    form: str, repository: Repository, capfd: pytest.CaptureFixture[str]
+    repository: Repository, capfd: pytest.CaptureFixture[str]
 ) -> None:
     repository.write("dataset/pets.yaml", PETS.format("photos"))
     repository.commit("Pets")
     repository.write("dataset/pets.yaml", PETS.format("${oc.env:SECRET}"))
     repository.commit("From the machine")
-    status, told = answered(capfd, "diff", "HEAD~1", "HEAD", "--config-dir", "mine", "--format", form)
-    assert status == 2
-    assert "HEAD:mine/dataset/pets.yaml:2: dir" in told
-    assert "the resolver oc.env" in told
-    assert SECRET not in told
+    for form in ("text", "markdown", "json"):
+        status, told = answered(capfd, "diff", "HEAD~1", "HEAD", "--config-dir", "mine", "--format", form)
+        assert status == 2
+        assert "HEAD:mine/dataset/pets.yaml:2: dir" in told
+        assert "the resolver oc.env" in told
+        assert SECRET not in told
     status, told = answered(capfd, "check", "--config-dir", "mine")
     assert status == 2
     assert told.endswith(f"etlrun: 1 fault\n  mine/dataset/pets.yaml:2: dir: found the resolver oc.env; {IN_FILE}\n")
