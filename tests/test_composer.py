@@ -11,6 +11,7 @@ from etlrun.config.composer import Composer, plain
 from etlrun.config.folders import config_dir
 from etlrun.config.refusals import UNCOMPOSABLE
 from etlrun.config.request import VERSION_BASE, Request, composed, composer
+from etlrun.plan.unused import leaves
 from etlrun.system.errors import ConfigError
 from tests.configs import EXPERIMENTS, yaml_files
 
@@ -87,6 +88,36 @@ def test_so_is_one_of_any_options_and_values() -> None:
         words = options + drawn.sample(VALUES, drawn.randint(0, 2))
         drawn.shuffle(words)
         assert by_composer(files, words) == by_hydra(words), words
+
+
+def test_values_that_are_set_without_omegaconf_are_those_that_hydra_sets(tmp_path: Path) -> None:
+    """For draws of options, keys and values; it is told of some only, never of what references lead to."""
+    (tmp_path / "own.yaml").write_text(
+        "defaults: [config, _self_]\nown: {of: '${load.batch_size}', in: ['${own.of}', {x: 1}], at: ???}\n"
+    )
+    drawn = random.Random(0)  # noqa: S311 - no secret
+    files = composer(Request(overrides=[], config_dir=str(tmp_path)))
+    own = composer(Request(overrides=[], config_dir=str(tmp_path), config_name="own"))
+    plain = ["7", "0.5", "null", "true", "[1,[2]]", "word", "'a b'"]
+    texts = [*plain, *plain, "???", "${load.prefetch}", "{a: 1}", "[x,'${cache.at}']"]
+    told = 0
+    for draw in range(20):
+        words = [f"{group}={option}" for group, option in drawn.sample(OPTIONS, drawn.randint(0, 2))]
+        name, by = ("config", files) if draw % 4 else ("own", own)
+        base = by.settable(words)
+        if base is None:
+            continue
+        keys = [key for key, _ in leaves("", by.values(words))] + ["own.at", "own.of", "load.nonesuch", "load", "x"]
+        chosen = dict.fromkeys(drawn.sample(keys, drawn.randint(1, 3)), "")
+        for key in chosen:
+            chosen[key] = drawn.choice(texts)
+        last = [f"++{key}={text}" for key, text in chosen.items()]
+        values = {key: by._parsed(word).value() for key, word in zip(chosen, last, strict=True)}
+        found = base.with_values(values)
+        told += found is not None
+        assert found in (None, by_hydra([*words, *last], tmp_path, name)), (words, last)
+        assert base.with_values({}) == by.values(words)
+    assert told > 8
 
 
 @pytest.mark.parametrize("words", [["experiment=parallel"], ["hydra/job_logging=none", "hydra.run.dir=${cache.at}"]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,11 @@ from omegaconf import DictConfig, OmegaConf
 from etlrun.config import resolvers
 from etlrun.config.files import ConfigFiles, is_alone, is_of_group, refers
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
+from etlrun.config.values import Settable, missing, of_a_run, without_missing
 from etlrun.system.errors import ConfigError
 
-NOT_OF_A_RUN = {"hydra", "sweep", "tune"}
-"""Config keys that are not part of a plan."""
-MISSING = "???"
-"""Placeholder for a mandatory value in a config."""
 Words = tuple[str, ...]
+_SETTING = {OverrideType.CHANGE, OverrideType.ADD, OverrideType.FORCE_ADD}
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,9 @@ class Composer:
         self._parser = OverridesParser.create()
         self._overrides: dict[str, Override] = {}
         self._composed: dict[Words, DictConfig] = {}
-        self._unresolved: dict[Words, dict[str, Any]] = {}
+        self._unresolved: dict[Words, dict[str, Any] | Exception] = {}
         self._resolved: dict[Words, Any] = {}
+        self._settable: dict[Words, Settable | None] = {}
         self._layers: dict[Words, tuple[Layer, ...]] = {}
         self._files: dict[str, Path | None] = {}
 
@@ -70,7 +69,17 @@ class Composer:
 
     def values(self, overrides: Sequence[str]) -> dict[str, Any]:
         """Return the config as plain values with references resolved and missing values (`???`) removed."""
-        return _of_a_run(_without_missing(self._container(overrides)))
+        return of_a_run(without_missing(self._container(overrides)))
+
+    def settable(self, overrides: Sequence[str]) -> Settable | None:
+        """Return a config in which values are set without OmegaConf; None if it can't be composed or resolved."""
+        words = tuple(overrides)
+        if words not in self._settable:
+            try:
+                self._settable[words] = Settable(self._with_references(words), self._container(words))
+            except (*UNCOMPOSABLE, ConfigError):
+                self._settable[words] = None
+        return self._settable[words]
 
     def block(self, name: str, overrides: Sequence[str]) -> Any:
         """Return the values of a group that is not part of a run; None if the config has none of that name."""
@@ -78,7 +87,7 @@ class Composer:
 
     def missing(self, overrides: Sequence[str]) -> list[str]:
         """Return the dotted keys of missing values (`???`)."""
-        return _missing(self._container(overrides), "")
+        return missing(self._container(overrides))
 
     def layers(self, overrides: Sequence[str]) -> tuple[Layer, ...]:
         """Return the files of a config in merge order; empty if its defaults lists are invalid."""
@@ -119,9 +128,15 @@ class Composer:
     def _with_references(self, words: Words) -> dict[str, Any]:
         if words not in self._unresolved:
             is_new = self._composed and words not in self._composed  # the first one may be the only one
-            found = self._kept(words) if is_new else None
-            self._unresolved[words] = found or _without_hydra(self.with_hydra(words))
-        return self._unresolved[words]
+            try:
+                found = self._kept(words) if is_new else None
+                self._unresolved[words] = found or _without_hydra(self.with_hydra(words))
+            except (*UNCOMPOSABLE, ConfigError) as error:
+                self._unresolved[words] = error
+        config = self._unresolved[words]
+        if isinstance(config, Exception):
+            raise config.with_traceback(None)
+        return config
 
     def _kept(self, words: Words) -> dict[str, Any] | None:
         """Return a config that rests on others, which are composed once; None if Hydra must make it."""
@@ -135,17 +150,20 @@ class Composer:
         try:
             for word in values:
                 override = self._parsed(word)
-                OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+                key, adds = override.key_or_group, override.is_add() or override.is_force_add()
+                if override.is_add() and OmegaConf.select(config, key) is not None:
+                    return None
+                OmegaConf.update(config, key, override.value(), merge=True, force_add=adds)
         except UNCOMPOSABLE:
             return None
         return _without_hydra(config)
 
     def _is_value(self, word: str) -> bool:
-        """Return whether an override replaces a value, and so is applied to the config that options have made."""
+        """Return whether an override sets a value, and so is applied to the config that options have made."""
         override = self._parsed(word)
         key = override.key_or_group
         is_value = "." in key and "/" not in key and not override.is_hydra_override() and "${" not in word
-        is_plain = override.type == OverrideType.CHANGE and override.package is None
+        is_plain = override.type in _SETTING and override.package is None
         return is_value and is_plain and not override.is_sweep_override()
 
     def _is_choice(self, word: str) -> bool:
@@ -243,12 +261,12 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
     Settings of sweeps and of `tune` are not part of it.
     """
-    return _of_a_run(resolved(config))
+    return of_a_run(resolved(config))
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
     """Return the whole config as plain values, like `plain`."""
-    return {str(key): value for key, value in _without_missing(with_references(config)).items()}
+    return {str(key): value for key, value in without_missing(with_references(config)).items()}
 
 
 def with_references(config: DictConfig) -> Any:
@@ -264,19 +282,3 @@ def with_references(config: DictConfig) -> Any:
 def _without_hydra(config: DictConfig) -> dict[str, Any]:
     values: Any = OmegaConf.to_container(config, resolve=False)
     return {key: value for key, value in values.items() if key != "hydra"}
-
-
-def _of_a_run(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key not in NOT_OF_A_RUN}
-
-
-def _missing(value: Any, key: str) -> list[str]:
-    if isinstance(value, dict):
-        return [found for name, item in value.items() for found in _missing(item, f"{key}.{name}".lstrip("."))]
-    return [key] if value == MISSING else []
-
-
-def _without_missing(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return {key: _without_missing(item) for key, item in value.items() if item != MISSING}

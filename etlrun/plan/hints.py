@@ -6,15 +6,16 @@ import dataclasses
 import difflib
 import json
 import re
-import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from etlrun.plan.annotations import hints_of, nested_stage
 from etlrun.stages import Stages
-from etlrun.stages.base import Stage, field_metadata, nested_stage, selected
+from etlrun.stages.base import Stage, field_metadata, selected
 from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
@@ -149,15 +150,21 @@ def _alike(name: str, block: str, value: object, known: Sequence[Known]) -> list
     found: list[tuple[tuple[float, bool], Known]] = []
     for key in known:
         is_here = key.path.rpartition(".")[0] == block
-        ratio = difflib.SequenceMatcher(None, key.name, name).ratio()
-        is_fit = key.fits(value) if key.takes is None or block else True
-        if ratio >= (_ALIKE_HERE if is_here else _ALIKE_ELSEWHERE) and (is_fit or (is_here and block)):
+        ratio = _similarity(key.name, name)
+        if ratio < (_ALIKE_HERE if is_here else _ALIKE_ELSEWHERE):
+            continue
+        if (is_here and block) or not (key.takes is None or block) or key.fits(value):
             found.append(((ratio, is_here), key))
     best = max(found, key=lambda item: item[0])[1] if found else None
     short = [key for key in known if name[1:] and "".join(part[0] for part in key.name.split("_")) == name]
     if best is not None and block and best.path == f"{block}.{best.name}":
         return [best]
     return [key for _, key in found if best is not None and key.name == best.name] or short
+
+
+@lru_cache(maxsize=10_000)  # the configs of a sweep have the same unknown keys
+def _similarity(known: str, name: str) -> float:
+    return difflib.SequenceMatcher(None, known, name).ratio()
 
 
 def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
@@ -201,8 +208,8 @@ def _listed(block: object) -> Iterator[str]:
 def _fields(path: str, stage_type: type[Stage]) -> list[Known]:
     """Return the block of a stage and its keys."""
     found = [Known(path, None)]
-    annotated = typing.get_type_hints(stage_type, include_extras=True)
-    inner = typing.get_type_hints(stage_type)
+    annotated = hints_of(stage_type, include_extras=True)
+    inner = hints_of(stage_type)
     for name in field_metadata(stage_type):
         block = nested_stage(inner[name])
         found += [Known(f"{path}.{name}", annotated[name])] if block is None else _fields(f"{path}.{name}", block)

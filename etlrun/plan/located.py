@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
-from etlrun.stages.base import Stage, listed_stage, nested_stage
+from etlrun.plan.annotations import hints_of, listed_stage, nested_stage
+from etlrun.stages.base import Stage
 
 ABSENT = object()
 """Value of a key that a block does not have."""
@@ -28,7 +28,7 @@ def _is_in(place: tuple[int | str, ...], other: tuple[int | str, ...]) -> bool:
 def owner_of(stage_type: type[Stage], location: list[str]) -> tuple[type[Stage], list[str]]:
     """Return the stage type that has the fault, and the keys of the field; a place in a list is `[0]`."""
     keys = location[:1]
-    annotation = typing.get_type_hints(stage_type).get(keys[0])
+    annotation = hints_of(stage_type).get(keys[0])
     nested = nested_stage(annotation)
     if nested is not None and location[1:]:
         inner, deeper = owner_of(nested, location[1:])

@@ -157,8 +157,8 @@ class _Planner:
 
     def _codec(self, held: tuple[Step, ...]) -> tuple[Step, ...]:
         """Return the steps that encode and decode what a cache holds after these steps; none if it holds it raw."""
-        cache, flow = self.spec.cache, self._quietly(held)
-        if cache.quality is None or flow is None or cache.at == "features":
+        cache = self.spec.cache
+        if cache.quality is None or cache.at == "features" or (flow := self._quietly(held)) is None:
             return ()
         image = flow.features.get(EncodeJpeg.feature)
         height, width, channels = image.shape if image and len(image.shape) == len(_OF_IMAGE) else _OF_IMAGE

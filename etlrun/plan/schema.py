@@ -9,15 +9,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from etlrun.plan.annotations import hints_of, listed_stage, nested_stage
 from etlrun.plan.spec import GROUPS
 from etlrun.stages import UNUSABLE, Stages
-from etlrun.stages.base import Expected, Kind, Stage, field_metadata, listed_stage, names_of, nested_stage
+from etlrun.stages.base import Expected, Kind, Stage, field_metadata, names_of
 from etlrun.stages.cache import POINTS
 from etlrun.stages.dataset import SOURCES, TfdsDataset
 from etlrun.stages.load import Load
@@ -176,7 +176,7 @@ def _fields(stages: Iterable[type[Stage]]) -> dict[str, Node]:
 
 
 def _fields_of(stage: type[Stage]) -> dict[str, Node]:
-    hints, texts = typing.get_type_hints(stage, include_extras=True), _attributes(stage)
+    hints, texts = hints_of(stage, include_extras=True), _attributes(stage)
     fields: dict[str, Node] = {}
     for field in dataclasses.fields(stage):  # type: ignore[arg-type] # as in field_metadata
         metadata = field_metadata(stage)[field.name]

@@ -10,7 +10,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -164,7 +164,7 @@ class _Parser:
         if block is None:
             return None
         try:
-            stage: StageT = _adapter(stage_type).validate_json(json.dumps(block, default=_nothing))  # type: ignore[arg-type] # as in field_metadata
+            stage: StageT = _validated(stage_type, json.dumps(block, default=_nothing))  # type: ignore[arg-type] # as in field_metadata
         except ValidationError as error:
             self.validation(path, block, stage_type, error)
             return None
@@ -240,6 +240,11 @@ class _Parser:
         if block is None or isinstance(block, Mapping):
             return self.stage(f"transform.{name}", block or {}, step_type)
         return self.add(f"transform.{name}", show(block), "a mapping of the step's parameters")
+
+
+@lru_cache(maxsize=10_000)  # the configs of a sweep share most of their stages
+def _validated(stage_type: Any, text: str) -> Any:
+    return _adapter(stage_type).validate_json(text)
 
 
 @cache  # making one takes longer than using it

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from etlrun.plan.annotations import hints_of, nested_stage
 from etlrun.stages import Stages
-from etlrun.stages.base import Stage, field_metadata, nested_stage, selected
+from etlrun.stages.base import Stage, field_metadata, selected
 from etlrun.system.errors import Fault
 
 TRANSFORM = "transform"
@@ -122,7 +122,7 @@ def _has(stage_type: type[Stage], keys: Sequence[str]) -> bool:
     """Return whether this stage has the nested key."""
     if keys[0] not in field_metadata(stage_type):
         return False
-    inner = nested_stage(typing.get_type_hints(stage_type).get(keys[0]))
+    inner = nested_stage(hints_of(stage_type).get(keys[0]))
     if keys[1:] and inner is not None:
         return _has(inner, keys[1:])
     return True

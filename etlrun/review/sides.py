@@ -15,10 +15,11 @@ import yaml
 
 from etlrun.config import grid
 from etlrun.config import request as requests
-from etlrun.config.composer import NOT_OF_A_RUN, Composer, Layer
+from etlrun.config.composer import Composer, Layer
 from etlrun.config.files import unloadable, unreadable
 from etlrun.config.grammar import quoted
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
+from etlrun.config.values import NOT_OF_A_RUN
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import GROUPS, parse, parse_command

@@ -7,6 +7,7 @@ import re
 import typing
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field
@@ -267,30 +268,20 @@ def field_metadata(stage_type: type[Any]) -> dict[str, tuple[object, ...]]:
 
 def parameters(stage: object) -> list[Parameter]:
     """Return the fields of `stage` that have kinds, in order of definition, with their values."""
-    defaults = {field.name: field.default for field in dataclasses.fields(stage)}  # type: ignore[arg-type]
-    return [
-        Parameter(name, getattr(stage, name), kinds, is_default=getattr(stage, name) == defaults[name])
-        for name, metadata in field_metadata(type(stage)).items()
-        if (kinds := tuple(item for item in metadata if isinstance(item, Kind)))
-    ]
+    stage_type: Any = type(stage)
+    values = [(name, getattr(stage, name), kinds, default) for name, kinds, default in _with_kinds(stage_type)]
+    return [Parameter(name, value, kinds, is_default=value == default) for name, value, kinds, default in values]
 
 
-def listed_stage(annotation: Any) -> type[Stage] | None:
-    """Return the type of the stages that a field holds a list of; None if it holds none."""
-    args = typing.get_args(annotation)
-    if not args:
-        return None
-    if typing.get_origin(annotation) is tuple:
-        return args[0] if isinstance(args[0], type) and issubclass(args[0], Stage) else None
-    return next(filter(None, map(listed_stage, args)), None)
-
-
-def nested_stage(annotation: Any) -> type[Stage] | None:
-    """Return the type of the stage that a field holds, which may be optional; None if it holds none."""
-    if isinstance(annotation, type):
-        return annotation if issubclass(annotation, Stage) else None
-    args = () if typing.get_origin(annotation) is tuple else typing.get_args(annotation)
-    return next(filter(None, map(nested_stage, args)), None)
+@cache
+def _with_kinds(stage_type: Any) -> tuple[tuple[str, tuple[Kind, ...], object], ...]:
+    """Return the name, the kinds and the default of each field that has kinds."""
+    kinds = {
+        name: tuple(item for item in metadata if isinstance(item, Kind))
+        for name, metadata in field_metadata(stage_type).items()
+    }
+    fields = dataclasses.fields(stage_type)
+    return tuple((field.name, kinds[field.name], field.default) for field in fields if kinds[field.name])
 
 
 def expectation(stage_type: type, field: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -87,7 +88,7 @@ def preview(found: Grid) -> Preview:
     own = own_overrides([*(job.overrides for job in found.jobs), *(left.overrides for left in unfit)])
     earlier, plans = _Earlier(ledger), _first_of_plan([found.jobs[places[0]].plan for places in configs.values()])
     every = ledger.runs
-    runs = [run.config for run in every if not run.fills]
+    runs = Counter(run.config for run in every if not run.fills)
     fills: dict[str, list[int]] = {run.fills: [] for run in every if run.fills}
     for run in sorted(every):
         if not run.fills and (key := ledger.caches_of(run)):
@@ -100,7 +101,7 @@ def preview(found: Grid) -> Preview:
             fingerprint=config.fingerprint,
             combinations=tuple(own[place] for place in places),
             same_plan_as=plans[config.number],
-            runs=runs.count(config.number),
+            runs=runs[config.number],
             earlier=len(earlier.of_config.get(config.identity, ())),
             seconds=earlier.seconds(config),
         )
@@ -108,7 +109,7 @@ def preview(found: Grid) -> Preview:
     ]
     known_s = [config.seconds * config.runs for config in planned if config.seconds is not None]
     fill_s = [earlier.fill_s(ledger.configs[run.config]) for run in every if run.fills]
-    in_flight = min(found.multirun.at_a_time(found.sweep), len(runs))
+    in_flight = min(found.multirun.at_a_time(found.sweep), runs.total())
     total_s = (sum(known_s) + sum(fill_s)) / in_flight if len(known_s) == len(planned) else None
     return Preview(
         format=FORMAT_VERSION,
