@@ -15,7 +15,6 @@ from etlrun.stages.base import DATA, SPEED, TRAINING, Factor, Nodes, Parallelism
 from etlrun.stages.flow import Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import keras, tf
-from etlrun.stages.smooth import smoothed_crossentropy
 
 MIXED = Feature(dtype="float32", shape=(3,))
 """Target of a mixed example: its class, the class of its partner, and the share of the first in [0, 1]."""
@@ -46,6 +45,25 @@ def cut_mixed(
     start, end = tf.maximum(middle - half, 0), tf.minimum(middle + half, sides)
     stays = 1.0 - tf.cast(tf.reduce_prod(end - start), tf.float32) / tf.cast(tf.reduce_prod(sides), tf.float32)
     return tf.where(within(sides, start, end), partners, images), stays
+
+
+def smoothed_crossentropy(
+    labels: tf.Tensor, probabilities: tf.Tensor, label_smoothing: float = 0.0, focal_gamma: float | None = None
+) -> tf.Tensor:
+    """Return the crossentropy (batch,) of labels (batch,), of which `label_smoothing` is spread over all classes.
+
+    With `focal_gamma` it is Keras's focal crossentropy.
+    Sources: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", CVPR 2016; Lin et al., "Focal
+    Loss for Dense Object Detection", ICCV 2017.
+    """
+    if not label_smoothing and focal_gamma is None:
+        return keras.losses.sparse_categorical_crossentropy(labels, probabilities)
+    one_hot = keras.ops.one_hot(keras.ops.cast(keras.ops.reshape(labels, (-1,)), "int32"), probabilities.shape[-1])
+    if focal_gamma is None:
+        return keras.losses.categorical_crossentropy(one_hot, probabilities, label_smoothing=label_smoothing)
+    return keras.losses.categorical_focal_crossentropy(
+        one_hot, probabilities, gamma=focal_gamma, label_smoothing=label_smoothing
+    )
 
 
 def mixed_crossentropy(
