@@ -51,8 +51,17 @@ def shown(found: Comparison) -> list[str]:
         (
             [],
             ["trainer.metrics=[f1]"],
-            "changes only the speed",
+            "changes only what is reported of epochs",
             ["trainer.metrics: ['accuracy'] -> ['f1'], speed (changes what is reported of epochs, nothing else)"],
+        ),
+        (
+            [],
+            ["trainer.metrics=[f1]", "load.prefetch=1"],
+            "changes only the speed and what is reported of epochs",
+            [
+                "load.prefetch: autotune -> 1, speed",
+                "trainer.metrics: ['accuracy'] -> ['f1'], speed (changes what is reported of epochs, nothing else)",
+            ],
         ),
         (
             ["cache=none"],

@@ -1,6 +1,7 @@
 """A ledger that a person has edited."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from etlrun.cli.multirun import multirun
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.stages import STAGES
-from etlrun.sweep.ledger import Ledger
+from etlrun.sweep.ledger import Ledger, resume_command
 from etlrun.system.errors import WorldError
 
 REQUEST: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
@@ -61,6 +62,17 @@ def test_a_path_without_a_sweep_is_refused(tmp_path: Path) -> None:
         f"{tmp_path}: found no sweep ({missing}); expected the folder of a sweep"
     )
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["it's", "a,b=c", "[my] sweep", "my sweep"])
+def test_the_command_that_resumes_is_read_whatever_the_name_of_the_folder(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    etlrun, *words = shlex.split(resume_command(folder))
+    with pytest.raises(WorldError) as caught:
+        multirun(words)
+    assert etlrun == "etlrun"
+    assert str(caught.value).startswith(f"{folder}: found no sweep (FileNotFoundError: ")
 
 
 def refused_resume(folder: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import shlex
 import signal
 import sys
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import Any
 
 from etlrun.config import grid
 from etlrun.config.folders import config_dir
+from etlrun.config.grammar import of_path
 from etlrun.config.jobs import Job
 from etlrun.config.request import Request, composer, requested, with_hydra
 from etlrun.plan.hosts import require_one_host
@@ -86,7 +86,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
         write_atomically(folder / SEARCH, json.dumps(asdict(asked), indent=2, default=str) + "\n")
     except OSError as error:
         raise unwritable(folder, error) from error
-    resume = f"etlrun tune {shlex.quote(f'{RESUME}{folder}')}"
+    resume = f"etlrun tune {of_path(RESUME, folder)}"
     search = Search(asked.job, asked.tune, Windows(folder / WINDOWS, asked.overrides), _say)
     _say(f"tune    {len(search.space):,} configs, {asked.tune.budget_s:g} s of measuring, in {folder}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that it says how to resume
@@ -153,7 +153,7 @@ def _target(path: Path) -> Path:
 
 def _refuse_used(folder: Path) -> None:
     if (folder / SEARCH).exists():
-        remedy = f"resume it with: etlrun tune {RESUME}{folder}, or choose another hydra.run.dir"
+        remedy = f"resume it with: etlrun tune {of_path(RESUME, folder)}, or choose another hydra.run.dir"
         raise WorldError(where=str(folder), found="a search", expected="a new folder for each search", remedy=remedy)
 
 

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -22,6 +23,8 @@ OPTIONS = ("--help", "--version", "--multirun", "--config-dir", "--config-name",
 """Options of a run, as `etlrun --help` lists them."""
 _BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[a-z_][a-z0-9_-]*", re.IGNORECASE | re.ASCII)
 """Strings that Hydra's grammar accepts without quotes; a subset."""
+_PATH = re.compile(r"[A-Za-z0-9_/. -]+")
+"""Paths that it accepts so; a subset."""
 _LIST = re.compile(r"\[(.*)\]")
 _QUOTES = "'\""
 _PAIRS = {"[": "]", "{": "}"}
@@ -115,6 +118,12 @@ def typed(group: str, option: str) -> str:
     """Return the override that selects an option of a group, quoted for a shell."""
     word = f"{group}={option}"
     return word if _BARE.fullmatch(option) else shlex.quote(quoted(word))
+
+
+def of_path(key: str, path: str | Path) -> str:
+    """Return the override of a path, from KEY=, quoted for a shell, and for Hydra where its grammar needs it."""
+    word = f"{key}{path}"
+    return shlex.quote(word if _PATH.fullmatch(str(path)) else quoted(word))
 
 
 def _plain(text: str) -> Any:

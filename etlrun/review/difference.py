@@ -94,7 +94,9 @@ class Comparison:
     def headline(self) -> str:
         """Summary of the changes in one line."""
         if self.kinds == (SPEED,):
-            return "changes only the speed"
+            reports = {difference.path in _ONLY_REPORTED for difference in self.differences if difference.kind}
+            parts = ((False, "the speed"), (True, "what is reported of epochs"))
+            return f"changes only {' and '.join(text for is_report, text in parts if is_report in reports)}"
         data = f"{'perhaps ' if self.is_unsure else ''}the data, from {self.since} on"
         words = [data if kind == DATA else f"the {kind}" for kind in self.kinds]
         if not words:

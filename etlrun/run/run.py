@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 import traceback
@@ -246,8 +245,10 @@ def _resumable(record: Record) -> str | None:
 
 def _say_interrupted(record: Record) -> None:
     """Say that a run was interrupted, and how to go on."""
+    from etlrun.config.grammar import of_path  # imports Hydra
+
     left = _resumable(record)
-    command = left and f"etlrun {shlex.quote(f'trainer.resume={left}')}"
+    command = left and f"etlrun {of_path('trainer.resume=', left)}"
     _say(f"interrupted; resume with: {command}" if command else "interrupted before the first checkpoint")
 
 

@@ -11,7 +11,6 @@ SWEEP/attempts/       earlier attempts of runs that were repeated
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from etlrun.config.grammar import of_path
 from etlrun.config.jobs import Job, Unfit, differences, identity_of
 from etlrun.plan.spec import parse_command
 from etlrun.plan.unused import told
@@ -274,7 +274,7 @@ def put_aside(folder: Path, home: Path) -> None:
 
 def resume_command(folder: Path) -> str:
     """Return the shell command that resumes the sweep in `folder`."""
-    return f"etlrun -m {shlex.quote(f'{RESUME}{folder}')}"
+    return f"etlrun -m {of_path(RESUME, folder)}"
 
 
 def own_overrides(overrides: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:

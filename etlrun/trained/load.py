@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from etlrun.config.grammar import of_path
 from etlrun.config.overlay import overlaid
+from etlrun.config.request import RESUME
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse, show
@@ -128,7 +129,7 @@ def _run_faults(folder: Path) -> Iterator[Fault]:
     is_over = is_nobodys(folder)  # checked before reading files that a running job may replace
     summary = read_summary(folder)
     expected, remedy = "the folder of a completed run", "check the path"
-    resume = f"resume it: etlrun {shlex.quote(f'trainer.resume={folder}')}"
+    resume = f"resume it: etlrun {of_path(RESUME, folder)}"
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
     elif summary is None and (folder / SUMMARY).is_file():
@@ -158,8 +159,7 @@ def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]
         found = f"a run of {spec.model.path}, which learns nothing"
         yield Fault(where=str(folder), found=found, expected=expected)
     elif summary.status == COMPLETED and not (folder / MODEL).is_file():
-        resume = f"trainer.resume={folder}"
-        remedy = f"restore it, or save it again: etlrun {shlex.quote(resume)}"
+        remedy = f"restore it, or save it again: etlrun {of_path(RESUME, folder)}"
         yield Fault(where=str(folder / MODEL), found="no such file", expected="the trained model", remedy=remedy)
 
 

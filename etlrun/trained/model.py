@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from etlrun.config.grammar import of_path
+from etlrun.config.request import RESUME
 from etlrun.record.record import MODEL
 from etlrun.run.backend import prepare
 from etlrun.system.errors import WorldError
@@ -53,7 +55,7 @@ def ready(run: Trained) -> Iterator[Any]:
             say_note(backend.unseen)
         from etlrun.run.model import loaded  # also registers the losses that a saved model names
 
-        remedy = f"restore it, or save it again: etlrun trainer.resume={run.folder}"
+        remedy = f"restore it, or save it again: etlrun {of_path(RESUME, run.folder)}"
         yield loaded(run.folder / MODEL, "the complete model that the run saved", remedy)
 
 
