@@ -120,6 +120,15 @@ def test_values_that_are_set_without_omegaconf_are_those_that_hydra_sets(tmp_pat
     assert told > 8
 
 
+def test_what_a_reference_leads_to_is_set_by_omegaconf(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("defaults: [config, _self_]\nown: {of: '${load.batch_size}', in: '${own.of}'}\n")
+    base = composer(Request(overrides=[], config_dir=str(tmp_path), config_name="own")).settable([])
+    assert base is not None
+    assert base.with_values({"load.batch_size": 7}) is None
+    assert base.with_values({"own.of": 7}) is None
+    assert base.with_values({"own.in": 7, "load.prefetch": 3})
+
+
 @pytest.mark.parametrize("words", [["experiment=parallel"], ["hydra/job_logging=none", "hydra.run.dir=${cache.at}"]])
 def test_the_config_of_hydra_itself_is_what_hydra_composes_of_files_that_it_reads_again(words: list[str]) -> None:
     files = composer(Request(overrides=words))
