@@ -131,6 +131,14 @@ def boxes(once: Once) -> Path:
     return once("boxes", write_boxes)
 
 
+@pytest.fixture(scope="session")
+def table(once: Once) -> Path:
+    """The folder of a table of 200 houses, with the folder of its kept columns."""
+    from tests.tables import write_houses
+
+    return once("table", write_houses)
+
+
 @pytest.fixture(scope="module")
 def run(once: Once, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of one epoch on the tiny dataset with its model, trained once for all; a copy for the module.

@@ -41,7 +41,7 @@ _claimed_here: set[Path] = set()
 
 def key_of(identity: Identity) -> str:
     """Return the first 20 hex digits of a SHA-256 over the names and values of an identity."""
-    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:20]
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def _is_writable(folder: Path) -> bool:

@@ -18,6 +18,7 @@ from etlrun.sources.tfds import TfdsSource
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
+from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import IMAGE
 from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
 from etlrun.stages.flow import NUMBER, Flow, numbered
@@ -27,7 +28,7 @@ from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.stages.mix import Mix
 from etlrun.stages.service import Service
 from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
-from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, Step
+from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, RowsMap, Step
 from etlrun.stages.turbo import Turbo, TurboAfterCache
 
 
@@ -129,6 +130,8 @@ def applied(step: Step, context: Context) -> Callable[[Any], Example]:
         return parser_of(context)
 
     def apply(example: Example) -> Example:
+        if isinstance(step, Columns):
+            return step.given(example)
         seed = {"seed": context.example_seed(example)} if step.random else {}
         value = example[step.feature]
         value = usable(value, context) if isinstance(step, Decode) else value
@@ -154,6 +157,8 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
         # The cheapest check: looking up an index outside the classes is an error.
         return inputs, target if classes is None else tf.gather(classes, target), *number
 
+    if stage.at_once:
+        return parallel_map(dataset.batch(stage.at_once), apply, stage, context).unbatch()
     return parallel_map(dataset, apply, stage, context)
 
 
@@ -223,6 +228,7 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     Map: map_steps,
     AfterCache: map_steps,
     AfterTurbo: map_steps,
+    RowsMap: map_steps,
     Turbo: turbo,
     TurboAfterCache: turbo,
     Mix: mix,

@@ -5,17 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from etlrun.graph.context import Context
 from etlrun.sources.base import Records
 from etlrun.sources.corrupt import raise_first
 from etlrun.sources.labels import labels_of
+from etlrun.sources.rows.numbers import RowNumbers
 from etlrun.stages.lazy import tf
 from etlrun.stages.load import AT_ONCE, TO_SKIP, FullShuffle, drawn, drawn_with_index
 
 
-def in_random_order(count: Any, stage: FullShuffle, context: Context) -> tf.data.Dataset:
+def in_random_order(
+    count: Any, stage: FullShuffle, context: Context, rows: npt.NDArray[np.int64] | None = None
+) -> tf.data.Dataset:
     """Return the numbers of examples (int64 scalars) in the order of the pass; there are `count` examples.
+
+    With `rows`, they are the rows of these numbers.
 
     Where examples carry numbers, each comes with that of the draw, which differs for each time that one is drawn.
     """
@@ -26,7 +32,8 @@ def in_random_order(count: Any, stage: FullShuffle, context: Context) -> tf.data
             drawn_from = labels_of(context.source, context.split, by_number=True)
 
     def of_pass(_: tf.Tensor) -> tf.data.Dataset:
-        return (drawn if context.numbered_to is None else drawn_with_index)(stage.op, drawn_from, seed)
+        draw = stage.op if rows is None else lambda *of: rows[stage.op(*of)]
+        return (drawn if context.numbered_to is None else drawn_with_index)(draw, drawn_from, seed)
 
     return tf.data.Dataset.from_tensors(0).flat_map(tf.autograph.experimental.do_not_convert(of_pass))
 
@@ -39,6 +46,8 @@ def full_shuffle(_in_order: tf.data.Dataset, stage: FullShuffle, context: Contex
     """
     with tf.init_scope():  # damage is looked for now, even where a graph is traced
         records = _located(context)
+    if isinstance(records, RowNumbers):
+        return in_random_order(np.int64(records.count), stage, context, records.rows)
 
     def read(numbers: tf.Tensor, *draws: tf.Tensor) -> Any:
         found = tf.ensure_shape(tf.numpy_function(records.read, [numbers], tf.string), (None,))

@@ -19,14 +19,19 @@ from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg
 from etlrun.stages.load import Batch, FullShuffle, Prefetch, SampleByClass, Shuffle
 from etlrun.stages.mix import Mix
+from etlrun.stages.rows import Rows
 from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
-from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, ParseBatch, Step
+from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, ParseBatch, RowsMap, Step
 from etlrun.stages.turbo import Turbo, turbo_of, turbo_steps
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
 
 
 def plan(spec: RunSpec) -> Plan:
     """Return the plan of `spec`; raise `ConfigError` with all pairs of stages that don't fit together."""
+    if isinstance(spec.dataset, Rows):
+        from etlrun.plan.rows import resolved  # which imports Arrow
+
+        spec = resolved(spec)
     planner = _Planner(spec)
     train, evaluation, by_model = planner.pipelines()
     seen = None
@@ -179,7 +184,8 @@ class _Planner:
         """Yield the stages of these steps: one, or up to three if `turbo` does the work of some."""
         part = [step for step, fits in zip(whole.steps, is_turbo, strict=True) if fits]
         if not part:
-            yield whole
+            is_of_rows = isinstance(self.spec.dataset, Rows) and whole.is_first
+            yield RowsMap.of(whole) if is_of_rows else whole
             return
         place = whole.steps.index(part[0])
         before, after = whole.steps[:place], whole.steps[place + len(part) :]

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from etlrun.plan.columns import parsed_columns
 from etlrun.plan.hints import hint, of_name, of_value
 from etlrun.plan.located import ABSENT, innermost, owner_of, value_at
 from etlrun.plan.unused import Unused, unused, without
@@ -201,8 +202,9 @@ class _Parser:
         if block is None:
             return None, None
         known = self.stages["transform"]
-        options = ("steps", "eval_steps", "num_parallel_calls", "deterministic", "parse_batch", *known)
+        options = ("steps", "eval_steps", "num_parallel_calls", "deterministic", "parse_batch", "columns", *known)
         self.unknown_keys("transform", block, options)
+        columns = parsed_columns(block.pop("columns", None), self)
         names = {key: self.step_names(key, block.pop(key, None)) for key in options[:2]}
         used = {name for listed in names.values() for name in listed}
         for name in known:
@@ -219,7 +221,7 @@ class _Parser:
         if shell is None or None in steps.values():
             return None, None
         train, evaluation = (
-            dataclasses.replace(shell, steps=tuple(steps[name] for name in names[key])) for key in options[:2]
+            dataclasses.replace(shell, steps=(*columns, *(steps[name] for name in names[key]))) for key in options[:2]
         )
         return train, evaluation
 

@@ -26,6 +26,7 @@ from etlrun.stages.backbone import Backbone as BackboneStage
 from etlrun.stages.flow import Flow
 from etlrun.stages.made import make
 from etlrun.stages.model import Emulated, ImageModel
+from etlrun.stages.tabular import Tabular
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError, headline
 
@@ -52,6 +53,15 @@ def build(
     }
     inputs, _ = flow.handed({**given, flow.target: None})
     name = stage.path.rpartition(".")[2]
+    if isinstance(stage, Tabular):
+        embedded = {
+            of: (feature.categories, feature.embedding)
+            for of in flow.inputs
+            if (feature := flow.features[of]).embedding is not None and feature.categories is not None
+        }
+        named = {of: given[of] for of in flow.inputs}
+        hidden = stage.hidden(named, embedded=embedded, units=stage.units, dropout=stage.dropout, wide=stage.wide)
+        return keras.Model(inputs, make(keras_objects.head(flow.features[flow.target], num_classes))(hidden), name=name)
     if not isinstance(stage, ImageModel):
         return keras.Model(inputs, (stage.network or _emulated)(inputs), name=name)
     pixels = inputs

@@ -85,6 +85,8 @@ class Split:
     """What a file is."""
     is_read_by_parser: ClassVar[bool] = False
     """Whether records only name files, which the parser of the source reads."""
+    is_compared: ClassVar[bool] = True
+    """Whether a pass that fills a cache compares what it reads with the content: not where nothing can change it."""
 
     @cached_property
     def content(self) -> Identified:

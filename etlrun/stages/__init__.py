@@ -22,6 +22,7 @@ from etlrun.stages.colour import (
     ZeroCenterBgr,
 )
 from etlrun.stages.crops import Pad, RandomCrop, RandomResizedCrop
+from etlrun.stages.dataset import SOURCES
 from etlrun.stages.erasing import Cutout, RandomErasing
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.geometry import RandomFlipUpDown, RandomRotation, RandomTranslation, RandomZoom
@@ -31,6 +32,8 @@ from etlrun.stages.logger import LOGGERS
 from etlrun.stages.measure import NoProfile, Trace
 from etlrun.stages.model import Emulated, KerasApplication, MobileNetV2
 from etlrun.stages.rand_augment import RandAugment
+from etlrun.stages.rows import Table
+from etlrun.stages.tabular import Tabular
 from etlrun.stages.trainer import Drain, Trainer
 
 Stages = Mapping[str, Mapping[str, type[Stage]]]
@@ -64,10 +67,16 @@ _OWN: Stages = {
         "zero_center_bgr": ZeroCenterBgr,
     },
     "cache": CACHES,
-    "model": {"mobilenet_v2": MobileNetV2, "keras_application": KerasApplication, "emulated": Emulated},
+    "model": {
+        "mobilenet_v2": MobileNetV2,
+        "keras_application": KerasApplication,
+        "tabular": Tabular,
+        "emulated": Emulated,
+    },
     "trainer": {"fit": Trainer, "drain": Drain},
     "profile": {"none": NoProfile, "trace": Trace},
     "logger": LOGGERS,
 }
+SOURCES["table"] = Table
 STAGES, UNUSABLE = with_installed(_OWN)
 """The registry, and the faults of installed packages whose stages can't be used, which make every config invalid."""

@@ -53,9 +53,9 @@ _Target = Annotated[_Declared, Field(min_length=1, max_length=1)]
 _FEATURES_EXPECTED = f"a mapping from names of features to {_TYPES}, or null"
 _TARGET_EXPECTED = f"a mapping from the name of one feature to one of the {_TYPES}, or null"
 _PATH = "the path of a folder on this machine"
-_Pattern = Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)]
-_Files = _Pattern | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], _Pattern], Field(min_length=1)]
-_FILES_EXPECTED = "a pattern of files on this machine, or a mapping from names of splits to patterns"
+Pattern = Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)]
+Files = Pattern | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], Pattern], Field(min_length=1)]
+FILES_EXPECTED = "a pattern of files on this machine, or a mapping from names of splits to patterns"
 
 
 def _feature(declared: str) -> Feature:
@@ -266,7 +266,7 @@ class TFRecords(Declared):
     source: ClassVar[str] = "etlrun.sources.tfrecord:TFRecordSource"
     printed: ClassVar[str] = "etlrun.eject.printed.tfrecord"
 
-    files: Annotated[_Files, Expected(_FILES_EXPECTED), DATA]
+    files: Annotated[Files, Expected(FILES_EXPECTED), DATA]
     num_classes: Annotated[OptionalPositive, DATA, TRAINING]
 
     @property

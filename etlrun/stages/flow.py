@@ -14,6 +14,10 @@ SERIALISED: Literal["tf.train.Example"] = "tf.train.Example"
 
 NUMBER = "\0number"
 """Name of the number of an example, which no config can declare as a feature."""
+MISSING = b"\xff"
+"""What stands in text for a missing value; no text in UTF-8 contains it."""
+MISSING_TIME = -(2**63)
+"""What stands in a timestamp for a missing value: NumPy's NaT."""
 NUMBERS_APART = 4_294_967_311
 """Distance of the seeds of two examples, larger than the number of passes, so that all are different; a prime."""
 
@@ -36,17 +40,23 @@ class Feature:
         shape: Shape; None for sides that differ between examples.
         format: Format of a string: an encoded `image`, a serialised `tf.train.Example`, or plain `text`.
         low: Smallest possible value; None if unknown. `high` is the largest.
-        is_class: Whether it is the index of a class, from 0.
+        is_class: Whether it is a class: its index, from 0, or a value that has one.
         is_normalized: Whether it is an image whose channels have been divided by their deviations.
+        has_missing: Whether values may be missing: NaN, or in text `MISSING`.
+        categories: Number of categories of which it is the index, from 0; None if it is no such index.
+        embedding: Dimension of the vectors by which a model represents its categories; None if it does not.
     """
 
     dtype: str
     shape: tuple[int | None, ...] = ()
-    format: Literal["text", "image", "tf.train.Example"] | None = None
+    format: Literal["text", "image", "timestamp", "tf.train.Example"] | None = None
     low: float | None = None
     high: float | None = None
     is_class: bool = False
     is_normalized: bool = False
+    has_missing: bool = False
+    categories: int | None = None
+    embedding: int | None = None
 
     def replace(self, **changes: Any) -> Feature:
         """Return this feature with some attributes changed."""
@@ -68,6 +78,11 @@ class Feature:
     def __str__(self) -> str:
         if self.dtype == "string":
             return f"encoded {self.format}" if self.format == "image" else str(self.format)
+        if self.format == "timestamp":
+            return self.format
+        if self.categories is not None:
+            vectors = f" as vectors of {self.embedding}" if self.embedding else ""
+            return f"one of {self.categories:,} categories{vectors}"
         shape = f" [{', '.join(str(side or '?') for side in self.shape)}]" if self.shape else ""
         return f"{self.dtype}{shape}{'' if self.low is None else f' in [{self.low:g}, {self.high:g}]'}"
 
@@ -109,14 +124,14 @@ class Flow:
     Attributes:
         features: Features of each example, by name.
         target: Name of the feature to predict; all others are inputs.
-        record: What holds the features while they are in one string: a `serialised example`, or an `image file`, of
-            which the string is the class and the path; empty otherwise.
+        record: What holds the features while they are in one value: a `serialised example`; an `image file`, of which
+            the string is the class and the path; or a `row number`, of which the columns are kept. Empty otherwise.
         batch_size: Examples per element; None before batching.
     """
 
     features: Mapping[str, Feature] = field(hash=False)
     target: str
-    record: Literal["", "serialised example", "image file"] = ""
+    record: Literal["", "serialised example", "image file", "row number"] = ""
     batch_size: int | None = None
 
     def replace(self, **changes: Any) -> Flow:

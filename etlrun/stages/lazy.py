@@ -1,4 +1,4 @@
-"""Lazy imports of TensorFlow, TFDS, Keras, NumPy and decoders, so that configs and plans don't wait for them."""
+"""Lazy imports of TensorFlow, TFDS, Keras, NumPy, Arrow and decoders, so that configs and plans don't wait for them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import cv2
     import keras
     import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
     import simplejpeg
     import tensorflow as tf
     import tensorflow_datasets as tfds
@@ -30,5 +32,7 @@ else:
     simplejpeg = _Lazy("simplejpeg")
     cv2 = _Lazy("cv2")
     np = _Lazy("numpy")
+    pa = _Lazy("pyarrow")
+    pc = _Lazy("pyarrow.compute")
 
-__all__ = ["cv2", "keras", "np", "simplejpeg", "tf", "tfds"]
+__all__ = ["cv2", "keras", "np", "pa", "pc", "simplejpeg", "tf", "tfds"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Annotated, Any, ClassVar, Self
 
@@ -166,6 +166,8 @@ class Map(Stage):
     tuned: ClassVar[Tuned | None] = Tuned("num_parallel_calls", "parallelism", "transform.num_parallel_calls")
     is_first: ClassVar[bool] = True
     """Whether its input is as it was read."""
+    at_once: ClassVar[int] = 0
+    """Examples of the batches that it makes for itself; 0 if it makes none."""
 
     num_parallel_calls: Annotated[Parallelism, SPEED]
     deterministic: Annotated[Flag, ORDER]
@@ -175,6 +177,37 @@ class Map(Stage):
     @property
     def inner(self) -> tuple[Step, ...]:
         return self.steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsMap(Map):
+    """Takes the columns of rows by their numbers, and applies the steps, for whole batches.
+
+    Attributes:
+        at_once: Rows of the batches that it makes for itself; 0 if its input is in batches.
+    """
+
+    at_once: int = 0  # type: ignore[misc]
+
+    @property
+    def nodes(self) -> tuple[Nodes, ...]:  # type: ignore[override]
+        maps = Nodes(("Map", "ParallelMap"), is_single=True, examples=self.at_once or None)
+        around = Nodes(("Unbatch",), is_single=True), Nodes(BATCHES, is_single=True, examples=self.at_once)
+        return (around[0], maps, around[1]) if self.at_once else (maps,)
+
+    @property
+    def of_batches(self) -> Self | None:
+        return replace(self, at_once=0) if self.at_once else None
+
+    @classmethod
+    def of(cls, other: Map) -> Self:
+        """Return the map of the same steps that makes batches for itself."""
+        values = {field.name: getattr(other, field.name) for field in dataclasses.fields(Map)}
+        return cls(**values, at_once=ROWS_AT_ONCE)
+
+
+ROWS_AT_ONCE = 1_024
+"""Rows of a batch that no model takes."""
 
 
 @dataclass(frozen=True, kw_only=True)

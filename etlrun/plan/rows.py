@@ -1,0 +1,74 @@
+"""Runs of rows: what is read before they are planned, and the columns that are chosen and fitted then."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from etlrun.plan.spec import RunSpec
+from etlrun.sources.rows.fitting import fitted
+from etlrun.sources.rows.source import RowsSource
+from etlrun.stages.column_steps import Classes, Embed, Fill, Lookup, OneHot, Standardize
+from etlrun.stages.columns import Columns, Output
+from etlrun.stages.rows import Rows, Table
+from etlrun.stages.step import Map
+
+_FEW = 10
+"""Values of a column up to which each is an input of its own."""
+
+
+def resolved(spec: RunSpec) -> RunSpec:
+    """Return a run whose rows have been read and whose columns are fitted; any other run as it is.
+
+    Raises:
+        EtlrunError: The rows can't be read.
+    """
+    if not isinstance(spec.dataset, Table) or spec.dataset.known is not None:
+        return spec
+    source = RowsSource(spec.dataset)
+    dataset = dataclasses.replace(spec.dataset, known=source.kept.known)
+    source.dataset = dataset
+    columns = next((step for step in spec.transform.steps if isinstance(step, Columns)), None)
+    if columns is None:
+        return dataclasses.replace(spec, dataset=dataset)
+    outputs = (*(columns.outputs or chosen(dataset)), *_of_target(dataset))
+    split = source.split(dataset.split, dataset.key("split"))
+    columns = Columns(outputs=fitted(outputs, source, split))
+    classes = _classes(dataset, columns)
+    return dataclasses.replace(
+        spec,
+        dataset=dataclasses.replace(dataset, known=dataclasses.replace(dataset.found, classes=classes)),
+        transform=_with(spec.transform, columns),
+        eval_transform=_with(spec.eval_transform, columns),
+    )
+
+
+def _with(transform: Map, columns: Columns) -> Map:
+    steps = tuple(columns if isinstance(step, Columns) else step for step in transform.steps)
+    return dataclasses.replace(transform, steps=steps)
+
+
+def _of_target(dataset: Rows) -> Iterator[Output]:
+    for name, kind in (dataset.target or {}).items():
+        steps = (Classes(),) if kind == "class" else ()
+        yield Output(name=name, of=(name,), steps=steps)
+
+
+def _classes(dataset: Rows, columns: Columns) -> tuple[str, ...]:
+    if not dataset.target_name or not columns.outputs[-1].steps:
+        return ()
+    lookup = columns.outputs[-1].steps[0]
+    return tuple(map(str, lookup.values or ())) if isinstance(lookup, Classes) else ()
+
+
+def chosen(dataset: Rows) -> Iterator[Output]:
+    """Yield the outputs of `columns: auto`: each input by its type and the number of its values."""
+    flow = dataset.examples
+    for name in flow.inputs:
+        column = dataset.found.columns[name]
+        if column.feature.dtype == "string":
+            few = column.distinct is not None and column.distinct <= _FEW
+            yield Output(name=name, of=(name,), steps=(Lookup(top=1000), OneHot() if few else Embed()))
+        else:
+            filled = (Fill(value="median"),) if column.missing else ()
+            yield Output(name=name, of=(name,), steps=(*filled, Standardize()))

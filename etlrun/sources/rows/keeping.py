@@ -1,0 +1,130 @@
+"""Keeping of rows: their columns are written once for each content, and found again by it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+
+from etlrun.cache.store import folder_of
+from etlrun.sources.content import sha256_of_all
+from etlrun.sources.records import Stamp, known, stamp_of
+from etlrun.sources.rows.kept import Kept, Writer
+from etlrun.sources.rows.table import batches, files_of
+from etlrun.stages.base import parameters
+from etlrun.stages.rows import Table
+from etlrun.system.errors import EtlrunError, WorldError, unreadable_path
+from etlrun.system.locks import Lock
+
+_FORMAT = 1
+"""Version of the format of kept columns, and of the code that reads files."""
+_LONGEST_S = 3600.0
+_kept: dict[tuple[Path, str], Kept] = {}
+
+
+def kept_of(dataset: Table) -> Kept:
+    """Return the columns of a dataset, which are read and written first if they are not kept yet.
+
+    Raises:
+        EtlrunError: A file is missing, can't be read, or is no table.
+    """
+    files = files_of(dataset)
+    stamps = stamps_of(files)
+    identity, folder = _identity(dataset, files, stamps), folder_of(dataset.dir)
+    key = folder, identity
+    if key not in _kept:
+        _kept[key] = _opened(folder / f"rows-{identity}") or _made(folder, identity, dataset, files, stamps)
+    return _kept[key]
+
+
+def stamps_of(files: dict[str, list[str]]) -> dict[str, Stamp]:
+    """Return the stamps of all files by path; raise `EtlrunError` for those that can't be read."""
+    stamps, faults = {}, []
+    for path in dict.fromkeys(path for paths in files.values() for path in paths):
+        try:
+            stamps[path] = stamp_of(path)
+        except OSError as error:
+            faults.append(unreadable_path(path, error, "a table"))
+    if faults:
+        raise EtlrunError(faults)
+    return stamps
+
+
+def _identity(dataset: Table, files: dict[str, list[str]], stamps: dict[str, Stamp]) -> str:
+    """Return what determines the kept columns: the content of the files, and how they are read."""
+    contents = known(stamps, sha256_of_all)
+    read = {name: [[Path(path).name, (contents[path] or b"").hex()] for path in paths] for name, paths in files.items()}
+    how = {of.name: of.value for of in parameters(dataset) if of.name in ("columns", "missing", "strip")}
+    text = json.dumps([_FORMAT, pa.__version__.split(".")[0], read, how], default=str, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _opened(folder: Path) -> Kept | None:
+    """Return the columns of a folder; None if it is not there, or not complete."""
+    try:
+        return Kept(folder)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _made(parent: Path, identity: str, dataset: Table, files: dict[str, list[str]], stamps: dict[str, Stamp]) -> Kept:
+    """Read the files and keep their columns; another process that does so is waited for."""
+    folder, lock = parent / f"rows-{identity}", Lock(parent / f"rows-{identity}.lock")
+    filling = folder.with_suffix(".filling")
+    try:
+        lock.acquire(timeout_s=_LONGEST_S)
+        try:
+            if (kept := _opened(folder)) is not None:
+                return kept
+            for left in (filling, folder):  # of a process that was killed, or of a file that is not complete
+                shutil.rmtree(left, ignore_errors=True)
+            filling.mkdir(parents=True)
+            _write(filling, identity, dataset, files)
+            _require_unchanged(stamps)
+            filling.rename(folder)
+            return Kept(folder)
+        finally:
+            shutil.rmtree(filling, ignore_errors=True)
+            lock.release()
+    except OSError as error:
+        raise WorldError(
+            where=dataset.key("dir"),
+            found=f"{error.filename or parent}: {error.strerror or error}",
+            expected="a folder that can be written to, with space for the columns",
+            remedy=f"set {dataset.key('dir')} to another folder, or free disk space",
+        ) from error
+
+
+def _write(folder: Path, identity: str, dataset: Table, files: dict[str, list[str]]) -> None:
+    rows: dict[str, int] = {}
+    writer: Writer | None = None
+    try:
+        for split, paths in files.items():
+            rows[split] = 0
+            for path in paths:
+                for batch in batches(path):
+                    writer = writer or Writer(folder, batch.schema)
+                    writer.add(batch)
+                    rows[split] += batch.num_rows
+        if writer is None:
+            raise WorldError(
+                where=dataset.key("files"),
+                found="no rows in any file",
+                expected="at least one row",
+                remedy="write the files again, or choose others",
+            )
+        writer.finish(rows=rows, identity=identity)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _require_unchanged(stamps: dict[str, Stamp]) -> None:
+    """Raise `WorldError` if a file was changed while it was read."""
+    for path, stamp in stamps.items():
+        if stamp_of(path) != stamp:
+            found = "a file that was changed while it was read"
+            raise WorldError(where=path, found=found, expected="one that stays", remedy="run the command again")

@@ -1,0 +1,200 @@
+"""Columns in files of a folder, which are mapped into memory: written once, in a stream, and read by number."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
+from etlrun.stages.rows import MOST_COUNTED, Column, Known
+from etlrun.system.files import sync, write_atomically
+
+_FACTS = "columns.json"
+Array = npt.NDArray[Any]
+
+
+class Kept:
+    """Columns that are kept in a folder. Its functions may be called by several threads at once.
+
+    Attributes:
+        folder: The folder.
+        known: What is known of the columns.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open the columns of a folder; raise `OSError` if it is missing, `ValueError` if a file is not complete."""
+        self.folder = folder
+        held = json.loads((folder / _FACTS).read_text())
+        sizes, self._dtypes = held.pop("files"), held.pop("dtypes")
+        for name, size in sizes.items():
+            if (found := (folder / name).stat().st_size) != size:
+                raise ValueError(f"{folder / name} has {found} bytes instead of {size}")
+        columns = {name: _column(of) for name, of in held.pop("columns").items()}
+        self.known = Known(**held, columns=columns, held_bytes=sum(sizes.values()))
+        self._places = {name: place for place, name in enumerate(columns)}
+
+    def take(self, name: str, numbers: Array) -> Array:
+        """Return the values of a column in the rows of these numbers; text as bytes, of dtype object."""
+        place, feature = self._places[name], self.known.columns[name].feature
+        missing = self._mapped(place, "missing")[numbers] if self.known.columns[name].missing else None
+        if feature.dtype == "string":
+            return self._texts(place, numbers, missing)
+        values = self._mapped(place, "values")[numbers]
+        if missing is None or values.dtype.kind == "f":
+            return values
+        if feature.format == "timestamp":
+            return np.where(missing, MISSING_TIME, values)
+        return np.where(missing, np.nan, values)
+
+    def _texts(self, place: int, numbers: Array, missing: Array | None) -> Array:
+        ends, text = self._mapped(place, "ends"), self._mapped(place, "text")
+        found = np.empty(len(numbers), object)
+        each = zip(ends[numbers].tolist(), ends[numbers + 1].tolist(), strict=True)
+        found[:] = [text[start:stop].tobytes() for start, stop in each]
+        if missing is not None:
+            found[missing] = MISSING
+        return found
+
+    def arrow(self, name: str) -> pa.Array:
+        """Return a whole column without a copy, text as `large_binary`; what is missing is null."""
+        place, column = self._places[name], self.known.columns[name]
+        mask = self._mapped(place, "missing") if column.missing else None
+        if column.feature.dtype != "string":
+            return pa.array(self._mapped(place, "values"), mask=mask, from_pandas=False)
+        buffers = [pa.py_buffer(self._mapped(place, kind)) for kind in ("ends", "text")]
+        texts = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(self._mapped(place, "ends")) - 1, [None, *buffers]
+        )
+        return texts if mask is None else pc.if_else(pa.array(mask), None, texts)
+
+    def _mapped(self, place: int, kind: str) -> Array:
+        key = f"{place}.{kind}"
+        if key not in self._files:
+            self._files[key] = self._map(key)
+        return self._files[key]
+
+    @cached_property
+    def _files(self) -> dict[str, Array]:
+        return {}
+
+    def _map(self, name: str) -> Array:
+        place, kind = name.split(".")
+        dtype = {"missing": "bool", "ends": "int64", "text": "uint8"}.get(kind) or self._dtypes[int(place)]
+        path = self.folder / f"{name}.bin"
+        return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
+
+
+def _column(held: dict[str, Any]) -> Column:
+    feature = Feature(**{**held.pop("feature"), "shape": ()})
+    return Column(feature=feature, **held)
+
+
+class Writer:
+    """Writes columns to a folder, which `finish` completes."""
+
+    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+        """Begin the columns of a schema, whose types are int64, float64, bool, timestamp[us] and large_string."""
+        self._folder, self._names = folder, schema.names
+        self._columns = [_Written(folder, place, field.type) for place, field in enumerate(schema)]
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch of the schema."""
+        for column, values in zip(self._columns, batch.columns, strict=True):
+            column.add(values)
+
+    def finish(self, *, rows: Mapping[str, int], identity: str) -> None:
+        """Complete the folder with what is known of its columns; `rows` are those of each split."""
+        for column in self._columns:
+            column.close()
+        files = {path.name: path.stat().st_size for path in sorted(self._folder.glob("*.bin"))}
+        for name in files:
+            sync(self._folder / name)
+        held = {
+            "identity": identity,
+            "rows": dict(rows),
+            "dtypes": [column.dtype for column in self._columns],
+            "columns": {
+                name: dataclasses.asdict(column.column) for name, column in zip(self._names, self._columns, strict=True)
+            },
+            "files": files,
+        }
+        write_atomically(self._folder / _FACTS, json.dumps(held, indent=1))
+        sync(self._folder)
+
+    def close(self) -> None:
+        """Close the files; what `finish` has not completed is no folder of columns."""
+        for column in self._columns:
+            column.close()
+
+
+class _Written:
+    """A column that is being written, and what is known of it so far."""
+
+    def __init__(self, folder: Path, place: int, kind: pa.DataType) -> None:
+        self._is_text, self._is_time = pa.types.is_large_string(kind), pa.types.is_timestamp(kind)
+        self.dtype = "int64" if self._is_time else "uint8" if self._is_text else np.dtype(kind.to_pandas_dtype()).name
+        kinds = ("missing", "ends", "text") if self._is_text else ("missing", "values")
+        self._files = {kind: (folder / f"{place}.{kind}.bin").open("wb") for kind in kinds}
+        self._end, self._missing = 0, 0
+        self._distinct: set[Any] | None = set()
+        self._ends: list[float] = []
+        if self._is_text:
+            np.zeros(1, np.int64).tofile(self._files["ends"])
+
+    def add(self, values: pa.Array) -> None:
+        missing = pc.is_null(values, nan_is_null=True) if self.dtype == "float64" else values.is_null()
+        self._missing += pc.sum(missing).as_py() or 0
+        missing.to_numpy(zero_copy_only=False).tofile(self._files["missing"])
+        if self._is_text:
+            self._add_texts(values)
+        else:
+            plain = values.cast(pa.int64()) if self._is_time else values
+            numbers = plain.fill_null(np.nan if self.dtype == "float64" else 0 if self.dtype == "int64" else False)
+            numbers.to_numpy(zero_copy_only=False).tofile(self._files["values"])
+        self._count(values.filter(pc.invert(missing)))
+
+    def _add_texts(self, values: pa.Array) -> None:
+        texts = values.fill_null("")
+        lengths = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64))
+        (lengths + self._end).tofile(self._files["ends"])
+        self._end += int(lengths[-1]) if len(lengths) else 0
+        start, offsets = texts.offset, np.frombuffer(texts.buffers()[1], np.int64)
+        if texts.buffers()[2] is not None:
+            begin, stop = int(offsets[start]), int(offsets[start + len(texts)])
+            self._files["text"].write(memoryview(texts.buffers()[2])[begin:stop])
+
+    def _count(self, there: pa.Array) -> None:
+        if self._distinct is not None:
+            self._distinct |= set(pc.unique(there).to_pylist())
+            self._distinct = self._distinct if len(self._distinct) <= MOST_COUNTED else None
+        if not self._is_text and not self._is_time and self.dtype != "bool" and len(there):
+            ends = pc.min_max(there)
+            self._ends = [min([*self._ends[:1], ends["min"].as_py()]), max([*self._ends[1:], ends["max"].as_py()])]
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+    @property
+    def column(self) -> Column:
+        """What is known of the column."""
+        has_missing = self._missing > 0
+        low, high = (float(end) for end in self._ends) if self._ends else (None, None)
+        if self._is_text:
+            feature = Feature(dtype="string", format="text", has_missing=has_missing)
+        elif self._is_time:
+            feature = Feature(dtype="int64", format="timestamp", has_missing=has_missing)
+        else:
+            dtype = "float64" if has_missing else self.dtype
+            feature = Feature(dtype=dtype, low=low, high=high, has_missing=has_missing)
+        distinct = None if self._distinct is None else len(self._distinct)
+        return Column(feature=feature, missing=self._missing, distinct=distinct)

@@ -1,0 +1,181 @@
+"""Rows as a source: each record is the number of a row, of which the parser takes the columns."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from etlrun.sources.base import Example, Identified, Records, Source, Split
+from etlrun.sources.content import Shard
+from etlrun.sources.on_disk import OnDisk
+from etlrun.sources.records import Stamp, stamp_of
+from etlrun.sources.rows.keeping import kept_of, stamps_of
+from etlrun.sources.rows.numbers import Numbers, RowNumbers
+from etlrun.sources.rows.table import files_of
+from etlrun.sources.slices import slices
+from etlrun.stages.lazy import tf
+from etlrun.stages.rows import Table
+from etlrun.system.errors import EtlrunError
+
+
+class _Unread:
+    """Comparison of nothing: kept columns don't change."""
+
+    def add(self, place: Any, data: Any) -> None:
+        """Do nothing."""
+
+
+class RowContent:
+    """Content of some rows, by the content of their files and their numbers; a file that is changed later counts."""
+
+    def __init__(self, identity: str, rows: Numbers, stamps: dict[str, Stamp]) -> None:
+        self.digest: str | None = hashlib.sha256(identity.encode() + rows.tobytes()).hexdigest()[:16]
+        self._stamps = stamps
+
+    def files(self, *, whole: bool) -> list[list[object]]:
+        """Return the digest, under one name."""
+        return [["rows", self.digest]]
+
+    def compared(self) -> _Unread:
+        """Return a comparison of nothing."""
+        return _Unread()
+
+    def changed(self) -> str | None:
+        """Return the path of a file that is another one than at construction; None if there is none."""
+        return next((path for path, stamp in self._stamps.items() if _now(path) != stamp), None)
+
+
+def _now(path: str) -> Stamp | None:
+    try:
+        return stamp_of(path)
+    except OSError:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSplit(Split):
+    """Some rows of a dataset.
+
+    Attributes:
+        rows: Their numbers in the kept columns, in the order in which they are read.
+        identity: Identity of the kept columns.
+        stamps: Files that they were read from.
+    """
+
+    rows: Numbers = field(repr=False, compare=False)
+    identity: str
+    stamps: dict[str, Stamp]
+    noun: ClassVar[str] = "file"
+    is_read_by_parser: ClassVar[bool] = True
+    is_compared: ClassVar[bool] = False
+
+    @cached_property
+    def content(self) -> Identified:
+        """Content of the rows."""
+        return RowContent(self.identity, self.rows, self.stamps)
+
+    @property
+    def numbered(self) -> Records:
+        """The records by number."""
+        return RowNumbers(self.rows)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(self.stamps)
+
+    def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
+        def some() -> Numbers:
+            return self.rows
+
+        rows = tf.ensure_shape(tf.numpy_function(some, [], tf.int64), (None,))
+        return tf.data.Dataset.from_tensor_slices(rows[skip : skip + take])
+
+    def part(self, start: int, stop: int) -> RowSplit:
+        shards = (replace(self.shards[0], take=stop - start),)
+        return replace(self, shards=shards, num_examples=stop - start, rows=self.rows[start:stop])
+
+    def shared(self, other: Split) -> int:
+        return len(np.intersect1d(self.rows, other.rows)) if isinstance(other, RowSplit) else 0
+
+    def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
+        return next(iter(self.stamps)), int(self.rows[number])
+
+
+class RowsSource(Source):
+    """Rows whose columns are kept."""
+
+    dataset: Table
+    repair: ClassVar[str] = "repair the row"
+
+    def __init__(self, dataset: Table) -> None:
+        """Open the kept columns; raise `EtlrunError` if they are not kept yet and can't be read."""
+        self.dataset, self.kept = dataset, kept_of(dataset)
+        self.full_name, self.identity = dataset.title, "rows"
+        classes = dataset.known.classes if dataset.known else ()
+        self.class_names, self.num_classes = classes or None, len(classes) or None
+        self._stamps = stamps_of(files_of(dataset))
+
+    @classmethod
+    def on_disk(cls, dataset: Table) -> OnDisk:
+        try:
+            known = kept_of(dataset).known
+        except EtlrunError:
+            return OnDisk()
+        each = known.held_bytes / max(sum(known.rows.values()), 1)
+        return OnDisk(full_name=dataset.title, sizes={name: (n, int(n * each)) for name, n in known.rows.items()})
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return dict(self.kept.known.rows)
+
+    def split(self, name: str, where: str) -> RowSplit:
+        parts = slices(name, self.counts)
+        if not parts:
+            raise self.unknown_split(name, where)
+        rows = np.concatenate([self._order[part][start:stop] for part, start, stop in parts])
+        if not len(rows):
+            raise self.empty_split(name, where)
+        shards = (Shard(path=str(self.kept.folder), skip=0, take=len(rows)),)
+        identity = self.kept.known.identity
+        return RowSplit(
+            name=name, shards=shards, num_examples=len(rows), rows=rows, identity=identity, stamps=self._stamps
+        )
+
+    @cached_property
+    def _order(self) -> dict[str, Numbers]:
+        """Numbers of the rows of each split of the data, in the order in which they are read."""
+        found, first = {}, 0
+        for name, count in self.counts.items():
+            order = np.arange(count) if self.dataset.order == "file" else np.random.default_rng(0).permutation(count)
+            found[name] = order.astype(np.int64) + first
+            first += count
+        return found
+
+    def parser(self) -> Callable[[tf.Tensor], Example]:
+        features = self.dataset.examples.features
+        dtypes = [tf.as_dtype(feature.dtype) for feature in features.values()]
+
+        def take(numbers: Numbers) -> list[Any]:
+            several = np.atleast_1d(numbers)
+            found = [self.kept.take(name, several) for name in features]
+            return found if numbers.ndim else [values[0] for values in found]
+
+        def parse(record: tf.Tensor) -> Example:
+            found = tf.numpy_function(take, [record], dtypes)
+            batch = record.shape[:1] if record.shape.rank else ()
+            return {
+                name: tf.ensure_shape(values, (*batch, *feature.shape))
+                for values, (name, feature) in zip(found, features.items(), strict=True)
+            }
+
+        return parse
+
+    def values(self, name: str, rows: Numbers) -> npt.NDArray[Any]:
+        """Return the values of a column in some rows."""
+        return self.kept.take(name, rows)

@@ -1,0 +1,143 @@
+"""Datasets of rows: examples that are read by number, of which the columns are kept in mapped files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, InstanceOf
+
+from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, OptionalPath
+from etlrun.stages.dataset import FILES_EXPECTED, Dataset, Files
+from etlrun.stages.flow import Feature, Flow
+
+Target = Literal["class", "number"]
+TARGETS = "class or number"
+Type = Literal["text", "integer", "number", "truth", "timestamp"]
+TYPES = "text, integer, number, truth or timestamp"
+
+_Name = Annotated[str, Field(min_length=1)]
+_Target = Annotated[dict[_Name, Target], Field(min_length=1, max_length=1)]
+_Types = dict[_Name, Type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """What is known of a column after all of its rows have been read.
+
+    Attributes:
+        feature: Its type.
+        missing: Number of rows without a value.
+        distinct: Number of different values; None if there are more than `MOST_COUNTED`.
+    """
+
+    feature: Feature
+    missing: int = 0
+    distinct: int | None = None
+
+
+MOST_COUNTED = 10_000
+"""Different values of a column up to which they are counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known of a dataset of rows after it has been read and kept.
+
+    Attributes:
+        columns: All columns by name, in the order of the data.
+        rows: Number of rows of each split of the data.
+        identity: First 16 hex digits of a SHA-256 over the content and how it is read.
+        held_bytes: Size of the kept columns.
+        classes: Values of a target that is a class, in the order of their indices; empty for others.
+    """
+
+    columns: Mapping[str, Column]
+    rows: Mapping[str, int]
+    identity: str
+    held_bytes: int
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows(Dataset):
+    """A dataset of rows with named columns; see the classes derived from it for where they come from.
+
+    Attributes:
+        target: Column to predict and what it is, such as `{price: number}`; null if no model is trained.
+        inputs: Columns that may be used for the prediction; null for all others.
+        columns: Types of columns that are not to be inferred, such as `{zip: text, day: timestamp}`.
+        order: `random` reads the rows of each split in a random order, which is always the same, so that a part of a
+            split is a sample of it; `file` in that of the data.
+        dir: Folder of the kept columns; null for the user's cache folder.
+        known: What reading has found; None before.
+    """
+
+    source: ClassVar[str] = "etlrun.sources.rows.source:RowsSource"
+    is_listed: ClassVar[bool] = True
+
+    target: Annotated[_Target | None, Expected(f"a mapping from a column to {TARGETS}, or null"), DATA, TRAINING]
+    inputs: Annotated[tuple[_Name, ...] | None, Expected("a list of columns, or null"), DATA]
+    columns: Annotated[_Types, Expected(f"a mapping from columns to {TYPES}"), DATA]
+    order: Annotated[Literal["random", "file"], Expected("random or file"), DATA]
+    dir: Annotated[OptionalPath, SPEED]
+    known: Annotated[InstanceOf[Known] | None, Expected("no key here")] = field(default=None, compare=False, repr=False)
+
+    @property
+    def keys(self) -> dict[str, str]:
+        return {name: name for name in self.examples.features}
+
+    @property
+    def restore(self) -> str:
+        return f"restore the files, or set {self.key('files')} to a copy of those"
+
+    @property
+    def found(self) -> Known:
+        """What reading has found."""
+        assert self.known is not None  # noqa: S101 - plans are made after reading
+        return self.known
+
+    @property
+    def target_name(self) -> str:
+        """Name of the column to predict; empty if there is none."""
+        return next(iter(self.target or {}), "")
+
+    @property
+    def examples(self) -> Flow:
+        known = self.found.columns
+        features = {name: known[name].feature for name in self.inputs or known if name != self.target_name}
+        if self.target_name:
+            kind = (self.target or {})[self.target_name]
+            features[self.target_name] = known[self.target_name].feature.replace(is_class=kind == "class")
+        return Flow(features=features, target=self.target_name, record="row number")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(Rows):
+    """Rows of tables: csv, tsv, JSON lines, Parquet or Feather.
+
+    Attributes:
+        files: Pattern of the files, such as `part-*.parquet`; or one for each split, such as
+            `{train: train.csv, validation: val.csv}`. A single pattern is the split `train`.
+        missing: Texts of a csv or tsv that stand for no value.
+        strip: Whether blanks around the values of a csv or tsv are removed.
+    """
+
+    files: Annotated[Files, Expected(FILES_EXPECTED), DATA]
+    missing: Annotated[tuple[str, ...], Expected("a list of texts"), DATA]
+    strip: Annotated[bool, Expected("true or false"), DATA]
+
+    @property
+    def patterns(self) -> Mapping[str, str]:
+        """Patterns of the files by split."""
+        return {"train": self.files} if isinstance(self.files, str) else self.files
+
+    @property
+    def title(self) -> str:
+        return PurePath(next(iter(self.patterns.values()))).name
+
+    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        if self.target_name in (self.inputs or ()):
+            yield "inputs", f"{self.target_name}, which is the target", "other columns", "leave it out"
