@@ -20,7 +20,7 @@ from tests.configs import TRAINER_KEYS, composed, refusal_of_config, refusal_of_
 STEPS = ", ".join(STAGES["transform"])
 EXTRACTS = "tfds, sequential, interleave"
 MONITORED = "loss, accuracy, top_N_accuracy, precision, recall, f1 or recall_of_CLASS, or one of them after val_"
-TRANSFORM_KEYS = f"steps, eval_steps, num_parallel_calls, deterministic, parse_batch, {STEPS}"
+TRANSFORM_KEYS = f"steps, eval_steps, num_parallel_calls, deterministic, parse_batch, columns, {STEPS}"
 TRAINER = Trainer(
     epochs=4,
     steps_per_epoch=None,
@@ -94,7 +94,7 @@ def test_all_faults_are_told_at_once() -> None:
         f"transform.eval_steps[1]: found 'rezise'; expected one of {STEPS}",
         "    -> did you mean `resize`?",
         "load.batch_size: found 0; expected a positive integer",
-        f"model.name: found 'mobilenet'; expected one of mobilenet_v2, {', '.join(APPLICATIONS)}, emulated",
+        f"model.name: found 'mobilenet'; expected one of mobilenet_v2, {', '.join(APPLICATIONS)}, tabular, emulated",
         "    -> did you mean `mobilenet_v2`?",
         "trainer.seed: found nothing; expected an integer from 0 to 2**32 - 1",
         f"trainer.epoch: found an unknown key; expected one of the keys {TRAINER_KEYS}",
@@ -265,7 +265,7 @@ def test_what_is_missing_is_told_with_what_should_be_there(override: str, messag
         ("transform", f"one of {STEPS}"),
         ("cache", "one of none, memory, disk"),
         ("load", "a mapping"),
-        ("model", "one of mobilenet_v2, keras_application, emulated"),
+        ("model", "one of mobilenet_v2, keras_application, tabular, emulated"),
         ("trainer", "one of fit, drain"),
         ("profile", "one of none, trace"),
         ("measure", "a mapping"),

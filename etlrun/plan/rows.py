@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from etlrun.plan.spec import RunSpec
 from etlrun.sources.rows.fitting import fitted
 from etlrun.sources.rows.source import RowsSource
+from etlrun.sources.rows.table import is_there
 from etlrun.stages.column_steps import Classes, Embed, Fill, Lookup, OneHot, Standardize
 from etlrun.stages.columns import Columns, Output
-from etlrun.stages.rows import Rows, Table
+from etlrun.stages.flow import Feature
+from etlrun.stages.rows import Column, Known, Rows, Table
 from etlrun.stages.step import Map
 
 _FEW = 10
@@ -20,11 +22,15 @@ _FEW = 10
 def resolved(spec: RunSpec) -> RunSpec:
     """Return a run whose rows have been read and whose columns are fitted; any other run as it is.
 
+    Where the rows are not on this machine, as in a review, the columns are neither chosen nor fitted.
+
     Raises:
         EtlrunError: The rows can't be read.
     """
     if not isinstance(spec.dataset, Table) or spec.dataset.known is not None:
         return spec
+    if not is_there(spec.dataset):
+        return _unread(spec, spec.dataset)
     source = RowsSource(spec.dataset)
     dataset = dataclasses.replace(spec.dataset, known=source.kept.known)
     source.dataset = dataset
@@ -34,10 +40,29 @@ def resolved(spec: RunSpec) -> RunSpec:
     outputs = (*(columns.outputs or chosen(dataset)), *_of_target(dataset))
     split = source.split(dataset.split, dataset.key("split"))
     columns = Columns(outputs=fitted(outputs, source, split))
-    classes = _classes(dataset, columns)
+    classes = _classes(columns)
     return dataclasses.replace(
         spec,
         dataset=dataclasses.replace(dataset, known=dataclasses.replace(dataset.found, classes=classes)),
+        transform=_with(spec.transform, columns),
+        eval_transform=_with(spec.eval_transform, columns),
+    )
+
+
+def _unread(spec: RunSpec, dataset: Table) -> RunSpec:
+    """Return a run whose rows are not on this machine: outputs are numbers, and the target is what it is said to be."""
+    targets = {
+        name: Feature(dtype="int64", is_class=True) if kind == "class" else Feature(dtype="float32")
+        for name, kind in dataset.target.items()
+    }
+    step = next((step for step in spec.transform.steps if isinstance(step, Columns)), Columns(outputs=()))
+    names = [output.name for output in step.outputs] or dataset.inputs or ["columns"]
+    features = {name: Feature(dtype="float32") for name in names} | targets
+    known = {name: Column(feature=feature) for name, feature in features.items()}
+    columns = dataclasses.replace(step, assumed=tuple(features.items()))
+    return dataclasses.replace(
+        spec,
+        dataset=dataclasses.replace(dataset, known=Known(columns=known, rows={}, identity="", held_bytes=0)),
         transform=_with(spec.transform, columns),
         eval_transform=_with(spec.eval_transform, columns),
     )
@@ -49,16 +74,14 @@ def _with(transform: Map, columns: Columns) -> Map:
 
 
 def _of_target(dataset: Rows) -> Iterator[Output]:
-    for name, kind in (dataset.target or {}).items():
+    for name, kind in dataset.target.items():
         steps = (Classes(),) if kind == "class" else ()
         yield Output(name=name, of=(name,), steps=steps)
 
 
-def _classes(dataset: Rows, columns: Columns) -> tuple[str, ...]:
-    if not dataset.target_name or not columns.outputs[-1].steps:
-        return ()
-    lookup = columns.outputs[-1].steps[0]
-    return tuple(map(str, lookup.values or ())) if isinstance(lookup, Classes) else ()
+def _classes(columns: Columns) -> tuple[str, ...]:
+    steps = columns.outputs[-1].steps
+    return tuple(map(str, steps[0].values or ())) if steps and isinstance(steps[0], Classes) else ()
 
 
 def chosen(dataset: Rows) -> Iterator[Output]:

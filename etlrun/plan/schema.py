@@ -54,6 +54,9 @@ _DEFAULTS: Node = {
 }
 _COMMON = {REFERENCE: _REFERENCE, DEFAULTS: _DEFAULTS}
 _HYDRA: Node = {"type": "object", "description": "Hydra's own config."}
+_COLUMNS = (
+    "Outputs of rows by name: {price_log: {of: price, steps: [log1p, standardize]}}; auto chooses them; null for none."
+)
 _STEPS = "Names of the steps in the order in which they are applied to {} examples."
 
 
@@ -110,6 +113,8 @@ def _transform(steps: Mapping[str, type[Stage]]) -> Node:
         "steps": {"description": _STEPS.format("training"), **_open(listed)},
         "eval_steps": {"description": _STEPS.format("validation"), **_open(listed)},
     }
+    columns = {"anyOf": [{"enum": ["auto"]}, {"type": "object"}, {"type": "null"}, _ref(REFERENCE)]}
+    own["columns"] = {"description": _COLUMNS, **columns}
     parameters: dict[str, Node] = {
         name: {"description": _summary(step), "anyOf": [_ref(_step(name)), {"type": "null"}, _ref(REFERENCE)]}
         for name, step in steps.items()

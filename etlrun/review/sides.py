@@ -162,6 +162,7 @@ def stand_ins(default: Variant) -> dict[str, object]:
         "load.service.address": "localhost:5050",
         "load.service.trusted_network": True,
         **dict(leaves("", default.config or {})),
+        "dataset.target": {"label": "class"},
     }
 
 

@@ -61,12 +61,15 @@ class Columns(Step):
 
     Attributes:
         outputs: The outputs; none before they are chosen.
+        assumed: Features of the outputs where the rows are not on this machine, so that they are neither chosen nor
+            fitted; none otherwise.
     """
 
     path: ClassVar[str] = "transform.columns"
     described_by: ClassVar[tuple[str, ...]] = ("outputs",)
 
     outputs: Annotated[tuple[Output, ...], Expected("a mapping from names to columns, or auto"), DATA]
+    assumed: tuple[tuple[str, Feature], ...] = ()
 
     def described(self) -> dict[str, Any]:
         return {output.name: output.described for output in self.outputs}
@@ -76,6 +79,10 @@ class Columns(Step):
         return {output.name: output.given(example) for output in self.outputs}
 
     def flow(self, incoming: Flow) -> Flow:
+        if self.assumed:
+            return incoming.replace(features=dict(self.assumed))
+        if not self.outputs:
+            return incoming
         known = {name: incoming.feature(name) for output in self.outputs for name in output.of}
         return incoming.replace(features={output.name: output.gives(known) for output in self.outputs})
 

@@ -150,7 +150,7 @@ class ImageModel(Model):
         raise NotImplementedError
 
     def flow(self, incoming: Flow) -> Flow:
-        if len(incoming.inputs) > 1:
+        if len(incoming.inputs) != 1:
             raise UnfitError(expected="a single image", remedy="name no other input in dataset.features")
         image = incoming.feature(incoming.inputs[0])
         require_decoded(image)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, InstanceOf
+from pydantic import Field, InstanceOf, WithJsonSchema
 
 from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, OptionalPath
 from etlrun.stages.dataset import FILES_EXPECTED, Dataset, Files
@@ -66,7 +66,7 @@ class Rows(Dataset):
     """A dataset of rows with named columns; see the classes derived from it for where they come from.
 
     Attributes:
-        target: Column to predict and what it is, such as `{price: number}`; null if no model is trained.
+        target: Column to predict and what it is, such as `{price: number}`.
         inputs: Columns that may be used for the prediction; null for all others.
         columns: Types of columns that are not to be inferred, such as `{zip: text, day: timestamp}`.
         order: `random` reads the rows of each split in a random order, which is always the same, so that a part of a
@@ -78,12 +78,14 @@ class Rows(Dataset):
     source: ClassVar[str] = "etlrun.sources.rows.source:RowsSource"
     is_listed: ClassVar[bool] = True
 
-    target: Annotated[_Target | None, Expected(f"a mapping from a column to {TARGETS}, or null"), DATA, TRAINING]
+    target: Annotated[_Target, Expected(f"a mapping from a column to {TARGETS}"), DATA, TRAINING]
     inputs: Annotated[tuple[_Name, ...] | None, Expected("a list of columns, or null"), DATA]
     columns: Annotated[_Types, Expected(f"a mapping from columns to {TYPES}"), DATA]
     order: Annotated[Literal["random", "file"], Expected("random or file"), DATA]
     dir: Annotated[OptionalPath, SPEED]
-    known: Annotated[InstanceOf[Known] | None, Expected("no key here")] = field(default=None, compare=False, repr=False)
+    known: Annotated[
+        InstanceOf[Known] | None, WithJsonSchema({"type": "null"}), Expected("null, since reading the rows finds it")
+    ] = field(default=None, compare=False, repr=False)
 
     @property
     def keys(self) -> dict[str, str]:
@@ -101,16 +103,15 @@ class Rows(Dataset):
 
     @property
     def target_name(self) -> str:
-        """Name of the column to predict; empty if there is none."""
-        return next(iter(self.target or {}), "")
+        """Name of the column to predict."""
+        return next(iter(self.target))
 
     @property
     def examples(self) -> Flow:
         known = self.found.columns
         features = {name: known[name].feature for name in self.inputs or known if name != self.target_name}
-        if self.target_name:
-            kind = (self.target or {})[self.target_name]
-            features[self.target_name] = known[self.target_name].feature.replace(is_class=kind == "class")
+        is_class = self.target[self.target_name] == "class"
+        features[self.target_name] = known[self.target_name].feature.replace(is_class=is_class)
         return Flow(features=features, target=self.target_name, record="row number")
 
 

@@ -36,6 +36,11 @@ def files_of(dataset: Table) -> dict[str, list[str]]:
     return {split: [*paths] for split, paths in found.items()}
 
 
+def is_there(dataset: Table) -> bool:
+    """Return whether each pattern names a file on this machine."""
+    return all(matched(pattern) for pattern in dataset.patterns.values())
+
+
 def batches(path: str) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file, in order, with the types of `Writer`."""
     source = pyarrow.dataset.dataset(path, format=_FORMATS[Path(path).suffix])
