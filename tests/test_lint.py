@@ -2,7 +2,7 @@ import pytest
 
 from etlrun.review.lint import _CHECKS, Advice, Machine, lint
 from etlrun.stages.measure import ADVICE
-from tests.configs import EXPERIMENTS, plan_of
+from tests.configs import EXPERIMENTS, experiment, plan_of
 
 TWO_CORES = Machine(cores=2, free_memory_bytes=8 * 10**9)
 FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
@@ -112,7 +112,7 @@ def test_every_advice_has_its_name_and_its_check() -> None:
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_experiments_of_the_project_follow_the_advice_or_say_why_not(name: str) -> None:
     machine = Machine(cores=2, free_memory_bytes=10**12)
-    assert [item for item in lint(plan_of(f"experiment={name}"), machine) if not item.reason] == []
+    assert [item for item in lint(plan_of(*experiment(name)), machine) if not item.reason] == []
 
 
 def test_silence_changes_no_plan() -> None:

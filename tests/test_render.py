@@ -7,7 +7,7 @@ import pytest
 from etlrun.plan import render
 from etlrun.plan.plan import PlannedStage
 from etlrun.review import golden
-from tests.configs import CONF, EXPERIMENTS, plan_of
+from tests.configs import CONF, EXPERIMENTS, experiment, plan_of
 
 PLANS = CONF.parent / "tests" / "golden" / "plans"
 
@@ -42,7 +42,7 @@ flowchart LR
 
 
 def test_plans_read_as_they_were_reviewed() -> None:
-    plans = {"default": plan_of(), **{name: plan_of(f"experiment={name}") for name in EXPERIMENTS}}
+    plans = {"default": plan_of(), **{name: plan_of(*experiment(name)) for name in EXPERIMENTS}}
     faults = list(golden.out_of_date(PLANS, plans, set(plans)))
     assert not faults, "review what `python -m etlrun check --update` makes of them"
 

@@ -24,7 +24,7 @@ from etlrun.stages.step import Map, Step
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.trainer import EarlyStopping
 from etlrun.system.errors import ConfigError, Fault
-from tests.configs import CONF, EXPERIMENTS, composed, yaml_files
+from tests.configs import CONF, EXPERIMENTS, composed, experiment, yaml_files
 
 SCHEMA = schema(STAGES)
 ANY_FILE = Draft7Validator(SCHEMA)
@@ -71,7 +71,7 @@ def test_each_file_of_conf_is_accepted_by_its_definition_and_by_the_whole_schema
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_composed_config_is_accepted(name: str) -> None:
-    assert list(OF_CONFIGS.iter_errors(composed(f"experiment={name}", *["dataset.dir=x"][: name == "own"]))) == []
+    assert list(OF_CONFIGS.iter_errors(composed(*experiment(name)))) == []
 
 
 @pytest.mark.parametrize(
