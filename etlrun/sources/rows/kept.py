@@ -56,10 +56,7 @@ class Kept:
         return np.where(missing, np.nan, values)
 
     def _texts(self, place: int, numbers: Array, missing: Array | None) -> Array:
-        ends, text = self._mapped(place, "ends"), self._mapped(place, "text")
-        found = np.empty(len(numbers), object)
-        each = zip(ends[numbers].tolist(), ends[numbers + 1].tolist(), strict=True)
-        found[:] = [text[start:stop].tobytes() for start, stop in each]
+        found: Array = self._arrow_texts(place).take(pa.array(numbers)).to_numpy(zero_copy_only=False)
         if missing is not None:
             found[missing] = MISSING
         return found
@@ -70,11 +67,14 @@ class Kept:
         mask = self._mapped(place, "missing") if column.missing else None
         if column.feature.dtype != "string":
             return pa.array(self._mapped(place, "values"), mask=mask, from_pandas=False)
-        buffers = [pa.py_buffer(self._mapped(place, kind)) for kind in ("ends", "text")]
-        texts = pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(self._mapped(place, "ends")) - 1, [None, *buffers]
-        )
+        texts = self._arrow_texts(place)
         return texts if mask is None else pc.if_else(pa.array(mask), None, texts)
+
+    def _arrow_texts(self, place: int) -> pa.LargeBinaryArray:
+        """Return the texts of a column without a copy; one that is missing is empty."""
+        buffers = [pa.py_buffer(self._mapped(place, kind)) for kind in ("ends", "text")]
+        count = len(self._mapped(place, "ends")) - 1
+        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, [None, *buffers])
 
     def _mapped(self, place: int, kind: str) -> Array:
         key = f"{place}.{kind}"
