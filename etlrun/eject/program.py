@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -141,8 +142,8 @@ def _promise(plan: Plan) -> str:
 
 def _imports(text: str) -> str:
     """Return the imports of the modules that `text` uses."""
-    used = (line for name, line in _IMPORTS.items() if not name or re.search(rf"(?<![\w.]){name}[.[]", text))
-    return "\n".join(used)
+    used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    return "\n".join(line for name, line in _IMPORTS.items() if not name or name in used)
 
 
 def _constants(plan: Plan) -> dict[str, str]:
