@@ -38,14 +38,16 @@ FAULTS = {
     ),
     ("trainer.metrics=[top_0_accuracy]",): (
         "trainer.metrics: found ['top_0_accuracy']; expected a list of accuracy, top_N_accuracy, precision, recall, f1 "
-        "and one of the last three of a class, such as recall_of_CLASS"
+        "and one of the last three of a class, such as recall_of_CLASS, auc of two classes, and mae, "
+        "rmse and r2 of numbers"
     ),
     ("trainer.focal_gamma=1",): (
         "trainer.focal_gamma: found 1.0; expected 2.0 with trainer.loss=crossentropy\n"
         "    -> set trainer.loss=focal_crossentropy"
     ),
     ("trainer.loss=focal",): (
-        "trainer.loss: found 'focal'; expected crossentropy or focal_crossentropy\n"
+        "trainer.loss: found 'focal'; expected crossentropy or focal_crossentropy; of numbers mean_squared_error, "
+        "mean_absolute_error, huber or poisson\n"
         "    -> did you mean `focal_crossentropy`?"
     ),
 }

@@ -19,7 +19,10 @@ from tests.configs import TRAINER_KEYS, composed, refusal_of_config, refusal_of_
 
 STEPS = ", ".join(STAGES["transform"])
 EXTRACTS = "tfds, sequential, interleave"
-MONITORED = "loss, accuracy, top_N_accuracy, precision, recall, f1 or recall_of_CLASS, or one of them after val_"
+MONITORED = (
+    "loss, accuracy, top_N_accuracy, precision, recall, f1, recall_of_CLASS, auc, mae, rmse or r2, or one of them "
+    "after val_"
+)
 TRANSFORM_KEYS = f"steps, eval_steps, num_parallel_calls, deterministic, parse_batch, columns, {STEPS}"
 TRAINER = Trainer(
     epochs=4,

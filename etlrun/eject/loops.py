@@ -10,7 +10,7 @@ from etlrun.eject.place import differs_by_pass
 from etlrun.eject.printed import loops
 from etlrun.eject.printed.numbered import class_weights
 from etlrun.eject.text import call, function, listed, literal
-from etlrun.plan.plan import Plan, reads_features
+from etlrun.plan.plan import Plan, given_to_model, reads_features
 from etlrun.stages.applications import unfreeze
 from etlrun.stages.keras_objects import objective, optimizer
 from etlrun.stages.logger import Logger
@@ -69,13 +69,14 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
     is_later = plan.unfrozen is not None and phase.unfreeze is not None
     part, suffix = (plan.unfrozen, "images") if plan.unfrozen is not None and is_later else (plan, "dataset")
     model, base = ("head", ["base"]) if reads_features(part) else ("classifier", [])
-    dataset, steps = plan.spec.dataset, _steps(part, suffix)
+    dataset, steps, flow = plan.spec.dataset, _steps(part, suffix), given_to_model(plan.train)
     epochs = "EPOCHS" if is_whole else str(phase.epochs)
     compiled = {
         "optimizer": optimizer(stage.in_phase(phase), Text(f"{epochs} * {f'({steps})' if ' // ' in steps else steps}")),
         **objective(
             stage,
             Text("classes()") if dataset.examples.features[dataset.examples.target].is_class else None,
+            target=flow.features[flow.target],
             class_weights=Text("class_weights()") if plan.spec.load.class_weights == "balanced" else None,
             mixes=plan.spec.load.mixes,
         ),

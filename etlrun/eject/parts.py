@@ -27,6 +27,8 @@ def image_model(stage: ImageModel, plan: Plan) -> Functions:
     scaling: list[Any] = [planned.stage for planned in plan.by_model]
     momentum = stage.batch_norm_momentum
     weights = None if stage.weights is None else user_path(stage.weights)  # or the name of those of Keras
+    classes = Text("num_classes()") if target.is_class else None
+    loss = plan.spec.fit.loss if plan.spec.fit is not None else ""
     functions = [without_dropout] * stage.is_undropped + [scaled_for_imagenet] * stage.is_scaled_by_weights
     body = (
         f"inputs = pixels = {_input(flow, flow.inputs[0], 'image')}",
@@ -35,7 +37,7 @@ def image_model(stage: ImageModel, plan: Plan) -> Functions:
         *(f"base = {function.__name__}(base)" for function in functions),
         *(() if stage.trainable else ("base.trainable = False",)),
         *(() if momentum is None else (f"set_momentum(base, {momentum})",)),
-        f"dense = {literal(head(target, Text('num_classes()') if target.is_class else None))}",
+        f"dense = {literal(head(target, classes, loss))}",
         "return keras.Model(inputs, dense(base(pixels)))",
     )
     what = "the probabilities of their classes" if target.is_class else flow.target

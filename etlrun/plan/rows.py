@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from etlrun.plan.spec import RunSpec
+from etlrun.plan.targets import output_of, require_target, require_values, with_defaults
 from etlrun.sources.rows.fitting import fitted
 from etlrun.sources.rows.source import RowsSource
 from etlrun.sources.rows.table import is_there
@@ -29,17 +30,22 @@ def resolved(spec: RunSpec) -> RunSpec:
     """
     if not isinstance(spec.dataset, Table) or spec.dataset.known is not None:
         return spec
-    if not is_there(spec.dataset):
-        return _unread(spec, spec.dataset)
-    source = RowsSource(spec.dataset)
-    dataset = dataclasses.replace(spec.dataset, known=source.kept.known)
+    dataset = spec.dataset
+    spec = with_defaults(spec, dataset)
+    if not is_there(dataset):
+        return _unread(spec, dataset)
+    source = RowsSource(dataset)
+    dataset = dataclasses.replace(dataset, known=source.kept.known)
     source.dataset = dataset
+    require_target(source)
     columns = next((step for step in spec.transform.steps if isinstance(step, Columns)), None)
     if columns is None:
         return dataclasses.replace(spec, dataset=dataset)
-    outputs = (*(columns.outputs or chosen(dataset)), *_of_target(dataset))
+    outputs = (*(columns.outputs or chosen(dataset)), output_of(dataset))
     split = source.split(dataset.split, dataset.key("split"))
     columns = Columns(outputs=fitted(outputs, source, split))
+    validation = [] if dataset.eval_split is None else [source.split(dataset.eval_split, dataset.key("eval_split"))]
+    require_values(source, columns, [split, *validation], "" if spec.fit is None else spec.fit.loss)
     classes = _classes(columns)
     return dataclasses.replace(
         spec,
@@ -51,13 +57,12 @@ def resolved(spec: RunSpec) -> RunSpec:
 
 def _unread(spec: RunSpec, dataset: Table) -> RunSpec:
     """Return a run whose rows are not on this machine: outputs are numbers, and the target is what it is said to be."""
-    targets = {
-        name: Feature(dtype="int64", is_class=True) if kind == "class" else Feature(dtype="float32")
-        for name, kind in dataset.target.items()
-    }
+    target, kind = Feature(dtype="float32"), dataset.target_kind
+    if kind != "number":
+        target = Feature(dtype="int64", is_class=True, is_binary=kind == "binary")
     step = next((step for step in spec.transform.steps if isinstance(step, Columns)), Columns(outputs=()))
     names = [output.name for output in step.outputs] or dataset.inputs or ["columns"]
-    features = {name: Feature(dtype="float32") for name in names} | targets
+    features = {name: Feature(dtype="float32") for name in names} | {dataset.target_name: target}
     known = {name: Column(feature=feature) for name, feature in features.items()}
     columns = dataclasses.replace(step, assumed=tuple(features.items()))
     return dataclasses.replace(
@@ -71,12 +76,6 @@ def _unread(spec: RunSpec, dataset: Table) -> RunSpec:
 def _with(transform: Map, columns: Columns) -> Map:
     steps = tuple(columns if isinstance(step, Columns) else step for step in transform.steps)
     return dataclasses.replace(transform, steps=steps)
-
-
-def _of_target(dataset: Rows) -> Iterator[Output]:
-    for name, kind in dataset.target.items():
-        steps = (Classes(),) if kind == "class" else ()
-        yield Output(name=name, of=(name,), steps=steps)
 
 
 def _classes(columns: Columns) -> tuple[str, ...]:

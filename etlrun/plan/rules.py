@@ -12,7 +12,10 @@ from etlrun.plan.training import conflict, fault, training_rules, unordered
 from etlrun.plan.unused import told
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.load import Batch
+from etlrun.stages.metrics import is_of_kind
 from etlrun.stages.model import require_one_size
+from etlrun.stages.rows import Rows
+from etlrun.stages.targets import loss_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault
 
@@ -91,6 +94,9 @@ def _classes(spec: RunSpec) -> Iterator[Fault]:
         if not is_class and getattr(spec.load, name) != default:
             expected = f"a class to predict; the target is {flow.target}"
             yield conflict(spec.load, name, expected, f"set {spec.load.key(name)}={default}")
+    if flow.features[flow.target].is_binary and spec.load.class_weights != "none":
+        expected = f"none with the target {flow.target}, which is one of two classes"
+        yield conflict(spec.load, "class_weights", expected, f"set dataset.target={{{flow.target}: class}}")
     if spec.load.mixes and spec.cache.keeps_features:
         for name in ("mixup_alpha", "cutmix_alpha"):
             if getattr(spec.load, name):
@@ -172,9 +178,7 @@ def remarks(spec: RunSpec) -> Iterator[str]:
         yield "extract.shuffle_files = true: the cache keeps the order of the first pass for all later ones."
     if spec.load.class_weights == "balanced":
         yield "load.class_weights = balanced: losses are weighted by the inverse of the share of their class."
-    flow = spec.dataset.examples
-    if spec.fit is not None and spec.model.learns and not flow.features[flow.target].is_class:
-        yield f"{flow.target} is not a class: its loss is the mean squared error, and there is no metric."
+    yield from _of_target(spec)
     if spec.cache.codec != "raw" and not spec.cache.keeps:
         yield f"cache.codec = {spec.cache.codec} has no effect with cache=none: images stay as they are."
     unread = unread_cache(spec)
@@ -183,6 +187,20 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     if spec.cache.keeps_features and spec.fit is not None:
         yield from _served(spec.fit)
         yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
+
+
+def _of_target(spec: RunSpec) -> Iterator[str]:
+    """Yield the notes on a target that is a number, or one of two classes."""
+    flow, trainer = spec.dataset.examples, spec.fit
+    target = flow.features[flow.target]
+    if target.is_binary and isinstance(spec.dataset, Rows) and spec.dataset.found.classes:
+        negative, positive = spec.dataset.found.classes
+        yield f"{flow.target} is {positive} or {negative}: the model gives the probability of {positive}."
+    if trainer is not None and spec.model.learns and not target.is_class:
+        loss = loss_of(target, trainer.loss).replace("_", " ")
+        metrics = [name for name in trainer.metrics if is_of_kind(name, "number")]
+        measured = f"its metrics are {', '.join(metrics)}" if metrics else "there is no metric"
+        yield f"{flow.target} is not a class: its loss is {'the ' * ('error' in loss)}{loss}, and {measured}."
 
 
 def _served(trainer: Trainer) -> Iterator[str]:

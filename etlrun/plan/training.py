@@ -6,14 +6,20 @@ from collections.abc import Iterator, Sequence
 
 from etlrun.plan.spec import RunSpec, bare, show
 from etlrun.stages.base import Stage
-from etlrun.stages.flow import Feature
+from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Trace, Window
-from etlrun.stages.metrics import classes_of, is_loss, is_score
+from etlrun.stages.metrics import classes_of, is_loss, is_of_kind, is_score
+from etlrun.stages.targets import KINDS, Kinds, kind_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, did_you_mean
 
 _MOST_CLASSES = 20
+_METRICS_OF: dict[Kinds, str] = {
+    "class": "accuracy, top_N_accuracy, precision, recall, f1 or recall_of_CLASS",
+    "binary": "accuracy, auc, precision or recall",
+    "number": "mae, rmse or r2",
+}
 
 
 def validates(spec: RunSpec) -> bool:
@@ -92,17 +98,20 @@ def _phases(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
 def _monitored(spec: RunSpec, key: str, metric: str) -> Iterator[Fault]:
     """Yield the faults of a metric that a run does not have."""
     flow, trainer = spec.dataset.examples, spec.fit
-    if not is_loss(metric) and not flow.features[flow.target].is_class:
-        needed = f"loss or val_loss, since the target {flow.target} is not a class"
+    kind, name = kind_of(flow.features[flow.target]), metric.removeprefix("val_")
+    measured_names = [of for of in trainer.metrics if is_of_kind(of, kind)] if trainer else []
+    if not is_loss(metric) and not is_of_kind(name, kind):
+        others = f", or {_METRICS_OF[kind]}" if measured_names else ""
+        needed = f"loss or val_loss{others}, since the target {flow.target} is {KINDS[kind].title}"
         yield fault(key, show(metric), needed, f"set {key}=val_loss")
-    elif trainer is not None and metric.removeprefix("val_") not in ("loss", *trainer.metrics):
-        named = ("loss", *trainer.metrics)
+    elif trainer is not None and name not in ("loss", *measured_names):
+        named = ("loss", *measured_names)
         measured = [*named, *(f"val_{name}" for name in named)] if validates(spec) else named
-        added = f"add {metric.removeprefix('val_')} to {trainer.key('metrics')}"
+        added = f"add {name} to {trainer.key('metrics')}"
         yield fault(key, show(metric), f"a metric of the run: {', '.join(measured)}", f"choose one, or {added}")
     elif not validates(spec) and metric.startswith("val_"):
         remedy = f"set {key}={metric.removeprefix('val_')} or an eval_split"
-        others = " or ".join(("loss", *(trainer.metrics if trainer else ())))
+        others = " or ".join(("loss", *measured_names))
         yield fault(key, show(metric), f"{others}, since dataset.eval_split is null", remedy)
 
 
@@ -114,15 +123,34 @@ def _objective(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
         expected = f"a class, or numbers such as float32, since no model predicts {kind}"
         remedy = "predict another feature, or read the dataset without training a model: trainer=drain"
         yield fault(spec.dataset.key("target"), f"{flow.target}: {flow.features[flow.target]}", expected, remedy)
-    if not flow.features[flow.target].is_class:
-        for name, default in (("loss", "crossentropy"), ("label_smoothing", 0.0), ("metrics", ("accuracy",))):
-            if getattr(trainer, name) != default:
-                expected = f"{show(default)} with the target {flow.target}, which is not a class"
-                yield fault(trainer.key(name), show(getattr(trainer, name)), expected, f"leave out {trainer.key(name)}")
-    elif spec.load.mixes and (scores := [name for name in trainer.metrics if is_score(name)]):
+    yield from _unlike_target(trainer, flow)
+    if (
+        flow.features[flow.target].is_class
+        and spec.load.mixes
+        and (scores := [name for name in trainer.metrics if is_score(name)])
+    ):
         expected = f"no {' or '.join(scores)} with mixed images, which have two classes"
         remedy = f"remove {' and '.join(scores)}, or set load.mixup_alpha=0 and load.cutmix_alpha=0"
         yield conflict(trainer, "metrics", expected, remedy)
+
+
+def _unlike_target(trainer: Trainer, flow: Flow) -> Iterator[Fault]:
+    """Yield the faults of values that are for another kind of target; defaults stand for those of its kind."""
+    target = flow.features[flow.target]
+    kind = kind_of(target)
+    expected = {
+        "loss": "" if trainer.loss in (Trainer.loss, *KINDS[kind].losses) else " or ".join(KINDS[kind].losses),
+        "label_smoothing": "0.0" if kind == "number" and trainer.label_smoothing else "",
+        "metrics": ""
+        if trainer.metrics == Trainer.metrics or all(is_of_kind(name, kind) for name in trainer.metrics)
+        else _METRICS_OF[kind],
+    }
+    if trainer.loss == "poisson" and target.std is not None:
+        expected["loss"] = "another one with {number: standardize}"
+    for name, needed in expected.items():
+        if needed:
+            text = f"{needed} with the target {flow.target}, which is {KINDS[kind].title}"
+            yield fault(trainer.key(name), show(getattr(trainer, name)), text, f"leave out {trainer.key(name)}")
 
 
 def _without_head(spec: RunSpec, target: Feature) -> str:

@@ -232,9 +232,9 @@ def _evaluations(folder: Path) -> Iterator[tuple[str, str]]:
 
 def _table(epochs: Sequence[Epoch]) -> dict[str, Any]:
     """Return the table of the last epochs, without columns that are empty."""
-    rows = report.epoch_rows(epochs[-_MOST_ROWS:])
-    filled = [place for place in range(len(report.EPOCH_HEADER)) if any(row[place].strip("-") for row in rows)]
-    header = [report.EPOCH_HEADER[place] for place in filled]
+    names, rows = report.epoch_table(epochs[-_MOST_ROWS:], report.shown_metric(epochs))
+    filled = [place for place in range(len(names)) if any(row[place].strip("-") for row in rows)]
+    header = [names[place] for place in filled]
     return {
         "header": header,
         "kinds": ["text" if name in TEXTS else "figure" for name in header],

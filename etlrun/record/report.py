@@ -9,13 +9,10 @@ from typing import Any
 
 from etlrun.record import record as records
 from etlrun.record.findings import Apart, GpuUse, Held, Verdict
-from etlrun.record.summary import MEASURES, Epoch, Summary, TrainedPhase, read_summary
+from etlrun.record.summary import Epoch, Summary, TrainedPhase, read_summary
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import Rows, as_markdown, megabytes, number, plain, print_table, say
 
-EPOCH_HEADER = (
-    "epoch", "phase", "seconds", "input wait", "examples/s", "loss", "accuracy", "val loss", "val accuracy", "data",
-)  # fmt: skip
 STAGE_HEADER = ("stage", "ms/example", "examples", "parallelism", "buffer", "buffered", "set by")
 Line = tuple[str, str]
 """A label, of at most nine letters, and its text."""
@@ -40,20 +37,30 @@ def write(folder: Path) -> None:
 
 
 def _tables(summary: Summary) -> Iterator[tuple[tuple[str, ...], Rows]]:
-    yield EPOCH_HEADER, epoch_rows(summary.epochs)
+    yield epoch_table(summary.epochs)
     yield STAGE_HEADER, stage_rows(dataclasses.asdict(row) for row in summary.stages)
 
 
-def epoch_rows(epochs: Iterable[Epoch]) -> Rows:
-    """Return the rows of a table of epochs."""
-    return [
+def shown_metric(epochs: Sequence[Epoch]) -> str:
+    """Return the metric that is shown beside the loss: the accuracy, or the first one of epochs that have none."""
+    others = [name for epoch in epochs for name in epoch.metrics if not name.startswith("val_")]
+    return "accuracy" if not others or any(epoch.accuracy is not None for epoch in epochs) else others[0]
+
+
+def epoch_table(epochs: Sequence[Epoch], shown: str = "") -> tuple[tuple[str, ...], Rows]:
+    """Return the header and the rows of a table of epochs with the metric `shown`, which is theirs if it is empty."""
+    metric = shown or shown_metric(epochs)
+    measures = ("loss", metric, "val_loss", f"val_{metric}")
+    names = (name.replace("_", " ") for name in measures)
+    header = ("epoch", "phase", "seconds", "input wait", "examples/s", *names, "data")
+    return header, [
         [
             str(epoch.epoch),
             "" if epoch.phase is None else str(epoch.phase),
             number(epoch.wall_s, 2),
             number(epoch.waited_s, 2),
             number(epoch.examples_per_s, 1),
-            *(number(getattr(epoch, key), 4) for key in MEASURES),
+            *(number(epoch.measure(key), 4) for key in measures),
             epoch.digest.rpartition(":")[2][:8],
         ]
         for epoch in epochs

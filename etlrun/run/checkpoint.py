@@ -16,7 +16,7 @@ from etlrun.record.locks import is_nobodys
 from etlrun.record.summary import SUMMARY, Epoch, read_summary
 from etlrun.stages import Stages
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.metrics import is_loss
+from etlrun.stages.metrics import falls
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, Fault, WorldError
 
@@ -85,7 +85,7 @@ def best_epoch(epochs: Sequence[Epoch], metric: str | None) -> int | None:
     """Return the first epoch (from 1) with the best value of `metric`; None without a metric or a number."""
     values = {of.epoch: of.measure(metric) for of in epochs} if metric else {}
     known = {epoch: value for epoch, value in values.items() if value is not None and not math.isnan(value)}
-    sign = -1 if is_loss(metric or "") else 1
+    sign = -1 if falls(metric or "") else 1
     return max(known, key=lambda epoch: (sign * known[epoch], -epoch), default=None)
 
 

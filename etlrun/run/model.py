@@ -18,7 +18,7 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from etlrun.graph.context import Backbone
-from etlrun.run import class_score, crossentropy, warmup  # noqa: F401 - registers what a saved model names
+from etlrun.run import class_score, crossentropy, regression, warmup  # noqa: F401 - registers what a saved model names
 from etlrun.run.backend import accelerators
 from etlrun.stages import keras_objects
 from etlrun.stages.applications import scaled_for_imagenet, set_momentum, without_dropout
@@ -34,13 +34,17 @@ _RANK_OF_IMAGES = 4
 
 
 def build(
-    stage: ImageModel | Emulated, flow: Flow, scaling: Sequence[tuple[float, float]], num_classes: int | None
+    stage: ImageModel | Emulated,
+    flow: Flow,
+    scaling: Sequence[tuple[float, float]],
+    num_classes: int | None,
+    loss: str = "crossentropy",
 ) -> keras.Model:
     """Build a model from the inputs of `flow`, one or several by name, to a prediction of its target.
 
     An image model goes from images (batch, height, width, 3) to probabilities (batch, num_classes), or to numbers if
-    the target is no class. It begins with `scaling`, pairs of a scale and an offset, so that a saved model takes the
-    inputs of the pipeline.
+    the target is no class, as the head for its `loss` gives them. It begins with `scaling`, pairs of a scale and an
+    offset, so that a saved model takes the inputs of the pipeline.
 
     Raises:
         WorldError: The weights are missing or incompatible, or there is one class only.
@@ -52,6 +56,7 @@ def build(
         name: keras.Input(flow.features[name].shape, dtype=flow.features[name].dtype, name=name) for name in flow.inputs
     }
     inputs, _ = flow.handed({**given, flow.target: None})
+    top = keras_objects.head(flow.features[flow.target], num_classes, loss)
     name = stage.path.rpartition(".")[2]
     if isinstance(stage, Tabular):
         embedded = {
@@ -61,7 +66,9 @@ def build(
         }
         named = {of: given[of] for of in flow.inputs}
         hidden = stage.hidden(named, embedded=embedded, units=stage.units, dropout=stage.dropout, wide=stage.wide)
-        return keras.Model(inputs, make(keras_objects.head(flow.features[flow.target], num_classes))(hidden), name=name)
+        after = keras_objects.unstandardized(flow.features[flow.target])
+        found = make(top)(hidden)
+        return keras.Model(inputs, found if after is None else make(after)(found), name=name)
     if not isinstance(stage, ImageModel):
         return keras.Model(inputs, (stage.network or _emulated)(inputs), name=name)
     pixels = inputs
@@ -75,8 +82,7 @@ def build(
     base.trainable = stage.trainable
     if stage.batch_norm_momentum is not None:
         set_momentum(base, stage.batch_norm_momentum)
-    top = make(keras_objects.head(flow.features[flow.target], num_classes))
-    return keras.Model(inputs, top(base(pixels)), name=f"{name}_classifier")
+    return keras.Model(inputs, make(top)(base(pixels)), name=f"{name}_classifier")
 
 
 def _emulated(inputs: Any) -> Any:

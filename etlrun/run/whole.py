@@ -36,16 +36,18 @@ def _whole_model(plan: Plan, source: Source, previous: PreviousRun | None, train
         stage = stage.restored
     _fits(plan, source, trainer)
     scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
-    model = models.build(stage, given_to_model(plan.train), scaling, source.num_classes)
+    model = models.build(stage, given_to_model(plan.train), scaling, source.num_classes, trainer.loss)
     compile_phase(model, plan, source, trainer.in_phase(trainer.planned_phases[0]))
     return model
 
 
 def compile_phase(model: keras.Model, plan: Plan, source: Source, trainer: Trainer) -> None:
     """Compile `model` for a training in one phase."""
+    flow = given_to_model(plan.train)
     loss_and_metrics = objective(
         trainer,
         source.names_of_classes,
+        target=flow.features[flow.target],
         class_weights=class_weights(plan, source),
         mixes=plan.spec.load.mixes,
     )

@@ -246,7 +246,8 @@ class Classes(Lookup):
     oov: Annotated[Literal["error"], Expected("error"), DATA] = "error"
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        learned = super().fitted(values, incoming).values
+        as_integers = (lambda: values().cast("int64")) if incoming.dtype == "bool" else values
+        learned = super().fitted(as_integers, incoming).values
         return self.replace(values=tuple(sorted(learned or ())))
 
     def gives(self, incoming: Feature) -> Feature:

@@ -41,10 +41,13 @@ class Feature:
         format: Format of a string: an encoded `image`, a serialised `tf.train.Example`, or plain `text`.
         low: Smallest possible value; None if unknown. `high` is the largest.
         is_class: Whether it is a class: its index, from 0, or a value that has one.
+        is_binary: Whether it is one of two classes, of which a model gives the probability of the second one.
         is_normalized: Whether it is an image whose channels have been divided by their deviations.
         has_missing: Whether values may be missing: NaN, or in text `MISSING`.
         categories: Number of categories of which it is the index, from 0; None if it is no such index.
         embedding: Dimension of the vectors by which a model represents its categories; None if it does not.
+        mean: Mean of a number to predict in the training split; None if unknown.
+        std: Standard deviation in whose units its loss counts; None for its own units.
     """
 
     dtype: str
@@ -53,10 +56,13 @@ class Feature:
     low: float | None = None
     high: float | None = None
     is_class: bool = False
+    is_binary: bool = False
     is_normalized: bool = False
     has_missing: bool = False
     categories: int | None = None
     embedding: int | None = None
+    mean: float | None = None
+    std: float | None = None
 
     def replace(self, **changes: Any) -> Feature:
         """Return this feature with some attributes changed."""

@@ -10,11 +10,14 @@ from etlrun.stages.flow import Feature
 from etlrun.stages.made import Made, Named, Text
 from etlrun.stages.metrics import is_score, score_and_class
 from etlrun.stages.model import ImageModel
+from etlrun.stages.targets import loss_of
 from etlrun.stages.trainer import Trainer
 
 _OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop", "sgd": "SGD"}
 _SCHEDULES = "keras.optimizers.schedules"
 _MIX = "etlrun.stages.mix"
+_OF_ANY = Feature(dtype="float32")
+"""A target of which nothing else is known."""
 
 
 def optimizer(trainer: Trainer, steps: int | Text | None = None) -> Made:
@@ -55,17 +58,44 @@ def objective(
     trainer: Trainer,
     classes: Sequence[str] | Text | None,
     *,
+    target: Feature = _OF_ANY,
     class_weights: Sequence[float] | Text | None = None,
     mixes: bool = False,
 ) -> dict[str, Any]:
     """Return the loss and the metrics for classes, by their names, or for numbers, as arguments of `compile`."""
     if classes is None:
-        return {"loss": "mean_squared_error"}
+        return _of_numbers(trainer, target)
+    if target.is_binary:
+        return _of_two(trainer)
     loss: Any = Named(f"{_MIX}.mixed_crossentropy") if mixes else "sparse_categorical_crossentropy"
     if class_weights or trainer.loss_arguments:
         weights = {"class_weights": class_weights} if class_weights else {}
         loss = Made("etlrun.run.crossentropy.Crossentropy", (), {**weights, **trainer.loss_arguments})
     return {"loss": loss, "metrics": [_metric(name, classes, mixes=mixes) for name in trainer.metrics]}
+
+
+def _of_numbers(trainer: Trainer, target: Feature) -> dict[str, Any]:
+    loss: Any = loss_of(target, trainer.loss)
+    if target.std is not None:
+        loss = Made("etlrun.run.regression.Scaled", (loss, target.std))
+    made = {
+        "mae": Made("keras.metrics.MeanAbsoluteError", (), {"name": "mae"}),
+        "rmse": Made("keras.metrics.RootMeanSquaredError", (), {"name": "rmse"}),
+        "r2": Made("etlrun.run.regression.R2", (), {} if target.mean is None else {"origin": target.mean}),
+    }
+    metrics = [made[name] for name in trainer.metrics if name in made]
+    return {"loss": loss, **({"metrics": metrics} if metrics else {})}
+
+
+def _of_two(trainer: Trainer) -> dict[str, Any]:
+    given = trainer.loss_arguments
+    smoothing = {name: given[name] for name in ("label_smoothing",) if name in given}
+    loss = Made("keras.losses.BinaryCrossentropy", (), smoothing)
+    if "focal_gamma" in given:
+        loss = Made("keras.losses.BinaryFocalCrossentropy", (), {"gamma": given["focal_gamma"], **smoothing})
+    names = {"accuracy": "BinaryAccuracy", "auc": "AUC", "precision": "Precision", "recall": "Recall"}
+    metrics = [Made(f"keras.metrics.{names[name]}", (), {"name": name}) for name in trainer.metrics]
+    return {"loss": loss, "metrics": metrics}
 
 
 def _metric(name: str, classes: Sequence[str] | Text, *, mixes: bool) -> Any:
@@ -95,10 +125,25 @@ def rescaling(*factors: float | Text) -> Made:
     return Made("keras.layers.Rescaling", factors, {"dtype": "float32"})
 
 
-def head(target: Feature, num_classes: int | Text | None) -> Made:
-    """Return the last layer: to the probabilities of so many classes, or without classes to the numbers of `target`."""
+def head(target: Feature, num_classes: int | Text | None, loss: str = "crossentropy") -> Made:
+    """Return the dense layer for a target: to the probabilities of so many classes, or to the numbers of `target`.
+
+    Of two classes that are `binary` it gives the probability of the second one. Numbers of the `loss` poisson are
+    positive.
+    """
+    if target.is_binary:
+        return Made("keras.layers.Dense", (1,), {"activation": "sigmoid", "dtype": "float32", "name": "probability"})
     if num_classes is None:
         numbers = math.prod(side or 0 for side in target.shape)
-        return Made("keras.layers.Dense", (numbers,), {"dtype": "float32", "name": "value"})
+        positive = {"activation": "exponential"} if loss == "poisson" else {}
+        name = "value" if target.std is None else "standardized"
+        return Made("keras.layers.Dense", (numbers,), {**positive, "dtype": "float32", "name": name})
     keywords = {"activation": "softmax", "dtype": "float32", "name": "probabilities"}
     return Made("keras.layers.Dense", (num_classes,), keywords)
+
+
+def unstandardized(target: Feature) -> Made | None:
+    """Return the layer behind the head that makes numbers of standardized ones; None if they are in their own units."""
+    if target.std is None:
+        return None
+    return Made("keras.layers.Rescaling", (target.std, target.mean), {"dtype": "float32", "name": "value"})

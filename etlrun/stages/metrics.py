@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import Field
 
 _OF = "_of_"
-_NAME = f"accuracy|top_[1-9][0-9]{{0,5}}_accuracy|(precision|recall|f1)({_OF}.+)?"
+_NAME = f"accuracy|top_[1-9][0-9]{{0,5}}_accuracy|(precision|recall|f1)({_OF}.+)?|auc|mae|rmse|r2"
 METRICS = (
-    "accuracy, top_N_accuracy, precision, recall, f1 and one of the last three of a class, such as recall_of_CLASS"
+    "accuracy, top_N_accuracy, precision, recall, f1 and one of the last three of a class, such as recall_of_CLASS, "
+    "auc of two classes, and mae, rmse and r2 of numbers"
 )
-MONITORED = "loss, accuracy, top_N_accuracy, precision, recall, f1 or recall_of_CLASS, or one of them after val_"
+MONITORED = (
+    "loss, accuracy, top_N_accuracy, precision, recall, f1, recall_of_CLASS, auc, mae, rmse or r2, or one of them "
+    "after val_"
+)
+_OF_KIND = {
+    "binary": "accuracy|auc|precision|recall",
+    "number": "mae|rmse|r2",
+    "class": f"(?!auc|mae|rmse|r2)({_NAME})",
+}
 
 Metric = Annotated[str, Field(pattern=f"^({_NAME})$")]
 Monitored = Annotated[str, Field(pattern=f"^(val_)?(loss|{_NAME})$")]
@@ -20,6 +30,16 @@ Monitored = Annotated[str, Field(pattern=f"^(val_)?(loss|{_NAME})$")]
 def is_loss(name: str) -> bool:
     """Return whether a measure is the loss of the training or of the validation, of which smaller values are better."""
     return name.removeprefix("val_") == "loss"
+
+
+def falls(name: str) -> bool:
+    """Return whether smaller values of a measure are better: of a loss, and of the errors of numbers."""
+    return name.removeprefix("val_") in ("loss", "mae", "rmse")
+
+
+def is_of_kind(name: str, kind: str) -> bool:
+    """Return whether a metric is one of targets of that kind."""
+    return re.fullmatch(_OF_KIND[kind], name) is not None
 
 
 def is_score(name: str) -> bool:

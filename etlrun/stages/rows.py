@@ -12,9 +12,10 @@ from pydantic import Field, InstanceOf, WithJsonSchema
 from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, OptionalPath
 from etlrun.stages.dataset import FILES_EXPECTED, Dataset, Files
 from etlrun.stages.flow import Feature, Flow
+from etlrun.stages.targets import Kinds
 
-Target = Literal["class", "number"]
-TARGETS = "class or number"
+Target = Literal["class", "binary", "number"] | dict[Literal["number"], Literal["standardize"]]
+TARGETS = "class, binary, number or {number: standardize}"
 Type = Literal["text", "integer", "number", "truth", "timestamp"]
 TYPES = "text, integer, number, truth or timestamp"
 
@@ -66,7 +67,9 @@ class Rows(Dataset):
     """A dataset of rows with named columns; see the classes derived from it for where they come from.
 
     Attributes:
-        target: Column to predict and what it is, such as `{price: number}`.
+        target: Column to predict and what it is, such as `{price: number}`. `binary` is one of two classes, of which
+            the model gives the probability of the second one: `true`, `yes` or 1, or else the last in order.
+            `{number: standardize}` trains on the number in standard deviations, and predicts it in its own units.
         inputs: Columns that may be used for the prediction; null for all others.
         columns: Types of columns that are not to be inferred, such as `{zip: text, day: timestamp}`.
         order: `random` reads the rows of each split in a random order, which is always the same, so that a part of a
@@ -107,11 +110,18 @@ class Rows(Dataset):
         return next(iter(self.target))
 
     @property
+    def target_kind(self) -> Kinds:
+        """What the column to predict is."""
+        kind = self.target[self.target_name]
+        return "number" if isinstance(kind, dict) else kind
+
+    @property
     def examples(self) -> Flow:
         known = self.found.columns
         features = {name: known[name].feature for name in self.inputs or known if name != self.target_name}
-        is_class = self.target[self.target_name] == "class"
-        features[self.target_name] = known[self.target_name].feature.replace(is_class=is_class)
+        kind = self.target_kind
+        target = known[self.target_name].feature.replace(is_class=kind != "number", is_binary=kind == "binary")
+        features[self.target_name] = target
         return Flow(features=features, target=self.target_name, record="row number")
 
 

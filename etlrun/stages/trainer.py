@@ -22,7 +22,7 @@ from etlrun.stages.base import (
     Seed,
     Stage,
 )
-from etlrun.stages.metrics import METRICS, MONITORED, Metric, Monitored, is_loss
+from etlrun.stages.metrics import METRICS, MONITORED, Metric, Monitored, falls
 from etlrun.stages.phases import Phase, PlannedPhase
 from etlrun.stages.schedule import Schedule, shown
 
@@ -50,7 +50,7 @@ class EarlyStopping(Stage):
     @property
     def arguments(self) -> dict[str, Any]:
         """Arguments of Keras's callback of the same name."""
-        mode = "min" if is_loss(self.monitor) else "max"
+        mode = "min" if falls(self.monitor) else "max"
         return {"monitor": self.monitor, "patience": self.patience, "min_delta": self.min_delta, "mode": mode}
 
 
@@ -83,12 +83,16 @@ class Trainer(Stage):
         gradient_accumulation_steps: Steps whose mean gradient changes the weights once; null for each step.
         weight_decay: Keras's decay of the weights; null for that of the optimizer, which is 0.004 for adamw.
         ema_momentum: Momentum of averages of the weights, which the validation and the saved model use; null for none.
-        loss: Crossentropy, or Keras's focal one, in which examples count less the surer their class is.
+        loss: Crossentropy of classes, or Keras's focal one, in which examples count less the surer their class is; of
+            numbers Keras's `mean_squared_error`, `mean_absolute_error`, `huber` or `poisson`. The default,
+            `crossentropy`, stands for `mean_squared_error` where the target is a number.
         focal_gamma: Exponent of the focal crossentropy.
         label_smoothing: Share of the target that is spread evenly over all classes.
         metrics: Metrics beside the loss: `accuracy`; `top_N_accuracy`, the share of examples whose class is among the
             N most probable ones; `precision`, `recall` and `f1`, the means over the classes, or with a class, such as
-            `recall_of_cat`, that of the class.
+            `recall_of_cat`, that of the class. Of two classes `accuracy`, `auc`, and the `precision` and the
+            `recall` of the positive one; of numbers `mae`, `rmse` and `r2`. The default, `[accuracy]`, stands for all
+            of them where rows of a table are predicted, and for none of other numbers.
         on_nan: What the first loss that is no finite number does: `fail` ends the run, `warn` adds a note.
     """
 
@@ -139,7 +143,11 @@ class Trainer(Stage):
         Annotated[float, Field(ge=0, lt=1)] | None, Expected("a number in [0, 1), or null"), TRAINING
     ] = None
     loss: Annotated[
-        Literal["crossentropy", "focal_crossentropy"], Expected("crossentropy or focal_crossentropy"), TRAINING
+        Literal["crossentropy", "focal_crossentropy", "mean_squared_error", "mean_absolute_error", "huber", "poisson"],
+        Expected(
+            "crossentropy or focal_crossentropy; of numbers mean_squared_error, mean_absolute_error, huber or poisson"
+        ),
+        TRAINING,
     ] = "crossentropy"
     focal_gamma: Annotated[Factor, TRAINING] = 2.0
     label_smoothing: Annotated[Annotated[float, Field(ge=0, lt=1)], Expected("a number in [0, 1)"), TRAINING] = 0.0
@@ -202,8 +210,8 @@ class Trainer(Stage):
             yield name, str(self.clipping[name]), expected, f"set {self.key(name)}=null or {self.key(first)}=null"
         if len(set(self.metrics)) < len(self.metrics):
             yield "metrics", shown(self.metrics), "each metric once", "name it once"
-        if self.loss == "crossentropy" and self.focal_gamma != Trainer.focal_gamma:
-            expected, remedy = f"{Trainer.focal_gamma} with {self.key('loss')}=crossentropy", "focal_crossentropy"
+        if self.loss != "focal_crossentropy" and self.focal_gamma != Trainer.focal_gamma:
+            expected, remedy = f"{Trainer.focal_gamma} with {self.key('loss')}={self.loss}", "focal_crossentropy"
             yield "focal_gamma", str(self.focal_gamma), expected, f"set {self.key('loss')}={remedy}"
         yield from self._epochs()
 

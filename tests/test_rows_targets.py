@@ -1,0 +1,249 @@
+"""Targets of rows: their heads, losses and metrics, and values that can't be learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from etlrun.plan.plan import given_to_model
+from etlrun.run import model as models
+from etlrun.run.regression import R2, Scaled
+from etlrun.stages.keras_objects import objective
+from etlrun.stages.made import make
+from etlrun.stages.trainer import Trainer
+from tests.configs import plan_of, refusal_of_plan
+from tests.tables import houses, words_of
+
+LEARNS = ("model=tabular", "model.units=[4]")
+NUMBERS = ["mae", "rmse", "r2"]
+
+
+def words(folder: Path, *others: str, target: str) -> tuple[str, ...]:
+    """Arguments of a run that trains on the houses in `folder`."""
+    given = (word for word in words_of(folder, *LEARNS, *others, target=target))
+    return tuple(word for word in given if word not in ("model=emulated", "model.step_ms=0"))
+
+
+def fit_of(*of_run: str) -> Trainer:
+    trainer = plan_of(*of_run).spec.fit
+    assert trainer is not None
+    return trainer
+
+
+def compiled(*of_run: str) -> keras.Model:
+    """The compiled model of a plan."""
+    planned = plan_of(*of_run)
+    trainer, flow = planned.spec.fit, given_to_model(planned.train)
+    assert trainer is not None
+    classes = ("cheap", "dear") if flow.features[flow.target].is_class else None
+    model = models.build(planned.spec.model, flow, (), classes and len(classes), trainer.loss)
+    made = objective(trainer, classes, target=flow.features[flow.target])
+    models.compile_for(model, planned.spec.model, trainer, loss_and_metrics=made)
+    return model
+
+
+KINDS: dict[str, tuple[str, list[str]]] = {
+    "{band: class}": ("crossentropy", ["accuracy"]),
+    "{band: binary}": ("crossentropy", ["accuracy", "auc", "precision", "recall"]),
+    "{price: number}": ("mean_squared_error", NUMBERS),
+    "{price: {number: standardize}}": ("mean_squared_error", NUMBERS),
+}
+
+
+@pytest.mark.parametrize("target", KINDS)
+def test_the_kind_of_a_target_decides_loss_and_metrics(table: Path, target: str) -> None:
+    trainer = fit_of(*words(table, target=target))
+    assert (trainer.loss, [*trainer.metrics]) == KINDS[target]
+
+
+def test_the_positive_class_is_told_and_is_the_last(table: Path, tmp_path: Path) -> None:
+    planned = plan_of(*words(table, target="{band: binary}"))
+    assert "band is dear or cheap: the model gives the probability of dear." in planned.remarks
+    model = compiled(*words(table, target="{band: binary}"))
+    assert (model.layers[-1].activation, model.output_shape) == (keras.activations.sigmoid, (None, 1))
+    changed(tmp_path, band=pa.array(["yes" if of == "cheap" else "z" for of in houses()["band"].to_pylist()]))
+    planned = plan_of(*words(tmp_path, target="{band: binary}"))
+    assert "band is yes or z: the model gives the probability of yes." in planned.remarks
+    planned = plan_of(*words(table, "dataset.inputs=[area]", target="{garden: binary}"))
+    assert "garden is 1 or 0: the model gives the probability of 1." in planned.remarks
+
+
+def test_a_standardized_target_is_learned_in_deviations_and_predicted_in_its_units(table: Path) -> None:
+    planned = plan_of(*words(table, target="{price: {number: standardize}}"))
+    prices = planned.train[-2].steps[-1].stage.outputs[-1].steps[0]  # type: ignore[attr-defined]
+    model = compiled(*words(table, target="{price: {number: standardize}}"))
+    model.layers[-2].set_weights([of * 0 for of in model.layers[-2].get_weights()])
+    inputs = {of.name: np.zeros((2, *of.shape[1:]), of.dtype) for of in model.inputs}
+    wanted = np.array([prices.mean + prices.std, prices.mean - prices.std], "float32")
+    np.testing.assert_allclose(model.predict_on_batch(inputs), [[prices.mean]] * 2, rtol=1e-6)
+    found = model.test_on_batch(inputs, wanted, return_dict=True)
+    assert found["loss"] == pytest.approx(1, rel=1e-4)
+    assert [found["mae"], found["rmse"]] == pytest.approx([prices.std] * 2, rel=1e-4)
+    assert found["r2"] == pytest.approx(0, abs=1e-4)
+
+
+def test_r2_is_exact_far_from_zero() -> None:
+    values = np.array([2_000.0, 2_001, 2_003, 2_002], "float32")
+    metric = R2(origin=2_001.5)
+    metric.update_state(values, values[:, None] + 0.5)
+    assert float(metric.result()) == pytest.approx(1 - 4 * 0.25 / 5)
+    copy = R2.from_config(metric.get_config())
+    assert (copy.origin, copy.name) == (2_001.5, "r2")
+
+
+@pytest.mark.parametrize("name", ["mean_squared_error", "mean_absolute_error", "huber"])
+def test_a_scaled_loss_is_that_of_scaled_numbers(name: str) -> None:
+    wanted, found = np.array([10.0, 40.0], "float32"), np.array([[30.0], [0.0]], "float32")
+    loss = Scaled.from_config(Scaled(name, 10.0).get_config())
+    scaled = getattr(keras.losses, name)(wanted[:, None] / 10, found / 10)
+    assert float(loss(wanted, found)) == pytest.approx(float(np.mean(scaled)))
+
+
+def test_poisson_predicts_positive_numbers(table: Path) -> None:
+    model = compiled(*words(table, "trainer.loss=poisson", target="{price: number}"))
+    assert model.layers[-1].activation is keras.activations.exponential
+
+
+@pytest.mark.parametrize("metrics", ["[mae,rmse,r2]", "[r2]"])
+def test_numbers_of_other_datasets_have_the_metrics_that_a_config_names(metrics: str) -> None:
+    planned = plan_of(
+        "dataset=tfds", "dataset.name=own", "+dataset.features={image: image}", "+dataset.target={answer: float32}",
+        f"trainer.metrics={metrics}",
+    )  # fmt: skip
+    trainer = planned.spec.fit
+    assert trainer is not None
+    made = make(objective(trainer, None))
+    assert (made["loss"], [of.name for of in made["metrics"]]) == ("mean_squared_error", metrics[1:-1].split(","))
+    named = metrics[1:-1].replace(",", ", ")
+    assert f"answer is not a class: its loss is the mean squared error, and its metrics are {named}." in planned.remarks
+
+
+def changed(folder: Path, **columns: Any) -> None:
+    """Write the houses again, some columns of which are others."""
+    found = houses()
+    for name, values in columns.items():
+        found = found.set_column(found.column_names.index(name), name, values)
+    pyarrow.parquet.write_table(found, folder / "houses.parquet")
+
+
+PRICES = houses()["price"].to_pylist()
+NOT_TO_LEARN = {
+    "no column": (
+        {},
+        "{cost: number}",
+        "no column cost; expected one of area, rooms, kind, sold, garden, price, band\n    -> check its name",
+    ),
+    "missing": (
+        {"price": [*PRICES[:3], None, None, *PRICES[5:]]},
+        "{price: number}",
+        (
+            "2 rows of price without a value, the first of which is row 3; expected a value in each row to learn from\n"
+            "    -> leave these rows out of the files"
+        ),
+    ),
+    "text": (
+        {},
+        "{band: number}",
+        (
+            "band, which is text, such as 'dear' in row 0; expected a column of numbers\n"
+            "    -> set dataset.target={band: class}, or clean the column"
+        ),
+    ),
+    "fractions": (
+        {},
+        "{price: class}",
+        (
+            "price, which is a number with a fraction or without an end; expected text, integers or truth values as "
+            "classes\n    -> set dataset.target={price: number}"
+        ),
+    ),
+    "constant number": (
+        {"price": [7.5] * 200},
+        "{price: number}",
+        (
+            "price, which is 7.5 in each of the 160 rows of train[:80%]; expected values that differ\n"
+            "    -> predict another column, or train on another split"
+        ),
+    ),
+    "constant class": (
+        {"band": ["dear"] * 200},
+        "{band: class}",
+        (
+            "band, which is dear in each of the 160 rows of train[:80%]; expected values that differ\n"
+            "    -> predict another column, or train on another split"
+        ),
+    ),
+    "more than two": (
+        {"kind": ["flat", "loft", "hut", "hall"] * 50},
+        "{kind: binary}",
+        (
+            "kind of 4 values in train[:80%]: flat, hall, hut, loft; expected two values for binary\n"
+            "    -> set dataset.target={kind: class}"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_TO_LEARN)
+def test_values_that_can_not_be_learned_are_refused(tmp_path: Path, case: str) -> None:
+    columns, target, message = NOT_TO_LEARN[case]
+    changed(tmp_path, **{name: pa.array(values) for name, values in columns.items()})
+    refused = refusal_of_plan(*words(tmp_path, "dataset.inputs=[area]", target=target))
+    assert refused == f"dataset.target: found {message}"
+
+
+def test_classes_of_the_validation_alone_are_refused_with_their_row(tmp_path: Path) -> None:
+    bands = ["dear", "cheap"] * 100
+    bands[190:192] = ["free", "given"]
+    changed(tmp_path, band=pa.array(bands))
+    assert refusal_of_plan(*words(tmp_path, "dataset.order=file", target="{band: class}")) == (
+        "dataset.target: found band of free, given in 2 rows of train[80%:], the first of which is row 190; expected "
+        "values that train[:80%] has, since no other class is learned\n"
+        "    -> choose splits that have all classes, such as a larger training split, or leave these rows out"
+    )
+
+
+UNLIKE = {
+    ("{price: number}", "trainer.metrics=[f1]"): (
+        "trainer.metrics: found ['f1']; expected mae, rmse or r2 with the target price, which is not a class\n"
+        "    -> leave out trainer.metrics"
+    ),
+    ("{band: class}", "trainer.loss=huber"): (
+        "trainer.loss: found 'huber'; expected crossentropy or focal_crossentropy with the target band, which is a "
+        "class\n    -> leave out trainer.loss"
+    ),
+    ("{band: binary}", "trainer.metrics=[top_5_accuracy]"): (
+        "trainer.metrics: found ['top_5_accuracy']; expected accuracy, auc, precision or recall with the target band, "
+        "which is one of two classes\n    -> leave out trainer.metrics"
+    ),
+    ("{band: binary}", "load.class_weights=balanced"): (
+        "load.class_weights: found balanced; expected none with the target band, which is one of two classes\n"
+        "    -> set dataset.target={band: class}"
+    ),
+    ("{price: number}", "trainer.checkpoint_best=val_auc"): (
+        "trainer.checkpoint_best: found 'val_auc'; expected loss or val_loss, or mae, rmse or r2, since the target "
+        "price is not a class\n    -> set trainer.checkpoint_best=val_loss"
+    ),
+    ("{price: {number: standardize}}", "trainer.loss=poisson"): (
+        "dataset.target: found standardize with trainer.loss=poisson; expected number, whose logarithm it predicts\n"
+        "    -> leave it out"
+    ),
+}
+
+
+@pytest.mark.parametrize(("target", "word"), UNLIKE)
+def test_values_for_another_kind_of_target_are_refused(table: Path, target: str, word: str) -> None:
+    assert refusal_of_plan(*words(table, word, target=target)) == UNLIKE[target, word]
+
+
+def test_smaller_errors_are_better(table: Path) -> None:
+    stopping = ("trainer.early_stopping.patience=1", "trainer.early_stopping.monitor=val_rmse")
+    assert fit_of(*words(table, *stopping, target="{price: number}")).early_stopping.arguments["mode"] == "min"
+    stopping = ("trainer.early_stopping.patience=1", "trainer.early_stopping.monitor=val_r2")
+    assert fit_of(*words(table, *stopping, target="{price: number}")).early_stopping.arguments["mode"] == "max"
