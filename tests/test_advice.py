@@ -51,6 +51,7 @@ def test_a_service_that_limits_a_run_wants_more_machines() -> None:
     ("overrides", "stage", "changes"),
     [
         (["cache=memory"], "transform.decode", {}),
+        (["cache=memory"], "load.prefetch", {}),
         (["cache=none"], "transform.decode", {"epochs": 1}),
         (["cache=none", "load.shuffle_buffer=16"], "load.shuffle", {"epochs": 1}),
         (["cache=memory", "extract=sequential"], "extract.sequential", {"shards": 1}),

@@ -104,6 +104,15 @@ def test_the_slowest_thread_names_the_stage() -> None:
     )
 
 
+def test_a_prefetch_that_takes_the_longest_is_none_that_is_missing() -> None:
+    found = verdict(side(loop(0.1), of=costs(map=20.0, prefetch=15.0)))
+    assert found.stage == "load.prefetch"
+    assert found.because == (
+        "10.0 s of 20.0 s were spent waiting for data; load.prefetch takes 15 ms per example with one thread; "
+        "a step takes 10 ms per example"
+    )
+
+
 def test_a_step_of_a_transform_that_uses_all_cores_is_named() -> None:
     found = verdict(side(loop(0.1), of=costs(map=80.0)), steps={"transform.decode": 60.0, "transform.resize": 20.0})
     assert found.stage == "transform.decode"

@@ -35,7 +35,7 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
 def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[str, Any]) -> str | None:
     """Return advice on the parameters of the stage itself."""
     parallelism = {row.stage: row.parallelism or 1 for row in rows}
-    if stage == Prefetch.path:
+    if stage == Prefetch.path and not plan.spec.load.prefetch:
         return "Try load.prefetch=autotune: batches are then prepared while the model runs."
     if stage.startswith("extract."):
         return _extract(plan, conditions)

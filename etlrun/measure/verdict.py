@@ -203,7 +203,7 @@ def _why(stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: Step
     """Return the path of the stage, or of its step, and the evidence for it."""
     step_ms = 1000 * (side.floor_s or 0.0) / side.batch_size
     budget = f"a step takes {step_ms:.3g} ms per example"
-    if stage == Prefetch.path:
+    if stage == Prefetch.path and stage not in side.paths:
         cost = f"the {costs.periods.slowest.period_ms:.3g} ms per example of the pipeline are added to each step"
         return stage, f"nothing is prefetched, so {cost}; {budget}"
     took = f"which took {_seconds(loop.fill_s)} of {_seconds(loop.measured_s)}"
