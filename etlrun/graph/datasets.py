@@ -26,6 +26,7 @@ from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf, tfds
 from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.stages.mix import Mix
+from etlrun.stages.rows import Rows
 from etlrun.stages.service import Service
 from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, RowsMap, Step
@@ -144,7 +145,8 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
     """Return (inputs, target) after all steps in one map; a target that is a class is checked against the classes."""
     functions, flow = [applied(step, context) for step in stage.steps], context.source.dataset.examples
     count = context.source.num_classes
-    classes = None if count is None else tf.range(count, dtype=tf.int64)
+    is_checked = count is not None and not isinstance(context.source.dataset, Rows)  # whose lookup checks them
+    classes = tf.range(count, dtype=tf.int64) if is_checked else None
 
     def apply(*element: Any) -> tuple[Any, ...]:
         example, *number = element if stage.is_first else (flow.named(*element),)
