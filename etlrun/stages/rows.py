@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, InstanceOf, WithJsonSchema
 
 from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, OptionalPath
-from etlrun.stages.dataset import FILES_EXPECTED, Dataset, Files
+from etlrun.stages.dataset import Dataset, Pattern
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.targets import Kinds
 
@@ -22,6 +22,11 @@ TYPES = "text, integer, number, truth or timestamp"
 _Name = Annotated[str, Field(min_length=1)]
 _Target = Annotated[dict[_Name, Target], Field(min_length=1, max_length=1)]
 _Types = dict[_Name, Type]
+_Patterns = Pattern | Annotated[tuple[Pattern, ...], Field(min_length=1)]
+_Files = _Patterns | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], _Patterns], Field(min_length=1)]
+_FILES_EXPECTED = (
+    "a pattern of files on this machine, a list of patterns, or a mapping from names of splits to one of these"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +58,7 @@ class Known:
         identity: First 16 hex digits of a SHA-256 over the content and how it is read.
         held_bytes: Size of the kept columns.
         classes: Values of a target that is a class, in the order of their indices; empty for others.
+        notes: What a reader of the data may not expect, a sentence each.
     """
 
     columns: Mapping[str, Column]
@@ -60,6 +66,7 @@ class Known:
     identity: str
     held_bytes: int
     classes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,24 +137,25 @@ class Table(Rows):
     """Rows of tables: csv, tsv, JSON lines, Parquet or Feather.
 
     Attributes:
-        files: Pattern of the files, such as `part-*.parquet`; or one for each split, such as
-            `{train: train.csv, validation: val.csv}`. A single pattern is the split `train`.
+        files: Pattern of the files, such as `part-*.parquet`, or a list of patterns; or these for each split, such as
+            `{train: train.csv, validation: val.csv}`. What is for no split is the split `train`.
         missing: Texts of a csv or tsv that stand for no value.
         strip: Whether blanks around the values of a csv or tsv are removed.
     """
 
-    files: Annotated[Files, Expected(FILES_EXPECTED), DATA]
+    files: Annotated[_Files, Expected(_FILES_EXPECTED), DATA]
     missing: Annotated[tuple[str, ...], Expected("a list of texts"), DATA]
     strip: Annotated[bool, Expected("true or false"), DATA]
 
     @property
-    def patterns(self) -> Mapping[str, str]:
+    def patterns(self) -> Mapping[str, tuple[str, ...]]:
         """Patterns of the files by split."""
-        return {"train": self.files} if isinstance(self.files, str) else self.files
+        files = self.files if isinstance(self.files, Mapping) else {"train": self.files}
+        return {split: (of,) if isinstance(of, str) else of for split, of in files.items()}
 
     @property
     def title(self) -> str:
-        return PurePath(next(iter(self.patterns.values()))).name
+        return PurePath(next(iter(self.patterns.values()))[0]).name
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         if self.target_name in (self.inputs or ()):

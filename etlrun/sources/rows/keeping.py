@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,15 +15,19 @@ from etlrun.cache.store import folder_of
 from etlrun.sources.content import sha256_of_all
 from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.rows.kept import Kept, Writer
-from etlrun.sources.rows.table import batches, files_of
+from etlrun.sources.rows.read import TableFile
+from etlrun.sources.rows.table import Tables, files_of, opened
 from etlrun.stages.base import parameters
-from etlrun.stages.rows import Table
-from etlrun.system.errors import EtlrunError, WorldError, unreadable_path
+from etlrun.stages.rows import Column, Table
+from etlrun.system.errors import EtlrunError, Fault, WorldError, unreadable_path
 from etlrun.system.locks import Lock
+from etlrun.system.progress import Begin, progress
 
-_FORMAT = 1
+_FORMAT = 2
 """Version of the format of kept columns, and of the code that reads files."""
 _LONGEST_S = 3600.0
+_MB = 1_000_000
+_EXACT = 2.0**53
 _kept: dict[tuple[Path, str], Kept] = {}
 
 
@@ -98,28 +104,63 @@ def _made(parent: Path, identity: str, dataset: Table, files: dict[str, list[str
         ) from error
 
 
-def _write(folder: Path, identity: str, dataset: Table, files: dict[str, list[str]]) -> None:
-    rows: dict[str, int] = {}
-    writer: Writer | None = None
+def _write(folder: Path, identity: str, dataset: Table, paths: dict[str, list[str]]) -> None:
+    """Read the files twice, for the types of their columns and for their rows, and write these."""
+    total = sum(Path(path).stat().st_size for of in paths.values() for path in of)
+    with progress() as begin, _telling(begin, "types", total) as advance:
+        tables = opened(dataset, paths, advance)
+    rows = dict.fromkeys(paths, 0)
+    writer = Writer(folder, tables.schema)
     try:
-        for split, paths in files.items():
-            rows[split] = 0
-            for path in paths:
-                for batch in batches(path):
-                    writer = writer or Writer(folder, batch.schema)
-                    writer.add(batch)
-                    rows[split] += batch.num_rows
-        if writer is None:
-            raise WorldError(
-                where=dataset.key("files"),
-                found="no rows in any file",
-                expected="at least one row",
-                remedy="write the files again, or choose others",
-            )
-        writer.finish(rows=rows, identity=identity)
+        with progress() as begin, _telling(begin, "rows", total) as advance:
+            for split, files in tables.files.items():
+                for file in files:
+                    for batch in tables.batches(file):
+                        writer.add(batch)
+                        rows[split] += batch.num_rows
+                        advance(file)
+                if not rows[split]:
+                    remedy = "write the files again, or choose others"
+                    where, found = ", ".join(paths[split]), f"no rows for {split}"
+                    raise WorldError(where=where, found=found, expected="at least one row", remedy=remedy)
+        _require_exact(writer.columns, tables)
+        writer.finish(rows=rows, identity=identity, notes=tables.notes)
     finally:
-        if writer is not None:
-            writer.close()
+        writer.close()
+
+
+def _require_exact(columns: Mapping[str, Column], tables: Tables) -> None:
+    """Raise `EtlrunError` for integers that a column with missing values, of floats, would round."""
+    faults = [
+        Fault(
+            where=f"dataset.columns.{name}",
+            found=f"missing values, and integers from {column.feature.low:.0f} to {column.feature.high:.0f}",
+            expected="integers below 2**53 where some are missing, since these are read as floats",
+            remedy=f"set 'dataset.columns={{{name}: text}}' for a code, or number for a rounded float",
+        )
+        for name, column in columns.items()
+        if tables.kinds[name] == "integer"
+        and column.missing
+        and max(abs(column.feature.low or 0), abs(column.feature.high or 0)) >= _EXACT
+    ]
+    if faults:
+        raise EtlrunError(faults)
+
+
+@contextmanager
+def _telling(begin: Begin, what: str, total: int) -> Iterator[Callable[[TableFile], None]]:
+    """Yield a function that is told each file that has been read further, and moves a bar of megabytes."""
+    done: dict[str, int] = {}
+    told, advance = 0, begin(f"Reading {what} (MB)", max(total // _MB, 1))
+
+    def tell(file: TableFile) -> None:
+        nonlocal told
+        done[file.path] = file.position
+        before, told = told, sum(done.values()) // _MB
+        if told > before:
+            advance(told - before)
+
+    yield tell
 
 
 def _require_unchanged(stamps: dict[str, Stamp]) -> None:

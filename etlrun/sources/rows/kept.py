@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,8 @@ class Kept:
             if (found := (folder / name).stat().st_size) != size:
                 raise ValueError(f"{folder / name} has {found} bytes instead of {size}")
         columns = {name: _column(of) for name, of in held.pop("columns").items()}
-        self.known = Known(**held, columns=columns, held_bytes=sum(sizes.values()))
+        notes = tuple(held.pop("notes"))
+        self.known = Known(**held, columns=columns, held_bytes=sum(sizes.values()), notes=notes)
         self._places = {name: place for place, name in enumerate(columns)}
 
     def take(self, name: str, numbers: Array) -> Array:
@@ -111,7 +112,12 @@ class Writer:
         for column, values in zip(self._columns, batch.columns, strict=True):
             column.add(values)
 
-    def finish(self, *, rows: Mapping[str, int], identity: str) -> None:
+    @property
+    def columns(self) -> dict[str, Column]:
+        """What is known of the columns so far."""
+        return {name: column.column for name, column in zip(self._names, self._columns, strict=True)}
+
+    def finish(self, *, rows: Mapping[str, int], identity: str, notes: Sequence[str] = ()) -> None:
         """Complete the folder with what is known of its columns; `rows` are those of each split."""
         for column in self._columns:
             column.close()
@@ -122,9 +128,8 @@ class Writer:
             "identity": identity,
             "rows": dict(rows),
             "dtypes": [column.dtype for column in self._columns],
-            "columns": {
-                name: dataclasses.asdict(column.column) for name, column in zip(self._names, self._columns, strict=True)
-            },
+            "columns": {name: dataclasses.asdict(column) for name, column in self.columns.items()},
+            "notes": list(notes),
             "files": files,
         }
         write_atomically(self._folder / _FACTS, json.dumps(held, indent=1))

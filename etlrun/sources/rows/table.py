@@ -1,64 +1,211 @@
-"""Files of tables as batches of rows, of one schema."""
+"""Tables of one or several files: their columns, and their rows as batches of the types that are kept."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.dataset
+import pyarrow.compute as pc
 
-from etlrun.sources.shards import matched, unmatched
+from etlrun.sources.rows.columnar import ColumnarFile
+from etlrun.sources.rows.delimited import DelimitedFile
+from etlrun.sources.rows.json_lines import JsonLinesFile
+from etlrun.sources.rows.kinds import TYPES, Kind, converted, first_unfit, has_any, joined
+from etlrun.sources.rows.lines import shown
+from etlrun.sources.rows.read import TableFile
+from etlrun.sources.shards import incomplete, matched, unmatched
 from etlrun.stages.rows import Table
-from etlrun.system.errors import EtlrunError, Fault
+from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean
 
-_FORMATS = {".csv": "csv", ".parquet": "parquet", ".feather": "feather", ".arrow": "feather"}
+_Open = Callable[[str, Table], TableFile]
+
+
+def _delimited(delimiter: str) -> _Open:
+    return lambda path, of: DelimitedFile(path, delimiter, missing=of.missing, strip=of.strip)
+
+
+_FORMATS: dict[str, _Open] = {
+    ".csv": _delimited(","),
+    ".csv.gz": _delimited(","),
+    ".tsv": _delimited("\t"),
+    ".tsv.gz": _delimited("\t"),
+    ".jsonl": lambda path, _: JsonLinesFile(path),
+    ".jsonl.gz": lambda path, _: JsonLinesFile(path),
+    ".ndjson": lambda path, _: JsonLinesFile(path),
+    ".ndjson.gz": lambda path, _: JsonLinesFile(path),
+    ".parquet": lambda path, _: ColumnarFile(path, is_parquet=True),
+    ".feather": lambda path, _: ColumnarFile(path, is_parquet=False),
+    ".arrow": lambda path, _: ColumnarFile(path, is_parquet=False),
+}
 """Formats of tables by the ends of the names of their files."""
+_ENDS = ", ".join(end for end in _FORMATS if not end.endswith(".gz")) + ", or .gz behind one of text"
+
+
+def _format(path: str) -> _Open | None:
+    return next((opened for end, opened in _FORMATS.items() if path.lower().endswith(end)), None)
 
 
 def files_of(dataset: Table) -> dict[str, list[str]]:
-    """Return the paths of the files of each split; raise `EtlrunError` if a pattern names none."""
-    found = {split: matched(pattern) for split, pattern in dataset.patterns.items()}
-    faults = [
-        Fault(
-            where=dataset.key("files"),
-            found=f"no file {dataset.patterns[split]} for {split}",
-            expected=f"a pattern of files that end in {', '.join(_FORMATS)}",
-            remedy=unmatched(dataset.patterns[split])
-            or "check the pattern; relative ones start in the folder of the command",
-        )
-        for split, paths in found.items()
-        if not paths
+    """Return the paths of the files of each split.
+
+    Raises:
+        EtlrunError: A pattern names no file or not all shards, or a file that is no table.
+    """
+    found: dict[str, list[str]] = {}
+    faults: list[Fault] = []
+    for split, patterns in dataset.patterns.items():
+        each = {pattern: matched(pattern) for pattern in patterns}
+        for pattern, paths in each.items():
+            faults += incomplete(pattern, paths)
+            if not paths:
+                remedy = unmatched(pattern) or "check the pattern; relative ones start in the folder of the command"
+                expected, missing = f"a pattern of files that end in {_ENDS}", f"no file {pattern} for {split}"
+                faults.append(Fault(where=dataset.key("files"), found=missing, expected=expected, remedy=remedy))
+        found[split] = [*dict.fromkeys(path for paths in each.values() for path in paths)]
+    faults += [
+        Fault(where=path, found="a file of another name", expected=f"one that ends in {_ENDS}", remedy="rename it")
+        for path in dict.fromkeys(path for paths in found.values() for path in paths)
+        if _format(path) is None
     ]
     if faults:
         raise EtlrunError(faults)
-    return {split: [*paths] for split, paths in found.items()}
+    return found
 
 
 def is_there(dataset: Table) -> bool:
     """Return whether each pattern names a file on this machine."""
-    return all(matched(pattern) for pattern in dataset.patterns.values())
+    return all(matched(pattern) for patterns in dataset.patterns.values() for pattern in patterns)
 
 
-def batches(path: str) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file, in order, with the types of `Writer`."""
-    source = pyarrow.dataset.dataset(path, format=_FORMATS[Path(path).suffix])
-    for batch in source.to_batches():
-        yield pa.RecordBatch.from_arrays(
-            [_plain(values) for values in batch.columns], names=[str(name) for name in batch.schema.names]
+@dataclass(frozen=True)
+class Tables:
+    """The files of a table, whose columns have been compared and whose types are known.
+
+    Attributes:
+        files: Files of each split.
+        kinds: Kinds of the columns by name, in order.
+        notes: What a reader may not expect, a sentence each.
+    """
+
+    files: Mapping[str, list[TableFile]]
+    kinds: Mapping[str, Kind]
+    notes: tuple[str, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Types in which the columns are kept."""
+        return pa.schema([(name, TYPES[kind]) for name, kind in self.kinds.items()])
+
+    def batches(self, file: TableFile) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file, in order, in the types of the schema."""
+        first = 0
+        for batch in file.batches(self.kinds):
+            columns = [
+                _checked(file, name, batch.column(file.names.index(name)), kind, first)
+                for name, kind in self.kinds.items()
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+            first += batch.num_rows
+
+
+def _checked(file: TableFile, name: str, values: pa.Array, kind: Kind, first: int) -> pa.Array:
+    """Return the values of a batch in the type of a kind; raise `WorldError` for one that is not of it."""
+    try:
+        found = converted(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        place, value = first_unfit(values, kind)
+        raise WorldError(
+            where=f"{file.where(first + place)}, {name}",
+            found=shown(value),
+            expected=f"a value of type {kind}",
+            remedy=f"repair the value, or set another type by 'dataset.columns={{{name}: text}}'",
+        ) from error
+    if kind in ("number", "whole") and has_any(infinite := pc.is_inf(found)):
+        place = pc.index(infinite, value=True).as_py()
+        raise WorldError(
+            where=f"{file.where(first + place)}, {name}",
+            found=f"{shown(values[place].as_py())}, which is infinite as a number",
+            expected="finite numbers",
+            remedy="repair the value, or leave it empty, which is missing",
         )
+    return found
 
 
-def _plain(values: pa.Array) -> pa.Array:
-    """Return the values of one of the types that are kept."""
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    kind = values.type
-    if pa.types.is_integer(kind):
-        return values.cast(pa.int64())
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return values.cast(pa.float64())
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return values.cast(pa.timestamp("us"))
-    return values if pa.types.is_boolean(kind) else values.cast(pa.large_string())
+def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[TableFile], None]) -> Tables:
+    """Open files, compare their columns, and infer types from all rows; `advance` is called as they are read.
+
+    Raises:
+        EtlrunError: A file is no table, or has other columns than the first one.
+    """
+    files = {split: [_opened(path, dataset) for path in of] for split, of in paths.items()}
+    several = [file for of in files.values() for file in of]
+    first = several[0]
+    if faults := [fault for file in several[1:] if (fault := _differing(first, file))]:
+        raise EtlrunError(faults)
+    declared = _declared(dataset, first)
+    kinds: dict[str, Kind | None] = dict.fromkeys(first.names)
+    origins: dict[str, TableFile] = {}
+    notes: list[str] = []
+    for file in several:
+        found = file.kinds(declared, partial(advance, file))
+        notes += [note for note in file.notes() if note.split()[0] not in declared]
+        for name in [name for name in first.names if name not in declared and found.get(name) is not None]:
+            kind = joined(kinds[name], found[name])
+            if kind == "text" and {kinds[name], found[name]} - {None, "text"} and name in origins:
+                notes.append(_mixed(name, origins[name], kinds[name], file, found[name]))
+            kinds[name] = kind
+            origins.setdefault(name, file)
+    known = {name: declared.get(name) or kind or "number" for name, kind in kinds.items()}
+    return Tables(files, known, tuple(dict.fromkeys(notes)))
+
+
+def _opened(path: str, dataset: Table) -> TableFile:
+    found = _format(path)
+    assert found is not None  # noqa: S101 - `files_of` has seen to it
+    return found(path, dataset)
+
+
+def _differing(first: TableFile, file: TableFile) -> Fault | None:
+    """Return the fault of a file that has other columns than the first one; their order may be another."""
+    lacking = [name for name in first.names if name not in file.names]
+    beside = [name for name in file.names if name not in first.names]
+    if not lacking and not beside:
+        return None
+    named = [f"without {', '.join(lacking)}"] * bool(lacking) + [f"with {', '.join(beside)}"] * bool(beside)
+    return Fault(
+        where=file.path,
+        found=f"columns {' and '.join(named)}",
+        expected=f"the columns of {first.path}",
+        remedy="write the same columns to all files, or leave one of them out of dataset.files",
+    )
+
+
+def _mixed(name: str, one: TableFile, kind: Kind | None, other: TableFile, found: Kind | None) -> str:
+    """Return the note on a column that is text since two files differ; raise `WorldError` if theirs are types."""
+    if isinstance(one, DelimitedFile) and isinstance(other, DelimitedFile):
+        return f"{name} is text: its values are of type {kind} in {one.path}, and {found} in {other.path}."
+    raise WorldError(
+        where=f"{other.path}, {name}",
+        found=f"values of type {found}",
+        expected=f"values of type {kind}, as in {one.path}",
+        remedy=f"write the files with one type, or set 'dataset.columns={{{name}: text}}'",
+    )
+
+
+def _declared(dataset: Table, first: TableFile) -> dict[str, Kind]:
+    """Return the kinds that the config declares; raise `EtlrunError` for columns that the files don't have."""
+    faults = [
+        Fault(
+            where=f"{dataset.key('columns')}.{name}",
+            found="a column that the files don't have",
+            expected=f"one of {', '.join(first.names)}",
+            remedy=did_you_mean(name, first.names),
+        )
+        for name in dataset.columns
+        if name not in first.names
+    ]
+    if faults:
+        raise EtlrunError(faults)
+    return dict(dataset.columns)

@@ -1,0 +1,114 @@
+"""Files of Parquet and Arrow (Feather), whose columns have types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from etlrun.sources.rows.kinds import Kind
+from etlrun.sources.rows.read import TableFile
+from etlrun.system.errors import EtlrunError, Fault, WorldError
+
+_ROWS = 65_536
+
+
+def _kind(values: pa.DataType) -> Kind | str | None:
+    """Return the kind of a type; None for one without values, and an empty text for one that is not kept."""
+    if pa.types.is_dictionary(values):
+        return _kind(values.value_type)
+    if pa.types.is_null(values):
+        return None
+    checks: tuple[tuple[Kind, tuple[bool, ...]], ...] = (
+        ("integer", (pa.types.is_integer(values),)),
+        ("number", (pa.types.is_floating(values), pa.types.is_decimal(values))),
+        ("truth", (pa.types.is_boolean(values),)),
+        ("timestamp", (pa.types.is_timestamp(values), pa.types.is_date(values))),
+        ("text", (pa.types.is_string(values), pa.types.is_large_string(values), pa.types.is_string_view(values))),
+    )
+    return next((kind for kind, found in checks if any(found)), "")
+
+
+class ColumnarFile(TableFile):
+    """A file whose columns have types."""
+
+    def __init__(self, path: str, *, is_parquet: bool) -> None:
+        """Read the schema; raise `EtlrunError` if the file is cut off, or has columns that can't be kept."""
+        super().__init__(path)
+        self._is_parquet = is_parquet
+        self.names = self._schema.names
+        faults = [
+            Fault(
+                where=f"{path}, {field.name}",
+                found=f"values of type {field.type}",
+                expected="numbers, truth values, texts, dates or timestamps",
+                remedy="write its parts as columns of their own, or leave it out of the files",
+            )
+            for field in self._schema
+            if _kind(field.type) == ""
+        ]
+        for name in sorted({name for name in self.names if self.names.count(name) > 1}):
+            remedy = "give it another name"
+            faults.append(Fault(where=path, found=f"two columns {name}", expected="a name for each", remedy=remedy))
+        if faults:
+            raise EtlrunError(faults)
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        try:
+            if self._is_parquet:
+                with pyarrow.parquet.ParquetFile(self.path) as file:
+                    return file.schema_arrow
+            with pa.memory_map(self.path) as source:
+                return self._reader(source).schema
+        except (pa.ArrowInvalid, OSError) as error:
+            raise self._broken(error) from error
+
+    def _broken(self, error: Exception) -> WorldError:
+        kind = "a Parquet file" if self._is_parquet else "a file of Arrow"
+        found = f"{kind} that is cut off or damaged: {' '.join(str(error).split())}" if self.bytes else "an empty file"
+        return WorldError(where=self.path, found=found, expected="a complete one", remedy="write or copy it again")
+
+    def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
+        return {field.name: _kind(field.type) for field in self._schema}  # type: ignore[misc]
+
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
+        done = 0
+        try:
+            for batch, count in self._parquet() if self._is_parquet else self._arrow():
+                done += batch.num_rows
+                self.position = self.bytes * done // max(count, 1)
+                yield batch
+        except (pa.ArrowInvalid, OSError) as error:
+            raise self._broken(error) from error
+        self.position = self.bytes
+
+    def where(self, row: int) -> str:
+        return f"{self.path}, row {row + 1:,}"
+
+    def _parquet(self) -> Iterator[tuple[pa.RecordBatch, int]]:
+        with pyarrow.parquet.ParquetFile(self.path) as file:
+            for batch in file.iter_batches(_ROWS):
+                yield batch, file.metadata.num_rows
+
+    def _arrow(self) -> Iterator[tuple[pa.RecordBatch, int]]:
+        with pa.memory_map(self.path) as source:
+            reader = self._reader(source)
+            several = (
+                (reader.get_batch(place) for place in range(reader.num_record_batches))
+                if isinstance(reader, pa.ipc.RecordBatchFileReader)
+                else reader
+            )
+            for batch in several:
+                for start in range(0, batch.num_rows, _ROWS):
+                    yield batch.slice(start, _ROWS), batch.num_rows
+
+    def _reader(self, source: pa.NativeFile) -> pa.ipc.RecordBatchFileReader | pa.ipc.RecordBatchStreamReader:
+        """Return the reader of a file of Arrow, or of a stream that was written to one."""
+        try:
+            return pa.ipc.open_file(source)
+        except pa.ArrowInvalid:
+            source.seek(0)
+            return pa.ipc.open_stream(source)

@@ -1,0 +1,146 @@
+"""Files of JSON lines: an object for each row, with the keys of the first one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from etlrun.sources.rows.kinds import TIMES, Kind, Seen, joined
+from etlrun.sources.rows.lines import at_line, broken, json_fault, lines
+from etlrun.sources.rows.read import TableFile
+from etlrun.system.errors import WorldError
+
+_BLOCK = 4_000_000
+_EXACT = 2.0**53
+
+
+class JsonLinesFile(TableFile):
+    """A file of JSON lines; a key that an object lacks is a missing value, another one a fault."""
+
+    def __init__(self, path: str) -> None:
+        """Read the keys of the first object; raise `WorldError` if there is none."""
+        super().__init__(path)
+        first = next((line for _, line in lines(path)), b"")
+        if not first:
+            remedy = "write an object of JSON on each line"
+            raise WorldError(where=path, found="an empty file", expected="lines of JSON", remedy=remedy)
+        try:
+            found = json.loads(first)
+            self.names = list(found) if isinstance(found, dict) else []
+        except ValueError:
+            self.names = []
+        if not self.names:
+            raise broken(path, json_fault(path, []), ValueError("no keys in the first line"))
+
+    def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
+        found: dict[str, Kind | None] = dict.fromkeys(self.names)
+        texts = {name: Seen(among=TIMES) for name in self.names}
+        for table in self._tables(None):
+            for name in table.column_names:
+                values = table[name].combine_chunks()
+                kind = self._kind(values, texts[name])
+                if kind is not None and found[name] is not None and _type(kind) != _type(found[name]):
+                    raise self._broken(ValueError(f"{name} has values of several types"))
+                found[name] = kind if kind in (*TIMES, "text") else joined(found[name], kind)
+            tell()
+        self._require_exact(found, declared)
+        return found
+
+    def _kind(self, values: pa.Array, texts: Seen) -> Kind | None:
+        """Return the kind of the values of a block; of texts, that of all so far."""
+        kind = values.type
+        if pa.types.is_null(kind):
+            return texts.kind
+        if pa.types.is_timestamp(kind):
+            values = values.cast(pa.string())
+        if pa.types.is_string(values.type):
+            texts.add(values, 0)
+            return texts.kind
+        if pa.types.is_boolean(kind):
+            return "truth"
+        if pa.types.is_integer(kind):
+            return "integer"
+        if not pa.types.is_floating(kind):
+            raise self._broken(ValueError(f"values of type {kind}"))
+        return "number"
+
+    def _require_exact(self, found: Mapping[str, Kind | None], declared: Mapping[str, Kind]) -> None:
+        """Raise `WorldError` for an integer beyond 64 bits, of which Arrow makes a float."""
+        numbers = [name for name, kind in found.items() if kind == "number" and name not in declared]
+        large: set[str] = set()
+        for table in self._tables(None) if numbers else ():
+            of_floats = [name for name in numbers if name in table.column_names]
+            for name in of_floats:
+                ends = pc.min_max(table[name])
+                if max(abs(ends["min"].as_py() or 0), abs(ends["max"].as_py() or 0)) > _EXACT:
+                    large.add(name)
+        for number, line in lines(self.path) if large else ():
+            row = json.loads(line)
+            for name in large & {*row}:
+                if isinstance(row[name], int) and not -(2**63) <= row[name] < 2**63:
+                    raise WorldError(
+                        where=f"{at_line(self.path, number)}, {name}",
+                        found=f"{row[name]}, an integer beyond 64 bits",
+                        expected="integers from -2**63 to 2**63 - 1",
+                        remedy="write it as a text for a code, or as a float",
+                    )
+
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
+        fields = [(name, pa.string() if kinds[name] in (*TIMES, "text") else None) for name in self.names]
+        schema = pa.schema([(name, kind) for name, kind in fields if kind is not None])
+        for table in self._tables(schema):
+            rows = table.num_rows
+            columns = [
+                table[name].combine_chunks() if name in table.column_names else pa.nulls(rows) for name in self.names
+            ]
+            yield pa.RecordBatch.from_arrays(columns, names=list(self.names))
+
+    def where(self, row: int) -> str:
+        return at_line(self.path, next(number for place, (number, _) in enumerate(lines(self.path)) if place == row))
+
+    def _tables(self, schema: pa.Schema | None) -> Iterator[pa.Table]:
+        """Yield the rows of blocks of lines; without a schema, with the types that the blocks have."""
+        options = pyarrow.json.ParseOptions(explicit_schema=schema)
+        for block in self._blocks():
+            try:
+                block.decode()  # which Arrow does not
+                table = pyarrow.json.read_json(
+                    pa.BufferReader(block), pyarrow.json.ReadOptions(block_size=len(block) + 1), options
+                )
+                bad = next((name for name in table.column_names if name not in self.names), None)
+            except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+                raise self._broken(error) from error
+            if bad is not None:
+                raise self._broken(ValueError(f"another key, {bad}"))
+            yield table
+
+    def _broken(self, error: Exception) -> WorldError:
+        return broken(self.path, json_fault(self.path, self.names), error)
+
+    def _blocks(self) -> Iterator[bytes]:
+        """Yield whole lines, in blocks."""
+        with pa.OSFile(self.path) as raw:
+            whole: Any = pa.CompressedInputStream(raw, "gzip") if self.path.endswith(".gz") else raw
+            rest, is_first = b"", True
+            while chunk := whole.read(_BLOCK):
+                self.position = raw.tell()
+                if is_first:
+                    chunk, is_first = chunk.removeprefix(b"\xef\xbb\xbf"), False
+                block, newline, rest = (rest + chunk).rpartition(b"\n")
+                if block.strip():
+                    yield block + newline
+            if rest.strip():
+                yield rest
+            self.position = self.bytes
+
+
+def _type(kind: Kind | None) -> str | None:
+    """Return the type that JSON has for a kind."""
+    if kind is None or kind == "truth":
+        return kind
+    return "text" if kind in (*TIMES, "text") else "number"

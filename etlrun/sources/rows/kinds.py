@@ -1,0 +1,203 @@
+"""Types of columns: inferred from all values, batch by batch, and conversion to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Kind = Literal["integer", "whole", "number", "truth", "timestamp", "zoned", "text"]
+"""Types of `dataset.columns`; `whole` are integers that int64 does not hold, `zoned` timestamps with a zone."""
+
+_NUMBERS: tuple[Kind, ...] = ("integer", "whole", "number")
+_ALL: tuple[Kind, ...] = (*_NUMBERS, "truth", "timestamp", "zoned")
+TIMES: tuple[Kind, ...] = ("timestamp", "zoned")
+TYPES: dict[Kind, pa.DataType] = {
+    "integer": pa.int64(),
+    "whole": pa.float64(),
+    "number": pa.float64(),
+    "truth": pa.bool_(),
+    "timestamp": pa.timestamp("us"),
+    "zoned": pa.timestamp("us"),
+    "text": pa.large_string(),
+}
+"""Types in which columns of each kind are kept."""
+
+_ZONED = pa.timestamp("us", "UTC")
+_PADDED = r"^[+-]?0[0-9xX]"
+"""Numbers with leading zeros are codes; a hexadecimal one is a text."""
+_WHOLE = r"^-?(0|[1-9][0-9]*)$"
+_PLAIN = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+_SEPARATED = r"^\s*[+-]?([0-9]+|[0-9]{1,3}([.,' ][0-9]{3})+)([.,][0-9]+)?\s*$"
+_TRUTHS = pa.array(["true", "false"])
+_MOSTLY = 0.99
+
+
+def stripped(values: pa.Array) -> pa.Array:
+    """Return texts without the blanks around them."""
+    return pc.utf8_trim_whitespace(values)
+
+
+def has_any(mask: pa.Array) -> bool:
+    """Return whether any value of a mask is true."""
+    return pc.any(mask).as_py() is True
+
+
+def _all(mask: pa.Array) -> bool:
+    return pc.all(mask).as_py() is True
+
+
+def _casts(values: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        values.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _fits(values: pa.Array, kind: Kind) -> bool:
+    """Return whether all of these texts, of which none is missing, are of a kind."""
+    if kind == "whole":
+        return _all(pc.match_substring_regex(values, _WHOLE))
+    if kind == "truth":
+        return _all(pc.is_in(pc.utf8_lower(values), value_set=_TRUTHS))
+    if kind in _NUMBERS and has_any(pc.match_substring_regex(values, _PADDED)):
+        return False
+    return _casts(values, _ZONED if kind == "zoned" else TYPES[kind])
+
+
+def _narrowed(values: pa.Array, known: Kind | None, among: tuple[Kind, ...]) -> Kind:
+    """Return the first kind of which the values are, as those before them were."""
+    if known is not None:
+        among = _NUMBERS[_NUMBERS.index(known) :] if known in _NUMBERS else (known,)
+    return next((kind for kind in among if kind != "text" and _fits(values, kind)), "text")
+
+
+@dataclass
+class Seen:
+    """What has been seen of a column of texts so far.
+
+    Attributes:
+        kind: The first kind of which all values are; None while all are missing.
+        among: Kinds that it may be of, beside text.
+        count: Number of values that are not missing.
+        plain: Number of those that are written as numbers.
+        other: Row, from 0, and text of the first one that is not; None if there is none.
+        too_large: Row and text of the first integer that int64 does not hold; None if there is none.
+        has_blanks: Whether there are blanks around a value.
+        is_separated: Whether all are numbers if separators of thousands and commas are taken for such.
+    """
+
+    kind: Kind | None = None
+    among: tuple[Kind, ...] = _ALL
+    count: int = 0
+    plain: int = 0
+    other: tuple[int, str] | None = None
+    too_large: tuple[int, str] | None = None
+    has_blanks: bool = False
+    is_separated: bool = True
+
+    def add(self, values: pa.Array, first: int) -> None:
+        """Take notice of the next values, of which the first is that of row `first`, counted from 0."""
+        there = values.drop_null()
+        if not len(there):
+            return
+        if self.kind != "text":
+            before, self.kind = self.kind, _narrowed(there, self.kind, self.among)
+            if self.kind == "text" and self._see_blanks(there):
+                self.kind = _narrowed(stripped(there), before, self.among)
+            if self.kind in ("whole", "number") and self.too_large is None:
+                self.too_large = _first(values, lambda of: _casts(stripped(of), pa.int64()), first)
+        elif not self.has_blanks:
+            self._see_blanks(there)
+        self._count(values, there, first)
+
+    def _see_blanks(self, there: pa.Array) -> bool:
+        self.has_blanks = self.has_blanks or has_any(pc.not_equal(stripped(there), there))
+        return self.has_blanks
+
+    def _count(self, values: pa.Array, there: pa.Array, first: int) -> None:
+        self.count += len(there)
+        if self.kind in _NUMBERS:
+            self.plain += len(there)
+        elif self.kind == "text" and (self.plain or self.is_separated):
+            mask = pc.match_substring_regex(values, _PLAIN)
+            self.plain += pc.sum(mask).as_py() or 0
+            if self.other is None and (place := pc.index(mask, value=False).as_py()) >= 0:
+                self.other = first + place, values[place].as_py()
+            self.is_separated = self.is_separated and _all(pc.match_substring_regex(there, _SEPARATED))
+
+    def notes(self, name: str, where: Callable[[int], str]) -> Iterator[str]:
+        """Yield what a reader may not expect of the column, a sentence each; `where` names a row."""
+        if self.kind != "text":
+            return
+        if self.has_blanks:
+            yield f"{name} has blanks around values, which stay: dataset.strip=true removes them."
+        if self.other is None:
+            return
+        row, text = self.other
+        if self.is_separated:
+            yield (
+                f"{name} is text, since {where(row)} has {text}: "
+                "numbers are written with a decimal point and without separators of thousands."
+            )
+        elif self.plain >= _MOSTLY * self.count:
+            share = f"{self.plain:,} of {self.count:,} values are numbers"
+            what = f"{name} is text, since {where(row)} has {text}, though {share}"
+            yield f"{what}: repair it, or add it to dataset.missing."
+
+
+def joined(one: Kind | None, other: Kind | None) -> Kind | None:
+    """Return the kind of the values of two files; `text` where they have none in common."""
+    if one is None or other is None or one == other:
+        return one or other
+    if one in _NUMBERS and other in _NUMBERS:
+        return max(one, other, key=_NUMBERS.index)
+    return "text"
+
+
+def converted(values: pa.Array, kind: Kind) -> pa.Array:
+    """Return values in the type in which their kind is kept; raise `ArrowInvalid` if one is not of that kind."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+    if kind in TIMES and not is_text:
+        return values.cast(TYPES[kind], safe=not (pa.types.is_timestamp(values.type) and values.type.unit == "ns"))
+    if kind == "integer" and pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), None, values)
+    if not is_text or kind == "text":
+        return values.cast(TYPES[kind], safe=kind != "number")  # which rounds integers
+    through = _ZONED if kind == "zoned" else TYPES[kind]
+    try:
+        found = values.cast(through)
+    except pa.ArrowInvalid:
+        found = stripped(values).cast(through)
+    return found.cast(TYPES[kind])
+
+
+def first_unfit(values: pa.Array, kind: Kind) -> tuple[int, Any]:
+    """Return place and value of the first one that can't be converted to a kind."""
+
+    def fits(some: pa.Array) -> bool:
+        try:
+            converted(some, kind)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return False
+        return True
+
+    place, value = _first(values, fits, 0) or (0, values[0].as_py())
+    return place, value
+
+
+def _first(values: pa.Array, fits: Callable[[pa.Array], bool], first: int) -> tuple[int, Any] | None:
+    """Return row and value of the first one that does not fit, found by halving; None if all do."""
+    if fits(values):
+        return None
+    low, high = 0, len(values)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(values[low:middle]) else (low, middle)
+    return first + low, values[low].as_py()
