@@ -148,7 +148,7 @@ def test_a_value_at_the_end_of_a_large_file_decides(tmp_path: Path) -> None:
     assert types(kept) == {"a": "float64", "b": "text", "c": "text", "price": "int64"}
     assert kept.take("a", np.array([0, count])).tolist() == [7, 7.5]
     assert kept.take("b", np.array([0, count])).tolist() == [b"8", b"x"]
-    where = f"{tmp_path}/a.csv, line 50,002"
+    where = "a.csv, line 50,002"
     assert kept.known.notes == (
         (
             f"b is text, since {where} has x, though 50,000 of 50,001 values are numbers: "
@@ -192,7 +192,7 @@ def test_separators_make_text_with_a_note(tmp_path: Path, value: str) -> None:
     assert values(kept)["a"] == ["12", value]
     assert kept.known.notes == (
         (
-            f"a is text, since {tmp_path}/a.tsv, line 3 has {value}: "
+            f"a is text, since a.tsv, line 3 has {value}: "
             "numbers are written with a decimal point and without separators of thousands."
         ),
     )
@@ -203,9 +203,7 @@ def test_columns_that_differ_in_two_files_of_text_are_text_with_a_note(tmp_path:
     (tmp_path / "b.csv").write_text("a,price\nx,1\n")
     kept = kept_of(a_table({"train": f"{tmp_path}/a.csv", "test": f"{tmp_path}/b.csv"}, tmp_path / "kept"))
     assert values(kept)["a"] == ["1", "x"]
-    assert kept.known.notes == (
-        f"a is text: its values are of type integer in {tmp_path}/a.csv, and text in {tmp_path}/b.csv.",
-    )
+    assert kept.known.notes == ("a is text: its values are of type integer in a.csv, and text in b.csv.",)
 
 
 REPAIR, ONCE_MORE = "\n    -> repair the line", "\n    -> write the files again, or choose others"
@@ -441,3 +439,15 @@ def test_files_of_one_table_have_the_same_columns(tmp_path: Path) -> None:
         "c.parquet, a: found values of type text; expected values of type integer, as in a.parquet"
         "\n    -> write the files with one type, or set 'dataset.columns={a: text}'"
     )
+
+
+def test_a_compressed_file_that_is_cut_off(tmp_path: Path) -> None:
+    for name in ("a.csv.gz", "a.jsonl.gz"):
+        whole = gzip.compress("".join(f'{{"a": {number}}}\n' for number in range(100_000)).encode())
+        (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(EtlrunError) as caught:
+            kept_of(a_table(str(tmp_path / name), tmp_path / "kept"))
+        assert message(tmp_path, caught.value) == (
+            f"{name}: found compressed bytes that are cut off or damaged; expected a file that can be read"
+            "\n    -> check its permissions and its storage, or write it again"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -80,7 +81,7 @@ class DelimitedFile(TableFile):
 
     def notes(self) -> Iterator[str]:
         for name, seen in self._seen.items():
-            yield from seen.notes(name, self.where)
+            yield from seen.notes(name, lambda row: Path(self.where(row)).name)
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
         return self._texts()

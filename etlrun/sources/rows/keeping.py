@@ -60,8 +60,15 @@ def stamps_of(files: dict[str, list[str]]) -> dict[str, Stamp]:
 
 
 def _identity(dataset: Table, files: dict[str, list[str]], stamps: dict[str, Stamp]) -> str:
-    """Return what determines the kept columns: the content of the files, and how they are read."""
-    contents = known(stamps, sha256_of_all)
+    """Return what determines the kept columns: the content of the files, and how they are read.
+
+    Raises:
+        EtlrunError: A file can't be read.
+    """
+    try:
+        contents = known(stamps, sha256_of_all)
+    except OSError as error:
+        raise EtlrunError([unreadable_path(str(error.filename), error, "a table")]) from error
     read = {name: [[Path(path).name, (contents[path] or b"").hex()] for path in paths] for name, paths in files.items()}
     how = {of.name: of.value for of in parameters(dataset) if of.name in ("columns", "missing", "strip")}
     text = json.dumps([_FORMAT, pa.__version__.split(".")[0], read, how], default=str, sort_keys=True)

@@ -26,6 +26,11 @@ class TableFile(ABC):
     def __init__(self, path: str) -> None:
         self.path, self.bytes, self.position = path, Path(path).stat().st_size, 0
 
+    @property
+    def name(self) -> str:
+        """Its name without folders, which stays where the file is copied."""
+        return Path(self.path).name
+
     @abstractmethod
     def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
         """Return the kinds of the columns, of all rows, None without a value; those that are declared need not fit.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -101,13 +102,30 @@ class Tables:
     def batches(self, file: TableFile) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file, in order, in the types of the schema."""
         first = 0
-        for batch in file.batches(self.kinds):
+        for batch in _readable(file.path, file.batches(self.kinds)):
             columns = [
                 _checked(file, name, batch.column(file.names.index(name)), kind, first)
                 for name, kind in self.kinds.items()
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
             first += batch.num_rows
+
+
+def _readable(path: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with _explained(path):
+        yield from batches
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Report a file that can't be read, or whose compressed bytes are damaged."""
+    try:
+        yield
+    except (OSError, EOFError) as error:
+        is_cut_off = path.endswith(".gz") and getattr(error, "errno", None) is None
+        found = "compressed bytes that are cut off or damaged" if is_cut_off else " ".join(str(error).split())
+        remedy = "check its permissions and its storage, or write it again"
+        raise WorldError(where=path, found=found, expected="a file that can be read", remedy=remedy) from error
 
 
 def _checked(file: TableFile, name: str, values: pa.Array, kind: Kind, first: int) -> pa.Array:
@@ -149,7 +167,8 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
     origins: dict[str, TableFile] = {}
     notes: list[str] = []
     for file in several:
-        found = file.kinds(declared, partial(advance, file))
+        with _explained(file.path):
+            found = file.kinds(declared, partial(advance, file))
         notes += [note for note in file.notes() if note.split()[0] not in declared]
         for name in [name for name in first.names if name not in declared and found.get(name) is not None]:
             kind = joined(kinds[name], found[name])
@@ -164,7 +183,8 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
 def _opened(path: str, dataset: Table) -> TableFile:
     found = _format(path)
     assert found is not None  # noqa: S101 - `files_of` has seen to it
-    return found(path, dataset)
+    with _explained(path):
+        return found(path, dataset)
 
 
 def _differing(first: TableFile, file: TableFile) -> Fault | None:
@@ -185,7 +205,7 @@ def _differing(first: TableFile, file: TableFile) -> Fault | None:
 def _mixed(name: str, one: TableFile, kind: Kind | None, other: TableFile, found: Kind | None) -> str:
     """Return the note on a column that is text since two files differ; raise `WorldError` if theirs are types."""
     if isinstance(one, DelimitedFile) and isinstance(other, DelimitedFile):
-        return f"{name} is text: its values are of type {kind} in {one.path}, and {found} in {other.path}."
+        return f"{name} is text: its values are of type {kind} in {one.name}, and {found} in {other.name}."
     raise WorldError(
         where=f"{other.path}, {name}",
         found=f"values of type {found}",
