@@ -22,7 +22,7 @@ from etlrun.stages.load import FullShuffle, SampleByClass, drawn, drawn_with_ind
 from etlrun.stages.made import quoted
 from etlrun.stages.mix import Mix
 from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
-from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch
+from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, RowsMap
 from etlrun.stages.turbo import Turbo, TurboAfterCache
 
 FIRST_SEED = "1 + SEED * 1_000_003"
@@ -115,6 +115,7 @@ DATASET_TEXTS: dict[type, Callable[[Any, Place], str]] = {
     Interleave: interleave,
     ParseBatch: parse_batch,
     Map: map_steps,
+    RowsMap: map_steps,
     AfterCache: map_steps,
     AfterTurbo: map_steps,
     Turbo: turbo,

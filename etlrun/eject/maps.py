@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from etlrun.eject.own import sources
+from etlrun.eject.columns import lines_of_columns, packed
+from etlrun.eject.own import defines, sources
 from etlrun.eject.place import Place, calls_of
 from etlrun.eject.printed import skipping
 from etlrun.eject.steps import Lines, given, lines_of, source_of, sources_of, taken, unpacked, variables
 from etlrun.eject.text import call, function, literal, mapping
+from etlrun.stages.columns import Columns
 from etlrun.stages.flow import NUMBERS_APART, Flow
 from etlrun.stages.image import Decode
 from etlrun.stages.made import quoted
@@ -26,10 +28,8 @@ def _map(dataset: str, mapped: str, stage: Any) -> str:
 def map_steps(stage: Map, place: Place) -> str:
     """Return the text of all steps in one function, which also raises on a target that is not a class."""
     name = _name(place, "transform" if stage.is_first else stage.path.replace(".", "_"))
-    flow, takes = place.data.examples, _as_read(place.incoming) if stage.is_first else _handed(place.incoming)
-    lines = [*(unpacked(place.data) if "features" in takes else ()), *(taken(flow) if "inputs" in takes else ())]
-    for step in stage.steps:
-        lines += lines_of(step, place.data, is_batched=place.incoming.batch_size is not None)
+    flow, takes = place.planned.gives, _as_read(place.incoming) if stage.is_first else _handed(place.incoming)
+    lines = _lines(stage, place, takes)
     target = variables(flow)[flow.target]
     if flow.features[flow.target].is_class and stage.is_first:
         checked = f"tf.gather(tf.range(num_classes(), dtype=tf.int64), {target})"
@@ -38,7 +38,28 @@ def map_steps(stage: Map, place: Place) -> str:
     says = f"Map {place.incoming} to {place.planned.gives}."
     place.functions.extend(source for step in stage.steps for source in sources_of(step, place.data))
     place.functions.append(function(_signature(name, arguments, flow), says, *lines, *given(flow)))
-    return _map(place.dataset, _mapped(place, name, takes, arguments), stage)
+    mapped = _mapped(place, name, takes, arguments)
+    if not stage.at_once:
+        return _map(place.dataset, mapped, stage)
+    return f"{_map(f'{place.dataset}.batch({stage.at_once})', mapped, stage)}.unbatch()"
+
+
+def _lines(stage: Map, place: Place, takes: Mapping[str, str]) -> list[str]:
+    """Return the lines of all steps; columns take the dict of features as it is parsed, all others their variables."""
+    lines, is_packed = [*(taken(place.incoming) if "inputs" in takes else ())], "features" in takes
+    names = variables(place.data.examples)
+    for step in stage.steps:
+        if isinstance(step, Columns):
+            lines += [] if is_packed else [packed(names)]
+            lines += lines_of_columns(step, variables(place.planned.gives))
+            is_packed = False
+        elif step.parses and defines(place.data, "parse"):
+            lines, is_packed = [*lines, "features = parse(record)"], True
+        else:
+            lines += unpacked(place.data) if is_packed else ()
+            lines += lines_of(step, place.data, is_batched=place.incoming.batch_size is not None)
+            is_packed = False
+    return [*lines, *(unpacked(place.data) if is_packed else ())]
 
 
 def _mapped(place: Place, name: str, takes: Mapping[str, str], arguments: Mapping[str, str]) -> str:

@@ -12,9 +12,10 @@ from etlrun.plan.plan import Plan, given_to_model
 from etlrun.stages.applications import scaled_for_imagenet, set_momentum, without_dropout
 from etlrun.stages.code import source
 from etlrun.stages.flow import Flow
-from etlrun.stages.keras_objects import base, head, rescaling
+from etlrun.stages.keras_objects import base, head, rescaling, unstandardized
 from etlrun.stages.made import Made, Text, quoted, user_path
 from etlrun.stages.model import Emulated, ImageModel, Model
+from etlrun.stages.tabular import Tabular, embedded
 from etlrun.stages.trainer import Drain
 
 Functions = tuple[str, ...]
@@ -64,6 +65,26 @@ def _network(stage: Model, plan: Plan) -> Functions:
     return source_of_network, function("model() -> keras.Model", f"Return a model of {flow.target}.", *body)
 
 
+def _tabular(stage: Tabular, plan: Plan) -> Functions:
+    """Return the functions of a model of rows: of its hidden layers, and of all."""
+    flow = given_to_model(plan.train)
+    target = flow.features[flow.target]
+    inputs = mapping("inputs = ", {quoted(name): _input(flow, name, name) for name in flow.inputs})
+    hidden = {"embedded": embedded(flow), "units": stage.units, "dropout": stage.dropout, "wide": stage.wide}
+    given = "inputs" if len(flow.inputs) > 1 else f"inputs[{quoted(flow.inputs[0])}]"
+    loss = plan.spec.fit.loss if plan.spec.fit is not None else ""
+    layer, after = head(target, Text("num_classes()") if target.is_class else None, loss), unstandardized(target)
+    body = (
+        inputs,
+        literal(Made("features = hidden", (Text("inputs"),), hidden)),
+        f"dense = {literal(layer)}",
+        *([] if after is None else [f"rescaling = {literal(after)}"]),
+        f"return keras.Model({given}, {'dense(features)' if after is None else 'rescaling(dense(features))'})",
+    )
+    made = function("model() -> keras.Model", f"Return a model of {flow.target}.", *body)
+    return source(stage.hidden).removeprefix("@staticmethod\n"), made
+
+
 def parts(plan: Plan) -> Functions:
     """Return the functions of the model and of the loop; a profile is not part of a program."""
     stage, trainer = plan.spec.model, plan.spec.trainer
@@ -71,4 +92,6 @@ def parts(plan: Plan) -> Functions:
         return drain(trainer, plan)
     if isinstance(stage, Emulated):
         return emulated(stage, plan)
+    if isinstance(stage, Tabular):
+        return *_tabular(stage, plan), *fit(trainer, plan)
     return *(image_model(stage, plan) if stage.network is None else _network(stage, plan)), *fit(trainer, plan)

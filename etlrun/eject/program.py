@@ -20,6 +20,7 @@ from etlrun.plan.spec import RunSpec
 from etlrun.plan.training import conflict, fault
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.made import quoted, user_path
+from etlrun.stages.rows import Rows
 from etlrun.stages.service import Service
 from etlrun.system.errors import ConfigError, Fault
 
@@ -31,10 +32,14 @@ _STANDARD = (
 )  # fmt: skip
 _IMPORTS = {
     **{name: f"import {name}" for name in _STANDARD},
-    "Callable": "from collections.abc import Callable",
+    "Callable Mapping": "from collections.abc import {}",
+    "Any": "from typing import Any",
     "": "",
     **{name: f"import {name}" for name in ("cv2", "google_crc32c", "keras")},
     "np": "import numpy as np",
+    "pa": "import pyarrow as pa",
+    "pc": "import pyarrow.compute as pc",
+    **{name: f"import {name}" for name in ("pyarrow.csv", "pyarrow.dataset", "pyarrow.json")},
     "simplejpeg": "import simplejpeg",
     "tf": "import tensorflow as tf",
     "tfds": "import tensorflow_datasets as tfds",
@@ -77,6 +82,10 @@ def _refused(spec: RunSpec) -> Iterator[Fault]:
         found, expected = f"{spec.dataset.printed} without {', '.join(lacks)}", "all functions that programs need"
         remedy = f"add {'them' if lacks[1:] else 'it'} to {spec.dataset.printed}"
         yield Fault(where=Dataset.key("name"), found=found, expected=expected, remedy=remedy)
+    if isinstance(spec.dataset, Rows) and not spec.dataset.found.rows:
+        found, expected = "no rows on this machine", "the files, whose columns a program has the fitted values of"
+        remedy = f"run the command where they are, or {spec.dataset.restore.partition(', or ')[2]}"
+        yield Fault(where=spec.dataset.key("files"), found=found, expected=expected, remedy=remedy)
     if spec.load.service is not None:
         found, expected = "a service, whose servers a program would have to find", "null in a standalone program"
         remedy = "set load=shuffled, which reads the same examples in the same order"
@@ -142,8 +151,13 @@ def _promise(plan: Plan) -> str:
 
 def _imports(text: str) -> str:
     """Return the imports of the modules that `text` uses."""
-    used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
-    return "\n".join(line for name, line in _IMPORTS.items() if not name or name in used)
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name | ast.Attribute)]
+    used = {ast.unparse(node) for node in nodes}
+    lines = []
+    for names, line in _IMPORTS.items():
+        found = [name for name in names.split() if name in used]
+        lines += [line.format(", ".join(found))] if found or not names else []
+    return "\n".join(lines)
 
 
 def _constants(plan: Plan) -> dict[str, str]:

@@ -6,10 +6,12 @@ import keyword
 import re
 from collections.abc import Mapping
 
+from etlrun.eject.columns import sources_of_columns
 from etlrun.eject.own import defines, of_data, sources
 from etlrun.eject.text import call, literal, mapping
 from etlrun.stages import STAGES
 from etlrun.stages.code import source
+from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import FullShuffle
@@ -20,7 +22,7 @@ from etlrun.stages.turbo import Turbo
 
 Lines = tuple[str, ...]
 
-_TAKEN = re.compile(r"record|features|inputs|seed|index|tf|tfds|num_classes|feature_\d+")
+_TAKEN = re.compile(r"record|features|inputs|seed|index|tf|tfds|num_classes|parse|narrowed|\w+_values|feature_\d+")
 """Names that are already used in the functions of steps."""
 
 
@@ -55,6 +57,8 @@ def sources_of(step: Step | Mix, dataset: Dataset) -> Lines:
     """Return the sources of a step: of the functions that its own calls, and its own; to parse, that of the dataset."""
     if isinstance(step, Step) and step.parses:
         return sources(dataset, of_data(dataset, "parse")) if defines(dataset, "parse") else ()
+    if isinstance(step, Columns):
+        return sources_of_columns(step)
     return (*(source(called) for called in step.calls), source_of(step))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from textwrap import indent
 from typing import Any
@@ -21,10 +22,19 @@ def literal(value: Any) -> str:
             return _made(name, value) if isinstance(value, Made) else name
         case Text():
             return value.text
-        case str():
-            return quoted(value)
         case list() | tuple() | dict() | set() | frozenset():
             return _collection(value)
+    return _plain(value)
+
+
+def _plain(value: Any) -> str:
+    match value:
+        case str():
+            return quoted(value)
+        case bytes() if '"' not in repr(value):
+            return f'b"{repr(value)[2:-1]}"'
+        case float() if not math.isfinite(value):
+            return f'float("{value}")'
     return repr(value)
 
 

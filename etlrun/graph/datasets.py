@@ -144,6 +144,8 @@ def applied(step: Step, context: Context) -> Callable[[Any], Example]:
 def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data.Dataset:
     """Return (inputs, target) after all steps in one map; a target that is a class is checked against the classes."""
     functions, flow = [applied(step, context) for step in stage.steps], context.source.dataset.examples
+    columns = next((step for step in stage.steps if isinstance(step, Columns)), None)
+    given = flow if columns is None else columns.flow(flow.replace(record=""))
     count = context.source.num_classes
     is_checked = count is not None and not isinstance(context.source.dataset, Rows)  # whose lookup checks them
     classes = tf.range(count, dtype=tf.int64) if is_checked else None
@@ -155,7 +157,7 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
         example = numbered(example, *number)
         if stage == context.numbered_to:
             example.pop(NUMBER, None)
-        inputs, target, *number = flow.handed(example)
+        inputs, target, *number = given.handed(example)
         # The cheapest check: looking up an index outside the classes is an error.
         return inputs, target if classes is None else tf.gather(classes, target), *number
 

@@ -26,7 +26,7 @@ from etlrun.stages.backbone import Backbone as BackboneStage
 from etlrun.stages.flow import Flow
 from etlrun.stages.made import make
 from etlrun.stages.model import Emulated, ImageModel
-from etlrun.stages.tabular import Tabular
+from etlrun.stages.tabular import Tabular, embedded
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError, headline
 
@@ -59,13 +59,8 @@ def build(
     top = keras_objects.head(flow.features[flow.target], num_classes, loss)
     name = stage.path.rpartition(".")[2]
     if isinstance(stage, Tabular):
-        embedded = {
-            of: (feature.categories, feature.embedding)
-            for of in flow.inputs
-            if (feature := flow.features[of]).embedding is not None and feature.categories is not None
-        }
         named = {of: given[of] for of in flow.inputs}
-        hidden = stage.hidden(named, embedded=embedded, units=stage.units, dropout=stage.dropout, wide=stage.wide)
+        hidden = stage.hidden(named, embedded=embedded(flow), units=stage.units, dropout=stage.dropout, wide=stage.wide)
         after = keras_objects.unstandardized(flow.features[flow.target])
         found = make(top)(hidden)
         return keras.Model(inputs, found if after is None else make(after)(found), name=name)

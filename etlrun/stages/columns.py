@@ -13,6 +13,11 @@ from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
 
 
+def narrowed(values: tf.Tensor) -> tf.Tensor:
+    """Return float64 values as float32, and all others as they are."""
+    return tf.cast(values, tf.float32) if values.dtype == tf.float64 else values
+
+
 @dataclass(frozen=True, kw_only=True)
 class Output:
     """One output of `transform.columns`.
@@ -32,7 +37,7 @@ class Output:
         value: Any = example[self.of[0]] if len(self.of) == 1 else tuple(example[name] for name in self.of)
         for step in self.steps:
             value = step.op(value, **step.arguments)
-        return tf.cast(value, tf.float32) if value.dtype == tf.float64 else value
+        return narrowed(value)
 
     def gives(self, features: Mapping[str, Feature]) -> Feature:
         """Return its feature; raise `UnfitError` for the first step that doesn't accept what is before it."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, InstanceOf, WithJsonSchema
 
 from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, OptionalPath
 from etlrun.stages.dataset import Dataset, Pattern
 from etlrun.stages.flow import Feature, Flow
+from etlrun.stages.made import user_path
 from etlrun.stages.targets import Kinds
 
 Target = Literal["class", "binary", "number"] | dict[Literal["number"], Literal["standardize"]]
@@ -86,6 +87,7 @@ class Rows(Dataset):
     """
 
     source: ClassVar[str] = "etlrun.sources.rows.source:RowsSource"
+    printed: ClassVar[str] = "etlrun.eject.printed.rows"
     is_listed: ClassVar[bool] = True
 
     target: Annotated[_Target, Expected(f"a mapping from a column to {TARGETS}"), DATA, TRAINING]
@@ -104,6 +106,12 @@ class Rows(Dataset):
     @property
     def restore(self) -> str:
         return f"restore the files, or set {self.key('files')} to a copy of those"
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        features = self.examples.features
+        types = {name: "timestamp" if of.format == "timestamp" else of.dtype for name, of in features.items()}
+        return {"TYPES": types, "ORDER": self.order, "CLASSES": list(self.found.classes)}
 
     @property
     def found(self) -> Known:
@@ -152,6 +160,11 @@ class Table(Rows):
         """Patterns of the files by split."""
         files = self.files if isinstance(self.files, Mapping) else {"train": self.files}
         return {split: (of,) if isinstance(of, str) else of for split, of in files.items()}
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        files = {name: [user_path(pattern) for pattern in of] for name, of in self.patterns.items()}
+        return {**super().constants, "FILES": files, "BLANK": list(self.missing), "STRIP": self.strip}
 
     @property
     def title(self) -> str:

@@ -72,3 +72,9 @@ class Tabular(Model):
             deep = keras.layers.Dense(count, activation="relu")(deep)
             deep = keras.layers.Dropout(dropout)(deep) if dropout else deep
         return keras.layers.Concatenate()([deep, features]) if wide else deep
+
+
+def embedded(flow: Flow) -> dict[str, tuple[int, int]]:
+    """Return the categories and the dimension of each input that is embedded."""
+    found = ((name, flow.features[name]) for name in flow.inputs)
+    return {name: (of.categories, of.embedding) for name, of in found if of.embedding and of.categories}

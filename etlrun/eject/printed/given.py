@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from etlrun.stages.lazy import tf
 
 NAME, DATA_DIR, DOWNLOAD = "", "", False
 """Name and version of a dataset of TFDS, its data folder, and whether a missing dataset is downloaded and prepared."""
 DIR = ""
 """Folder of the images."""
-FILES: dict[str, str] = {}
-"""Pattern of the files of each split."""
+FILES: Any = {}
+"""Pattern of the files of each split, or several."""
+TYPES: dict[str, str] = {}
+"""Types of the columns of rows: dtypes, or `timestamp`."""
+ORDER = ""
+"""`random` or `file`, the order in which rows are read."""
+BLANK: list[str] = []
+"""Texts of a csv or tsv that stand for no value."""
+STRIP = False
+"""Whether blanks around the values of a csv or tsv are removed."""
+CLASSES: list[str] = []
+"""Values of a column that is a class, in the order of their indices."""
 NUM_CLASSES = 0
 """Number of classes of files that don't contain it."""
 TARGET = ""

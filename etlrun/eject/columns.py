@@ -1,0 +1,47 @@
+"""Text of `transform.columns` in a program: calls of the functions of its steps, with what they have learned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from etlrun.eject.text import call, literal, mapping
+from etlrun.stages.code import source
+from etlrun.stages.columns import Columns, Output, narrowed
+from etlrun.stages.made import quoted
+
+
+def lines_of_columns(step: Columns, names: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines that make the outputs, variables of these `names`, from the dict `features`."""
+    for output in step.outputs:
+        yield from _lines(output, names[output.name])
+
+
+def packed(names: Mapping[str, str]) -> str:
+    """Return the line that puts variables of these `names` into the dict `features`."""
+    return mapping("features = ", {quoted(name): variable for name, variable in names.items()})
+
+
+def sources_of_columns(step: Columns) -> tuple[str, ...]:
+    """Return the sources of the functions of the steps."""
+    return (*(_named(op) for op in step.makers), source(narrowed))
+
+
+def _lines(output: Output, variable: str) -> Iterator[str]:
+    taken = [f"features[{quoted(name)}]" for name in output.of]
+    value = taken[0] if len(taken) == 1 else f"({', '.join(taken)})"
+    for step in output.steps:
+        arguments = (f"{name}={literal(of)}" for name, of in step.arguments.items())
+        yield call(f"{variable} = {_name(step.op)}", value, *arguments)
+        value = variable
+    yield f"{variable} = narrowed({value})"
+
+
+def _named(op: Callable[..., Any]) -> str:
+    return source(op).removeprefix("@staticmethod\n").replace("def op(", f"def {_name(op)}(", 1)
+
+
+def _name(op: Callable[..., Any]) -> str:
+    """Return the name of a step's function in programs, such as `one_hot_values` for that of `OneHot`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", op.__qualname__.split(".")[0]).lower() + "_values"

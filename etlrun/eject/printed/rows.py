@@ -1,0 +1,141 @@
+"""Rows of tables in programs: read at once, and taken by number."""
+
+from __future__ import annotations
+
+import functools
+import glob
+import math
+import types
+
+import pyarrow.csv
+import pyarrow.dataset
+import pyarrow.json
+
+from etlrun.eject.printed.given import BLANK, CLASSES, FILES, ORDER, STRIP, TARGET, TYPES
+from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
+from etlrun.sources.slices import slices
+from etlrun.stages.flow import MISSING, MISSING_TIME
+from etlrun.stages.lazy import np, pa, pc, tf
+
+OF_TEXTS = ("string", "timestamp")
+"""Types that JSON has as texts."""
+
+
+def table_of(path: str) -> pa.Table:
+    """Read a file of rows; the values of a csv or tsv are texts."""
+    end, texts = path.lower().removesuffix(".gz"), [name for name, kind in TYPES.items() if kind in OF_TEXTS]
+    if end.endswith((".jsonl", ".ndjson")):
+        schema = pa.schema([(name, pa.string()) for name in texts])
+        return pyarrow.json.read_json(path, parse_options=pyarrow.json.ParseOptions(explicit_schema=schema))
+    if not end.endswith((".csv", ".tsv")):
+        kind = "parquet" if end.endswith(".parquet") else "feather"
+        return pyarrow.dataset.dataset(path, format=kind).to_table(columns=[*TYPES])
+    table = pyarrow.csv.read_csv(
+        path,
+        parse_options=pyarrow.csv.ParseOptions(
+            delimiter="\t" if end.endswith(".tsv") else ",", newlines_in_values=True
+        ),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(TYPES, pa.string()),
+            include_columns=[*TYPES],
+            null_values=BLANK,
+            strings_can_be_null=True,
+        ),
+    )
+    return table if not STRIP else pa.table({name: stripped(table[name]) for name in TYPES})
+
+
+def stripped(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return texts without the blanks around them."""
+    texts = pc.utf8_trim_whitespace(column)
+    return pc.if_else(pc.is_in(texts, value_set=pa.array(BLANK, pa.string())), None, texts)
+
+
+def values_of(column: pa.ChunkedArray, kind: str) -> np.ndarray:
+    """Return the values of a column; one that is missing is NaN, MISSING in texts, and MISSING_TIME in times."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if kind == "string":
+        return np.asarray(column.cast(pa.large_string()).cast(pa.large_binary()).fill_null(MISSING))
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = pc.utf8_trim_whitespace(column)
+    is_time = kind == "timestamp"
+    try:
+        column = column.cast(pa.timestamp("us") if is_time else kind, safe=False)
+    except pa.ArrowInvalid:  # times with zones, and truth values of which some are missing
+        column = column.cast(pa.timestamp("us", "UTC") if is_time else pa.bool_())
+    if is_time:
+        return np.asarray(column.cast(pa.int64()).fill_null(MISSING_TIME))
+    return np.asarray(column.cast(kind).fill_null(math.nan) if kind == "float64" else column)
+
+
+@functools.cache
+def paths() -> dict[str, list[str]]:
+    """Return the paths of the files of each split."""
+    found = {}
+    for split, patterns in FILES.items():
+        several = [path for pattern in patterns for path in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207
+        found[split] = [*dict.fromkeys(several)]
+    return found
+
+
+@functools.cache
+def columns() -> dict[str, dict[str, np.ndarray]]:
+    """Return the columns of each split of the files."""
+    found = {}
+    for split, of in paths().items():
+        tables = [table_of(path) for path in of]
+        found[split] = {
+            name: np.concatenate([values_of(table[name], kind) for table in tables]) for name, kind in TYPES.items()
+        }
+    return found
+
+
+@functools.cache
+def column(name: str) -> np.ndarray:
+    """Return a column in all rows, those of a split behind those of another."""
+    return np.concatenate([values[name] for values in columns().values()])
+
+
+@functools.cache
+def records_of(split: str) -> np.ndarray:
+    """Return the numbers of the rows of `split`, in the order in which they are read."""
+    counts = {name: len(values[TARGET]) for name, values in columns().items()}
+    order, first = {}, 0
+    for name, count in counts.items():
+        order[name] = first + (np.arange(count) if ORDER == "file" else np.random.default_rng(0).permutation(count))
+        first += count
+    return np.concatenate([order[name][start:end] for name, start, end in slices(split, counts)])
+
+
+@functools.cache
+def parts_of(split: str) -> list[types.SimpleNamespace]:
+    """Return all rows of `split` as one shard."""
+    return [types.SimpleNamespace(filename=split, skip=0, take=num_examples(split))]
+
+
+def paths_of(_split: str) -> list[str]:
+    """Return the paths of the files."""
+    return [path for of in paths().values() for path in of]
+
+
+def classes() -> list[str]:
+    """Return the names of the classes."""
+    return CLASSES
+
+
+def labels_of(split: str) -> np.ndarray:
+    """Return the class of each row of `split`."""
+    texts = (of.decode() if isinstance(of, bytes) else str(of) for of in column(TARGET)[records_of(split)].tolist())
+    return np.array([CLASSES.index(text) for text in texts])
+
+
+def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Return the columns of a batch of rows by their numbers."""
+
+    def take(numbers: np.ndarray) -> list[np.ndarray]:
+        """Return the values of the columns in rows."""
+        return [column(name)[numbers] for name in TYPES]
+
+    found = tf.numpy_function(take, [record], [column(name).dtype for name in TYPES])
+    return {name: tf.ensure_shape(values, (None,)) for name, values in zip(TYPES, found, strict=True)}

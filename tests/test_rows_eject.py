@@ -1,0 +1,157 @@
+"""Ejected programs of rows: the same batches and the same losses as the run, with what its columns have learned."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pytest
+import tensorflow as tf
+
+from etlrun.eject.program import ejected, versions
+from etlrun.eject.text import literal
+from etlrun.graph.build import Pipeline
+from etlrun.plan.plan import Plan
+from etlrun.run.session import contexts_of
+from etlrun.sources.open import open_source
+from etlrun.system.errors import ConfigError
+from tests.configs import CONF, plan_of
+from tests.pipelines import training_pipeline
+from tests.programs import program_of
+from tests.runs import run_here
+from tests.tables import houses, words_of, write_houses
+
+EMBEDDED = (
+    "transform.columns={area: {steps: [{fill: mean}, standardize]}, kind: {steps: [{lookup: {oov: 2}}, embed]}, "
+    "seats: {of: rooms, steps: [log1p]}}"
+)
+PRICE, BAND = "{price: number}", "{band: class}"
+CONFIGS = {
+    "a buffer": ("load.shuffle=buffer", EMBEDDED),
+    "rows by number": ("load.shuffle=full",),
+    "in order": ("load.shuffle_buffer=0", "dataset.order=file", "extract.shuffle_files=true"),
+    "in memory": ("cache=memory",),
+    "before the columns": ("cache=memory", "cache.at=source"),
+    "a single column": ("dataset.inputs=[rooms]",),
+    "of classes": ("load.shuffle=full", "load.sample=uniform_by_class", "load.drop_remainder=true"),
+    "texts and times": ("dataset.inputs=null", "transform.columns={sold: {}, band: {}, kind: {}}"),
+}  # fmt: skip
+
+
+def trained(folder: Path, *others: str, target: str = PRICE) -> tuple[str, ...]:
+    """Arguments of a run that reads the houses in `folder` and trains a model."""
+    return (
+        *(word for word in words_of(folder, target=target) if not word.startswith("model")),
+        "model=tabular",
+        *others,
+    )
+
+
+def batches(dataset: tf.data.Dataset) -> list[Any]:
+    """All that is in each batch, in order, with what it is."""
+    return [
+        tf.nest.map_structure(
+            lambda of: (of.tolist() if of.dtype == object else of.tobytes(), of.dtype, of.shape), batch
+        )
+        for batch in dataset.as_numpy_iterator()
+    ]
+
+
+def require_same_batches(plan: Plan, folder: Path) -> None:
+    module = program_of(plan, folder)
+    with training_pipeline(plan) as pipeline:
+        passes = [batch for _ in range(2) for batch in batches(pipeline.dataset)]
+    assert batches(module.train_dataset()) == passes
+    context = contexts_of(plan, open_source(plan.spec.dataset))["validation"]
+    assert batches(module.validation_dataset()) == batches(Pipeline(plan.evaluation, context).dataset)
+
+
+@pytest.mark.parametrize("words", CONFIGS.values(), ids=CONFIGS)
+def test_its_batches_are_those_of_the_run(table: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    target = BAND if "load.sample=uniform_by_class" in words else PRICE
+    require_same_batches(plan_of(*words_of(table, *words, target=target)), tmp_path)
+
+
+def write_json_lines(rows: pa.Table, path: Path) -> None:
+    path.write_text("".join(json.dumps(row, default=str) + "\n" for row in rows.to_pylist()))
+
+
+FORMATS: dict[str, Callable[[pa.Table, Path], None]] = {
+    "rows.csv": pyarrow.csv.write_csv,
+    "rows.csv.gz": lambda rows, path: pyarrow.csv.write_csv(rows, pa.CompressedOutputStream(path, "gzip")),
+    "rows.tsv": lambda rows, path: pyarrow.csv.write_csv(rows, path, pyarrow.csv.WriteOptions(delimiter="\t")),
+    "rows.jsonl": write_json_lines,
+    "rows.feather": pyarrow.feather.write_feather,
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_its_batches_are_those_of_the_run_from_files_of_several_formats_and_splits(name: str, tmp_path: Path) -> None:
+    rows = houses()
+    garden = pa.array(rows["garden"].to_pylist(), mask=np.arange(len(rows)) % 7 == 3)
+    rows = rows.set_column(rows.column_names.index("garden"), "garden", garden)
+    for split, part in (("train", rows[:50]), ("more", rows[50:90]), ("validation", rows[90:])):
+        FORMATS[name](part, tmp_path / f"{split}_{name}")
+    files = f"{{train: [{tmp_path}/train*, {tmp_path}/m*], validation: {tmp_path}/val*}}"
+    splits = ("dataset.split='train[10:]+validation[:5]'", "dataset.eval_split='validation[5:]'")
+    words = words_of(tmp_path, *splits, "dataset.inputs=[area,rooms,kind,garden,sold]", "dataset.strip=true")
+    words = (*(word for word in words if not word.startswith("dataset.files")), f"dataset.files={files}")
+    require_same_batches(
+        plan_of(*words, "transform.columns={area: {}, rooms: {}, kind: {}, garden: {}, sold: {}}"), tmp_path
+    )
+
+
+@pytest.mark.parametrize("target", [PRICE, BAND, "{band: binary}", "{price: {number: standardize}}"])
+def test_its_losses_are_those_of_the_run(
+    table: Path, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = trained(table, EMBEDDED, target=target)
+    status, summary = run_here(tmp_path / "run", [*words])
+    history = program_of(plan_of(*words), tmp_path).train().history
+    assert status == 0
+    for name in ("loss", "val_loss"):
+        assert history[name] == [epoch[name] for epoch in summary["epochs"]]
+
+
+def test_rows_that_are_not_on_this_machine_have_no_program(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        program_of(plan_of(*words_of(tmp_path)), tmp_path)
+    assert str(refused.value) == (
+        "dataset.files: found no rows on this machine; expected the files, whose columns a program has the fitted "
+        "values of\n    -> run the command where they are, or set dataset.files to a copy of those"
+    )
+
+
+def test_values_that_python_has_no_literals_for() -> None:
+    found = [literal(value) for value in (b"\xff", b'"', math.nan, -math.inf, 1.5)]
+    assert found == [r'b"\xff"', "b'\"'", 'float("nan")', 'float("-inf")', "1.5"]
+
+
+@pytest.mark.slow
+@pytest.mark.needs("ruff", "mypy")
+@pytest.mark.parametrize("check", [["ruff", "format", "--diff"], ["ruff", "check", "--quiet"], ["mypy"]], ids=" ".join)
+def test_a_check_finds_nothing(check: list[str], tmp_path: Path) -> None:
+    with contextlib.chdir(tmp_path):
+        write_houses(tmp_path)
+        for name, words in CONFIGS.items():
+            target, words_for = BAND if name == "of classes" else PRICE, words_of if "times" in name else trained
+            args = words_for(Path(), *words, target=target)
+            Path(f"{name.replace(' ', '_')}.py").write_text(ejected(plan_of(*args), args, versions()), encoding="utf-8")
+    config = "--config-file" if check[0] == "mypy" else "--config"
+    ignored = ["--ignore", "E501,D301,INP001"] if check[:2] == ["ruff", "check"] else []
+    command = [sys.executable, "-m", *check, *ignored, config, str(CONF.parent / "pyproject.toml")]
+    command += ["--no-error-summary", "--no-incremental"] if check[0] == "mypy" else []
+    paths = sorted(path.name for path in tmp_path.glob("*.py"))
+    answer = subprocess.run([*command, *paths], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (answer.stdout, answer.returncode) == ("", 0), answer.stderr
