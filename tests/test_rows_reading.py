@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import os
+import shutil
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,11 +17,14 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
+from etlrun.cli import cache
+from etlrun.sources.rows.folders import FACTS
 from etlrun.sources.rows.keeping import kept_of
 from etlrun.sources.rows.kept import Kept
 from etlrun.stages.rows import Table
 from etlrun.system.errors import EtlrunError
-from tests.tables import houses
+from tests.configs import plan_of
+from tests.tables import houses, words_of
 
 
 def a_table(files: Any, kept: Path, **others: Any) -> Table:
@@ -451,3 +457,47 @@ def test_a_compressed_file_that_is_cut_off(tmp_path: Path) -> None:
             f"{name}: found compressed bytes that are cut off or damaged; expected a file that can be read"
             "\n    -> check its permissions and its storage, or write it again"
         )
+
+
+def test_a_plan_says_what_is_kept_and_what_is_noted(table: Path, tmp_path: Path) -> None:
+    words, kept = words_of(table), tmp_path / "kept"
+    (tmp_path / "a.csv").write_text("kind,area,rooms,garden,price\n flat,1,,true,3\nloft,2,3,,4\nflat,3,2,false,5\n")
+    planned = plan_of(*words, f"dataset.files={tmp_path / 'a.csv'}", f"dataset.dir={kept}")
+    (folder,) = kept.glob("rows-*[!k]")
+    bytes_ = sum(path.stat().st_size for path in folder.glob("*.bin"))
+    assert planned.remarks[:2] == (
+        f"3 rows of 5 columns are kept in {folder}, {bytes_ / 1e6:.1f} MB.",
+        "kind has blanks around values, which stay: dataset.strip=true removes them.",
+    )
+
+
+def test_kept_columns_are_listed_and_removed_beside_caches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key, held = kept_from(tmp_path, "a.csv", CSV).folder.name, tmp_path / "other"
+    shutil.copytree(tmp_path / "kept" / key, held / key)
+    reader = [Kept(held / key)]
+    os.utime(held / key / FACTS, (time.time() - 7200, time.time() - 7200))
+    (held / f"rows-{'0' * 16}.filling").mkdir()
+
+    def said(*arguments: str) -> list[str]:
+        cache.main([*arguments, f"--dir={held}"])
+        return capsys.readouterr().out.splitlines()
+
+    assert said("ls")[-2:] == [
+        f"{key}  a.csv    3 columns         3  0.0  0 s ago  2 h ago  in use",
+        f"1 cache (0.0 MB) in {held}",
+    ]
+    assert said("gc", "--max-bytes=0", "--yes")[:2] == [
+        f"removed rows-{'0' * 16}.filling, left by a killed run",
+        f"kept {key}, 0.0 MB: in use",
+    ]
+    reader.clear()
+    assert said("gc", "--max-bytes=0") == [
+        f"would remove {key}, 0.0 MB, used 2 h ago",
+        f"1 cache (0.0 MB) in {held}",
+        "add --yes to remove what is shown, and what killed runs have left",
+    ]
+    assert said("gc", "--max-bytes=0", "--yes") == [
+        f"removed {key}, 0.0 MB, used 2 h ago",
+        f"0 caches (0.0 MB) in {held}",
+    ]
+    assert [path.name for path in held.iterdir() if path.name != "lock"] == []

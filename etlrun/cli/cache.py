@@ -1,8 +1,9 @@
-"""`etlrun cache`: list caches on disk, explain hits and misses, and remove caches."""
+"""`etlrun cache`: list caches and kept columns of tables on disk, explain hits and misses, and remove caches."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,8 @@ from etlrun.cache.store import Store
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.run.why import keepers_for
+from etlrun.sources.rows import folders as rows
+from etlrun.sources.rows.folders import KeptFolder
 from etlrun.stages import STAGES
 from etlrun.stages.cache import DiskCache
 from etlrun.system.errors import ConfigError, Fault, WorldError, did_you_mean
@@ -88,21 +91,35 @@ def _say(text: str) -> None:
     say(as_unicode(text))
 
 
+def _entries(store: Store) -> list[Entry | KeptFolder]:
+    """Return all caches and kept columns, most recently used first."""
+    return sorted([*store.entries(), *rows.kept_folders(store.folder)], key=lambda entry: -entry.used_s)
+
+
+def _removed(store: Store, key: str) -> bool:
+    """Remove a cache or kept columns; return False if it is in use."""
+    return rows.remove(store.folder, key) if key.startswith("rows-") else store.remove(key)
+
+
 def _list(store: Store, _known: argparse.Namespace) -> None:
-    entries = store.entries()
+    entries = _entries(store)
     print_table(_HEADER, [_row(entry) for entry in entries])
     _end(store, entries)
 
 
-def _end(store: Store, entries: Sequence[Entry]) -> None:
+def _end(store: Store, entries: Sequence[Entry | KeptFolder]) -> None:
     """Print the total, and a line for each file that is named like a cache without being one."""
     for name, reason in strangers(store.folder):
         _say(f"ignored {name}: {reason}")
     _say(f"{_count(entries)} in {store.folder}")
 
 
-def _row(entry: Entry) -> Sequence[str]:
+def _row(entry: Entry | KeptFolder) -> Sequence[str]:
     state = "in use" if entry.in_use else "ready"
+    if isinstance(entry, KeptFolder):
+        what, made_ago = f"{entry.num_columns} columns", _age(entry.made_s)
+        title, state = (entry.title, state) if entry.title is not None else ("?", "broken: will be rebuilt")
+        return entry.key, title, what, f"{entry.num_rows}", _mb(entry.bytes), made_ago, _age(entry.used_s), state
     if entry.manifest is None:
         return entry.key, "?", "?", "-", _mb(entry.bytes), "-", _age(entry.used_s), "broken: will be rebuilt"
     made, examples = entry.manifest.made_by, str(entry.manifest.count)
@@ -116,7 +133,7 @@ def _dataset(made: dict[str, Any]) -> str:
     return f"{made.get('dataset', '?')} {made.get('split', '?')}"
 
 
-def _count(entries: Sequence[Entry]) -> str:
+def _count(entries: Sequence[Entry | KeptFolder]) -> str:
     count = len(entries)
     return f"{count} cache{'s' * (count != 1)} ({_mb(sum(entry.bytes for entry in entries))} MB)"
 
@@ -136,10 +153,11 @@ def _age(moment_s: float) -> str:
 
 def _collect(store: Store, known: argparse.Namespace) -> None:
     """Remove the least recently used caches, and what killed runs have left; without `--yes` only show them."""
-    for leftover, reason in store.leftovers() if known.yes else ():
+    left = itertools.chain(store.leftovers(), rows.leftovers(store.folder)) if known.yes else ()
+    for leftover, reason in left:
         name = f"{leftover.name}, left by a killed run"
         _say(f"kept {name}: {reason}" if reason else f"removed {name}")
-    entries = store.entries()
+    entries = _entries(store)
     total_bytes = sum(entry.bytes for entry in entries)
     is_any = False
     for entry in reversed(entries):
@@ -151,21 +169,21 @@ def _collect(store: Store, known: argparse.Namespace) -> None:
         is_any, total_bytes = True, total_bytes - entry.bytes
         verb = "removed" if known.yes else "would remove"
         _say(f"{verb} {entry.key}, {_mb(entry.bytes)} MB, used {_age(entry.used_s)}")
-    _end(store, store.entries())
+    _end(store, _entries(store))
     if is_any and not known.yes:
         _say("add --yes to remove what is shown, and what killed runs have left")
 
 
-def _kept(store: Store, entry: Entry) -> str:
+def _kept(store: Store, entry: Entry | KeptFolder) -> str:
     """Remove a cache; return why it is kept, empty if it is removed."""
     try:
-        return "" if store.remove(entry.key) else "in use"
+        return "" if _removed(store, entry.key) else "in use"
     except PermissionError as error:
         return str(error.strerror)
 
 
 def _remove(store: Store, known: argparse.Namespace) -> None:
-    keys = [entry.key for entry in store.entries()]
+    keys = [entry.key for entry in _entries(store)]
     found = [key for key in keys if key.startswith(known.key)]
     if len(found) != 1:
         raise WorldError(
@@ -174,7 +192,7 @@ def _remove(store: Store, known: argparse.Namespace) -> None:
             expected=f"the key of one of the {len(keys)} caches in {store.folder}, or a unique prefix",
             remedy=did_you_mean(known.key, keys, otherwise="list them with: etlrun cache ls"),
         )
-    if not store.remove(found[0]):
+    if not _removed(store, found[0]):
         raise WorldError(
             where=f"cache rm {known.key}",
             found="a cache in use",

@@ -167,6 +167,8 @@ def _drain(spec: RunSpec, given: Flow) -> Iterator[Fault]:
 def remarks(spec: RunSpec) -> Iterator[str]:
     """Yield the notes on a valid run, one sentence each."""
     yield from (f"{sentence}." for sentence in told(spec.unused))
+    if isinstance(spec.dataset, Rows):
+        yield from spec.dataset.found.remarks
     loose = unordered(spec)
     if loose:
         yield f"{' and '.join(loose)} = false: the order of the examples, and so every result, differs from run to run."

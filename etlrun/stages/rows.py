@@ -60,6 +60,7 @@ class Known:
         held_bytes: Size of the kept columns.
         classes: Values of a target that is a class, in the order of their indices; empty for others.
         notes: What a reader of the data may not expect, a sentence each.
+        folder: Folder of the kept columns; empty if there is none.
     """
 
     columns: Mapping[str, Column]
@@ -68,6 +69,15 @@ class Known:
     held_bytes: int
     classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    folder: str = ""
+
+    @property
+    def remarks(self) -> Iterator[str]:
+        """Yield what a plan has to say of the rows, a sentence each."""
+        if self.folder:
+            size = f"{sum(self.rows.values()):,} rows of {len(self.columns)} columns"
+            yield f"{size} are kept in {self.folder}, {self.held_bytes / 1e6:,.1f} MB."
+        yield from self.notes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from etlrun.system.errors import EtlrunError, Fault, WorldError, unreadable_path
 from etlrun.system.locks import Lock
 from etlrun.system.progress import Begin, progress
 
-_FORMAT = 2
+_FORMAT = 3
 """Version of the format of kept columns, and of the code that reads files."""
 _LONGEST_S = 3600.0
 _MB = 1_000_000
@@ -131,7 +131,7 @@ def _write(folder: Path, identity: str, dataset: Table, paths: dict[str, list[st
                     where, found = ", ".join(paths[split]), f"no rows for {split}"
                     raise WorldError(where=where, found=found, expected="at least one row", remedy=remedy)
         _require_exact(writer.columns, tables)
-        writer.finish(rows=rows, identity=identity, notes=tables.notes)
+        writer.finish(rows=rows, identity=identity, title=dataset.title, notes=tables.notes)
     finally:
         writer.close()
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import json
+import os
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etlrun.sources.rows.folders import FACTS
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
 from etlrun.stages.rows import MOST_COUNTED, Column, Known
 from etlrun.system.files import sync, write_atomically
 
-_FACTS = "columns.json"
 Array = npt.NDArray[Any]
 
 
@@ -33,14 +37,22 @@ class Kept:
     def __init__(self, folder: Path) -> None:
         """Open the columns of a folder; raise `OSError` if it is missing, `ValueError` if a file is not complete."""
         self.folder = folder
-        held = json.loads((folder / _FACTS).read_text())
+        use = os.open(folder / FACTS, os.O_RDONLY)
+        weakref.finalize(self, os.close, use)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(use, fcntl.LOCK_SH)  # released when this object, or the process, ends
+        with contextlib.suppress(OSError):  # another user's columns keep their time
+            os.utime(folder / FACTS)
+        held = json.loads((folder / FACTS).read_text())
+        held.pop("title")
         sizes, self._dtypes = held.pop("files"), held.pop("dtypes")
         for name, size in sizes.items():
             if (found := (folder / name).stat().st_size) != size:
                 raise ValueError(f"{folder / name} has {found} bytes instead of {size}")
         columns = {name: _column(of) for name, of in held.pop("columns").items()}
         notes = tuple(held.pop("notes"))
-        self.known = Known(**held, columns=columns, held_bytes=sum(sizes.values()), notes=notes)
+        held_bytes = sum(sizes.values())
+        self.known = Known(**held, columns=columns, held_bytes=held_bytes, notes=notes, folder=str(folder))
         self._places = {name: place for place, name in enumerate(columns)}
 
     def take(self, name: str, numbers: Array) -> Array:
@@ -67,7 +79,8 @@ class Kept:
         place, column = self._places[name], self.known.columns[name]
         mask = self._mapped(place, "missing") if column.missing else None
         if column.feature.dtype != "string":
-            return pa.array(self._mapped(place, "values"), mask=mask, from_pandas=False)
+            values = pa.array(self._mapped(place, "values"), mask=mask, from_pandas=False)
+            return values.cast(pa.float64()) if mask is not None and pa.types.is_boolean(values.type) else values
         texts = self._arrow_texts(place)
         return texts if mask is None else pc.if_else(pa.array(mask), None, texts)
 
@@ -117,7 +130,7 @@ class Writer:
         """What is known of the columns so far."""
         return {name: column.column for name, column in zip(self._names, self._columns, strict=True)}
 
-    def finish(self, *, rows: Mapping[str, int], identity: str, notes: Sequence[str] = ()) -> None:
+    def finish(self, *, rows: Mapping[str, int], identity: str, title: str, notes: Sequence[str] = ()) -> None:
         """Complete the folder with what is known of its columns; `rows` are those of each split."""
         for column in self._columns:
             column.close()
@@ -125,6 +138,7 @@ class Writer:
         for name in files:
             sync(self._folder / name)
         held = {
+            "title": title,
             "identity": identity,
             "rows": dict(rows),
             "dtypes": [column.dtype for column in self._columns],
@@ -132,7 +146,7 @@ class Writer:
             "notes": list(notes),
             "files": files,
         }
-        write_atomically(self._folder / _FACTS, json.dumps(held, indent=1))
+        write_atomically(self._folder / FACTS, json.dumps(held, indent=1))
         sync(self._folder)
 
     def close(self) -> None:

@@ -119,6 +119,7 @@ class RowsSource(Source):
         self.full_name, self.identity = dataset.title, "rows"
         classes = dataset.known.classes if dataset.known else ()
         self.class_names, self.num_classes = classes or None, len(classes) or None
+        self.notes = self.kept.known.notes
         self._stamps = stamps_of(files_of(dataset))
 
     @classmethod

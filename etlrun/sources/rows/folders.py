@@ -1,0 +1,135 @@
+"""Folders of kept columns, as they are listed and removed beside caches."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from etlrun.system.locks import Lock
+
+FACTS = "columns.json"
+"""File that completes a folder of columns; who reads the folder shares a lock on it."""
+_NAME, _FILLING = re.compile("rows-[0-9a-f]{16}"), re.compile(r"rows-[0-9a-f]{16}\.filling")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptFolder:
+    """A folder of kept columns.
+
+    Attributes:
+        key: Its name.
+        title: Name of the files, or of what else the rows are of; None if the folder is not complete.
+        num_columns: Number of columns.
+        num_rows: Number of rows.
+        bytes: Size of all its files.
+        made_s: Time at which it was written, in seconds since 1970.
+        used_s: Time of the last use, in seconds since 1970.
+        in_use: Whether a process reads it.
+    """
+
+    key: str
+    title: str | None
+    num_columns: int
+    num_rows: int
+    bytes: int
+    made_s: float
+    used_s: float
+    in_use: bool
+
+
+def kept_folders(parent: Path) -> list[KeptFolder]:
+    """Return all folders of kept columns in a folder."""
+    found = []
+    for folder in _named(parent, _NAME):
+        with suppress(OSError):  # removed meanwhile
+            found.append(_kept_folder(folder))
+    return found
+
+
+def _named(parent: Path, name: re.Pattern[str]) -> list[Path]:
+    try:
+        return sorted(path for path in parent.iterdir() if name.fullmatch(path.name) and path.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def _kept_folder(folder: Path) -> KeptFolder:
+    facts: dict[str, Any] = {}
+    path, sizes = folder / FACTS, {file.name: file.stat().st_size for file in folder.iterdir()}
+    with suppress(OSError, ValueError):
+        facts = json.loads(path.read_text())
+    with _unread(path) as is_unread:
+        in_use = not is_unread
+    is_complete = facts and all(sizes.get(name) == size for name, size in facts["files"].items())
+    return KeptFolder(
+        key=folder.name,
+        title=facts["title"] if is_complete else None,
+        num_columns=len(facts.get("columns", ())),
+        num_rows=sum(facts.get("rows", {}).values()),
+        bytes=sum(sizes.values()),
+        made_s=folder.stat().st_mtime,
+        used_s=(path if path.exists() else folder).stat().st_mtime,
+        in_use=in_use,
+    )
+
+
+@contextmanager
+def _unread(path: Path) -> Iterator[bool]:
+    """Keep others from reading columns during the block, if none does so; yield whether that is so."""
+    with ExitStack() as stack:
+        is_unread = True
+        try:
+            fcntl.flock(stack.enter_context(path.open()), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            is_unread = False
+        except OSError:  # no file, or no locks
+            pass
+        yield is_unread
+
+
+@contextmanager
+def _owned(folder: Path) -> Iterator[bool]:
+    """Keep others from writing a folder of columns, if none does so; yield whether that is so."""
+    lock = Lock(folder.with_name(f"{folder.stem}.lock"))
+    try:
+        lock.acquire()
+    except TimeoutError:
+        yield False
+        return
+    try:
+        yield True
+        lock.path.unlink(missing_ok=True)
+    finally:
+        lock.release()
+
+
+def remove(parent: Path, key: str) -> bool:
+    """Remove a folder of kept columns; return False if it is in use."""
+    folder = parent / key
+    with _owned(folder) as is_owned, _unread(folder / FACTS) as is_unread:
+        if not is_owned or not is_unread:
+            return False
+        gone = folder.rename(folder.with_suffix(".filling"))  # who opens it from now on does not find it
+        shutil.rmtree(gone)
+        return True
+
+
+def leftovers(parent: Path) -> Iterator[tuple[Path, str]]:
+    """Remove what killed processes have left, and yield each path with the reason if that fails."""
+    for folder in _named(parent, _FILLING):
+        with _owned(folder) as is_owned:
+            if not is_owned:
+                continue
+            try:
+                shutil.rmtree(folder)
+            except OSError as error:
+                yield folder, error.strerror or str(error)
+            else:
+                yield folder, ""
