@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _CLASSES = ("class", "examples", "predicted", "precision", "recall", "F1")
 _FIRSTS = ("class", "first example of the data")
 _MISTAKES = ("loss", "class", "predicted", "probability", "place")
+_ERRORS = ("squared error", "value", "predicted", "place")
 _MOST_CLASSES, _MOST_MISTAKES = 20, 5
 """Rows in the text; the page and the JSON have all."""
 
@@ -69,10 +70,14 @@ def _print(of: Evaluation, paths: Sequence[Path]) -> None:
     print(f"loss      {of.loss:.4f}{_then(of, 'loss')}")
     if of.accuracy is not None:
         print(f"accuracy  {_share(of.accuracy)}{_then(of, 'accuracy')}")
+        if of.auc is not None:
+            print(f"AUC       {_share(of.auc)}, by the probability of {of.classes[1].name}")
         print(f"error     {number(of.calibration_error, 4)}, the expected calibration error")
-        print(f"method    {of.method}")
     else:
         print(f"errors    mean squared {number(of.squared_error, 4)}, mean absolute {number(of.absolute_error, 4)}")
+        for label, share in (("MAE", of.mae), ("RMSE", of.rmse), ("R2", of.r2)):
+            print(f"{label:<9} {_share(share)}")
+    print(f"method    {of.method}")
     if of.unchecked:
         print(f"order     {of.unchecked}")
         print_table(_FIRSTS, [(each.name, each.place) for each in of.firsts[:_MOST_CLASSES]])
@@ -85,19 +90,24 @@ def _print(of: Evaluation, paths: Sequence[Path]) -> None:
         names = [each.name for each in of.classes]
         matrix = [(name, *map(str, row)) for name, row in zip(names, of.confusion, strict=True)]
         print_table(("class / predicted", *names), matrix)
+    is_class = of.accuracy is not None
     mistakes = [
-        (number(each.loss, 3), each.target, each.predicted, number(each.probability, 3), each.place)
+        (number(each.loss, 3), each.target, each.predicted, *[number(each.probability, 3)] * is_class, each.place)
         for each in of.mistakes[:_MOST_MISTAKES]
     ]
-    print_table(_MISTAKES, mistakes)
+    print_table(_MISTAKES if is_class else _ERRORS, mistakes)
     for lost in of.skipped[:_MOST_MISTAKES]:
         print(f"skipped   {lost.place}: {lost.reason}")
     for label, path in zip(("results", "page"), paths, strict=True):
         print(f"{label:<9} {path}")
 
 
-def _share(of: Share) -> str:
-    return "-" if of.value is None else f"{of.value:.4f} ({of.low:.4f} to {of.high:.4f})"
+def _share(of: Share | None) -> str:
+    if of is None or of.value is None:
+        return "-"
+    if of.low is None or of.high is None:
+        return f"{of.value:.4f}"
+    return f"{of.value:.4f} ({of.low:.4f} to {of.high:.4f})"
 
 
 def _then(of: Evaluation, key: str) -> str:

@@ -58,7 +58,10 @@ def main(arguments: Sequence[str]) -> None:
     run, images = _checked(known)
     if known.output is not None:
         refuse_unwritable(known.output.parent, "--output")
-    from etlrun.trained.model import ready  # starts TensorFlow, so only after all arguments have been checked
+    from etlrun.trained.model import (
+        outputs_of,
+        ready,
+    )  # starts TensorFlow, so only after all arguments have been checked
 
     for text in _notes(images):
         say_note(text)
@@ -68,7 +71,7 @@ def main(arguments: Sequence[str]) -> None:
         from etlrun.trained.rows import FORMATS
 
         reading = of_files(run, images.files, images.no_files) if images else of_split(run, model)
-        outputs, classes = int(model.output_shape[-1]), names(run, model)
+        outputs, classes = outputs_of(model), names(run, model)
         with _opened(known.output) as file, progress() as begin:
             writer = FORMATS[known.format](file, classes, outputs, known.top and min(known.top, outputs))
             lost = predict(run, reading, model, writer, begin("predicted", reading.split.num_examples))

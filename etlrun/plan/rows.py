@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from etlrun.plan.spec import RunSpec
-from etlrun.plan.targets import output_of, require_target, require_values, with_defaults
+from etlrun.plan.targets import output_of, require_columns, require_target, require_values, with_defaults
 from etlrun.sources.rows.fitting import fitted
 from etlrun.sources.rows.source import RowsSource
 from etlrun.sources.rows.table import is_there
@@ -37,11 +37,14 @@ def resolved(spec: RunSpec) -> RunSpec:
     source = RowsSource(dataset)
     dataset = dataclasses.replace(dataset, known=source.kept.known)
     source.dataset = dataset
-    require_target(source)
     columns = next((step for step in spec.transform.steps if isinstance(step, Columns)), None)
+    require_columns(dataset, columns.outputs if columns else ())
+    require_target(source)
     if columns is None:
         return dataclasses.replace(spec, dataset=dataset)
-    outputs = (*(columns.outputs or chosen(dataset)), output_of(dataset))
+    outputs = columns.outputs or tuple(chosen(dataset))
+    if dataset.target_name not in [output.name for output in outputs]:
+        outputs = (*outputs, output_of(dataset))
     split = source.split(dataset.split, dataset.key("split"))
     columns = Columns(outputs=fitted(outputs, source, split))
     validation = [] if dataset.eval_split is None else [source.split(dataset.eval_split, dataset.key("eval_split"))]
@@ -53,6 +56,15 @@ def resolved(spec: RunSpec) -> RunSpec:
         transform=_with(spec.transform, columns),
         eval_transform=_with(spec.eval_transform, columns),
     )
+
+
+def with_columns_of(spec: RunSpec, then: RunSpec) -> RunSpec:
+    """Return a run of rows with the columns that another one has chosen and fitted, and its target; others as it is."""
+    columns = next((step for step in then.transform.steps if isinstance(step, Columns)), None)
+    if columns is None or not isinstance(then.dataset, Rows):
+        return spec
+    transform, evaluation = (_with(of, columns) for of in (spec.transform, spec.eval_transform))
+    return dataclasses.replace(spec, transform=transform, eval_transform=evaluation)
 
 
 def _unread(spec: RunSpec, dataset: Table) -> RunSpec:

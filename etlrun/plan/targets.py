@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -37,6 +37,25 @@ def output_of(dataset: Rows) -> Output:
     name, is_standardized = dataset.target_name, isinstance(dataset.target[dataset.target_name], dict)
     steps = {"class": Classes(), "binary": Binary(), "number": Number(standardize=is_standardized)}
     return Output(name=name, of=(name,), steps=(steps[dataset.target_kind],))
+
+
+def require_columns(dataset: Rows, outputs: Sequence[Output]) -> None:
+    """Raise `ConfigError` with the columns that inputs or outputs name, and that the rows do not have."""
+    known = dataset.found.columns
+    named = {"dataset.inputs": [*(dataset.inputs or ())]}
+    named[Columns.path] = [name for output in outputs for name in output.of if name not in named["dataset.inputs"]]
+    faults = [
+        Fault(
+            where=where,
+            found=f"no column {', '.join(dict.fromkeys(missing))}",
+            expected=f"columns of the rows: {', '.join(known)}",
+            remedy="check the names",
+        )
+        for where, names in named.items()
+        if (missing := [name for name in names if name not in known])
+    ]
+    if faults:
+        raise ConfigError(faults)
 
 
 def require_target(source: RowsSource) -> None:

@@ -69,6 +69,11 @@ class Feature:
         return dataclasses.replace(self, **changes)
 
     @property
+    def type_of_column(self) -> str:
+        """Type of a column of rows: `text`, `timestamp` or `number`."""
+        return self.format or ("text" if self.dtype == "string" else "number")
+
+    @property
     def bytes(self) -> int | None:
         """Size of the feature in an example; None if examples differ."""
         sides = [side for side in self.shape if side is not None]

@@ -20,7 +20,7 @@ from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
 from etlrun.trained import scores
 from etlrun.trained.load import Trained
-from etlrun.trained.model import class_names, require_finite, same_classes, tester
+from etlrun.trained.model import class_names, outputs_of, require_finite, same_classes, tester
 from etlrun.trained.numbered import Lost, Pass, opened
 from etlrun.trained.order import First, data_of, firsts, is_of_run, unchecked
 
@@ -69,7 +69,10 @@ class Evaluation:
         classes: Figures of each class.
         confusion: Examples by class (row) and predicted class (column).
         calibration: Bins of confidence. `calibration_error` is the expected calibration error.
+        auc: Area under the ROC curve of one of two classes, by the probability of the second one.
         squared_error: Mean squared error of a target that is no class. `absolute_error` is the mean absolute error.
+        mae: The mean absolute error, `rmse` the root of the mean squared error and `r2` the coefficient of
+            determination, with their intervals.
         mistakes: The worst ones, with the largest loss first.
         unchecked: That the classes may be in another order; empty if their names tell.
         firsts: The first example of each class, if the order is unchecked.
@@ -93,8 +96,12 @@ class Evaluation:
     confusion: list[list[int]] = field(default_factory=list)
     calibration: list[scores.Bin] = field(default_factory=list)
     calibration_error: float | None = None
+    auc: scores.Share | None = None
     squared_error: float | None = None
     absolute_error: float | None = None
+    mae: scores.Share | None = None
+    rmse: scores.Share | None = None
+    r2: scores.Share | None = None
     mistakes: list[Mistake] = field(default_factory=list)
     unchecked: str = ""
     firsts: list[First] = field(default_factory=list)
@@ -124,7 +131,7 @@ def evaluate(run: Trained, model: Any, overrides: Sequence[str]) -> Evaluation:
         EtlrunError: Data is missing or corrupt, the dataset has other classes, or predictions are not finite.
     """
     source, split = opened(run.plan, run.split_key)
-    outputs = int(model.output_shape[-1])
+    outputs = outputs_of(model)
     same_classes(run, source, outputs)
     reading = Pass(run.plan, source, split)
     found = _outputs(reading, model)
@@ -195,6 +202,7 @@ def _outputs(reading: Pass, model: Any) -> _Outputs:
 
 def _of_classes(result: Evaluation, found: _Outputs, names: Sequence[str], reading: Pass) -> Evaluation:
     """Return the evaluation with the figures of classes, and the worst mistakes."""
+    flow = reading.source.dataset.examples
     predicted, confidence = found.predictions.argmax(axis=1), found.predictions.max(axis=1).astype(np.float64)
     is_right = predicted == found.targets
     counts = scores.confusion(found.targets, predicted, len(names))
@@ -207,6 +215,7 @@ def _of_classes(result: Evaluation, found: _Outputs, names: Sequence[str], readi
     ]
     return dataclasses.replace(
         result,
+        auc=scores.auc(found.predictions[:, 1], found.targets) if flow.features[flow.target].is_binary else None,
         accuracy=scores.wilson(int(is_right.sum()), len(is_right)),
         classes=scores.of_classes(counts, names),
         confusion=counts.tolist(),
@@ -220,14 +229,17 @@ def _of_numbers(result: Evaluation, found: _Outputs, reading: Pass) -> Evaluatio
     """Return the evaluation with the errors of a target that is no class, and the worst examples."""
     wanted = found.targets.reshape(len(found.targets), -1).astype(np.float64)
     errors = found.predictions.reshape(wanted.shape).astype(np.float64) - wanted
-    each = (errors**2).mean(axis=1)
+    each, figures = (errors**2).mean(axis=1), scores.of_numbers(wanted, errors)
     mistakes = [
         _mistake(reading, found, place, each, (_shown(wanted[place]), _shown(wanted[place] + errors[place])))
         for place in np.argsort(-each, kind="stable")[:_WORST]
     ]
     return dataclasses.replace(
         result,
-        method="",
+        method=f"95 % intervals: percentiles of {scores.resamples(len(each)):,} bootstrap samples of the examples",
+        mae=figures["mae"],
+        rmse=figures["rmse"],
+        r2=figures["r2"],
         squared_error=float(each.mean()),
         absolute_error=float(np.abs(errors).mean()),
         mistakes=mistakes,

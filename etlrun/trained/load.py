@@ -13,7 +13,7 @@ from etlrun.config.overlay import overlaid
 from etlrun.config.request import RESUME
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse, show
+from etlrun.plan.spec import RunSpec, parse, show
 from etlrun.plan.training import validates
 from etlrun.record import record as records
 from etlrun.record.locks import is_nobodys
@@ -22,7 +22,7 @@ from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, PRUNED, RUNNIN
 from etlrun.run.checkpoint import checkpoints
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.flow import Feature
+from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
 
@@ -102,7 +102,7 @@ def trained(folder: Path, words: Sequence[str] = (), stages: Stages = STAGES, *,
     now, keys = None, set[str]()
     try:
         after, keys = overlaid(config, words, summary.config_dir)
-        now = _now(config, (after, keys), stages, wrong, reads_split=reads_split) if then else None
+        now = _now(config, (after, keys), stages, wrong, reads_split=reads_split, like=then) if then else None
     except ConfigError as error:
         wrong += error.faults
     if now is not None and then is not None:
@@ -153,6 +153,9 @@ def _run_faults(folder: Path) -> Iterator[Fault]:
 def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]:
     """Yield why the run leaves no model that predicts anything."""
     spec, expected = then.spec, "a run of trainer=fit with a model that learns"
+    if isinstance(spec.dataset, Rows) and not spec.dataset.found.identity:
+        found, needed = "no file on this machine", "the table of the training, whose columns are fitted to it"
+        yield Fault(where=spec.dataset.key("files"), found=found, expected=needed, remedy=spec.dataset.restore)
     if spec.fit is None:
         yield Fault(where=str(folder), found="a run of trainer=drain, which trains no model", expected=expected)
     elif not spec.model.learns:
@@ -164,17 +167,32 @@ def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]
 
 
 def _planned(
-    config: Mapping[str, Any], stages: Stages, faults: list[Fault], place: str = "", remedy: str = ""
+    config: Mapping[str, Any],
+    stages: Stages,
+    faults: list[Fault],
+    place: str = "",
+    remedy: str = "",
+    like: Plan | None = None,
 ) -> Plan | None:
-    """Return the plan of a config; None if it has faults, which are added to `faults`."""
+    """Return the plan of a config; None if it has faults, which are added to `faults`.
+
+    Columns of rows are those that the plan `like` has fitted.
+    """
     try:
-        return plan(parse(config, stages))
+        spec = parse(config, stages)
+        return plan(spec if like is None or not isinstance(spec.dataset, Rows) else _like(spec, like))
     except ConfigError as error:
         faults += [
             dataclasses.replace(fault, where=f"{place}{fault.where}", remedy=fault.remedy or remedy)
             for fault in error.faults
         ]
         return None
+
+
+def _like(spec: RunSpec, like: Plan) -> RunSpec:
+    from etlrun.plan.rows import with_columns_of  # which imports Arrow
+
+    return with_columns_of(spec, like.spec)
 
 
 def _overlaid(config: Mapping[str, Any], after: dict[str, Any], keys: set[str], *, reads_split: bool) -> dict[str, Any]:
@@ -198,11 +216,12 @@ def _now(
     faults: list[Fault],
     *,
     reads_split: bool,
+    like: Plan,
 ) -> Plan | None:
     """Return the plan of the config with its overlay; None if it has faults, which are added to `faults`."""
     after, keys = overlay
     on_corrupt, of_config = after["dataset"].get("on_corrupt"), list[Fault]()
-    planned = _planned(_overlaid(config, after, keys, reads_split=reads_split), stages, of_config)
+    planned = _planned(_overlaid(config, after, keys, reads_split=reads_split), stages, of_config, like=like)
     hidden = Dataset.key_of("validation") if SPLIT in keys else ""
     faults += [dataclasses.replace(of, where=SPLIT) if of.where == hidden else of for of in of_config]
     if planned is None or on_corrupt not in _ON_CORRUPT:
@@ -231,7 +250,8 @@ def _changed(now: Plan, then: Plan, keys: set[str]) -> Iterator[Fault]:
                 remedy="leave it out, or train a model with it",
             )
     if _model_sees(now) != _model_sees(then):
-        found, expected = str(now.spec.dataset.examples), f"{then.spec.dataset.examples}, as in the training"
+        found, expected = (_seen(planned) for planned in (now, then))
+        expected += ", as in the training"
         yield Fault(where=Dataset.path, found=found, expected=expected, remedy="choose a dataset with these features")
 
 
@@ -241,9 +261,20 @@ def _sets(override: str, value: str) -> bool:
     return name == last and override.partition(".")[0] == value.partition(".")[0]
 
 
-def _model_sees(planned: Plan) -> tuple[dict[str, Feature], str]:
+def _model_sees(planned: Plan) -> tuple[dict[str, Any], str]:
     examples = planned.spec.dataset.examples
-    return dict(examples.features), examples.target
+    features: dict[str, Any] = dict(examples.features)
+    if isinstance(planned.spec.dataset, Rows):  # numbers of other rows have other ranges
+        features = {name: of.type_of_column for name, of in examples.features.items()}
+    return features, examples.target
+
+
+def _seen(planned: Plan) -> str:
+    """Return what the model sees, for people: of rows their columns."""
+    if not isinstance(planned.spec.dataset, Rows):
+        return str(planned.spec.dataset.examples)
+    features, _ = _model_sees(planned)
+    return ", ".join(f"{name} ({kind})" for name, kind in features.items())
 
 
 def _backend_in(folder: Path) -> str | None:

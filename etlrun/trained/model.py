@@ -59,6 +59,20 @@ def ready(run: Trained) -> Iterator[Any]:
         yield loaded(run.folder / MODEL, "the complete model that the run saved", remedy)
 
 
+def outputs_of(model: Any) -> int:
+    """Return the number of outputs of an example: of two classes each has its own, which `tester` makes of the one."""
+    return 2 if _is_binary(model) else int(model.output_shape[-1])
+
+
+def _is_binary(model: Any) -> bool:
+    """Return whether a model gives the probability of the second of two classes."""
+    return bool(model.output_shape[-1] == 1 and model.layers[-1].name == "probability")
+
+
+def _of_each_class(model: Any, found: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    return np.concatenate([1 - found, found], axis=-1) if _is_binary(model) else found
+
+
 def predictor(model: Any, inputs: Any) -> Predict:
     """Return the function from inputs to predictions; `inputs` are their specs, for which it is traced once."""
     test = tester(model, inputs)
@@ -77,7 +91,8 @@ def tester(model: Any, inputs: Any, *targets: Any) -> Test:
         def test(given: Any, *wanted: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float]:
             found = np.asarray(model.predict_on_batch(keras.tree.map_structure(np.asarray, given)))
             tensors = [keras.ops.convert_to_tensor(of) for of in (*wanted, found)]
-            return found, float(model.compute_loss(None, *tensors)) if wanted else 0.0
+            loss = float(model.compute_loss(None, *tensors)) if wanted else 0.0
+            return _of_each_class(model, found), loss
 
         return test
     import tensorflow as tf
@@ -90,7 +105,7 @@ def tester(model: Any, inputs: Any, *targets: Any) -> Test:
 
     def on_batch(given: Any, *wanted: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float]:
         found, loss = compute(given, *wanted)
-        return found.numpy(), float(loss)
+        return _of_each_class(model, found.numpy()), float(loss)
 
     return on_batch
 

@@ -17,7 +17,7 @@ from etlrun.stages.dataset import IMAGE, Dataset
 from etlrun.system.errors import EtlrunError
 from etlrun.system.terminal import say_note
 from etlrun.trained.load import Trained
-from etlrun.trained.model import class_names, predictor, require_finite, same_classes
+from etlrun.trained.model import class_names, outputs_of, predictor, require_finite, same_classes
 from etlrun.trained.numbered import Lost, Pass, opened
 from etlrun.trained.order import unchecked
 from etlrun.trained.rows import Writer
@@ -70,7 +70,7 @@ def of_files(run: Trained, paths: Sequence[str], no_files: Mapping[str, str] | N
 def of_split(run: Trained, model: Any) -> Pass:
     """Return the pass over the split of the plan; `EtlrunError` if it is missing or has other classes."""
     source, split = opened(run.plan, run.split_key)
-    same_classes(run, source, int(model.output_shape[-1]))
+    same_classes(run, source, outputs_of(model))
     if text := unchecked(run, source):
         say_note(text)
     return Pass(run.plan, source, split)
@@ -81,7 +81,7 @@ def names(run: Trained, model: Any) -> tuple[str, ...] | None:
 
     A run that did not note them takes those of its dataset, where that is there, and else numbers.
     """
-    found = class_names(run, int(model.output_shape[-1]))
+    found = class_names(run, outputs_of(model))
     if found is None or run.class_names is not None:
         return found
     try:

@@ -103,6 +103,10 @@ class RowSplit(Split):
     def shared(self, other: Split) -> int:
         return len(np.intersect1d(self.rows, other.rows)) if isinstance(other, RowSplit) else 0
 
+    def where(self, shard: Shard, number: int) -> str:
+        path, row = self.place(shard, number)
+        return f"{path}, row {row}"
+
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
         return next(iter(self.stamps)), int(self.rows[number])
 
